@@ -1,0 +1,128 @@
+# Everything a checkout needs, from set-up to tests. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
+# Ours and the two that depend on it from outside.
+MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
+CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp)
+# Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
+TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
+
+# The SYCL to build against is the one in .venv, whatever environment is active.
+unexport PYO3_PYTHON VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Set up, build, and run the main job on the flights of a year
+	@echo "==> demo (about 10 s)"
+	.venv/bin/python -m usmq demo --require-dpnp
+
+.PHONY: test
+test: lint test-rust test-downstream test-stub test-python ## Set up and run every check and test
+
+# --- set-up and build
+
+.PHONY: setup
+setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments
+
+.venv/.ready: requirements/runtime.txt requirements/test.txt | check-tools
+	@echo "==> .venv: SYCL runtime, dpctl, dpnp, tools (3 GB; minutes, as fast as the network)"
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --disable-pip-version-check -r requirements/test.txt
+	@touch $@
+
+.venv-ocl2/.ready: requirements/ocl2.txt | check-tools
+	@echo "==> .venv-ocl2: a second OpenCL CPU runtime for the tests (0.7 GB; as fast as the network)"
+	$(PYTHON) -m venv .venv-ocl2
+	.venv-ocl2/bin/python -m pip install --disable-pip-version-check -r requirements/ocl2.txt
+	@touch $@
+
+# A wheel, not an editable install: the extension finds libsycl from its place in site-packages, as a user's does.
+.PHONY: build
+build: .venv/.ready ## Build the Python package and install it into .venv
+	@echo "==> build and install the Python package (about 2 minutes the first time, then seconds)"
+	@rm -f target/wheels/usmq-*.whl
+	.venv/bin/maturin build --release --interpreter .venv/bin/python --out target/wheels
+	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
+
+need = @command -v $(1) > /dev/null || { echo "usmq: $(1) is missing. Get $(2)" >&2; exit 1; }
+
+.PHONY: check-tools
+check-tools:
+	$(call need,$(PYTHON),Python 3.11 or newer: apt-get install python3 python3-venv)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "usmq: $$($(PYTHON) --version) is too old. Name a newer one: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
+		{ echo "usmq: $(PYTHON) has no venv. Get it: apt-get install python3-venv" >&2; exit 1; }
+	$(call need,cargo,Rust 1.$(RUST) or newer: https://rustup.rs)
+	@cargo --version | awk -F '[ .]' '{ exit !($$2 > 1 || $$3 >= $(RUST)) }' || \
+		{ echo "usmq: $$(cargo --version) is too old. Get Rust 1.$(RUST) or newer: https://rustup.rs" >&2; exit 1; }
+	$(call need,$${CXX:-c++},a C++17 compiler: apt-get install g++ (or set CXX))
+
+# --- checks and tests
+
+.PHONY: lint
+lint: .venv/.ready ## Check formats, lints and types
+	@cargo fmt --version > /dev/null && cargo clippy --version > /dev/null || \
+		{ echo "usmq: rustfmt or clippy is missing. Get them: rustup component add rustfmt clippy" >&2; exit 1; }
+	@echo "==> formats: rustfmt, clang-format, ruff (seconds)"
+	for manifest in $(MANIFESTS); do cargo fmt --check --manifest-path $$manifest; done
+	.venv/bin/clang-format --dry-run -Werror $(CPP)
+	.venv/bin/ruff format --check
+	@echo "==> lints: ruff, mypy (seconds)"
+	.venv/bin/ruff check
+	.venv/bin/mypy python/usmq $(wildcard examples/*.py)
+	@echo "==> lints: clippy, with and without the optional features (about 3 minutes the first time)"
+	cargo clippy --all-targets -- -D warnings
+	cargo clippy --all-targets --features python,cuda -- -D warnings
+
+.PHONY: fmt
+fmt: .venv/.ready ## Format all sources
+	for manifest in $(MANIFESTS); do cargo fmt --manifest-path $$manifest; done
+	.venv/bin/clang-format -i $(CPP)
+	.venv/bin/ruff check --fix --select I
+	.venv/bin/ruff format
+
+.PHONY: test-rust
+test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
+	@echo "==> cargo test (about 3 minutes the first time)"
+	$(TWO_DEVICES) cargo test
+	@echo "==> cargo run --release --example flights (about 2 minutes the first time)"
+	cargo run --release --example flights
+
+.PHONY: test-downstream
+test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts in an empty environment
+	@echo "==> tests/downstream (1-2 minutes the first time)"
+	cp Cargo.lock tests/downstream/
+	CARGO_TARGET_DIR=target/downstream cargo build --manifest-path tests/downstream/Cargo.toml
+	env -i PATH="$$PATH" HOME="$$HOME" target/downstream/debug/downstream
+
+.PHONY: test-stub
+test-stub: | check-tools ## Without SYCL: the build says so, and the stub works
+	@echo "==> tests/no-sycl.sh (about 1 minute the first time)"
+	PYTHON="$(PYTHON)" tests/no-sycl.sh
+
+.PHONY: test-python
+test-python: setup build ## Python: pytest, next to dpctl and dpnp
+	@echo "==> pytest (about 3 minutes)"
+	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
+
+# --- the rest
+
+.PHONY: bench
+bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to target/bench.json
+	@echo "==> bench (minutes)"
+	.venv/bin/python benches/run.py
+
+.PHONY: clean
+clean: ## Remove what was built; the environments .venv and .venv-ocl2 stay
+	rm -rf target .mypy_cache .pytest_cache .ruff_cache
+	find python tests examples benches -name __pycache__ -prune -exec rm -rf {} +

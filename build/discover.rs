@@ -1,0 +1,118 @@
+//! Finds the SYCL headers and libraries to build against. Used by build.rs only; looks, never changes anything.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A SYCL installation: where `sycl/sycl.hpp` and `libsycl.so` are.
+pub struct Sycl {
+    pub include: Vec<PathBuf>,
+    pub lib: PathBuf,
+    /// How it was found, for messages.
+    pub source: String,
+}
+
+/// The environment variables that decide; cargo runs the build script again when one changes.
+pub const VARIABLES: [&str; 8] = [
+    "PYO3_PYTHON",
+    "VIRTUAL_ENV",
+    "USMQ_SYCL_ROOT",
+    "ONEAPI_ROOT",
+    "CMPLR_ROOT",
+    "CXX",
+    "USMQ_ALLOW_STUB",
+    "DOCS_RS",
+];
+
+/// The order: the running interpreter's wheel, then USMQ_SYCL_ROOT, then a oneAPI toolkit. Wheel first, because an
+/// extension built against a toolkit would bring a second libsycl into a process whose other packages use the wheel's.
+pub fn find_sycl(manifest: &Path) -> Result<Sycl, String> {
+    let mut tried = Vec::new();
+    for (source, found) in [
+        ("the Python wheel intel-sycl-rt", from_interpreters(manifest, &mut tried)),
+        ("USMQ_SYCL_ROOT", from_root("USMQ_SYCL_ROOT", &[""], &mut tried)),
+        ("ONEAPI_ROOT", from_root("ONEAPI_ROOT", &["compiler/latest", ""], &mut tried)),
+        ("CMPLR_ROOT", from_root("CMPLR_ROOT", &[""], &mut tried)),
+        ("icpx on PATH", from_icpx(&mut tried)),
+    ] {
+        if let Some((include, lib)) = found {
+            return Ok(Sycl { include, lib, source: source.to_owned() });
+        }
+    }
+    Err(tried.join("\n  "))
+}
+
+type Found = Option<(Vec<PathBuf>, PathBuf)>;
+
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
+/// PYO3_PYTHON, VIRTUAL_ENV, `.venv` of the checkout, `python3` on PATH: the first that has the wheel.
+fn from_interpreters(manifest: &Path, tried: &mut Vec<String>) -> Found {
+    let candidates = [
+        set("PYO3_PYTHON"),
+        set("VIRTUAL_ENV").map(|v| v.join("bin/python")),
+        Some(manifest.join(".venv/bin/python")).filter(|p| p.exists()),
+        Some(PathBuf::from("python3")),
+    ];
+    candidates.into_iter().flatten().find_map(|python| from_wheel(&python, tried))
+}
+
+const ASK_THE_WHEEL: &str = "
+import importlib.metadata as m
+wanted = ('sycl/sycl.hpp', 'libsycl.so')
+for name in wanted:
+    print(next(str(f.locate().resolve()) for f in m.files('intel-sycl-rt') if str(f).endswith(name)))
+";
+
+fn from_wheel(python: &Path, tried: &mut Vec<String>) -> Found {
+    let output = Command::new(python).args(["-c", ASK_THE_WHEEL]).output();
+    let Ok(output) = output else {
+        tried.push(format!("{}: cannot be run", python.display()));
+        return None;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = text.lines().map(Path::new);
+    match (lines.next(), lines.next()) {
+        (Some(header), Some(library)) if output.status.success() => {
+            check(header.ancestors().nth(2)?, library.parent()?, &python.display().to_string(), tried)
+        }
+        _ => {
+            tried.push(format!("{}: has no package intel-sycl-rt", python.display()));
+            None
+        }
+    }
+}
+
+fn from_root(variable: &str, below: &[&str], tried: &mut Vec<String>) -> Found {
+    let Some(root) = set(variable) else {
+        tried.push(format!("{variable}: not set"));
+        return None;
+    };
+    below.iter().find_map(|sub| {
+        let root = root.join(sub);
+        check(&root.join("include"), &root.join("lib"), &format!("{variable}={}", root.display()), tried)
+    })
+}
+
+fn from_icpx(tried: &mut Vec<String>) -> Found {
+    let paths = std::env::var_os("PATH")?;
+    let Some(icpx) = std::env::split_paths(&paths).map(|p| p.join("icpx")).find(|p| p.exists()) else {
+        tried.push("icpx: not on PATH".to_owned());
+        return None;
+    };
+    let root = icpx.canonicalize().ok()?.ancestors().nth(2)?.to_owned();
+    check(&root.join("include"), &root.join("lib"), &icpx.display().to_string(), tried)
+}
+
+fn check(include: &Path, lib: &Path, origin: &str, tried: &mut Vec<String>) -> Found {
+    let missing = [include.join("sycl/sycl.hpp"), lib.join("libsycl.so")]
+        .into_iter()
+        .find(|path| !path.exists());
+    if let Some(path) = missing {
+        tried.push(format!("{origin}: {} does not exist", path.display()));
+        return None;
+    }
+    // Toolkits before 2025 keep CL/ and other headers one level down.
+    Some((vec![include.to_owned(), include.join("sycl")], lib.to_owned()))
+}

@@ -1,0 +1,28 @@
+// Events: state, waiting, device timestamps.
+#include "usmq/src/ffi.rs.h"
+
+namespace usmq {
+
+std::unique_ptr<Event> event_copy_from(std::size_t address) {
+  return std::make_unique<Event>(*reinterpret_cast<const sycl::event *>(address));
+}
+
+std::size_t event_address(const Event &event) { return reinterpret_cast<std::size_t>(&event); }
+
+bool event_done(const Event &event) {
+  return event.get_info<sycl::info::event::command_execution_status>() ==
+         sycl::info::event_command_status::complete;
+}
+
+void event_wait(const Event &event) {
+  Event handle = event;
+  handle.wait_and_throw();
+}
+
+std::array<std::uint64_t, 3> event_profiling(const Event &event) {
+  namespace ask_for = sycl::info::event_profiling;
+  return {event.get_profiling_info<ask_for::command_submit>(), event.get_profiling_info<ask_for::command_start>(),
+          event.get_profiling_info<ask_for::command_end>()};
+}
+
+} // namespace usmq

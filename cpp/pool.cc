@@ -1,0 +1,151 @@
+// UMF's disjoint pool over a provider that asks SYCL for memory.
+#include "usmq/src/ffi.rs.h"
+
+#include <umf/memory_pool.h>
+#include <umf/memory_provider.h>
+#include <umf/memory_provider_ops.h>
+#include <umf/pools/pool_disjoint.h>
+
+namespace usmq {
+
+namespace {
+
+// Vector loads of every device and Arrow's recommendation are content with this.
+constexpr std::size_t kAlignment = 64;
+// Above this size an allocation goes straight to the runtime.
+constexpr std::size_t kLargestPooled = std::size_t{1} << 30;
+// Unused chunks that a size class keeps.
+constexpr std::size_t kKeptPerBucket = 4;
+
+void check(umf_result_t result, const char *what) {
+  if (result != UMF_RESULT_SUCCESS) {
+    throw std::runtime_error(coded("memory_allocation", what));
+  }
+}
+
+// Callbacks of UMF are C: nothing may be thrown out of them.
+umf_result_t initialize(const void *params, void **provider) {
+  *provider = const_cast<void *>(params);
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t finalize(void *) { return UMF_RESULT_SUCCESS; }
+
+umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, void **pointer) {
+  auto &source = *static_cast<UsmSource *>(provider);
+  const auto before = source.reserved.fetch_add(size);
+  try {
+    *pointer = before + size > source.limit.load()
+                   ? nullptr
+                   : sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context,
+                                         source.kind);
+  } catch (...) {
+    *pointer = nullptr;
+  }
+  if (*pointer == nullptr) {
+    source.reserved.fetch_sub(size);
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+  }
+  source.requests.fetch_add(1);
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t release(void *provider, void *pointer, std::size_t size) {
+  auto &source = *static_cast<UsmSource *>(provider);
+  try {
+    sycl::free(pointer, source.context);
+  } catch (...) {
+    return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+  }
+  source.reserved.fetch_sub(size);
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t last_error(void *, const char **message, std::int32_t *code) {
+  *message = "the SYCL runtime refused a request of the memory pool";
+  *code = 0;
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t recommended_page_size(void *, std::size_t, std::size_t *size) {
+  *size = kAlignment;
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t min_page_size(void *, const void *, std::size_t *size) {
+  *size = kAlignment;
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_result_t name(void *, const char **text) {
+  *text = "usmq";
+  return UMF_RESULT_SUCCESS;
+}
+
+umf_memory_provider_ops_t provider_ops() {
+  umf_memory_provider_ops_t ops{};
+  ops.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+  ops.initialize = initialize;
+  ops.finalize = finalize;
+  ops.alloc = allocate;
+  ops.free = release;
+  ops.get_last_native_error = last_error;
+  ops.get_recommended_page_size = recommended_page_size;
+  ops.get_min_page_size = min_page_size;
+  ops.get_name = name;
+  return ops;
+}
+
+} // namespace
+
+UsmPool::~UsmPool() {
+  if (pool != nullptr) {
+    umfPoolDestroy(pool);
+  }
+  if (provider != nullptr) {
+    umfMemoryProviderDestroy(provider);
+  }
+}
+
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep) {
+  auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context));
+  const auto ops = provider_ops();
+  check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
+  umf_disjoint_pool_params_handle_t params = nullptr;
+  check(umfDisjointPoolParamsCreate(&params), "UMF made no pool parameters");
+  umfDisjointPoolParamsSetMinBucketSize(params, kAlignment);
+  umfDisjointPoolParamsSetMaxPoolableSize(params, keep ? kLargestPooled : 0);
+  umfDisjointPoolParamsSetCapacity(params, keep ? kKeptPerBucket : 0);
+  const auto result = umfPoolCreate(umfDisjointPoolOps(), made->provider, params, 0, &made->pool);
+  umfDisjointPoolParamsDestroy(params);
+  check(result, "UMF made no memory pool");
+  return made;
+}
+
+std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) {
+  // UMF gives no address for nothing, but an array of zero elements needs one of its own.
+  return reinterpret_cast<std::size_t>(
+      umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
+}
+
+void pool_free(const UsmPool &pool, std::size_t pointer) {
+  check(umfPoolFree(pool.pool, reinterpret_cast<void *>(pointer)), "UMF did not take a block back");
+}
+
+void pool_trim(const UsmPool &pool) {
+  const auto result = umfPoolTrimMemory(pool.pool, 0);
+  if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
+    check(result, "UMF could not trim a pool");
+  }
+}
+
+void pool_set_limit(const UsmPool &pool, std::uint64_t bytes) noexcept { pool.source.limit.store(bytes); }
+
+PoolStats pool_stats(const UsmPool &pool) noexcept {
+  PoolStats stats;
+  stats.reserved = pool.source.reserved.load();
+  stats.requests = pool.source.requests.load();
+  return stats;
+}
+
+} // namespace usmq

@@ -1,0 +1,206 @@
+// Queues and the commands that need no kernel: barrier, copy, fill with a byte.
+#include "usmq/src/ffi.rs.h"
+
+#include <cstring>
+
+namespace usmq {
+
+namespace {
+
+void wait_for(sycl::handler &handler, rust::Slice<const std::size_t> after) {
+  for (const std::size_t address : after) {
+    handler.depends_on(*reinterpret_cast<const Event *>(address));
+  }
+}
+
+std::unique_ptr<Event> own(Event event) { return std::make_unique<Event>(std::move(event)); }
+
+} // namespace
+
+void ErrorStore::raise() {
+  std::vector<std::string> texts;
+  {
+    std::lock_guard<std::mutex> guard(lock_);
+    texts.swap(texts_);
+  }
+  if (texts.empty()) {
+    return;
+  }
+  // The first error keeps its code; what followed is usually its consequence and goes along as text.
+  std::string all = texts.front();
+  for (std::size_t i = 1; i < texts.size(); ++i) {
+    all += "; then: " + texts[i].substr(texts[i].find(kCodeEnd) + 1);
+  }
+  throw std::runtime_error(all);
+}
+
+std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling) {
+  auto errors = std::make_shared<ErrorStore>();
+  const auto keep = [errors](sycl::exception_list list) {
+    for (const auto &error : list) {
+      errors->put(describe(error));
+    }
+  };
+  namespace property = sycl::property::queue;
+  sycl::property_list properties;
+  if (in_order && profiling) {
+    properties = {property::in_order{}, property::enable_profiling{}};
+  } else if (in_order) {
+    properties = {property::in_order{}};
+  } else if (profiling) {
+    properties = {property::enable_profiling{}};
+  }
+  return std::make_unique<Queue>(Queue{sycl::queue(context, device, keep, properties), std::move(errors)});
+}
+
+std::unique_ptr<Queue> queue_copy_from(std::size_t address) {
+  return std::make_unique<Queue>(
+      Queue{*reinterpret_cast<const sycl::queue *>(address), std::make_shared<ErrorStore>()});
+}
+
+std::size_t queue_copy_to_heap(const Queue &queue) {
+  return reinterpret_cast<std::size_t>(new sycl::queue(queue.handle));
+}
+
+void queue_free_heap(std::size_t address) { delete reinterpret_cast<sycl::queue *>(address); }
+
+std::size_t queue_id(const Queue &queue) { return std::hash<sycl::queue>{}(queue.handle); }
+
+std::unique_ptr<Device> queue_device(const Queue &queue) {
+  return std::make_unique<Device>(queue.handle.get_device());
+}
+
+std::unique_ptr<Context> queue_context(const Queue &queue) {
+  return std::make_unique<Context>(queue.handle.get_context());
+}
+
+bool queue_in_order(const Queue &queue) { return queue.handle.is_in_order(); }
+
+bool queue_profiling(const Queue &queue) {
+  return queue.handle.has_property<sycl::property::queue::enable_profiling>();
+}
+
+void queue_wait(const Queue &queue) {
+  sycl::queue handle = queue.handle;
+  handle.wait_and_throw();
+  queue.errors->raise();
+}
+
+void queue_raise_errors(const Queue &queue) {
+  sycl::queue handle = queue.handle;
+  handle.throw_asynchronous();
+  queue.errors->raise();
+}
+
+void queue_store_error(const Queue &queue, rust::Str text) { queue.errors->put(std::string(text)); }
+
+std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::size_t> after) {
+  sycl::queue handle = queue.handle;
+  return own(handle.submit([&](sycl::handler &handler) {
+    wait_for(handler, after);
+    handler.ext_oneapi_barrier();
+  }));
+}
+
+std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
+                                    rust::Slice<const std::size_t> after) {
+  sycl::queue handle = queue.handle;
+  return own(handle.submit([&](sycl::handler &handler) {
+    wait_for(handler, after);
+    handler.memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
+  }));
+}
+
+std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
+                                    rust::Slice<const std::size_t> after) {
+  sycl::queue handle = queue.handle;
+  return own(handle.submit([&](sycl::handler &handler) {
+    wait_for(handler, after);
+    handler.memset(reinterpret_cast<void *>(target), value, bytes);
+  }));
+}
+
+namespace {
+
+// A scalar travels as an integer of its size: for a kernel argument only the bytes count.
+template <typename T> T bytes_as(const KernelArg &arg) {
+  T value;
+  std::memcpy(&value, arg.bytes.data(), sizeof(T));
+  return value;
+}
+
+struct SixteenBytes {
+  std::uint64_t low, high;
+};
+
+void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
+  switch (arg.kind) {
+  case KernelArgKind::Pointer:
+    return handler.set_arg(index, reinterpret_cast<void *>(arg.value));
+  case KernelArgKind::Local:
+    return handler.set_arg(index, sycl::local_accessor<std::uint8_t, 1>(sycl::range<1>(arg.value), handler));
+  default:
+    break;
+  }
+  switch (arg.value) {
+  case 1:
+    return handler.set_arg(index, bytes_as<std::uint8_t>(arg));
+  case 2:
+    return handler.set_arg(index, bytes_as<std::uint16_t>(arg));
+  case 4:
+    return handler.set_arg(index, bytes_as<std::uint32_t>(arg));
+  case 8:
+    return handler.set_arg(index, bytes_as<std::uint64_t>(arg));
+  case 16:
+    return handler.set_arg(index, bytes_as<SixteenBytes>(arg));
+  default:
+    throw sycl::exception(sycl::make_error_code(sycl::errc::kernel_argument),
+                          "a scalar kernel argument has 1, 2, 4, 8 or 16 bytes, not " + std::to_string(arg.value));
+  }
+}
+
+// SYCL's range runs with the last dimension fastest, as our shapes do, so the order stays.
+template <int N> sycl::range<N> range_of(const std::array<std::size_t, 3> &extents) {
+  if constexpr (N == 1) {
+    return {extents[0]};
+  } else if constexpr (N == 2) {
+    return {extents[0], extents[1]};
+  } else {
+    return {extents[0], extents[1], extents[2]};
+  }
+}
+
+template <int N>
+void start(sycl::handler &handler, const Kernel &kernel, const std::array<std::size_t, 3> &global,
+           const std::array<std::size_t, 3> &local) {
+  if (local[0] == 0) {
+    handler.parallel_for(range_of<N>(global), kernel);
+  } else {
+    handler.parallel_for(sycl::nd_range<N>(range_of<N>(global), range_of<N>(local)), kernel);
+  }
+}
+
+} // namespace
+
+std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
+                                    const std::array<std::size_t, 3> &global,
+                                    const std::array<std::size_t, 3> &local, rust::Slice<const KernelArg> args,
+                                    rust::Slice<const std::size_t> after) {
+  sycl::queue handle = queue.handle;
+  return own(handle.submit([&](sycl::handler &handler) {
+    wait_for(handler, after);
+    for (std::size_t i = 0; i < args.size(); ++i) {
+      set_arg(handler, static_cast<int>(i), args[i]);
+    }
+    switch (dimensions) {
+    case 1:
+      return start<1>(handler, kernel, global, local);
+    case 2:
+      return start<2>(handler, kernel, global, local);
+    default:
+      return start<3>(handler, kernel, global, local);
+    }
+  }));
+}
+
+} // namespace usmq

@@ -1,0 +1,154 @@
+// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels, no policy, no statics.
+#pragma once
+
+#include "error.h"
+#include "rust/cxx.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+struct umf_memory_provider_t;
+struct umf_memory_pool_t;
+
+namespace usmq {
+
+using Device = sycl::device;
+using Context = sycl::context;
+using Event = sycl::event;
+using Kernel = sycl::kernel;
+using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
+
+// Errors that SYCL reports later than the call which caused them. The next wait on the queue takes them.
+class ErrorStore {
+public:
+  void put(std::string text) {
+    std::lock_guard<std::mutex> guard(lock_);
+    texts_.push_back(std::move(text));
+  }
+  // Throws the stored errors as one, if there are any.
+  void raise();
+
+private:
+  std::mutex lock_;
+  std::vector<std::string> texts_;
+};
+
+struct Queue {
+  sycl::queue handle;
+  std::shared_ptr<ErrorStore> errors;
+};
+
+// Where a pool takes its memory from, what it has taken, and the most it may take.
+struct UsmSource {
+  UsmSource(std::uint8_t code, const Device &on, const Context &in);
+  UsmSource(const UsmSource &other) : kind(other.kind), device(other.device), context(other.context) {}
+  sycl::usm::alloc kind;
+  Device device;
+  Context context;
+  mutable std::atomic<std::uint64_t> reserved{0};
+  mutable std::atomic<std::uint64_t> requests{0};
+  mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
+};
+
+struct UsmPool {
+  explicit UsmPool(const UsmSource &from) : source(from) {}
+  UsmPool(const UsmPool &) = delete;
+  ~UsmPool();
+  UsmSource source;
+  umf_memory_provider_t *provider = nullptr;
+  umf_memory_pool_t *pool = nullptr;
+};
+
+struct DeviceInfo;
+struct PlatformInfo;
+struct PoolStats;
+struct KernelArg;
+
+// platforms
+std::size_t platform_count();
+PlatformInfo platform_info(std::size_t index);
+std::unique_ptr<std::vector<Device>> platform_devices(std::size_t index);
+
+// devices
+std::unique_ptr<Device> device_copy(const Device &device);
+std::size_t device_id(const Device &device);
+DeviceInfo device_info(const Device &device);
+rust::Vec<rust::String> device_aspects(const Device &device);
+std::unique_ptr<Device> device_parent(const Device &device);
+std::unique_ptr<std::vector<Device>> device_split_equally(const Device &device, std::size_t compute_units);
+std::unique_ptr<std::vector<Device>> device_split_by_counts(const Device &device,
+                                                            rust::Slice<const std::size_t> counts);
+std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device);
+bool device_can_access_peer(const Device &device, const Device &peer);
+
+// contexts
+std::unique_ptr<Context> context_default(const Device &device);
+std::unique_ptr<std::vector<Device>> device_list();
+void device_list_push(std::vector<Device> &list, const Device &device);
+std::unique_ptr<Context> context_new(const std::vector<Device> &devices);
+std::unique_ptr<Context> context_copy_from(std::size_t address);
+std::size_t context_copy_to_heap(const Context &context);
+void context_free_heap(std::size_t address);
+std::size_t context_id(const Context &context);
+std::unique_ptr<std::vector<Device>> context_devices(const Context &context);
+
+// queues
+std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling);
+std::unique_ptr<Queue> queue_copy_from(std::size_t address);
+std::size_t queue_copy_to_heap(const Queue &queue);
+void queue_free_heap(std::size_t address);
+std::size_t queue_id(const Queue &queue);
+std::unique_ptr<Device> queue_device(const Queue &queue);
+std::unique_ptr<Context> queue_context(const Queue &queue);
+bool queue_in_order(const Queue &queue);
+bool queue_profiling(const Queue &queue);
+void queue_wait(const Queue &queue);
+void queue_raise_errors(const Queue &queue);
+void queue_store_error(const Queue &queue, rust::Str text);
+
+// commands; `after` holds addresses of events that live during the call
+std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
+                                    rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
+                                    rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
+                                    const std::array<std::size_t, 3> &global,
+                                    const std::array<std::size_t, 3> &local, rust::Slice<const KernelArg> args,
+                                    rust::Slice<const std::size_t> after);
+
+// events
+std::unique_ptr<Event> event_copy_from(std::size_t address);
+std::size_t event_address(const Event &event);
+bool event_done(const Event &event);
+void event_wait(const Event &event);
+std::array<std::uint64_t, 3> event_profiling(const Event &event);
+
+// unified shared memory
+std::uint8_t usm_kind(std::size_t pointer, const Context &context);
+std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
+
+// memory pools
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep);
+std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes);
+void pool_free(const UsmPool &pool, std::size_t pointer);
+void pool_trim(const UsmPool &pool);
+void pool_set_limit(const UsmPool &pool, std::uint64_t bytes) noexcept;
+PoolStats pool_stats(const UsmPool &pool) noexcept;
+
+// kernels
+std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,
+                                         const rust::Vec<rust::String> &options, rust::Str registered);
+std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name);
+std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,
+                                           rust::Str name, const rust::Vec<rust::String> &options);
+std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &device,
+                                          rust::Slice<const std::uint8_t> binary, rust::Str name);
+std::uint32_t kernel_num_args(const Kernel &kernel);
+
+} // namespace usmq

@@ -1,0 +1,37 @@
+"""``python -m usmq``: list, doctor, demo."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m usmq", description="Where offloaded work runs.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    listing = commands.add_parser("list", help="the visible devices")
+    detail = listing.add_mutually_exclusive_group()
+    detail.add_argument("-s", "--short", action="store_true", help="filter strings only")
+    detail.add_argument("-l", "--long", action="store_true", help="a paragraph per device")
+    detail.add_argument("-f", "--full", action="store_true", help="everything, aspects included")
+    commands.add_parser("doctor", help="why a device is visible or not, and how to mend it")
+    commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
+    options, rest = parser.parse_known_args(argv)
+    if options.command == "demo":
+        from usmq.demo import main as demo
+
+        return demo(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.command == "list":
+        from usmq._list import show
+
+        return show("short" if options.short else "long" if options.long else "full" if options.full else "table")
+    from usmq._doctor import report
+
+    return report()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

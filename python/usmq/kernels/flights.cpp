@@ -1,0 +1,85 @@
+// Flight distances and their summary per carrier: the SYCL kernels of the demo, shared by Python and Rust. The host
+// replaces the word REAL by a built-in type (f64 where the device has it, else f32) before the text is compiled.
+#include <cstddef>
+#include <limits>
+#include <sycl/sycl.hpp>
+
+namespace syclext = sycl::ext::oneapi;
+namespace syclexp = sycl::ext::oneapi::experimental;
+
+// IUGG mean radius, 6371.0088 km, in statute miles.
+constexpr REAL earth_radius_miles = REAL(3958.7613);
+constexpr REAL radians_per_degree = REAL(0.017453292519943295);
+
+static REAL square(REAL x) { return x * x; }
+
+// Great-circle distance in miles of every flight (haversine). lat and lon are in degrees, by airport; origin and dest
+// are airport numbers, and a negative one is an airport without coordinates: the distance is then NaN.
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void great_circle(
+    const REAL *lat, const REAL *lon, const int *origin, const int *dest, REAL *miles, size_t flights) {
+  size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  if (i >= flights)
+    return;
+  int a = origin[i], b = dest[i];
+  if (a < 0 || b < 0) {
+    miles[i] = std::numeric_limits<REAL>::quiet_NaN();
+    return;
+  }
+  REAL lat_a = lat[a] * radians_per_degree, lat_b = lat[b] * radians_per_degree;
+  REAL half_lon = (lon[b] - lon[a]) * radians_per_degree / 2;
+  REAL h = square(sycl::sin((lat_b - lat_a) / 2)) + sycl::cos(lat_a) * sycl::cos(lat_b) * square(sycl::sin(half_lon));
+  // Rounding can push h of antipodes above 1, where asin is NaN.
+  miles[i] = 2 * earth_radius_miles * sycl::asin(sycl::sqrt(sycl::fmin(h, REAL(1))));
+}
+
+// Per worker and row: {flights, known delays, known distances} and {sum of delays, sum of |distance error|}. There is
+// one row for each carrier and a last one for all of them. Each worker owns its rows, so there are no atomics and the
+// order of the additions, hence the result, is the same in every run.
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void carrier_partials(
+    const int *carrier, const REAL *delay, const REAL *recorded, const REAL *miles, int *counts, REAL *sums,
+    size_t flights, size_t workers, size_t carriers) {
+  size_t worker = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  if (worker >= workers)
+    return;
+  size_t rows = carriers + 1;
+  int *my_counts = counts + worker * rows * 3;
+  REAL *my_sums = sums + worker * rows * 2;
+  for (size_t k = 0; k < rows * 3; ++k)
+    my_counts[k] = 0;
+  for (size_t k = 0; k < rows * 2; ++k)
+    my_sums[k] = 0;
+  for (size_t i = worker; i < flights; i += workers) {
+    bool has_delay = !sycl::isnan(delay[i]), has_miles = !sycl::isnan(miles[i]);
+    REAL error = sycl::fabs(miles[i] - recorded[i]);
+    for (size_t row : {size_t(carrier[i]), carriers}) {
+      my_counts[row * 3 + 0] += 1;
+      my_counts[row * 3 + 1] += has_delay ? 1 : 0;
+      my_counts[row * 3 + 2] += has_miles ? 1 : 0;
+      my_sums[row * 2 + 0] += has_delay ? delay[i] : REAL(0);
+      my_sums[row * 2 + 1] += has_miles ? error : REAL(0);
+    }
+  }
+}
+
+// One item per row adds what the workers found; a mean over nothing is NaN.
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void carrier_totals(
+    const int *counts, const REAL *sums, int *total_counts, REAL *means, size_t workers, size_t carriers) {
+  size_t row = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  size_t rows = carriers + 1;
+  if (row >= rows)
+    return;
+  int count[3] = {0, 0, 0};
+  REAL sum[2] = {0, 0};
+  for (size_t worker = 0; worker < workers; ++worker) {
+    size_t at = worker * rows + row;
+    for (int k = 0; k < 3; ++k)
+      count[k] += counts[at * 3 + k];
+    for (int k = 0; k < 2; ++k)
+      sum[k] += sums[at * 2 + k];
+  }
+  for (int k = 0; k < 3; ++k)
+    total_counts[row * 3 + k] = count[k];
+  // count[1] and count[2] are the known delays and the known distances: what sum[0] and sum[1] were added from.
+  for (int k = 0; k < 2; ++k)
+    means[row * 2 + k] = count[k + 1] ? sum[k] / count[k + 1] : std::numeric_limits<REAL>::quiet_NaN();
+}

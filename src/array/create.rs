@@ -1,0 +1,153 @@
+//! New arrays: uninitialised, filled, counted, from host memory.
+
+use super::{Array, DType, Element, Layout, bytes_of};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use crate::memory::{Access, Allocation, ordered};
+use std::sync::Arc;
+
+/// A pattern is written once per this many bytes by the host; copies on the device double it from there.
+const SEED: usize = 64 << 10;
+
+impl Array {
+    /// An uninitialised array of any dtype and USM kind on `queue`. The elements are whatever the memory held.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a shape beyond the address space, [`Error::Allocation`] when memory is short.
+    pub fn uninit(shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
+        let layout = Layout::contiguous(shape.as_ref(), dtype.itemsize())?;
+        let allocation = Allocation::new(layout.size() * dtype.itemsize(), kind, queue)?;
+        Ok(Self::of(Arc::new(allocation), layout, dtype, queue.clone(), false))
+    }
+
+    /// An uninitialised array in device memory on the current queue.
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn empty<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+        Self::uninit(shape, T::DTYPE, UsmKind::Device, &current_queue()?)
+    }
+
+    /// Zeros in device memory on the current queue.
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn zeros<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+        let array = Self::empty::<T>(shape)?;
+        array.fill_bytes(&[0])?;
+        Ok(array)
+    }
+
+    /// One value everywhere, in device memory on the current queue.
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn full<T: Element>(shape: impl AsRef<[usize]>, value: T) -> Result<Self> {
+        let array = Self::empty::<T>(shape)?;
+        array.fill(value)?;
+        Ok(array)
+    }
+
+    /// A copy of host values, one axis, in device memory on the current queue.
+    ///
+    /// ```no_run
+    /// let x = usmq::Array::from_slice(&[1.0f32, 2.0])?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # usmq::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn from_slice<T: Element>(values: &[T]) -> Result<Self> {
+        let array = Self::empty::<T>([values.len()])?;
+        array.copy_from_slice(values)?;
+        Ok(array)
+    }
+
+    /// Sets every element. Returns before it is done.
+    ///
+    /// # Errors
+    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only.
+    pub fn fill<T: Element>(&self, value: T) -> Result<()> {
+        self.check_element::<T>()?;
+        self.fill_bytes(bytes_of(&[value]))
+    }
+
+    /// Sets every element to these bytes: one byte repeated, or one element.
+    pub(crate) fn fill_bytes(&self, element: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        if self.size() == 0 {
+            return Ok(());
+        }
+        if !self.is_contiguous() {
+            let filled = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
+            filled.fill_bytes(element)?;
+            return self.assign(&filled);
+        }
+        match element {
+            [first, rest @ ..] if rest.iter().all(|byte| byte == first) => self.set_bytes(*first),
+            _ => self.repeat(element),
+        }
+    }
+
+    fn set_bytes(&self, value: u8) -> Result<()> {
+        let (address, bytes) = (self.address(), self.nbytes());
+        ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
+            // SAFETY: the range is inside the allocation, which its log keeps until the event is complete.
+            unsafe { self.queue.memset(address, value, bytes, after) }
+        })?;
+        Ok(())
+    }
+
+    /// Fills by doubling: needs no kernel, so it works the same on every backend.
+    fn repeat(&self, element: &[u8]) -> Result<()> {
+        let (address, bytes) = (self.address(), self.nbytes());
+        let seed = stage(&element.repeat(bytes.min(SEED) / element.len()), &self.queue)?;
+        let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
+        ordered(&self.queue, &operands, |after| {
+            let mut done = seed.bytes();
+            // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
+            let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
+            while done < bytes {
+                let next = done.min(bytes - done);
+                // SAFETY: as above; source and target do not overlap, since `next <= done`.
+                last = unsafe { self.queue.memcpy(address + done, address, next, std::slice::from_ref(&last)) }?;
+                done += next;
+            }
+            Ok(last)
+        })?;
+        Ok(())
+    }
+
+    /// Sets the elements of a contiguous array to these bytes, without waiting for the device.
+    pub(crate) fn upload(&self, values: &[u8]) -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let staged = stage(values, &self.queue)?;
+        let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
+        ordered(&self.queue, &operands, |after| {
+            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.
+            unsafe { self.queue.memcpy(self.address(), staged.pointer(), staged.bytes(), after) }
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn check_element<T: Element>(&self) -> Result<()> {
+        if T::DTYPE == self.dtype {
+            return Ok(());
+        }
+        Err(Error::Type(format!("{self} has elements of {}, not {}; cast() converts", self.dtype, T::DTYPE)))
+    }
+}
+
+/// Host USM that holds these bytes.
+fn stage(bytes: &[u8], queue: &Queue) -> Result<Allocation> {
+    let staged = Allocation::new(bytes.len(), UsmKind::Host, queue)?;
+    // A block of this queue may come back from the pool with its last command still running.
+    staged.wait_for_host(Access::Write)?;
+    // SAFETY: host USM of this length that no command uses; the two ranges cannot overlap, since it is new.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), staged.pointer() as *mut u8, bytes.len()) };
+    Ok(staged)
+}

@@ -1,0 +1,302 @@
+//! Shape, strides and offset of a view: pure arithmetic on element numbers.
+//!
+//! Strides and offset count elements, not bytes. A layout never reaches outside `offset + extent()`, and its total
+//! size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
+
+use crate::error::{Error, Result};
+use smallvec::{SmallVec, smallvec};
+
+pub(crate) type Shape = SmallVec<[usize; 4]>;
+pub(crate) type Strides = SmallVec<[isize; 4]>;
+
+/// One part of a basic index, as in `x[2, 1:5:2, None]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// One position; the axis goes away. Negative counts from the end.
+    At(isize),
+    /// `start:stop:step` as Python reads it.
+    Slice {
+        /// First position; the beginning (or end, for a negative step) when absent.
+        start: Option<isize>,
+        /// Position after the last; the end (or beginning) when absent.
+        stop: Option<isize>,
+        /// Never 0; 1 when absent.
+        step: Option<isize>,
+    },
+    /// A new axis of length 1.
+    NewAxis,
+    /// As many whole axes as are left.
+    Ellipsis,
+}
+
+impl Index {
+    /// The whole axis.
+    pub const ALL: Self = Self::Slice { start: None, stop: None, step: None };
+}
+
+/// Where each element of a view lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    shape: Shape,
+    strides: Strides,
+    offset: usize,
+}
+
+impl Layout {
+    /// C-contiguous, from offset 0.
+    pub(crate) fn contiguous(shape: &[usize], itemsize: usize) -> Result<Self> {
+        // Zero extents do not make huge ones valid: their strides could not be computed.
+        let too_large = || Error::Value(format!("an array of shape {shape:?} is larger than the address space"));
+        let mut bytes = itemsize;
+        for extent in shape {
+            bytes = bytes.checked_mul((*extent).max(1)).ok_or_else(too_large)?;
+        }
+        isize::try_from(bytes).map_err(|_| too_large())?;
+        let mut strides: Strides = smallvec![0; shape.len()];
+        let mut step = 1isize;
+        for axis in (0..shape.len()).rev() {
+            strides[axis] = step;
+            step *= shape[axis].max(1) as isize;
+        }
+        Ok(Self { shape: shape.into(), strides, offset: 0 })
+    }
+
+    /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent) against the
+    /// memory there is.
+    pub(crate) fn foreign(shape: &[usize], strides: Option<&[isize]>, offset: usize, itemsize: usize) -> Result<Self> {
+        let mut layout = Self::contiguous(shape, itemsize)?;
+        layout.offset = offset;
+        if let Some(strides) = strides {
+            if strides.len() != shape.len() {
+                return Err(Error::Value(format!(
+                    "strides {strides:?} and shape {shape:?} have different lengths"
+                )));
+            }
+            layout.strides = strides.into();
+            layout.checked_extent(itemsize).ok_or_else(|| {
+                Error::Value(format!("strides {strides:?} of shape {shape:?} leave the address space"))
+            })?;
+        }
+        Ok(layout)
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    pub(crate) fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// Number of the first element, counted from the start of the allocation.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub(crate) fn ndim(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Number of elements.
+    pub(crate) fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        if self.size() == 0 {
+            return true;
+        }
+        let mut expected = 1isize;
+        for (extent, stride) in self.shape.iter().zip(&self.strides).rev() {
+            if *extent != 1 && *stride != expected {
+                return false;
+            }
+            expected *= *extent as isize;
+        }
+        true
+    }
+
+    /// The lowest and highest element relative to the first; `None` for an empty view.
+    pub(crate) fn extent(&self) -> Option<(isize, isize)> {
+        if self.size() == 0 { None } else { self.checked_extent(1) }
+    }
+
+    fn checked_extent(&self, itemsize: usize) -> Option<(isize, isize)> {
+        let (mut low, mut high) = (0isize, 0isize);
+        for (extent, stride) in self.shape.iter().zip(&self.strides) {
+            let last = isize::try_from(extent.saturating_sub(1)).ok()?.checked_mul(*stride)?;
+            if last < 0 {
+                low = low.checked_add(last)?;
+            } else {
+                high = high.checked_add(last)?;
+            }
+        }
+        // The same in bytes, offset included, must fit too.
+        let offset = isize::try_from(self.offset).ok()?;
+        let itemsize = isize::try_from(itemsize).ok()?;
+        offset.checked_add(high)?.checked_add(1)?.checked_mul(itemsize)?;
+        low.checked_mul(itemsize)?;
+        Some((low, high))
+    }
+
+    /// The same elements in C order with another shape; `None` when that needs a copy. One extent may be -1.
+    pub(crate) fn reshape(&self, shape: &[isize]) -> Result<Option<Self>> {
+        let shape = self.complete(shape)?;
+        if !self.is_contiguous() {
+            return Ok(None);
+        }
+        let mut layout = Self::contiguous(&shape, 1)?;
+        layout.offset = self.offset;
+        Ok(Some(layout))
+    }
+
+    /// Checks a shape against the number of elements and fills in its -1.
+    pub(crate) fn complete(&self, shape: &[isize]) -> Result<Shape> {
+        let size = self.size();
+        let refuse = |why: &str| Error::Value(format!("cannot reshape {size} elements to {shape:?}: {why}"));
+        if shape.iter().any(|extent| *extent < -1) {
+            return Err(refuse("an extent is negative"));
+        }
+        if shape.iter().filter(|extent| **extent == -1).count() > 1 {
+            return Err(refuse("only one extent may be -1"));
+        }
+        let known = shape
+            .iter()
+            .filter(|extent| **extent != -1)
+            .try_fold(1usize, |product, extent| product.checked_mul(extent.unsigned_abs()))
+            .ok_or_else(|| refuse("it is larger than the address space"))?;
+        let missing = if known == 0 { 0 } else { size / known };
+        let complete: Shape =
+            shape.iter().map(|extent| if *extent == -1 { missing } else { extent.unsigned_abs() }).collect();
+        let fits = complete.iter().product::<usize>() == size && !(known == 0 && shape.contains(&-1));
+        if fits { Ok(complete) } else { Err(refuse("the numbers of elements differ")) }
+    }
+
+    /// Axes in another order; `axes[i]` is the old number of the new axis `i`.
+    pub(crate) fn permute(&self, axes: &[usize]) -> Result<Self> {
+        let mut sorted: Shape = axes.into();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.ndim()) {
+            return Err(Error::Value(format!(
+                "{axes:?} is not an order of the {} axes of this array",
+                self.ndim()
+            )));
+        }
+        Ok(Self {
+            shape: axes.iter().map(|axis| self.shape[*axis]).collect(),
+            strides: axes.iter().map(|axis| self.strides[*axis]).collect(),
+            offset: self.offset,
+        })
+    }
+
+    /// A basic index, as numpy reads it: parts that are missing at the end are whole axes.
+    pub(crate) fn index(&self, parts: &[Index]) -> Result<Self> {
+        let used = parts.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
+        if used > self.ndim() {
+            return Err(Error::Index(format!("{used} indices for an array of {} axes", self.ndim())));
+        }
+        if parts.iter().filter(|part| **part == Index::Ellipsis).count() > 1 {
+            return Err(Error::Index("an index has at most one ellipsis".to_owned()));
+        }
+        let rest = self.ndim() - used;
+        let mut view = Self { shape: Shape::new(), strides: Strides::new(), offset: self.offset };
+        let mut axis = 0;
+        let implied = if parts.contains(&Index::Ellipsis) { None } else { Some(&Index::Ellipsis) };
+        for part in parts.iter().chain(implied) {
+            match part {
+                Index::NewAxis => view.push(1, 0),
+                Index::Ellipsis => {
+                    for _ in 0..rest {
+                        view.push(self.shape[axis], self.strides[axis]);
+                        axis += 1;
+                    }
+                }
+                Index::At(position) => {
+                    view.advance(self.position(axis, *position)?, self.strides[axis]);
+                    axis += 1;
+                }
+                Index::Slice { start, stop, step } => {
+                    let (first, count, step) = resolve(self.shape[axis], *start, *stop, step.unwrap_or(1))?;
+                    if count > 0 {
+                        view.advance(first, self.strides[axis]);
+                    }
+                    view.push(count, self.strides[axis] * step);
+                    axis += 1;
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    fn push(&mut self, extent: usize, stride: isize) {
+        self.shape.push(extent);
+        self.strides.push(stride);
+    }
+
+    /// Moves the first element by `count` strides. Stays within the extent of the view it came from.
+    fn advance(&mut self, count: usize, stride: isize) {
+        self.offset = self.offset.wrapping_add_signed(stride * count as isize);
+    }
+
+    fn position(&self, axis: usize, position: isize) -> Result<usize> {
+        let extent = self.shape[axis] as isize;
+        let at = if position < 0 { position + extent } else { position };
+        if (0..extent).contains(&at) {
+            Ok(at.unsigned_abs())
+        } else {
+            Err(Error::Index(format!("index {position} is out of range for axis {axis} with extent {extent}")))
+        }
+    }
+
+    /// Extents and strides of two views of one shape with neighbouring axes merged where both allow it and axes of
+    /// extent 1 left out: fewer axes are less arithmetic in a copy kernel.
+    pub(crate) fn merged(&self, other: &Self) -> (Shape, Strides, Strides) {
+        let (mut shape, mut ours, mut theirs) = (Shape::new(), Strides::new(), Strides::new());
+        for axis in 0..self.ndim() {
+            let (extent, a, b) = (self.shape[axis], self.strides[axis], other.strides[axis]);
+            if extent == 1 {
+                continue;
+            }
+            let last = shape.len().wrapping_sub(1);
+            let joins = |strides: &Strides, stride: isize| {
+                strides.last().is_some_and(|outer| *outer == stride * extent as isize)
+            };
+            if joins(&ours, a) && joins(&theirs, b) {
+                shape[last] *= extent;
+                (ours[last], theirs[last]) = (a, b);
+            } else {
+                shape.push(extent);
+                ours.push(a);
+                theirs.push(b);
+            }
+        }
+        (shape, ours, theirs)
+    }
+}
+
+/// First position, number of positions and step of a Python slice over `extent` positions.
+fn resolve(
+    extent: usize,
+    start: Option<isize>,
+    stop: Option<isize>,
+    step: isize,
+) -> Result<(usize, usize, isize)> {
+    if step == 0 {
+        return Err(Error::Value("a slice step cannot be zero".to_owned()));
+    }
+    let extent = extent as isize;
+    let (lowest, highest) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+    let clamp = |position: isize| {
+        let from_start = if position < 0 { position.saturating_add(extent) } else { position };
+        from_start.clamp(lowest, highest)
+    };
+    let first = start.map_or(if step > 0 { lowest } else { highest }, clamp);
+    let end = stop.map_or(if step > 0 { highest } else { lowest }, clamp);
+    let distance = if step > 0 { end - first } else { first - end };
+    let count = if distance <= 0 { 0 } else { (distance.unsigned_abs() - 1) / step.unsigned_abs() + 1 };
+    Ok((first.max(0).unsigned_abs(), count, step))
+}
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

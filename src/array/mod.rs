@@ -1,0 +1,233 @@
+//! Arrays: a typed, n-dimensional view of a USM allocation, and the queue its work goes to.
+
+mod convert;
+mod count;
+mod create;
+mod dtype;
+mod element;
+mod layout;
+mod number;
+mod transfer;
+
+pub use dtype::DType;
+pub use element::Element;
+pub(crate) use element::bytes_of;
+pub use layout::Index;
+pub(crate) use layout::Layout;
+pub use number::Number;
+
+use crate::device::{Context, Device, Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::Allocation;
+use std::fmt;
+use std::sync::Arc;
+
+/// A view of unified shared memory with a dtype, a shape, strides and a queue.
+///
+/// Clones and views share the memory, which lives until the last of them, and the last command that uses it, is gone.
+/// Commands on one array from any number of queues and threads run in an order that keeps every read after the writes
+/// before it; the host never waits for that. Dropping an array never waits either.
+///
+/// An array is a handle to device memory, like a file: writing needs no `&mut`, and whoever shares one across threads
+/// decides who writes when.
+#[derive(Clone)]
+pub struct Array {
+    allocation: Arc<Allocation>,
+    layout: Layout,
+    dtype: DType,
+    queue: Queue,
+    readonly: bool,
+}
+
+impl Array {
+    /// A view of an allocation. The caller has checked that the layout stays inside it.
+    pub(crate) fn of(allocation: Arc<Allocation>, layout: Layout, dtype: DType, queue: Queue, readonly: bool) -> Self {
+        Self { allocation, layout, dtype, queue, readonly }
+    }
+
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Another view of the same elements.
+    fn view(&self, layout: Layout) -> Self {
+        Self { layout, ..self.clone() }
+    }
+
+    /// Extents, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        self.layout.shape()
+    }
+
+    /// Steps between neighbours along each axis, in elements.
+    #[must_use]
+    pub fn strides(&self) -> &[isize] {
+        self.layout.strides()
+    }
+
+    /// Number of axes.
+    #[must_use]
+    pub fn ndim(&self) -> usize {
+        self.layout.ndim()
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Bytes of all elements, without the gaps of a strided view.
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        self.size() * self.dtype.itemsize()
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The USM kind of the memory.
+    #[must_use]
+    pub fn usm_kind(&self) -> UsmKind {
+        self.allocation.kind()
+    }
+
+    /// The queue that this array's own work goes to, and that kernels follow.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The queue's device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.queue.device()
+    }
+
+    /// The context in which the memory's addresses mean something.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        self.allocation.context()
+    }
+
+    /// Address of the first element.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.allocation.pointer() + self.layout.offset() * self.dtype.itemsize()
+    }
+
+    /// Whether writing is refused, because the memory's owner said so.
+    #[must_use]
+    pub fn is_readonly(&self) -> bool {
+        self.readonly
+    }
+
+    /// Whether the elements lie one after another in C order.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
+    /// The same memory, not to be written through this handle.
+    #[must_use]
+    pub fn as_readonly(&self) -> Self {
+        Self { readonly: true, ..self.clone() }
+    }
+
+    /// The same memory with another queue for its work. Order is kept: it is the memory that knows its last use.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] when kernels on `queue` cannot use this memory.
+    pub fn on_queue(&self, queue: &Queue) -> Result<Self> {
+        if let Some(why) = self.unusable_from(queue)? {
+            return Err(Error::Placement(format!("{self} cannot be used from {queue}: {why}")));
+        }
+        Ok(Self { queue: queue.clone(), ..self.clone() })
+    }
+
+    /// Why kernels on `queue` cannot use this memory; `None` when they can. Decided by context and device, never by
+    /// whether it happens to work here: a CPU device reaches every address, a GPU does not.
+    pub(crate) fn unusable_from(&self, queue: &Queue) -> Result<Option<String>> {
+        let memory = &self.allocation;
+        if memory.context() != queue.context() {
+            return Ok(Some(format!("it is USM of {}, the queue's is {}", memory.context(), queue.context())));
+        }
+        let reachable = self.usm_kind() != UsmKind::Device
+            || memory.device() == queue.device()
+            || queue.device().can_access_peer(memory.device())?;
+        Ok((!reachable).then(|| format!("it is memory of {}, without peer access", memory.device())))
+    }
+
+    /// Another shape for the same elements in C order, one extent at most being -1. A view where the memory allows
+    /// it, else a contiguous copy.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when the numbers of elements differ.
+    pub fn reshape(&self, shape: impl AsRef<[isize]>) -> Result<Self> {
+        if let Some(layout) = self.layout.reshape(shape.as_ref())? {
+            return Ok(self.view(layout));
+        }
+        self.copy()?.reshape(shape)
+    }
+
+    /// The axes in another order; `axes[i]` is the old number of new axis `i`.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when `axes` is no order of all axes.
+    pub fn permute(&self, axes: impl AsRef<[usize]>) -> Result<Self> {
+        Ok(self.view(self.layout.permute(axes.as_ref())?))
+    }
+
+    /// The axes in reverse order.
+    #[must_use]
+    pub fn transpose(&self) -> Self {
+        let axes: Vec<_> = (0..self.ndim()).rev().collect();
+        // Reversing all axes is always an order of them.
+        self.layout.permute(&axes).map_or_else(|_| self.clone(), |layout| self.view(layout))
+    }
+
+    /// A view of some elements: numpy's basic indexing.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a position outside an axis or too many parts, [`Error::Value`] for a zero step.
+    pub fn index(&self, parts: &[Index]) -> Result<Self> {
+        Ok(self.view(self.layout.index(parts)?))
+    }
+
+    /// Blocks until nothing that was submitted so far uses the memory.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with what the work reported.
+    pub fn wait(&self) -> Result<()> {
+        self.allocation.wait()
+    }
+
+    /// An error unless the array may be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.readonly {
+            return Err(Error::Value(format!("{self} is read-only; copy() gives one that can be written")));
+        }
+        Ok(())
+    }
+}
+
+/// `float32[3, 4] (device USM, queue 0x55… on opencl:cpu:0 AMD EPYC)`.
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} ({} USM, {})", self.dtype, self.shape(), self.usm_kind(), self.queue)
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array({self}, {:#x})", self.address())
+    }
+}

@@ -1,0 +1,97 @@
+//! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
+
+use super::{Event, Program, Queue};
+use crate::error::{During, Result};
+use crate::ffi;
+use smallvec::SmallVec;
+
+pub(crate) use crate::ffi::KernelArg;
+use crate::ffi::KernelArgKind;
+
+/// Work-items of a launch: up to three extents, and the work-group's when the caller chose them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub dimensions: u32,
+    pub global: [usize; 3],
+    /// All zero: the runtime chooses.
+    pub local: [usize; 3],
+}
+
+/// Addresses of the events to wait for; they live as long as the borrow.
+fn addresses(after: &[Event]) -> Result<SmallVec<[usize; 8]>> {
+    after.iter().map(|event| Ok(ffi::event_address(event.raw()?))).collect()
+}
+
+impl Queue {
+    /// An event that completes after `after` and after all commands submitted to this queue so far.
+    ///
+    /// All of `after` must be of this queue's context.
+    pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
+        let addresses = addresses(after)?;
+        // SAFETY: the addresses are of events that `after` keeps alive during the call.
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &addresses) }.during("submitting a barrier")?;
+        Ok(Event::new(raw, self))
+    }
+
+    /// # Safety
+    /// Both ranges of `bytes` stay valid until the event completes, and this queue's device may access them.
+    pub(crate) unsafe fn memcpy(&self, target: usize, source: usize, bytes: usize, after: &[Event]) -> Result<Event> {
+        let addresses = addresses(after)?;
+        // SAFETY: the caller's promise for the ranges; `after` keeps the events alive during the call.
+        let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &addresses) };
+        Ok(Event::new(raw.during("submitting a copy")?, self))
+    }
+
+    /// # Safety
+    /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
+    pub(crate) unsafe fn memset(&self, target: usize, value: u8, bytes: usize, after: &[Event]) -> Result<Event> {
+        let addresses = addresses(after)?;
+        // SAFETY: the caller's promise for the range; `after` keeps the events alive during the call.
+        let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &addresses) };
+        Ok(Event::new(raw.during("submitting a fill")?, self))
+    }
+
+    /// # Safety
+    /// The arguments are what the kernel expects, and what it touches stays valid until the event completes.
+    pub(crate) unsafe fn submit(
+        &self,
+        program: &Program,
+        extents: Extents,
+        args: &[KernelArg],
+        after: &[Event],
+    ) -> Result<Event> {
+        let addresses = addresses(after)?;
+        let Extents { dimensions, global, local } = extents;
+        let kernel = program.raw()?;
+        // SAFETY: the caller's promise for kernel and arguments; `after` keeps the events alive during the call.
+        let raw = unsafe { ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &addresses) };
+        Ok(Event::new(raw.during("launching a kernel")?, self))
+    }
+}
+
+impl Extents {
+    /// This many work-items in up to three dimensions, in work-groups of the runtime's choice.
+    pub(crate) fn range(extents: &[usize]) -> Self {
+        let mut global = [1; 3];
+        global[..extents.len()].copy_from_slice(extents);
+        Self { dimensions: extents.len() as u32, global, local: [0; 3] }
+    }
+}
+
+impl KernelArg {
+    pub(crate) fn pointer(address: usize) -> Self {
+        Self { kind: KernelArgKind::Pointer, value: address, bytes: [0; 16] }
+    }
+
+    /// A number as its bytes, at most 16.
+    pub(crate) fn scalar(value: &[u8]) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..value.len()].copy_from_slice(value);
+        Self { kind: KernelArgKind::Scalar, value: value.len(), bytes }
+    }
+
+    /// Local memory of a work-group.
+    pub(crate) fn local(bytes: usize) -> Self {
+        Self { kind: KernelArgKind::Local, value: bytes, bytes: [0; 16] }
+    }
+}

@@ -1,0 +1,126 @@
+//! A context: the devices among which USM pointers mean something.
+
+use super::{Device, UsmKind};
+use crate::error::{During, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use cxx::UniquePtr;
+use std::fmt;
+use std::sync::Arc;
+
+/// A SYCL context. Cheap to clone; equal means the same context of the runtime.
+///
+/// Source: SYCL 2020, section 4.6.3.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    raw: Handle<ffi::Context>,
+    id: usize,
+}
+
+impl Context {
+    /// A fresh context for these devices. USM of one context means nothing in another, so prefer
+    /// [`Device::default_context`]; sub-devices that are to share memory need one made here.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`](crate::Error::Sycl) when the devices do not go together.
+    pub fn new(devices: &[Device]) -> Result<Self> {
+        Self::adopt(ffi::context_new(&*Device::list(devices)?).during("making a context")?)
+    }
+
+    pub(crate) fn adopt(raw: UniquePtr<ffi::Context>) -> Result<Self> {
+        let raw = Handle::new(raw);
+        let id = ffi::context_id(raw.get()?).during("identifying a context")?;
+        Ok(Self(Arc::new(Inner { raw, id })))
+    }
+
+    /// A handle to a context of another library.
+    ///
+    /// # Safety
+    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not kept.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`](crate::Error::Sycl) when the runtime refuses it.
+    pub unsafe fn from_raw(address: usize) -> Result<Self> {
+        crate::device::devices()?;
+        // SAFETY: the caller's promise.
+        Self::adopt(unsafe { ffi::context_copy_from(address) }.during("copying a context")?)
+    }
+
+    /// A new `sycl::context` on the C++ heap, for another library. [`Context::free_raw`] deletes it.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`](crate::Error::Sycl) when memory is short.
+    pub fn to_raw(&self) -> Result<usize> {
+        ffi::context_copy_to_heap(self.raw()?).during("copying a context")
+    }
+
+    /// Deletes what [`Context::to_raw`] made.
+    ///
+    /// # Safety
+    /// `address` came from [`Context::to_raw`] and is freed once.
+    pub unsafe fn free_raw(address: usize) {
+        if crate::runtime::alive().is_ok() {
+            // SAFETY: the caller's promise. A destructor of the runtime that throws has no one to tell here.
+            let _ = unsafe { ffi::context_free_heap(address) };
+        }
+    }
+
+    pub(crate) fn raw(&self) -> Result<&ffi::Context> {
+        self.0.raw.get()
+    }
+
+    pub(crate) fn id(&self) -> usize {
+        self.0.id
+    }
+
+    /// The devices of this context.
+    ///
+    /// # Errors
+    /// [`Error::Interop`](crate::Error::Interop) when one of them is not visible to this process.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let list = ffi::context_devices(self.raw()?).during("asking a context for its devices")?;
+        list.iter()
+            .map(|device| Device::adopt(ffi::device_copy(device).during("keeping a device")?))
+            .collect()
+    }
+
+    /// The USM kind of a pointer, `None` when this context does not know it. The question is safe for any address.
+    pub(crate) fn kind_of(&self, pointer: usize) -> Result<Option<UsmKind>> {
+        let code = ffi::usm_kind(pointer, self.raw()?).during("asking what a pointer is")?;
+        Ok(UsmKind::from_code(code))
+    }
+
+    /// The device of a USM pointer that [`Context::kind_of`] knows.
+    pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
+        Device::adopt(ffi::usm_device(pointer, self.raw()?).during("asking for the device of a pointer")?)
+    }
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Context {}
+
+impl std::hash::Hash for Context {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+/// `context 0x55…`, enough to see whether two are the same.
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "context {:#x}", self.0.id)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({:#x})", self.0.id)
+    }
+}

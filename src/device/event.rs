@@ -1,0 +1,91 @@
+//! An event: one command in flight, or what became of it.
+
+use super::Queue;
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use cxx::UniquePtr;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A command submitted to a queue. Cheap to clone. Dropping it neither waits nor cancels.
+///
+/// Source: SYCL 2020, section 4.6.6.
+#[derive(Clone)]
+pub struct Event(Arc<Inner>);
+
+struct Inner {
+    raw: Handle<ffi::Event>,
+    queue: Queue,
+    /// Completion is final, so the runtime is asked until it says so once.
+    done: AtomicBool,
+}
+
+impl Event {
+    pub(super) fn new(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
+        Self(Arc::new(Inner { raw: Handle::new(raw), queue: queue.clone(), done: AtomicBool::new(false) }))
+    }
+
+    pub(crate) fn raw(&self) -> Result<&ffi::Event> {
+        self.0.raw.get()
+    }
+
+    /// The queue on which the command runs.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    /// Whether the command is complete; never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when the runtime cannot answer.
+    pub fn done(&self) -> Result<bool> {
+        if self.0.done.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let done = ffi::event_done(self.raw()?).during("asking for the state of an event")?;
+        self.0.done.store(done, Ordering::Release);
+        Ok(done)
+    }
+
+    /// As [`Event::done`], where "cannot answer" must not stop the caller: it then counts as not complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.done().unwrap_or(false)
+    }
+
+    /// Blocks until the command is complete.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported.
+    pub fn wait(&self) -> Result<()> {
+        if !self.0.done.load(Ordering::Acquire) {
+            ffi::event_wait(self.raw()?).during("waiting for an event")?;
+            self.0.done.store(true, Ordering::Release);
+        }
+        self.0.queue.raise_errors()
+    }
+
+    /// When the command was submitted, started and ended, in nanoseconds of the device's clock. Waits for the end.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when the queue was made without `profiling`.
+    pub fn profiling(&self) -> Result<[u64; 3]> {
+        if !self.0.queue.profiling() {
+            return Err(Error::Value(format!(
+                "{} keeps no timestamps; ask for a queue with profiling",
+                self.0.queue
+            )));
+        }
+        self.wait()?;
+        ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_complete() { "complete" } else { "pending" };
+        write!(f, "Event({state}, {})", self.0.queue)
+    }
+}

@@ -1,0 +1,22 @@
+//! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
+
+pub(crate) mod command;
+mod context;
+mod code;
+mod event;
+mod kind;
+mod program;
+mod queue;
+mod registry;
+mod root;
+mod selector;
+
+pub use context::Context;
+pub use event::Event;
+pub use kind::UsmKind;
+pub(crate) use program::{Code, Program};
+pub use queue::{Queue, QueueProperties};
+pub use registry::{PlatformProblem, devices, platform_problems};
+pub(crate) use registry::{default_device, select, visible};
+pub use root::{Device, Partition};
+pub use selector::Selector;

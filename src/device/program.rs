@@ -1,0 +1,133 @@
+//! A kernel built for one context and device, and the process-wide cache of them.
+
+use super::{Context, Device};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use cxx::UniquePtr;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a kernel is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Code {
+    /// SYCL C++, for the runtime compiler.
+    Sycl(Arc<str>),
+    /// OpenCL C, on OpenCL backends.
+    OpenCl(Arc<str>),
+    /// A SPIR-V module, on OpenCL backends.
+    SpirV(Arc<[u8]>),
+}
+
+/// A built kernel. Source: SYCL 2020, section 4.11, and `sycl_ext_oneapi_kernel_compiler`.
+#[derive(Clone)]
+pub(crate) struct Program(Arc<Handle<ffi::Kernel>>);
+
+/// A place to build for, and what to build.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Unit {
+    context: Context,
+    device: Device,
+    code: Code,
+    options: Arc<[String]>,
+}
+
+/// Built code lives as long as the process, like that of a shared library. The locks cover the maps only: two threads
+/// that need the same new code may both build it, and the first one built is the one both use.
+static KERNELS: Lazy<Mutex<HashMap<(Unit, Arc<str>), Program>>> = Lazy::new(Mutex::default);
+
+/// One SYCL source often has several kernels; compiling it once serves them all.
+static BUNDLES: Lazy<Mutex<HashMap<Unit, Arc<Handle<ffi::Bundle>>>>> = Lazy::new(Mutex::default);
+
+impl Program {
+    /// The kernel `name` for this context and device, built unless that was done before.
+    pub(crate) fn get(
+        context: &Context,
+        device: &Device,
+        code: &Code,
+        name: &Arc<str>,
+        options: &Arc<[String]>,
+    ) -> Result<Self> {
+        let unit =
+            Unit { context: context.clone(), device: device.clone(), code: code.clone(), options: options.clone() };
+        let key = (unit, name.clone());
+        if let Some(built) = KERNELS.lock().get(&key) {
+            return Ok(built.clone());
+        }
+        let raw = key.0.kernel(name).map_err(|error| match error {
+            Error::Sycl { message, .. } => key.0.failure(name, message),
+            other => other,
+        })?;
+        let built = Self(Arc::new(Handle::new(raw)));
+        Ok(KERNELS.lock().entry(key).or_insert(built).clone())
+    }
+
+    pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
+        self.0.get()
+    }
+
+    /// How many arguments the kernel takes, when the backend tells.
+    pub(crate) fn num_args(&self) -> Option<u32> {
+        ffi::kernel_num_args(self.raw().ok()?).ok()
+    }
+}
+
+impl Unit {
+    fn kernel(&self, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let options = self.options.to_vec();
+        let native = || -> Result<(&ffi::Context, &ffi::Device)> {
+            if self.device.backend() == "opencl" {
+                return Ok((self.context.raw()?, self.device.raw()?));
+            }
+            let log = "OpenCL C and SPIR-V kernels need a device of the opencl backend; use SYCL source here";
+            Err(self.failure(name, log.to_owned()))
+        };
+        match &self.code {
+            Code::Sycl(source) => self.kernel_of_bundle(source, name),
+            Code::OpenCl(source) => {
+                let (context, device) = native()?;
+                ffi::kernel_from_opencl(context, device, source, name, &options).during("building OpenCL C")
+            }
+            Code::SpirV(module) => {
+                let (context, device) = native()?;
+                ffi::kernel_from_spirv(context, device, module, name).during("building SPIR-V")
+            }
+        }
+    }
+
+    /// A kernel with an `extern "C"` name is found as it is. Any other, a C++ function or a template instance, has
+    /// to be registered before the build, which then serves that one name.
+    fn kernel_of_bundle(&self, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let bundle = self.bundle(source)?;
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        if !kernel.is_null() {
+            return Ok(kernel);
+        }
+        let named = Handle::new(self.compile(source, name)?);
+        let kernel = ffi::bundle_kernel(named.get()?, name).during("finding a kernel")?;
+        if kernel.is_null() {
+            return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
+        }
+        Ok(kernel)
+    }
+
+    fn bundle(&self, source: &str) -> Result<Arc<Handle<ffi::Bundle>>> {
+        if let Some(bundle) = BUNDLES.lock().get(self) {
+            return Ok(bundle.clone());
+        }
+        let bundle = Arc::new(Handle::new(self.compile(source, "")?));
+        Ok(BUNDLES.lock().entry(self.clone()).or_insert(bundle).clone())
+    }
+
+    fn compile(&self, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
+        let options = self.options.to_vec();
+        ffi::bundle_from_sycl(self.context.raw()?, self.device.raw()?, source, &options, registered)
+            .during("building SYCL source")
+    }
+
+    fn failure(&self, name: &str, log: String) -> Error {
+        Error::KernelBuild { name: name.to_owned(), device: self.device.to_string(), log }
+    }
+}

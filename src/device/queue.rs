@@ -1,0 +1,192 @@
+//! A queue: the place where commands run, on one device in one context.
+
+use super::{Context, Device};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use cxx::UniquePtr;
+use std::fmt;
+use std::sync::Arc;
+
+/// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
+///
+/// Source: SYCL 2020, section 4.6.5.
+#[derive(Clone)]
+pub struct Queue(Arc<Inner>);
+
+struct Inner {
+    raw: Handle<ffi::Queue>,
+    id: usize,
+    device: Device,
+    context: Context,
+    properties: QueueProperties,
+}
+
+/// What is asked of a queue by name; in-order without profiling unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueueProperties {
+    /// Commands run in the order of their submission.
+    pub in_order: bool,
+    /// Events carry device timestamps.
+    pub profiling: bool,
+}
+
+impl Default for QueueProperties {
+    fn default() -> Self {
+        Self { in_order: true, profiling: false }
+    }
+}
+
+impl Queue {
+    /// A new queue of the runtime. Users get theirs from the manager's cache.
+    pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
+        let QueueProperties { in_order, profiling } = properties;
+        let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, profiling)
+            .during(&format!("making a queue on {device}"))?;
+        let raw = Handle::new(raw);
+        let id = ffi::queue_id(raw.get()?).during("identifying a queue")?;
+        let (device, context) = (device.clone(), context.clone());
+        Ok(Self(Arc::new(Inner { raw, id, device, context, properties })))
+    }
+
+    /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
+    ///
+    /// # Safety
+    /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] when its device is not visible to usmq.
+    pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
+        super::devices()?;
+        // SAFETY: the caller's promise.
+        let raw = Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
+        let queue = raw.get()?;
+        let inner = Inner {
+            id: ffi::queue_id(queue).during("identifying a queue")?,
+            device: Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?,
+            context: Context::adopt(ffi::queue_context(queue).during("asking a queue for its context")?)?,
+            properties: QueueProperties {
+                in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
+                profiling: ffi::queue_profiling(queue).during("asking a queue for its properties")?,
+            },
+            raw,
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
+    /// [`Queue::free_raw`] deletes it.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when memory is short.
+    pub fn to_raw(&self) -> Result<usize> {
+        ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")
+    }
+
+    /// Deletes what [`Queue::to_raw`] made.
+    ///
+    /// # Safety
+    /// `address` came from [`Queue::to_raw`] and is freed once.
+    pub unsafe fn free_raw(address: usize) {
+        if crate::runtime::alive().is_ok() {
+            // SAFETY: the caller's promise. A destructor of the runtime that throws has no one to tell here.
+            let _ = unsafe { ffi::queue_free_heap(address) };
+        }
+    }
+
+    pub(crate) fn raw(&self) -> Result<&ffi::Queue> {
+        self.0.raw.get()
+    }
+
+    /// Distinguishes queues while they live.
+    pub(crate) fn id(&self) -> usize {
+        self.0.id
+    }
+
+    /// The device on which commands run.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The context whose USM the queue's kernels may use.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Whether commands run in the order of their submission.
+    #[must_use]
+    pub fn in_order(&self) -> bool {
+        self.0.properties.in_order
+    }
+
+    /// Whether events carry device timestamps.
+    #[must_use]
+    pub fn profiling(&self) -> bool {
+        self.0.properties.profiling
+    }
+
+    /// Whether the device runs this process's host code too; messages and tests care, rules do not.
+    pub(crate) fn properties(&self) -> QueueProperties {
+        self.0.properties
+    }
+
+    /// Blocks until every command submitted so far, by whichever library, is complete.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
+    pub fn wait(&self) -> Result<()> {
+        ffi::queue_wait(self.raw()?).during("waiting for a queue")
+    }
+
+    /// Reports what commands or clean-ups stored, without waiting.
+    pub(crate) fn raise_errors(&self) -> Result<()> {
+        ffi::queue_raise_errors(self.raw()?).during("work on a queue")
+    }
+
+    /// Keeps an error of code that cannot fail (a destructor) for the next wait.
+    pub(crate) fn store_error(&self, error: &Error) {
+        let text = match error {
+            Error::Sycl { code, message, .. } => format!("{code}\u{1f}{message}"),
+            other => other.to_string(),
+        };
+        if let Ok(raw) = self.raw() {
+            // Storing fails only for want of memory; there is no one left to tell.
+            let _ = ffi::queue_store_error(raw, &text);
+        }
+    }
+}
+
+impl PartialEq for Queue {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Queue {}
+
+impl std::hash::Hash for Queue {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+/// `queue 0x55… on opencl:cpu:0 AMD EPYC`, with properties that differ from the usual.
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {:#x} on {}", self.0.id, self.0.device)?;
+        match (self.in_order(), self.profiling()) {
+            (true, false) => Ok(()),
+            (true, true) => f.write_str(" (profiling)"),
+            (false, false) => f.write_str(" (out-of-order)"),
+            (false, true) => f.write_str(" (out-of-order, profiling)"),
+        }
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue({self})")
+    }
+}

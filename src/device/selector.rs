@@ -1,0 +1,200 @@
+//! SYCL filter strings: reading them and choosing among devices. Pure; the rules are libsycl's own.
+//!
+//! ```text
+//! selector := filter ("," filter)*     empty pieces are dropped
+//! filter   := token (":" token){0,2}   any order; empty tokens are dropped
+//! token    := backend | device type | index, at most one of each
+//! ```
+//!
+//! Source: the SYCL extension `sycl_ext_oneapi_filter_selector`. An index counts the devices that match the other
+//! parts of its filter, so `opencl:gpu:1` is the second OpenCL GPU. Where several devices match, SYCL's default
+//! rating decides, and the first of the best wins.
+
+use crate::error::{Error, Result};
+
+/// What a filter is matched against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub backend: &'a str,
+    pub device_type: &'a str,
+    /// The default selector's rating; a negative one is never chosen.
+    pub score: i32,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Filter {
+    backend: Option<&'static str>,
+    device_type: Option<&'static str>,
+    index: Option<usize>,
+}
+
+/// A parsed filter string, as in `"gpu"`, `"opencl:cpu"`, `"gpu:1"` or `"level_zero:gpu,cpu"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    text: String,
+    filters: Vec<Filter>,
+}
+
+const BACKENDS: [&str; 4] = ["opencl", "level_zero", "cuda", "hip"];
+const DEVICE_TYPES: [&str; 3] = ["cpu", "gpu", "accelerator"];
+
+impl Selector {
+    /// Reads a filter string.
+    ///
+    /// # Errors
+    /// [`Error::Selector`] with the part that is wrong.
+    pub fn parse(text: &str) -> Result<Self> {
+        let pieces = text.split(',').filter(|piece| !piece.is_empty());
+        let filters = pieces
+            .map(Filter::parse)
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .and_then(|filters| if filters.is_empty() { Err("it is empty".to_owned()) } else { Ok(filters) })
+            .map_err(|reason| Error::Selector { asked: text.to_owned(), reason })?;
+        Ok(Self { text: text.to_owned(), filters })
+    }
+
+    /// The string as it was given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The index of the device that SYCL would choose.
+    pub(crate) fn choose(&self, devices: &[Candidate<'_>]) -> Option<usize> {
+        let mut seen = vec![0usize; self.filters.len()];
+        let mut best: Option<(usize, i32)> = None;
+        for (position, device) in devices.iter().enumerate() {
+            // Every filter counts every device, also when an earlier filter has taken it.
+            let mut taken = false;
+            for (filter, seen) in self.filters.iter().zip(&mut seen) {
+                taken |= filter.takes(device, seen);
+            }
+            if taken && device.score >= 0 && best.is_none_or(|(_, score)| device.score > score) {
+                best = Some((position, device.score));
+            }
+        }
+        best.map(|(position, _)| position)
+    }
+}
+
+impl std::str::FromStr for Selector {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
+
+impl Filter {
+    fn parse(piece: &str) -> std::result::Result<Self, String> {
+        // Like libsycl, three fields at most, empty ones included in neither count nor meaning.
+        let tokens: Vec<_> = piece.split(':').filter(|token| !token.is_empty()).collect();
+        if tokens.len() > 3 {
+            return Err(format!("{piece:?} has more than three parts"));
+        }
+        let mut filter = Self::default();
+        for token in tokens {
+            let known = |names: &[&'static str]| names.iter().copied().find(|name| *name == token);
+            if let Some(backend) = known(&BACKENDS) {
+                put(&mut filter.backend, backend, "backend", piece)?;
+            } else if let Some(device_type) = known(&DEVICE_TYPES) {
+                put(&mut filter.device_type, device_type, "device type", piece)?;
+            } else if token.bytes().all(|byte| byte.is_ascii_digit()) {
+                // libsycl reads the number as an int.
+                let index = token.parse::<i32>().map_err(|_| format!("index {token} is too large"))?;
+                put(&mut filter.index, index.unsigned_abs() as usize, "index", piece)?;
+            } else {
+                return Err(format!(
+                    "{token:?} is neither a backend ({}), a device type ({}) nor an index",
+                    BACKENDS.join(", "),
+                    DEVICE_TYPES.join(", ")
+                ));
+            }
+        }
+        Ok(filter)
+    }
+
+    fn takes(&self, device: &Candidate<'_>, seen: &mut usize) -> bool {
+        let fits = self.backend.is_none_or(|backend| backend == device.backend)
+            && self.device_type.is_none_or(|device_type| device_type == device.device_type);
+        if !fits {
+            return false;
+        }
+        let position = *seen;
+        *seen += 1;
+        self.index.is_none_or(|index| index == position)
+    }
+}
+
+fn put<T>(place: &mut Option<T>, value: T, what: &str, piece: &str) -> std::result::Result<(), String> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("{piece:?} names more than one {what}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn device(backend: &'static str, device_type: &'static str, score: i32) -> Candidate<'static> {
+        Candidate { backend, device_type, score }
+    }
+
+    const MACHINE: [Candidate<'static>; 5] = [
+        device("opencl", "cpu", 300),
+        device("opencl", "gpu", 500),
+        device("level_zero", "gpu", 550),
+        device("level_zero", "gpu", 550),
+        device("opencl", "accelerator", 75),
+    ];
+
+    fn choose(text: &str) -> Option<usize> {
+        Selector::parse(text).unwrap_or_else(|error| panic!("{error}")).choose(&MACHINE)
+    }
+
+    #[test]
+    fn each_accepted_form_chooses_as_sycl_does() {
+        for (text, expected) in [
+            ("cpu", Some(0)),
+            ("gpu", Some(2)),
+            ("gpu:0", Some(1)),
+            ("gpu:1", Some(2)),
+            ("level_zero:gpu:1", Some(3)),
+            ("1:gpu:level_zero", Some(3)),
+            ("opencl:gpu", Some(1)),
+            ("opencl", Some(1)),
+            ("opencl::0", Some(0)),
+            ("0:cpu", Some(0)),
+            ("4", Some(4)),
+            ("5", None),
+            (":", Some(2)),
+            ("cpu,", Some(0)),
+            (",cpu", Some(0)),
+            ("cpu,gpu", Some(2)),
+            ("cuda,accelerator", Some(4)),
+            ("hip", None),
+            ("cpu:007", None),
+        ] {
+            assert_eq!(choose(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_rejected_device_is_never_chosen() {
+        let devices = [device("opencl", "cpu", -1)];
+        assert_eq!(Selector::parse("cpu").unwrap_or_else(|e| panic!("{e}")).choose(&devices), None);
+    }
+
+    #[test]
+    fn each_refused_form_says_which_part_is_wrong() {
+        for text in [
+            "", ",", "CPU", " cpu", "gpu, cpu", "-1", "+0", "*", "*:cpu", "!cpu", "host", "acc", "all", "native_cpu",
+            "ext_oneapi_level_zero:gpu", "cpu:cpu", "opencl:cpu:0:0", "cpu;gpu", "cpu\0x", "1:2", "99999999999",
+            "opencl:hip",
+        ] {
+            let error = Selector::parse(text).expect_err(text).to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

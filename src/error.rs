@@ -1,0 +1,153 @@
+//! The one error type: what was asked, what was found, what to do. Variants are what a caller would handle apart.
+
+/// `std::result::Result` with usmq's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in usmq.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A filter string that SYCL would not understand.
+    #[error("filter string {asked:?} is not understood: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\"")]
+    Selector {
+        /// The string as given.
+        asked: String,
+        /// Which part is wrong.
+        reason: String,
+    },
+    /// A well-formed filter string that no visible device matches.
+    #[error("no device matches {asked:?}; visible devices: {visible}")]
+    DeviceNotFound {
+        /// The string as given.
+        asked: String,
+        /// Every visible device, or a note that there is none.
+        visible: String,
+    },
+    /// Arrays and queues that do not go together.
+    #[error("{0}")]
+    Placement(String),
+    /// An allocation that could not be had.
+    #[error("usm allocation of {} ({kind}) on {device} failed: {} in use, {} reserved, limit {}, device has {}{note}",
+        size(*.asked), size(*.used), size(*.reserved), .limit.map_or("none".to_owned(), size), size(*.total))]
+    Allocation {
+        /// Bytes asked for.
+        asked: u64,
+        /// `device`, `shared` or `host`.
+        kind: &'static str,
+        /// Filter string and name of the device.
+        device: String,
+        /// Bytes that live arrays hold.
+        used: u64,
+        /// Bytes taken from the runtime.
+        reserved: u64,
+        /// The limit in force, if one was set.
+        limit: Option<u64>,
+        /// Global memory of the device.
+        total: u64,
+        /// More about the cause; empty or starts with "; ".
+        note: String,
+    },
+    /// A kernel that does not compile, with the compiler's log.
+    #[error("kernel {name:?} does not build for {device}:\n{log}")]
+    KernelBuild {
+        /// The kernel's name.
+        name: String,
+        /// The device it was built for.
+        device: String,
+        /// The compiler's output.
+        log: String,
+    },
+    /// Arguments or ranges that a kernel does not take.
+    #[error("{0}")]
+    Launch(String),
+    /// A foreign object that does not keep its protocol's promises, or an export that cannot be done.
+    #[error("{0}")]
+    Interop(String),
+    /// A value outside its domain: a negative extent, an index past the end.
+    #[error("{0}")]
+    Value(String),
+    /// A type that does not fit: a dtype, an argument.
+    #[error("{0}")]
+    Type(String),
+    /// An index outside an array.
+    #[error("{0}")]
+    Index(String),
+    /// No usable SYCL runtime, driver or optional library.
+    #[error("{0}")]
+    RuntimeNotFound(String),
+    /// Two SYCL runtimes in one process.
+    #[error("{0}")]
+    RuntimeConflict(String),
+    /// The process was forked after the SYCL runtime had started.
+    #[error("this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. Start workers with the \"spawn\" or \"forkserver\" method, or fork before the first use of a device")]
+    Fork,
+    /// An error of the SYCL runtime, with its `sycl::errc`.
+    #[error("{operation}: SYCL error {code}: {message}")]
+    Sycl {
+        /// What usmq was doing.
+        operation: String,
+        /// The name of the `sycl::errc`, or `unknown`.
+        code: String,
+        /// The runtime's text.
+        message: String,
+    },
+}
+
+/// Separates code and message in the text that the shim throws (`kCodeEnd` in cpp/error.h).
+const CODE_END: char = '\u{1f}';
+
+impl Error {
+    /// Turns an exception of the shim into an error that names the operation.
+    pub(crate) fn from_shim(operation: &str, exception: &cxx::Exception) -> Self {
+        let text = exception.what();
+        let (code, message) = text.split_once(CODE_END).unwrap_or(("unknown", text));
+        if code == "runtime_not_found" {
+            return Self::RuntimeNotFound(message.to_owned());
+        }
+        Self::Sycl {
+            operation: operation.to_owned(),
+            code: code.to_owned(),
+            message: message.trim_end().to_owned(),
+        }
+    }
+}
+
+/// Adds the operation to an exception of the shim: `ffi::queue_wait(..).during("waiting for a queue")?`.
+pub(crate) trait During<T> {
+    fn during(self, operation: &str) -> Result<T>;
+}
+
+impl<T> During<T> for std::result::Result<T, cxx::Exception> {
+    fn during(self, operation: &str) -> Result<T> {
+        self.map_err(|exception| Error::from_shim(operation, &exception))
+    }
+}
+
+/// Bytes for people: `64 B`, `1.5 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(1 << 30), "1.0 GiB");
+        assert_eq!(size(u64::MAX), "16384.0 PiB");
+    }
+}

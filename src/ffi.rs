@@ -1,0 +1,254 @@
+//! The bridge to the C++ shim in `cpp/`: the only Rust file that knows SYCL's objects, in the order of `cpp/shim.h`.
+//!
+//! Nothing here decides anything. Every function that can throw returns `Result`; the text of its error is
+//! `code\x1fmessage` (see `cpp/error.h`), which [`crate::error::Error::from_shim`] reads.
+
+#[cxx::bridge(namespace = "usmq")]
+pub(crate) mod bridge {
+    /// What a device says of itself, asked once.
+    #[derive(Debug, Clone)]
+    struct DeviceInfo {
+        name: String,
+        vendor: String,
+        driver_version: String,
+        backend: String,
+        device_type: String,
+        max_compute_units: u32,
+        max_work_group_size: usize,
+        max_sub_devices: u32,
+        global_mem_size: u64,
+        local_mem_size: u64,
+        max_alloc_size: u64,
+        usm_device: bool,
+        usm_shared: bool,
+        usm_host: bool,
+        /// The rating of SYCL's default selector; negative means "never choose".
+        score: i32,
+    }
+
+    #[derive(Debug, Clone)]
+    struct PlatformInfo {
+        name: String,
+        vendor: String,
+        version: String,
+        backend: String,
+    }
+
+    /// What a pool has taken from the runtime.
+    struct PoolStats {
+        /// Bytes held.
+        reserved: u64,
+        /// Number of allocations asked of the runtime so far.
+        requests: u64,
+    }
+
+    /// The values that stand for USM kinds on both sides of the bridge.
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum UsmCode {
+        Unknown = 0,
+        Host = 1,
+        Device = 2,
+        Shared = 3,
+    }
+
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum KernelArgKind {
+        Pointer,
+        Scalar,
+        Local,
+    }
+
+    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of local
+    /// memory.
+    #[derive(Debug, Clone)]
+    struct KernelArg {
+        kind: KernelArgKind,
+        value: usize,
+        bytes: [u8; 16],
+    }
+
+    unsafe extern "C++" {
+        include!("usmq/cpp/bridge.h");
+
+        type Device;
+        type Context;
+        type Queue;
+        type Event;
+        type Kernel;
+        type Bundle;
+        type UsmPool;
+
+        fn platform_count() -> Result<usize>;
+        fn platform_info(index: usize) -> Result<PlatformInfo>;
+        fn platform_devices(index: usize) -> Result<UniquePtr<CxxVector<Device>>>;
+
+        fn device_copy(device: &Device) -> Result<UniquePtr<Device>>;
+        fn device_id(device: &Device) -> Result<usize>;
+        fn device_info(device: &Device) -> Result<DeviceInfo>;
+        fn device_aspects(device: &Device) -> Result<Vec<String>>;
+        /// Null for a root device.
+        fn device_parent(device: &Device) -> Result<UniquePtr<Device>>;
+        fn device_split_equally(
+            device: &Device,
+            compute_units: usize,
+        ) -> Result<UniquePtr<CxxVector<Device>>>;
+        fn device_split_by_counts(
+            device: &Device,
+            counts: &[usize],
+        ) -> Result<UniquePtr<CxxVector<Device>>>;
+        fn device_split_by_numa(device: &Device) -> Result<UniquePtr<CxxVector<Device>>>;
+        fn device_can_access_peer(device: &Device, peer: &Device) -> Result<bool>;
+
+        fn context_default(device: &Device) -> Result<UniquePtr<Context>>;
+        fn device_list() -> Result<UniquePtr<CxxVector<Device>>>;
+        fn device_list_push(list: Pin<&mut CxxVector<Device>>, device: &Device) -> Result<()>;
+        fn context_new(devices: &CxxVector<Device>) -> Result<UniquePtr<Context>>;
+        /// # Safety
+        /// `address` is that of a live `sycl::context` of the libsycl this process uses.
+        unsafe fn context_copy_from(address: usize) -> Result<UniquePtr<Context>>;
+        fn context_copy_to_heap(context: &Context) -> Result<usize>;
+        /// # Safety
+        /// `address` came from `context_copy_to_heap` and is freed once.
+        unsafe fn context_free_heap(address: usize) -> Result<()>;
+        fn context_id(context: &Context) -> Result<usize>;
+        fn context_devices(context: &Context) -> Result<UniquePtr<CxxVector<Device>>>;
+
+        fn queue_new(
+            context: &Context,
+            device: &Device,
+            in_order: bool,
+            profiling: bool,
+        ) -> Result<UniquePtr<Queue>>;
+        /// # Safety
+        /// `address` is that of a live `sycl::queue` of the libsycl this process uses.
+        unsafe fn queue_copy_from(address: usize) -> Result<UniquePtr<Queue>>;
+        fn queue_copy_to_heap(queue: &Queue) -> Result<usize>;
+        /// # Safety
+        /// `address` came from `queue_copy_to_heap` and is freed once.
+        unsafe fn queue_free_heap(address: usize) -> Result<()>;
+        fn queue_id(queue: &Queue) -> Result<usize>;
+        fn queue_device(queue: &Queue) -> Result<UniquePtr<Device>>;
+        fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
+        fn queue_in_order(queue: &Queue) -> Result<bool>;
+        fn queue_profiling(queue: &Queue) -> Result<bool>;
+        fn queue_wait(queue: &Queue) -> Result<()>;
+        fn queue_raise_errors(queue: &Queue) -> Result<()>;
+        fn queue_store_error(queue: &Queue, text: &str) -> Result<()>;
+
+        /// # Safety
+        /// For this and the following commands: `after` holds addresses of live events.
+        unsafe fn queue_barrier(queue: &Queue, after: &[usize]) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// Both ranges stay valid until the event completes, and `queue` may access them.
+        unsafe fn queue_memcpy(
+            queue: &Queue,
+            target: usize,
+            source: usize,
+            bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// The range stays valid until the event completes, and `queue` may access it.
+        unsafe fn queue_memset(
+            queue: &Queue,
+            target: usize,
+            value: u8,
+            bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// The kernel runs with these arguments as they are; what it touches stays valid until the event completes.
+        unsafe fn queue_launch(
+            queue: &Queue,
+            kernel: &Kernel,
+            dimensions: u32,
+            global: &[usize; 3],
+            local: &[usize; 3],
+            args: &[KernelArg],
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+
+        /// # Safety
+        /// `address` is that of a live `sycl::event` of the libsycl this process uses.
+        unsafe fn event_copy_from(address: usize) -> Result<UniquePtr<Event>>;
+        fn event_address(event: &Event) -> usize;
+        fn event_done(event: &Event) -> Result<bool>;
+        fn event_wait(event: &Event) -> Result<()>;
+        fn event_profiling(event: &Event) -> Result<[u64; 3]>;
+
+        fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
+        fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
+
+        fn pool_new(kind: u8, device: &Device, context: &Context, keep: bool) -> Result<UniquePtr<UsmPool>>;
+        /// 0 when the memory cannot be had.
+        fn pool_alloc(pool: &UsmPool, bytes: usize) -> Result<usize>;
+        /// # Safety
+        /// `pointer` came from `pool_alloc` of this pool, is freed once, and no command uses it any more.
+        unsafe fn pool_free(pool: &UsmPool, pointer: usize) -> Result<()>;
+        fn pool_trim(pool: &UsmPool) -> Result<()>;
+        fn pool_set_limit(pool: &UsmPool, bytes: u64);
+        fn pool_stats(pool: &UsmPool) -> PoolStats;
+
+        /// `registered` makes one kernel reachable by its C++ name; empty where all names are `extern "C"`.
+        fn bundle_from_sycl(
+            context: &Context,
+            device: &Device,
+            source: &str,
+            options: &Vec<String>,
+            registered: &str,
+        ) -> Result<UniquePtr<Bundle>>;
+        /// Null when the bundle has no kernel of that name.
+        fn bundle_kernel(bundle: &Bundle, name: &str) -> Result<UniquePtr<Kernel>>;
+        fn kernel_from_opencl(
+            context: &Context,
+            device: &Device,
+            source: &str,
+            name: &str,
+            options: &Vec<String>,
+        ) -> Result<UniquePtr<Kernel>>;
+        fn kernel_from_spirv(
+            context: &Context,
+            device: &Device,
+            binary: &[u8],
+            name: &str,
+        ) -> Result<UniquePtr<Kernel>>;
+        fn kernel_num_args(kernel: &Kernel) -> Result<u32>;
+    }
+
+    impl CxxVector<Device> {}
+}
+
+pub(crate) use bridge::*;
+
+// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to shared
+// state whose member functions may be called from several threads at once. The shim only copies handles and calls such
+// members; `Queue`'s error store has its own lock. A mutable reference never reaches one of them from two threads.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+// SAFETY: as above.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+// SAFETY: as above.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+// SAFETY: as above.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+// SAFETY: as above.
+unsafe impl Send for Bundle {}
+// SAFETY: as above.
+unsafe impl Sync for Bundle {}
+// SAFETY: as above; UMF's pools lock themselves, and the source's counters are atomic.
+unsafe impl Send for UsmPool {}
+// SAFETY: as above.
+unsafe impl Sync for UsmPool {}

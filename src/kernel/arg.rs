@@ -1,0 +1,146 @@
+//! Kernel arguments, and how they become what the parameter asks for.
+
+use super::signature::Param;
+use crate::array::{Array, DType, Element, Number, bytes_of};
+use crate::device::command::KernelArg;
+use crate::memory::Access;
+
+/// An argument of a launch. Arrays, numbers and [`local`] memory convert into one.
+#[derive(Debug, Clone)]
+pub struct Arg(pub(super) Value);
+
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    /// An array; `None` takes the access from the parameter.
+    Array(Array, Option<Access>),
+    /// A number of exactly this type.
+    Typed(DType, [u8; 16]),
+    /// A number that becomes what the parameter asks for; `dtype` serves where the parameter's type is unknown.
+    Number { value: Number, dtype: Option<DType> },
+    /// Bytes of local memory.
+    Local(usize),
+}
+
+/// An array that the kernel only reads, whatever its parameter says.
+#[must_use]
+pub fn read(array: &Array) -> Arg {
+    Arg(Value::Array(array.clone(), Some(Access::Read)))
+}
+
+/// An array whose former elements the kernel does not read.
+#[must_use]
+pub fn write(array: &Array) -> Arg {
+    Arg(Value::Array(array.clone(), Some(Access::Write)))
+}
+
+/// This many bytes of local memory for each work-group.
+#[must_use]
+pub fn local(bytes: usize) -> Arg {
+    Arg(Value::Local(bytes))
+}
+
+impl From<&Array> for Arg {
+    fn from(array: &Array) -> Self {
+        Self(Value::Array(array.clone(), None))
+    }
+}
+
+impl From<Array> for Arg {
+    fn from(array: Array) -> Self {
+        Self(Value::Array(array, None))
+    }
+}
+
+impl<T: Element> From<T> for Arg {
+    fn from(value: T) -> Self {
+        let mut bytes = [0; 16];
+        let of_value = [value];
+        let own = bytes_of(&of_value);
+        bytes[..own.len()].copy_from_slice(own);
+        Self(Value::Typed(T::DTYPE, bytes))
+    }
+}
+
+impl Arg {
+    /// A number that becomes what the parameter asks for, where it can be read from the source; elsewhere a `dtype`
+    /// must be given.
+    #[must_use]
+    pub fn number(value: Number, dtype: Option<DType>) -> Self {
+        Self(Value::Number { value, dtype })
+    }
+
+    pub(super) fn array(&self) -> Option<&Array> {
+        match &self.0 {
+            Value::Array(array, _) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// What a command does with the array of this argument.
+    pub(super) fn access(&self, param: Option<&Param>) -> Access {
+        match (&self.0, param) {
+            (Value::Array(_, Some(marked)), _) => *marked,
+            (_, Some(param)) => param.access(),
+            _ => Access::ReadWrite,
+        }
+    }
+
+    /// The argument as the shim takes it, or why the parameter does not take it.
+    pub(super) fn bind(&self, param: Option<&Param>) -> Result<KernelArg, String> {
+        let param = param.unwrap_or(&Param::Unknown);
+        match &self.0 {
+            Value::Array(array, _) => bind_array(array, self.access(Some(param)), param),
+            Value::Local(bytes) => match param {
+                Param::Local | Param::Unknown | Param::ReadWrite(_) if *bytes > 0 => Ok(KernelArg::local(*bytes)),
+                Param::Local | Param::Unknown | Param::ReadWrite(_) => Err("local memory needs a size above 0".to_owned()),
+                other => Err(format!("it is local memory where the kernel takes {}", describe(other))),
+            },
+            Value::Typed(dtype, bytes) => match param {
+                Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
+                Param::Unknown => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
+                other => Err(format!("it is {dtype} where the kernel takes {}", describe(other))),
+            },
+            Value::Number { value, dtype } => {
+                let wanted = match (param, dtype) {
+                    (Param::Scalar(wanted), _) | (Param::Unknown, Some(wanted)) => *wanted,
+                    (Param::Unknown, None) => {
+                        return Err("a plain number needs a type here: give params=, or a typed scalar".to_owned());
+                    }
+                    (other, _) => return Err(format!("it is a number where the kernel takes {}", describe(other))),
+                };
+                Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
+            }
+        }
+    }
+}
+
+fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg, String> {
+    let wanted = match param {
+        Param::Read(wanted) | Param::Write(wanted) | Param::ReadWrite(wanted) => *wanted,
+        Param::Unknown => None,
+        other => return Err(format!("it is an array where the kernel takes {}", describe(other))),
+    };
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
+        return Err(format!("it has elements of {} where the kernel takes {wanted}", array.dtype()));
+    }
+    if access.writes() && array.is_readonly() {
+        return Err("it is read-only, and the kernel may write it".to_owned());
+    }
+    if !array.is_contiguous() {
+        return Err("it is a strided view, and a kernel sees its address only: pass a contiguous copy()".to_owned());
+    }
+    Ok(KernelArg::pointer(array.address()))
+}
+
+/// A parameter for people: `float32`, `a pointer to float32`.
+pub(super) fn describe(param: &Param) -> String {
+    let pointer = |dtype: &Option<DType>| dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"));
+    match param {
+        Param::Scalar(dtype) => dtype.to_string(),
+        Param::Read(dtype) => format!("{} that it reads", pointer(dtype)),
+        Param::Write(dtype) => format!("{} that it writes", pointer(dtype)),
+        Param::ReadWrite(dtype) => pointer(dtype),
+        Param::Local => "local memory".to_owned(),
+        Param::Unknown => "something of its own type".to_owned(),
+    }
+}

@@ -1,0 +1,250 @@
+//! A kernel and its launch: checked, on the queue of its data, in order with everything else that uses it.
+
+use super::arg::{Arg, describe};
+use super::signature::{Param, read_signature};
+use crate::array::Array;
+use crate::device::command::{Extents, KernelArg};
+use crate::device::{Code, Context, Device, Event, Program, Queue};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use crate::memory::{Operand, ordered};
+use crate::placement::{follow, usable_from};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A function that runs on a device. Cheap to clone.
+///
+/// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
+/// again at the first launch in another context. Each build is kept for the process, and on disk by the runtime.
+#[derive(Clone)]
+pub struct Kernel(Arc<Inner>);
+
+struct Inner {
+    name: Arc<str>,
+    code: Code,
+    options: Arc<[String]>,
+    params: Option<Vec<Param>>,
+    /// What this kernel was built for so far; nearly always one entry.
+    built: Mutex<SmallVec<[(Context, Device, Program); 1]>>,
+}
+
+/// What is given with a kernel besides source and name.
+#[derive(Debug, Clone, Default)]
+pub struct KernelOptions {
+    /// Flags for the compiler, as `-O0` or `-DN=3`.
+    pub flags: Vec<String>,
+    /// The parameters, where they cannot be read from the source.
+    pub params: Option<Vec<Param>>,
+    /// Where to build first; the current queue when `None`.
+    pub queue: Option<Queue>,
+}
+
+/// Where and how a launch runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Launch<'a> {
+    /// Work-items in one to three dimensions, the last one fastest.
+    pub global: &'a [usize],
+    /// Work-items of a work-group; the runtime chooses when `None`.
+    pub local: Option<&'a [usize]>,
+    /// The queue; that of the data when `None`.
+    pub queue: Option<&'a Queue>,
+}
+
+impl Kernel {
+    /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
+    /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
+    ///
+    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and `sycl_ext_oneapi_free_function_kernels`.
+    ///
+    /// # Errors
+    /// [`Error::KernelBuild`] with the compiler's log.
+    pub fn from_sycl(source: &str, name: &str) -> Result<Self> {
+        Self::from_sycl_with(source, name, KernelOptions::default())
+    }
+
+    /// As [`Kernel::from_sycl`], with options.
+    ///
+    /// # Errors
+    /// As [`Kernel::from_sycl`].
+    pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
+        let params = options.params.clone().or_else(|| read_signature(source, name));
+        Self::build(Code::Sycl(source.into()), name, params, options)
+    }
+
+    /// A kernel from OpenCL C, for devices of the `opencl` backend.
+    ///
+    /// # Errors
+    /// [`Error::KernelBuild`] with the compiler's log.
+    pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
+        let params = options.params.clone().or_else(|| read_signature(source, name));
+        Self::build(Code::OpenCl(source.into()), name, params, options)
+    }
+
+    /// A kernel from a SPIR-V module, for devices of the `opencl` backend.
+    ///
+    /// # Errors
+    /// [`Error::KernelBuild`] when the driver does not take the module or it has no such kernel.
+    pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
+        let params = options.params.clone();
+        Self::build(Code::SpirV(module.into()), name, params, options)
+    }
+
+    fn build(code: Code, name: &str, params: Option<Vec<Param>>, options: KernelOptions) -> Result<Self> {
+        if name.is_empty() {
+            return Err(Error::Value("a kernel needs a name".to_owned()));
+        }
+        let queue = options.queue.map_or_else(current_queue, Ok)?;
+        let kernel = Self(Arc::new(Inner {
+            name: name.into(),
+            code,
+            options: options.flags.into(),
+            params,
+            built: Mutex::default(),
+        }));
+        kernel.program(&queue)?;
+        Ok(kernel)
+    }
+
+    /// The function's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The parameters, if they were given or could be read from the source.
+    #[must_use]
+    pub fn params(&self) -> Option<&[Param]> {
+        self.0.params.as_deref()
+    }
+
+    /// Starts the kernel with `global` work-items on the queue that its arrays share. Returns at once.
+    ///
+    /// The launch comes after everything that its arrays wait for, and they live until it is complete, also when they
+    /// are dropped before.
+    ///
+    /// # Safety
+    /// The kernel does with these arguments what its signature says: it stays inside its arrays, does not write what
+    /// is marked as read, and keeps no pointer. No compiler can check that.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] when arguments or ranges are not what the kernel takes, [`Error::Placement`] when its arrays
+    /// are on different queues.
+    pub unsafe fn launch(&self, global: impl AsRef<[usize]>, args: &[Arg]) -> Result<Event> {
+        let launch = Launch { global: global.as_ref(), ..Launch::default() };
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(launch, args) }
+    }
+
+    /// As [`Kernel::launch`], with a work-group size or a queue of the caller's choice.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`]; [`Error::Placement`] also when an array is not usable from the queue given.
+    pub unsafe fn launch_with(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+        let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
+        let queue = match launch.queue {
+            Some(queue) => {
+                usable_from(queue, &arrays)?;
+                queue.clone()
+            }
+            None => follow(&arrays)?,
+        };
+        let program = self.program(&queue)?;
+        self.check_count(args, &program)?;
+        let bound = self.bind(args)?;
+        let operands: SmallVec<[Operand<'_>; 6]> = args
+            .iter()
+            .enumerate()
+            .filter_map(|(position, arg)| Some((arg.array()?.allocation(), arg.access(self.param(position)))))
+            .collect();
+        let extents = extents(&self.0.name, launch, queue.device())?;
+        ordered(&queue, &operands, |after| {
+            if extents.global.contains(&0) {
+                // No work-items: nothing to launch, but the event still stands for the order.
+                return queue.barrier(after);
+            }
+            // SAFETY: the caller's promise for the kernel; count, types and reachability of the arguments were
+            // checked above, and the operands' logs keep their memory until the event is complete.
+            unsafe { queue.submit(&program, extents, &bound, after) }
+        })
+    }
+
+    fn param(&self, position: usize) -> Option<&Param> {
+        self.0.params.as_ref()?.get(position)
+    }
+
+    fn program(&self, queue: &Queue) -> Result<Program> {
+        let (context, device) = (queue.context(), queue.device());
+        if let Some((_, _, program)) = self.0.built.lock().iter().find(|(c, d, _)| c == context && d == device) {
+            return Ok(program.clone());
+        }
+        let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
+        self.0.built.lock().push((context.clone(), device.clone(), program.clone()));
+        Ok(program)
+    }
+
+    fn check_count(&self, args: &[Arg], program: &Program) -> Result<()> {
+        let expected = match &self.0.params {
+            Some(params) => params.len(),
+            None => program.num_args().map_or(args.len(), |count| count as usize),
+        };
+        if args.len() == expected {
+            return Ok(());
+        }
+        let list = self.0.params.as_ref().map_or(String::new(), |params| {
+            format!(" ({})", params.iter().map(describe).collect::<Vec<_>>().join(", "))
+        });
+        Err(Error::Launch(format!(
+            "kernel {:?} takes {expected} arguments{list}, {} were given",
+            self.0.name,
+            args.len()
+        )))
+    }
+
+    fn bind(&self, args: &[Arg]) -> Result<SmallVec<[KernelArg; 8]>> {
+        args.iter()
+            .enumerate()
+            .map(|(position, arg)| {
+                arg.bind(self.param(position)).map_err(|why| {
+                    Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name))
+                })
+            })
+            .collect()
+    }
+}
+
+/// Checks the ranges of a launch. SYCL 2020, section 4.9.4.2.
+fn extents(name: &str, launch: Launch<'_>, device: &Device) -> Result<Extents> {
+    let refuse = |why: String| Err(Error::Launch(format!("kernel {name:?}: {why}")));
+    let Launch { global, local, .. } = launch;
+    if !(1..=3).contains(&global.len()) {
+        return refuse(format!("a range has 1 to 3 dimensions, not {}", global.len()));
+    }
+    let mut extents = Extents::range(global);
+    let Some(local) = local else { return Ok(extents) };
+    if local.len() != global.len() {
+        return refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
+    }
+    if local.contains(&0) || global.iter().zip(local).any(|(all, group)| all % group != 0) {
+        return refuse(format!("local range {local:?} does not divide global range {global:?}"));
+    }
+    let items = local.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
+    if items.is_none_or(|items| items > device.max_work_group_size()) {
+        return refuse(format!(
+            "local range {local:?} has more than the {} work-items that a work-group of {device} can have",
+            device.max_work_group_size()
+        ));
+    }
+    extents.local = [1; 3];
+    extents.local[..local.len()].copy_from_slice(local);
+    Ok(extents)
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.0.name).field("params", &self.0.params).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,328 @@
+//! The parameter list of a kernel, read from its source. Pure.
+//!
+//! Not a C++ parser: it knows the built-in scalar types of SYCL C++ and OpenCL C and pointers to them. A parameter of
+//! any other type is [`Param::Unknown`], and a kernel it cannot find has no signature; both are no errors.
+
+use crate::array::DType;
+use crate::memory::Access;
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Param {
+    /// A number passed by value.
+    Scalar(DType),
+    /// A pointer to elements that the kernel only reads. `None`: of any type.
+    Read(Option<DType>),
+    /// A pointer to elements that the kernel sets without reading them.
+    Write(Option<DType>),
+    /// A pointer to elements that the kernel may read and write.
+    ReadWrite(Option<DType>),
+    /// Local memory of the work-group.
+    Local,
+    /// A type that usmq does not know: the argument must bring its own.
+    Unknown,
+}
+
+impl Param {
+    pub(super) fn access(&self) -> Access {
+        match self {
+            Self::Read(_) => Access::Read,
+            Self::Write(_) => Access::Write,
+            _ => Access::ReadWrite,
+        }
+    }
+}
+
+/// The parameters of the function `name`, if the source defines one that can be read.
+pub(super) fn read_signature(source: &str, name: &str) -> Option<Vec<Param>> {
+    let code = without_comments(source);
+    let tokens = tokens(&code);
+    let start = (0..tokens.len()).find(|at| is_definition(&tokens, *at, name))?;
+    let list = &tokens[start + 2..close(&tokens, start + 1)?];
+    if list.is_empty() || list == ["void"] {
+        return Some(Vec::new());
+    }
+    Some(split(list).into_iter().map(param).collect())
+}
+
+/// Whether a function definition named `name` starts here: a type before, a list and a body after.
+fn is_definition(tokens: &[&str], at: usize, name: &str) -> bool {
+    tokens[at] == name
+        && tokens.get(at + 1) == Some(&"(")
+        && at > 0
+        && (is_word(tokens[at - 1]) || tokens[at - 1] == ")" || tokens[at - 1] == "*")
+        && close(tokens, at + 1).is_some_and(|end| tokens.get(end + 1) == Some(&"{"))
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// Position of the bracket that closes the one at `open`.
+fn close(tokens: &[&str], open: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match *token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The list at its top-level commas.
+fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
+    let mut depth = 0i32;
+    list.split(|token| {
+        match *token {
+            "(" | "[" | "<" => depth += 1,
+            ")" | "]" | ">" => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && *token == ","
+    })
+    .collect()
+}
+
+fn param(tokens: &[&str]) -> Param {
+    let tokens = tokens.split(|token| *token == "=").next().unwrap_or(tokens);
+    let (mut words, mut stars, mut constant, mut local) = (Vec::new(), 0, false, false);
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        match *token {
+            // `float x[]` is a pointer; `[[attribute]]` stands before the type and says nothing to us.
+            "[" => {
+                let Some(end) = close(tokens, at) else { return Param::Unknown };
+                stars += usize::from(!words.is_empty());
+                at = end;
+            }
+            "*" => stars += 1,
+            // Of two consts only the one of what is pointed to counts.
+            "const" => constant |= stars == 0,
+            "constant" | "__constant" => constant = true,
+            "local" | "__local" => local = true,
+            "volatile" | "restrict" | "__restrict" | "__restrict__" | "global" | "__global" | "private"
+            | "__private" | "std" | "sycl" | "::" | "ext" | "oneapi" => {}
+            word if is_word(word) => words.push(word),
+            _ => return Param::Unknown,
+        }
+        at += 1;
+    }
+    let dtype = words_to_type(&words);
+    match (stars, dtype) {
+        (0, Some(Pointee::Number(dtype))) => Param::Scalar(dtype),
+        (1, _) if local => Param::Local,
+        (1, Some(pointee)) => {
+            let dtype = if let Pointee::Number(dtype) = pointee { Some(dtype) } else { None };
+            if constant { Param::Read(dtype) } else { Param::ReadWrite(dtype) }
+        }
+        _ => Param::Unknown,
+    }
+}
+
+enum Pointee {
+    Number(DType),
+    Void,
+}
+
+/// The type of words like `unsigned long n` or `float`; the parameter's name may be missing.
+fn words_to_type(words: &[&str]) -> Option<Pointee> {
+    let (mut sign, mut longs, mut base) = (None, 0, None);
+    let mut names = 0;
+    for word in words {
+        match *word {
+            "unsigned" => sign = Some(false),
+            "signed" => sign = Some(true),
+            "long" => longs += 1,
+            "int" | "char" | "short" | "double" if base.is_none() => base = Some(*word),
+            // `short int`
+            "int" if base == Some("short") => {}
+            other if base.is_none() && sign.is_none() && longs == 0 => base = Some(other),
+            _ => names += 1,
+        }
+    }
+    if names > 1 {
+        return None;
+    }
+    let signed = sign.unwrap_or(true);
+    let pick = |a, b| Some(Pointee::Number(if signed { a } else { b }));
+    match (base, longs) {
+        (None | Some("int"), 1 | 2) => pick(DType::I64, DType::U64),
+        (None, 0) if sign.is_some() => pick(DType::I32, DType::U32),
+        (Some(name), 0) => match name {
+            "int" => pick(DType::I32, DType::U32),
+            "char" => pick(DType::I8, DType::U8),
+            "short" => pick(DType::I16, DType::U16),
+            "void" => Some(Pointee::Void),
+            _ => plain(name).map(Pointee::Number),
+        },
+        _ => None,
+    }
+}
+
+fn plain(name: &str) -> Option<DType> {
+    Some(match name {
+        "bool" => DType::Bool,
+        "int8_t" => DType::I8,
+        "int16_t" => DType::I16,
+        "int32_t" => DType::I32,
+        "int64_t" | "ptrdiff_t" | "ssize_t" | "intptr_t" => DType::I64,
+        "uint8_t" | "uchar" | "byte" => DType::U8,
+        "uint16_t" | "ushort" => DType::U16,
+        "uint32_t" | "uint" => DType::U32,
+        "uint64_t" | "size_t" | "ulong" | "uintptr_t" => DType::U64,
+        "half" => DType::F16,
+        "bfloat16" => DType::BF16,
+        "float" => DType::F32,
+        "double" => DType::F64,
+        _ => return None,
+    })
+}
+
+/// The source without comments, preprocessor lines and the text of string literals.
+fn without_comments(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    let mut line_start = true;
+    while let Some(c) = rest.chars().next() {
+        let skip = if rest.starts_with("/*") {
+            out.push(' ');
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if c == '#' && line_start {
+            directive_length(rest)
+        } else if c == '"' {
+            out.push_str("\"\"");
+            literal_length(rest)
+        } else {
+            out.push(c);
+            c.len_utf8()
+        };
+        line_start = c == '\n' || (line_start && c.is_whitespace());
+        rest = &rest[skip..];
+    }
+    out
+}
+
+/// Up to the end of the line, and of the next ones after a backslash.
+fn directive_length(rest: &str) -> usize {
+    let mut length = 0;
+    for line in rest.split_inclusive('\n') {
+        length += line.len();
+        if !line.trim_end().ends_with('\\') {
+            break;
+        }
+    }
+    length
+}
+
+fn literal_length(rest: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            '"' if !escaped => return at + 1,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    rest.len()
+}
+
+fn tokens(source: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = source.trim_start();
+    while let Some(c) = rest.chars().next() {
+        let length = if c.is_ascii_alphanumeric() || c == '_' {
+            rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())
+        } else if rest.starts_with("::") {
+            2
+        } else {
+            c.len_utf8()
+        };
+        found.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DType::*;
+    use Param::*;
+
+    #[test]
+    fn each_spelling_of_a_parameter_is_read() {
+        for (text, expected) in [
+            ("float a", Scalar(F32)),
+            ("const double", Scalar(F64)),
+            ("size_t n", Scalar(U64)),
+            ("std::size_t n = 3", Scalar(U64)),
+            ("unsigned n", Scalar(U32)),
+            ("unsigned long long int n", Scalar(U64)),
+            ("long", Scalar(I64)),
+            ("long n", Scalar(I64)),
+            ("short int n", Scalar(I16)),
+            ("signed char c", Scalar(I8)),
+            ("uint8_t c", Scalar(U8)),
+            ("bool flag", Scalar(Bool)),
+            ("sycl::half h", Scalar(F16)),
+            ("sycl::ext::oneapi::bfloat16 h", Scalar(BF16)),
+            ("const float *x", Read(Some(F32))),
+            ("const float* __restrict__ x", Read(Some(F32))),
+            ("float const *x", Read(Some(F32))),
+            ("float *const x", ReadWrite(Some(F32))),
+            ("double x[]", ReadWrite(Some(F64))),
+            ("int x[4]", ReadWrite(Some(I32))),
+            ("[[maybe_unused]] int *x", ReadWrite(Some(I32))),
+            ("const void *x", Read(None)),
+            ("__global const uint *x", Read(Some(U32))),
+            ("global ulong * restrict x", ReadWrite(Some(U64))),
+            ("constant float *x", Read(Some(F32))),
+            ("__local float *scratch", Local),
+            ("float **x", Unknown),
+            ("Point p", Unknown),
+            ("const Point *p", Unknown),
+            ("sycl::vec<float, 4> v", Unknown),
+            ("float4 v", Unknown),
+            ("int &x", Unknown),
+        ] {
+            let source = format!("extern \"C\" void other(int z) {{}} void k({text}) {{ }}");
+            assert_eq!(read_signature(&source, "k"), Some(vec![expected]), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_definition_is_found_among_calls_comments_and_macros() {
+        let source = r#"
+            #include <sycl/sycl.hpp>
+            #define k(x) \
+                k(x, x)
+            // void k(int a) {}
+            /* void k(int b) {} */
+            const char *text = "void k(int \" c) {}";
+            void k(float);
+            void caller() { k(1.0f); }
+            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
+            void k(const float *x, /* how many */ size_t n) { }
+        "#;
+        assert_eq!(read_signature(source, "k"), Some(vec![Read(Some(F32)), Scalar(U64)]));
+        assert_eq!(read_signature(source, "missing"), None);
+        assert_eq!(read_signature("kernel void k(void) {}", "k"), Some(vec![]));
+        assert_eq!(read_signature("kernel void k() {}", "k"), Some(vec![]));
+    }
+
+    #[test]
+    fn broken_sources_give_no_signature_and_no_panic() {
+        for source in ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"] {
+            let _ = read_signature(source, "k");
+        }
+        assert_eq!(read_signature("void k(int a", "k"), None);
+        assert_eq!(read_signature("template <typename T> void k(T a) {}", "k"), Some(vec![Unknown]));
+    }
+}

@@ -1,0 +1,71 @@
+//! usmq says where offloaded work runs, once, and lets the data carry that choice onward.
+//!
+//! Queues, unified shared memory and zero-copy hand-over between libraries, over SYCL (oneAPI DPC++).
+//!
+//! ```no_run
+//! use usmq::{Array, Kernel, with_queue};
+//!
+//! const SOURCE: &str = r#"
+//! #include <sycl/sycl.hpp>
+//! namespace syclexp = sycl::ext::oneapi::experimental;
+//! extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
+//! void axpy(float a, const float *x, float *y, size_t n) {
+//!   size_t i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
+//!   if (i < n) y[i] += a * x[i];
+//! }"#;
+//!
+//! with_queue("gpu:1", || -> usmq::Result<()> {
+//!     let x = Array::from_slice(&[1f32, 2.0, 3.0])?; // on the scoped queue
+//!     let y = Array::zeros::<f32>([3])?;
+//!     let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
+//!     // SAFETY: axpy writes y[0..n] only.
+//!     unsafe { axpy.launch([3], &[2.0f32.into(), (&x).into(), (&y).into(), 3u64.into()]) }?;
+//!     assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]); // waits for what it must, nothing else
+//!     Ok(())
+//! })?;
+//! # usmq::Result::Ok(())
+//! ```
+//!
+//! # Where work runs
+//!
+//! Explicit argument > queue of the data > innermost scope > process default > SYCL's default device. See
+//! [`with_queue`], [`set_default_queue`], [`QueueManager`] and [`follow`].
+//!
+//! # Order
+//!
+//! Every allocation knows who used it last. A command waits, on its device, for what it must; the host waits only when
+//! it reads. Memory lives until the last command that uses it is complete, whoever drops it when.
+//!
+//! # Safety
+//!
+//! Launching a kernel is `unsafe`, since a kernel can write anywhere. Everything else is safe: no function can be made
+//! to touch memory that is gone, from any thread, and no C++ exception crosses into Rust.
+//!
+//! # Features
+//!
+//! `python`: the extension module. `cuda`: hand-over with CUDA memory, through the driver loaded at run time.
+
+mod array;
+mod device;
+mod error;
+mod ffi;
+pub mod interop;
+mod kernel;
+mod manager;
+pub mod memory;
+mod placement;
+#[cfg(feature = "python")]
+mod python;
+mod runtime;
+
+pub use array::{Array, DType, Element, Index, Number};
+pub use device::{
+    Context, Device, Event, Partition, PlatformProblem, Queue, QueueProperties, Selector, UsmKind, devices,
+    platform_problems,
+};
+pub use error::{Error, Result};
+pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param, local, read, write};
+pub use manager::{InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue};
+#[cfg(feature = "python")]
+pub(crate) use placement::usable_from;
+pub use placement::{Action, Plan, Step, collocate, collocate_all, explain, follow};

@@ -1,0 +1,102 @@
+//! One queue per (device, context, properties): asking twice gives the same queue.
+
+use super::Target;
+use crate::device::{Context, Device, Queue, QueueProperties};
+use crate::error::Result;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// A map whose values are made outside its lock. Generic, so that its rule is tested without a device.
+struct Cache<K, V>(Mutex<HashMap<K, V>>);
+
+impl<K: Eq + Hash, V: Clone> Cache<K, V> {
+    /// The value for `key`, made if it is new. When two threads make one at once, both get the first that was put.
+    fn get_or_make(&self, key: K, make: impl FnOnce(&K) -> Result<V>) -> Result<V> {
+        if let Some(value) = self.0.lock().get(&key) {
+            return Ok(value.clone());
+        }
+        let made = make(&key)?;
+        Ok(self.0.lock().entry(key).or_insert(made).clone())
+    }
+}
+
+type Key = (Device, Context, QueueProperties);
+
+static QUEUES: Lazy<Cache<Key, Queue>> = Lazy::new(|| Cache(Mutex::default()));
+
+impl Queue {
+    /// The queue for `target`: a filter string, a device, or a queue, whose device and context then count.
+    ///
+    /// The same arguments give the same queue. Without `context`, a root device's queue lives in its platform's
+    /// default context, which other SYCL libraries use too, and a sub-device's in a context of its own.
+    ///
+    /// # Errors
+    /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound), or
+    /// [`Error::Sycl`](crate::Error::Sycl) when device, context and properties do not go together.
+    pub fn new(target: impl Into<Target>, context: Option<&Context>, properties: QueueProperties) -> Result<Self> {
+        let (device, context) = match (target.into(), context) {
+            (Target::Queue(queue), None) => {
+                // A queue as it is, unless it is asked for something that it is not.
+                if properties == queue.properties() || properties == QueueProperties::default() {
+                    return Ok(queue);
+                }
+                (queue.device().clone(), queue.context().clone())
+            }
+            (target, context) => {
+                let device = target.device()?;
+                let context = context.map_or_else(|| device.default_context(), |context| Ok(context.clone()))?;
+                (device, context)
+            }
+        };
+        QUEUES.get_or_make((device, context, properties), |(device, context, properties)| {
+            Self::create(context, device, *properties)
+        })
+    }
+
+    /// A queue of another library. It is that queue, not a new one beside it: commands of both share its order.
+    ///
+    /// # Safety
+    /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
+    ///
+    /// # Errors
+    /// [`Error::Interop`](crate::Error::Interop) when its device is not visible to usmq.
+    pub unsafe fn from_raw(address: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let queue = unsafe { Self::adopt(address) }?;
+        let known = QUEUES.0.lock().values().find(|known| **known == queue).cloned();
+        Ok(known.unwrap_or(queue))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_key_is_made_once_and_a_failure_is_not_kept() {
+        let cache = Cache(Mutex::default());
+        let fail = |_: &&str| Err(Error::Value("no".to_owned()));
+        assert!(cache.get_or_make("a", fail).is_err());
+        assert_eq!(cache.get_or_make("a", |_| Ok(1)).unwrap(), 1);
+        assert_eq!(cache.get_or_make("a", |_| Ok(2)).unwrap(), 1);
+    }
+
+    #[test]
+    fn threads_that_make_one_key_at_once_share_the_first() {
+        let cache = Cache(Mutex::default());
+        let made = AtomicU32::new(0);
+        let values: Vec<u32> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16)
+                .map(|_| {
+                    scope.spawn(|| cache.get_or_make("a", |_| Ok(made.fetch_add(1, Ordering::Relaxed))).unwrap())
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(values.iter().all(|value| *value == values[0]));
+    }
+}

@@ -1,0 +1,115 @@
+//! The scopes of this thread: a stack of (manager, queue), entered by guards and carried to other threads.
+
+use crate::device::Queue;
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+/// Distinguishes managers; the process-wide one is 0.
+pub(super) type ManagerId = usize;
+
+/// A stack of handles, generic so that it is tested without a device.
+#[derive(Debug, Clone)]
+struct Stack<H>(Vec<(ManagerId, H)>);
+
+impl<H> Stack<H> {
+    fn innermost(&self, manager: ManagerId) -> Option<&H> {
+        self.0.iter().rev().find(|(id, _)| *id == manager).map(|(_, handle)| handle)
+    }
+}
+
+thread_local! {
+    static SCOPES: RefCell<Stack<Queue>> = const { RefCell::new(Stack(Vec::new())) };
+}
+
+/// The innermost queue of this manager's scopes on this thread.
+pub(super) fn innermost(manager: ManagerId) -> Option<Queue> {
+    SCOPES.with_borrow(|scopes| scopes.innermost(manager).cloned())
+}
+
+/// Makes `queue` current until the guard is dropped.
+pub(super) fn enter(manager: ManagerId, queue: Queue) -> Entered {
+    SCOPES.with_borrow_mut(|scopes| {
+        let before = Stack(Vec::new());
+        let depth = scopes.0.len();
+        scopes.0.push((manager, queue));
+        Entered { before, depth, not_send: PhantomData }
+    })
+}
+
+/// What must be undone when a scope ends; also on panic.
+#[must_use = "the queue is current only while the guard lives"]
+pub(super) struct Entered {
+    /// The stack that was set aside, for a captured scope; empty for a single queue.
+    before: Stack<Queue>,
+    depth: usize,
+    /// It undoes what this thread did, so it stays on this thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // The queues are dropped after the borrow has ended, since a drop may run code that asks for the current one.
+        let left = SCOPES.with_borrow_mut(|scopes| {
+            let left = scopes.0.split_off(self.depth);
+            if !self.before.0.is_empty() {
+                scopes.0.append(&mut self.before.0);
+            }
+            left
+        });
+        drop(left);
+    }
+}
+
+/// The scopes of one thread, to be entered on another: a worker of a thread pool, a spawned thread.
+///
+/// ```no_run
+/// let scope = usmq::Scope::capture();
+/// std::thread::spawn(move || scope.enter(usmq::current_queue));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Scope(Stack<Queue>);
+
+impl Scope {
+    /// The scopes that are open on this thread, of every manager.
+    #[must_use]
+    pub fn capture() -> Self {
+        Self(SCOPES.with_borrow(Clone::clone))
+    }
+
+    /// Runs `f` inside these scopes and no others; the thread's own return afterwards, also on panic.
+    pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _entered = SCOPES.with_borrow_mut(|scopes| {
+            let before = std::mem::replace(scopes, self.0.clone());
+            Entered { before, depth: 0, not_send: PhantomData }
+        });
+        f()
+    }
+
+    /// A scope that holds just this queue, for the process-wide manager.
+    pub(super) fn of(queue: Queue) -> Self {
+        Self(Stack(vec![(super::default::GLOBAL, queue)]))
+    }
+
+    /// This scope inside the thread's own ones.
+    pub(super) fn enter_within<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _entered = SCOPES.with_borrow_mut(|scopes| {
+            let depth = scopes.0.len();
+            scopes.0.extend(self.0.0.iter().cloned());
+            Entered { before: Stack(Vec::new()), depth, not_send: PhantomData }
+        });
+        f()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Stack;
+
+    #[test]
+    fn each_manager_sees_its_own_innermost_handle() {
+        let stack = Stack(vec![(0, 'a'), (1, 'b'), (0, 'c'), (2, 'd')]);
+        assert_eq!(stack.innermost(0), Some(&'c'));
+        assert_eq!(stack.innermost(1), Some(&'b'));
+        assert_eq!(stack.innermost(3), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! An allocation: a range of USM with an owner and a log of who uses it.
+
+use super::access::{Access, AccessLog, Tracked};
+use super::pool::{Block, Pool};
+use super::retire;
+use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::error::Result;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::any::Any;
+
+impl Tracked for Event {
+    fn in_order_queue(&self) -> Option<usize> {
+        self.queue().in_order().then(|| self.queue().id())
+    }
+
+    fn is_complete(&self) -> bool {
+        Self::is_complete(self)
+    }
+}
+
+/// What keeps foreign memory alive. Dropped on any thread, once the last of our uses is complete.
+pub(crate) type Foreign = Box<dyn Any + Send + Sync>;
+
+enum Owner {
+    /// From one of our pools; returned when its last use is complete.
+    Ours(Block),
+    /// Another library's; never freed by us.
+    Foreign(Foreign),
+    /// Given up: only while the allocation is being dropped.
+    Released,
+}
+
+/// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
+/// anyone waits for them.
+pub(crate) struct Allocation {
+    pointer: usize,
+    bytes: usize,
+    kind: UsmKind,
+    context: Context,
+    device: Device,
+    owner: Owner,
+    log: Mutex<Log>,
+}
+
+/// The access log, and the queues through which another library may use the memory unseen by it.
+pub(super) struct Log {
+    pub(super) access: AccessLog<Event>,
+    pub(super) shared_on: SmallVec<[Queue; 1]>,
+}
+
+impl Allocation {
+    /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own.
+    pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
+        let mut block = Pool::of(queue, kind)?.allocate(bytes, queue)?;
+        let access = AccessLog::after(block.take_last_use());
+        Ok(Self {
+            pointer: block.pointer(),
+            bytes,
+            kind,
+            context: queue.context().clone(),
+            device: queue.device().clone(),
+            owner: Owner::Ours(block),
+            log: Mutex::new(Log { access, shared_on: SmallVec::new() }),
+        })
+    }
+
+    /// Another library's memory. `pointer` and the `bytes` after it are USM of `kind` in `context`, as the runtime
+    /// said, and stay so while `owner` lives. `shared_on` is the queue of the library's own work, if it named one.
+    pub(crate) fn foreign(
+        (pointer, bytes, kind): (usize, usize, UsmKind),
+        context: &Context,
+        device: &Device,
+        shared_on: Option<Queue>,
+        owner: Foreign,
+    ) -> Self {
+        let log = Log { access: AccessLog::default(), shared_on: shared_on.into_iter().collect() };
+        Self {
+            pointer,
+            bytes,
+            kind,
+            context: context.clone(),
+            device: device.clone(),
+            owner: Owner::Foreign(owner),
+            log: Mutex::new(log),
+        }
+    }
+
+    pub(crate) fn pointer(&self) -> usize {
+        self.pointer
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn kind(&self) -> UsmKind {
+        self.kind
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn log(&self) -> &Mutex<Log> {
+        &self.log
+    }
+
+    /// From now on another library may use the memory through `queue`, unseen by the log.
+    pub(crate) fn share_on(&self, queue: &Queue) {
+        let mut log = self.log.lock();
+        if !log.shared_on.contains(queue) {
+            log.shared_on.push(queue.clone());
+        }
+    }
+
+    /// Whether a command elsewhere than on this in-order queue may still use the memory.
+    pub(crate) fn used_off(&self, queue: &Queue) -> bool {
+        let mut others = SmallVec::new();
+        self.log.lock().access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
+        !others.is_empty()
+    }
+
+    /// Blocks until the host may access the memory in this way.
+    pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
+        let (events, shared_on) = {
+            let log = self.log.lock();
+            (log.access.before_host(access), log.shared_on.clone())
+        };
+        for event in events {
+            event.wait()?;
+        }
+        for queue in shared_on {
+            queue.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Blocks until nothing uses the memory; errors of the work come out here.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.wait_for_host(Access::Write)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let log = self.log.get_mut();
+        let mut pending = std::mem::take(&mut log.access).into_pending();
+        for queue in &log.shared_on {
+            // The other library let go of the memory, but its last work on it may still run.
+            match queue.barrier(&[]) {
+                Ok(event) => pending.push(event),
+                Err(error) => queue.store_error(&error),
+            }
+        }
+        match std::mem::replace(&mut self.owner, Owner::Released) {
+            Owner::Ours(block) => block.retire(pending),
+            Owner::Foreign(keep) => retire::keep_until(keep, pending),
+            Owner::Released => {}
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Unified shared memory: allocation, reuse in stream order, and who touched an allocation last.
+
+mod access;
+mod allocation;
+mod order;
+mod pool;
+mod retire;
+mod stats;
+
+pub(crate) use access::Access;
+pub(crate) use allocation::{Allocation, Foreign};
+pub(crate) use order::{Operand, ordered, ordered_across};
+pub use stats::{KindStats, set_limit, stats, trim};

@@ -1,0 +1,84 @@
+//! Submitting a command in the right order with everything else that uses its operands, without a host wait.
+
+use super::access::Access;
+use super::allocation::{Allocation, Log};
+use crate::device::{Event, Queue};
+use crate::error::Result;
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+/// An allocation and what a command does with it.
+pub(crate) type Operand<'a> = (&'a Allocation, Access);
+
+/// Calls `submit` with the events that the command must wait for, and notes the event it returns.
+///
+/// The logs of all operands are held meanwhile, and in the order of their addresses: two threads that submit work on
+/// the same arrays do so one after the other, or one of them would not know of the other's command. `submit` takes no
+/// other lock and calls no foreign code.
+pub(crate) fn ordered(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event]) -> Result<Event>,
+) -> Result<Event> {
+    run(queue, queue.in_order().then(|| queue.id()), operands, submit)
+}
+
+/// As [`ordered`], for `submit` that uses other queues too before it ends with an event of `queue`: no queue's own
+/// order counts.
+pub(crate) fn ordered_across(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event]) -> Result<Event>,
+) -> Result<Event> {
+    run(queue, None, operands, submit)
+}
+
+fn run(
+    queue: &Queue,
+    own: Option<usize>,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event]) -> Result<Event>,
+) -> Result<Event> {
+    let mut operands: SmallVec<[Operand<'_>; 6]> = operands.into();
+    operands.sort_unstable_by_key(|(allocation, _)| std::ptr::from_ref(*allocation));
+    operands.dedup_by(|(later, again), (first, access)| {
+        let same = std::ptr::eq(*later, *first);
+        if same {
+            *access = access.and(*again);
+        }
+        same
+    });
+    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> =
+        operands.iter().map(|(allocation, access)| (allocation.log().lock(), *access)).collect();
+
+    let mut wait_for = SmallVec::new();
+    for (log, access) in &logs {
+        log.access.dependencies(*access, own, &mut wait_for);
+    }
+    let unseen = queues_of_other_libraries(queue, &logs);
+    for other in &unseen {
+        wait_for.push(other.barrier(&[])?);
+    }
+    let event = submit(&wait_for)?;
+    for (log, access) in &mut logs {
+        log.access.record(*access, event.clone());
+    }
+    for other in &unseen {
+        other.barrier(std::slice::from_ref(&event))?;
+    }
+    Ok(event)
+}
+
+/// Queues through which another library may be using an operand. Its pending work is unknown to us, so ours goes
+/// between two barriers on such a queue; only its own in-order queue needs none.
+fn queues_of_other_libraries(queue: &Queue, logs: &[(MutexGuard<'_, Log>, Access)]) -> SmallVec<[Queue; 1]> {
+    let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
+    for (log, _) in logs {
+        for other in &log.shared_on {
+            if !(other == queue && queue.in_order()) && !unseen.contains(other) {
+                unseen.push(other.clone());
+            }
+        }
+    }
+    unseen
+}

@@ -1,0 +1,244 @@
+//! Stream-ordered reuse over UMF's disjoint pool: one pool per context, device and USM kind.
+//!
+//! UMF hands out and takes back memory in tens of nanoseconds but knows nothing of work in flight. A block whose last
+//! use is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its
+//! next command comes after the last use anyway.
+
+use super::retire;
+use super::stats::limit_of;
+use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Key = (Context, Device, UsmKind);
+
+static POOLS: Lazy<Mutex<HashMap<Key, Arc<Pool>>>> = Lazy::new(Mutex::default);
+
+/// How many waiting blocks one call looks at, so that no call pays for all of them.
+const AT_ONCE: usize = 4;
+
+/// How far back one allocation looks for a block of its own queue.
+const RECENT: usize = 16;
+
+pub(super) struct Pool {
+    raw: Handle<ffi::UsmPool>,
+    pub(super) device: Device,
+    pub(super) kind: UsmKind,
+    waiting: Mutex<VecDeque<Waiting>>,
+    pub(super) counters: Counters,
+}
+
+/// Bytes as asked for and numbers of allocations; what the pool takes from the runtime is counted in its provider.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) used: AtomicU64,
+    pub(super) peak: AtomicU64,
+    pub(super) live: AtomicU64,
+    pub(super) allocations: AtomicU64,
+}
+
+/// A range of USM that belongs to a pool.
+pub(super) struct Block {
+    pool: Arc<Pool>,
+    pointer: usize,
+    bytes: usize,
+    last_use: Option<Event>,
+}
+
+struct Waiting {
+    pointer: usize,
+    bytes: usize,
+    pending: SmallVec<[Event; 4]>,
+}
+
+impl Pool {
+    /// The pool for memory of this kind that `queue` uses.
+    pub(super) fn of(queue: &Queue, kind: UsmKind) -> Result<Arc<Self>> {
+        let key = (queue.context().clone(), queue.device().clone(), kind);
+        if let Some(pool) = POOLS.lock().get(&key) {
+            return Ok(pool.clone());
+        }
+        let pool = Arc::new(Self::new(queue, kind)?);
+        Ok(POOLS.lock().entry(key).or_insert(pool).clone())
+    }
+
+    pub(super) fn all() -> Vec<Arc<Self>> {
+        POOLS.lock().values().cloned().collect()
+    }
+
+    fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
+        let device = queue.device();
+        if !device.has_usm(kind) {
+            return Err(Error::Allocation {
+                asked: 0,
+                kind: kind.name(),
+                device: device.to_string(),
+                used: 0,
+                reserved: 0,
+                limit: None,
+                total: device.global_mem_size(),
+                note: format!("; the device has no {kind} USM"),
+            });
+        }
+        let raw = ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on())
+            .during("making a memory pool")?;
+        let raw = Handle::new(raw);
+        ffi::pool_set_limit(raw.get()?, limit_of(device, kind).unwrap_or(u64::MAX));
+        Ok(Self {
+            raw,
+            device: device.clone(),
+            kind,
+            waiting: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    pub(super) fn allocate(self: &Arc<Self>, bytes: usize, queue: &Queue) -> Result<Block> {
+        retire::reap();
+        let (pointer, last_use) = match self.take_own(bytes, queue) {
+            Some((pointer, event)) => (pointer, Some(event)),
+            None => {
+                self.reap(AT_ONCE);
+                (self.take_new(bytes)?, None)
+            }
+        };
+        let Counters { used, peak, live, allocations } = &self.counters;
+        let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        peak.fetch_max(now, Ordering::Relaxed);
+        live.fetch_add(1, Ordering::Relaxed);
+        allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(Block { pool: self.clone(), pointer, bytes, last_use })
+    }
+
+    /// A block of this size whose last use is on the same in-order queue.
+    fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(usize, Event)> {
+        if !queue.in_order() {
+            return None;
+        }
+        let mut waiting = self.waiting.lock();
+        let recent = waiting.len().saturating_sub(RECENT);
+        let found = waiting.range(recent..).rposition(|block| {
+            block.bytes == bytes && matches!(&block.pending[..], [event] if event.queue() == queue)
+        })?;
+        let mut block = waiting.remove(recent + found)?;
+        Some((block.pointer, block.pending.pop()?))
+    }
+
+    fn take_new(&self, bytes: usize) -> Result<usize> {
+        let take = || -> Result<usize> {
+            ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM")
+        };
+        // Pressure: give back what is free already, then what becomes free by waiting for it.
+        for relieve in [|_: &Self| Ok(()), Self::give_back, Self::wait_and_give_back] {
+            relieve(self)?;
+            match take()? {
+                0 => {}
+                pointer => return Ok(pointer),
+            }
+        }
+        Err(self.out_of_memory(bytes))
+    }
+
+    /// Returns what is complete and unused to the runtime.
+    pub(super) fn give_back(&self) -> Result<()> {
+        self.reap(usize::MAX);
+        ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
+    }
+
+    fn wait_and_give_back(&self) -> Result<()> {
+        let events: Vec<Event> = self.waiting.lock().iter().flat_map(|block| block.pending.clone()).collect();
+        for event in events {
+            event.wait()?;
+        }
+        self.give_back()
+    }
+
+    fn out_of_memory(&self, bytes: usize) -> Error {
+        let largest = self.device.max_alloc_size();
+        let note = if bytes as u64 > largest {
+            format!("; its largest single allocation is {}", crate::error::size(largest))
+        } else {
+            String::new()
+        };
+        Error::Allocation {
+            asked: bytes as u64,
+            kind: self.kind.name(),
+            device: self.device.to_string(),
+            used: self.counters.used.load(Ordering::Relaxed),
+            reserved: self.provider().map_or(0, |provider| provider.reserved),
+            limit: limit_of(&self.device, self.kind),
+            total: self.device.global_mem_size(),
+            note,
+        }
+    }
+
+    pub(super) fn provider(&self) -> Result<ffi::PoolStats> {
+        Ok(ffi::pool_stats(self.raw.get()?))
+    }
+
+    pub(super) fn set_limit(&self, limit: Option<u64>) -> Result<()> {
+        ffi::pool_set_limit(self.raw.get()?, limit.unwrap_or(u64::MAX));
+        Ok(())
+    }
+
+    /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked
+    /// under the lock.
+    fn reap(&self, most: usize) {
+        let most = most.min(self.waiting.lock().len());
+        for _ in 0..most {
+            let Some(mut block) = self.waiting.lock().pop_front() else { return };
+            block.pending.retain(|event| !event.is_complete());
+            if block.pending.is_empty() {
+                self.put(block.pointer);
+            } else {
+                self.waiting.lock().push_back(block);
+            }
+        }
+    }
+
+    /// Gives a block that nothing uses to UMF. A failure leaks it and tells no one: a free has no error to return,
+    /// and UMF fails here only for a pointer that is not its own.
+    fn put(&self, pointer: usize) {
+        if let Ok(raw) = self.raw.get() {
+            // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the
+            // block or the waiting list that owned it.
+            let _ = unsafe { ffi::pool_free(raw, pointer) };
+        }
+    }
+}
+
+impl Block {
+    pub(super) fn pointer(&self) -> usize {
+        self.pointer
+    }
+
+    /// The event after which the block may be used on another queue than the one it was allocated for.
+    pub(super) fn take_last_use(&mut self) -> Option<Event> {
+        self.last_use.take()
+    }
+
+    /// Gives the block back once `pending` is complete. Never blocks.
+    pub(super) fn retire(self, pending: SmallVec<[Event; 4]>) {
+        let Self { pool, pointer, bytes, .. } = self;
+        pool.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        pool.counters.live.fetch_sub(1, Ordering::Relaxed);
+        if pending.is_empty() {
+            pool.put(pointer);
+        } else {
+            pool.waiting.lock().push_back(Waiting { pointer, bytes, pending });
+            pool.reap(AT_ONCE);
+        }
+    }
+}
+
+/// `USMQ_POOL=0` gives every allocation to and from the runtime directly, for memory checkers.
+fn pooling_is_on() -> bool {
+    std::env::var_os("USMQ_POOL").is_none_or(|value| value != "0")
+}

@@ -1,0 +1,37 @@
+//! Keep-alives of foreign memory whose last use is still in flight.
+
+use super::allocation::Foreign;
+use crate::device::Event;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+type Pending = SmallVec<[Event; 4]>;
+
+static WAITING: Lazy<Mutex<VecDeque<(Foreign, Pending)>>> = Lazy::new(Mutex::default);
+
+/// How many waiting entries one call looks at, so that no call pays for all of them.
+const AT_ONCE: usize = 4;
+
+/// Drops `keep` once `pending` is complete: at once if it is, else in a later call of this or [`reap`].
+pub(super) fn keep_until(keep: Foreign, pending: Pending) {
+    if pending.is_empty() {
+        drop(keep);
+    } else {
+        WAITING.lock().push_back((keep, pending));
+    }
+    reap();
+}
+
+/// Drops the oldest keep-alives whose events are complete. Neither the question to the runtime nor the drop, which
+/// may run another library's code, happens under the lock.
+pub(super) fn reap() {
+    for _ in 0..AT_ONCE {
+        let Some((keep, mut pending)) = WAITING.lock().pop_front() else { return };
+        pending.retain(|event| !event.is_complete());
+        if !pending.is_empty() {
+            WAITING.lock().push_back((keep, pending));
+        }
+    }
+}

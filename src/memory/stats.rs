@@ -1,0 +1,108 @@
+//! Statistics and limits of the memory pools.
+
+use super::pool::Pool;
+use crate::device::{Device, UsmKind};
+use crate::error::Result;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// Limits asked for, kept for pools that do not exist yet.
+static LIMITS: Lazy<Mutex<HashMap<(Option<Device>, UsmKind), u64>>> = Lazy::new(Mutex::default);
+
+/// What the pools of one USM kind hold. Bytes unless it says otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KindStats {
+    /// Held by live arrays.
+    pub used: u64,
+    /// Taken from the runtime, in use or kept for reuse.
+    pub reserved: u64,
+    /// The largest `used` so far. For several pools the sum of theirs.
+    pub peak: u64,
+    /// The limit of `reserved` for each device, if one was set.
+    pub limit: Option<u64>,
+    /// Number of live allocations.
+    pub live: u64,
+    /// Number of allocations served without asking the runtime.
+    pub hits: u64,
+    /// Number of requests to the runtime.
+    pub misses: u64,
+}
+
+/// Statistics of every USM kind, of one device or of all.
+///
+/// # Errors
+/// [`Error::Fork`](crate::Error::Fork).
+pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
+    let mut all = UsmKind::ALL.map(|kind| (kind, KindStats::default()));
+    for pool in Pool::all() {
+        if device.is_some_and(|device| *device != pool.device) {
+            continue;
+        }
+        let Some((_, sum)) = all.iter_mut().find(|(kind, _)| *kind == pool.kind) else { continue };
+        let provider = pool.provider()?;
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        sum.used += count(&pool.counters.used);
+        sum.peak += count(&pool.counters.peak);
+        sum.live += count(&pool.counters.live);
+        sum.reserved += provider.reserved;
+        sum.misses += provider.requests;
+        sum.hits += count(&pool.counters.allocations).saturating_sub(provider.requests);
+    }
+    for (kind, sum) in &mut all {
+        let limits = LIMITS.lock();
+        sum.limit = device
+            .and_then(|device| limits.get(&(Some(device.clone()), *kind)))
+            .or_else(|| limits.get(&(None, *kind)))
+            .copied();
+    }
+    Ok(all)
+}
+
+/// Sets the most bytes that pools of `kind` (all kinds if `None`) take from the runtime, for `device` or for each
+/// device. `None` lifts the limit. Memory already taken beyond it stays until it is freed.
+///
+/// # Errors
+/// [`Error::Fork`](crate::Error::Fork).
+pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKind>) -> Result<()> {
+    let kinds = kind.map_or(UsmKind::ALL.to_vec(), |kind| vec![kind]);
+    {
+        let mut limits = LIMITS.lock();
+        for kind in &kinds {
+            if device.is_none() {
+                // A limit for every device replaces those set for single ones.
+                limits.retain(|(_, of), _| of != kind);
+            }
+            match limit {
+                Some(bytes) => limits.insert((device.cloned(), *kind), bytes),
+                None => limits.remove(&(device.cloned(), *kind)),
+            };
+        }
+    }
+    for pool in Pool::all() {
+        if kinds.contains(&pool.kind) {
+            pool.set_limit(limit_of(&pool.device, pool.kind))?;
+        }
+    }
+    Ok(())
+}
+
+/// The limit in force for a pool.
+pub(super) fn limit_of(device: &Device, kind: UsmKind) -> Option<u64> {
+    let limits = LIMITS.lock();
+    limits.get(&(Some(device.clone()), kind)).or_else(|| limits.get(&(None, kind))).copied()
+}
+
+/// Returns memory that is kept for reuse to the runtime. Blocks whose last use is in flight stay.
+///
+/// # Errors
+/// [`Error::Sycl`](crate::Error::Sycl) when the runtime refuses a block.
+pub fn trim(device: Option<&Device>) -> Result<()> {
+    for pool in Pool::all() {
+        if device.is_none_or(|device| *device == pool.device) {
+            pool.give_back()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Bringing arrays to one queue: planning with the facts of real arrays, and running the plan.
+
+use super::plan::{Action, Facts, Plan, Step, decide};
+use crate::array::{Array, DType};
+use crate::device::{Event, Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Allocation, Operand, ordered_across};
+
+/// Bytes of one staging buffer. Two of them are in use at once.
+const CHUNK: usize = 2 << 20;
+
+/// The array on the target queue: itself, a view of the same memory, or a copy, whichever moves least. Never blocks;
+/// work on the result comes after whatever the source waits for.
+///
+/// ```no_run
+/// # fn example(a: &usmq::Array, b: &usmq::Array) -> usmq::Result<()> {
+/// let b = usmq::collocate(b, a.queue())?;
+/// assert_eq!(&usmq::follow(&[a, &b])?, a.queue());
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Error::Allocation`] when a copy is needed and memory is short.
+pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
+    run(array, target, plan_one(array, target)?.action)
+}
+
+/// Every array on one queue: `target`, or the one among theirs to which the fewest bytes move.
+///
+/// # Errors
+/// As [`collocate`]; [`Error::Value`] without arrays and target.
+pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
+    let plan = explain(arrays, target)?;
+    arrays.iter().zip(&plan.steps).map(|(array, step)| run(array, &plan.target, step.action)).collect()
+}
+
+impl Array {
+    /// This array with another element type, USM kind or queue, as far as given: itself where nothing differs, a view
+    /// where the queue can reach the memory, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when a copy is needed and memory is short.
+    pub fn converted(&self, dtype: Option<DType>, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        let placed = queue.map_or_else(|| Ok(self.clone()), |queue| collocate(self, queue))?;
+        let (dtype, kind) = (dtype.unwrap_or(self.dtype()), kind.unwrap_or(self.usm_kind()));
+        if dtype == self.dtype() && kind == self.usm_kind() {
+            return Ok(placed);
+        }
+        let converted = Self::uninit(placed.shape(), dtype, kind, placed.queue())?;
+        converted.assign(&placed)?;
+        Ok(converted)
+    }
+}
+
+/// What [`collocate_all`] would do, without doing it.
+///
+/// # Errors
+/// [`Error::Value`] without arrays and target.
+pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {
+    if let Some(target) = target {
+        return plan(arrays, target);
+    }
+    let mut best: Option<Plan> = None;
+    for array in arrays {
+        let candidate = plan(arrays, array.queue())?;
+        if best.as_ref().is_none_or(|best| candidate.bytes() < best.bytes()) {
+            best = Some(candidate);
+        }
+    }
+    best.ok_or_else(|| Error::Value("collocate needs at least one array or a target".to_owned()))
+}
+
+fn plan(arrays: &[&Array], target: &Queue) -> Result<Plan> {
+    let steps = arrays.iter().map(|array| plan_one(array, target)).collect::<Result<_>>()?;
+    Ok(Plan { target: target.clone(), steps })
+}
+
+fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
+    let memory = array.allocation();
+    let same_device = memory.device() == target.device();
+    let same_context = memory.context() == target.context();
+    let facts = Facts {
+        same_queue: array.queue() == target,
+        same_context,
+        same_device,
+        peer_access: same_context && !same_device && target.device().can_access_peer(memory.device())?,
+        sub_device: memory.device().parent().is_some() || target.device().parent().is_some(),
+        kind: memory.kind(),
+    };
+    let (action, reason) = decide(facts);
+    let moves = matches!(action, Action::CopyDirect | Action::CopyStaged);
+    let strided = if moves && !array.is_contiguous() { "; made contiguous on the way" } else { "" };
+    Ok(Step {
+        action,
+        bytes: if moves { array.nbytes() as u64 } else { 0 },
+        reason: format!("{reason}{strided}"),
+        what: format!("{}{:?} {} USM on {}", array.dtype(), array.shape(), array.usm_kind(), array.queue()),
+    })
+}
+
+fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
+    match action {
+        Action::Keep => Ok(array.clone()),
+        Action::Rebind => array.on_queue(target),
+        Action::CopyDirect => copy(array, target, direct),
+        Action::CopyStaged | Action::FromHost => copy(array, target, staged),
+    }
+}
+
+type Route = fn(&Array, &Array) -> Result<()>;
+
+fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
+    let source = array.contiguous()?;
+    let copy = Array::uninit(source.shape(), source.dtype(), source.usm_kind(), target)?;
+    if copy.nbytes() > 0 {
+        route(&source, &copy)?;
+    }
+    Ok(copy)
+}
+
+fn direct(source: &Array, target: &Array) -> Result<()> {
+    let queue = target.queue();
+    ordered_across(queue, &operands(source, target), |after| {
+        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The source is
+        // USM of the queue's context or readable by the host, as the plan found.
+        unsafe { queue.memcpy(target.address(), source.address(), target.nbytes(), after) }
+    })?;
+    Ok(())
+}
+
+fn operands<'a>(source: &'a Array, target: &'a Array) -> [Operand<'a>; 2] {
+    [(source.allocation(), Access::Read), (target.allocation(), Access::Write)]
+}
+
+/// Source to host memory on the source's queue, host memory to target on the target's, in chunks: while one buffer
+/// is read, the other is written.
+fn staged(source: &Array, target: &Array) -> Result<()> {
+    let bytes = source.nbytes();
+    let chunk = bytes.min(CHUNK);
+    let (from, to) = (source.queue(), target.queue());
+    let buffers = [
+        Allocation::new(chunk, UsmKind::Host, from)?,
+        Allocation::new(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
+    ];
+    let [(source_memory, read), (target_memory, write)] = operands(source, target);
+    let operands =
+        [(source_memory, read), (target_memory, write), (&buffers[0], Access::Write), (&buffers[1], Access::Write)];
+    ordered_across(to, &operands, |after| {
+        let mut emptied: [Option<Event>; 2] = [None, None];
+        for (number, start) in (0..bytes).step_by(chunk).enumerate() {
+            let length = chunk.min(bytes - start);
+            let buffer = &buffers[number % 2];
+            let free = emptied[number % 2].take();
+            let first = if number < 2 { after } else { free.as_slice() };
+            // SAFETY: both ranges are inside allocations whose logs keep them until the last event is complete, which
+            // comes after this one; `first` says that nothing else uses the buffer.
+            let filled = unsafe { from.memcpy(buffer.pointer(), source.address() + start, length, first) }?;
+            // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its context.
+            let event = unsafe { to.memcpy(target.address() + start, buffer.pointer(), length, &[filled]) }?;
+            emptied[number % 2] = Some(event);
+        }
+        // On an out-of-order queue the last two copies may end in either order.
+        match emptied {
+            [Some(a), Some(b)] => to.barrier(&[a, b]),
+            [Some(only), None] | [None, Some(only)] => Ok(only),
+            [None, None] => to.barrier(&[]),
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! The one queue that all arrays share.
+
+use crate::array::Array;
+use crate::device::Queue;
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+
+/// The queue on which work on these arrays runs: the one they all have. Without arrays, the current queue.
+///
+/// # Errors
+/// [`Error::Placement`] when they do not share one; it names each array's queue and the call that mends it.
+///
+/// ```no_run
+/// let x = usmq::Array::zeros::<f32>([3])?;
+/// let y = usmq::Array::zeros::<f32>([3])?;
+/// assert_eq!(&usmq::follow(&[&x, &y])?, x.queue());
+/// # usmq::Result::Ok(())
+/// ```
+pub fn follow(arrays: &[&Array]) -> Result<Queue> {
+    let Some((first, rest)) = arrays.split_first() else { return current_queue() };
+    if rest.iter().all(|array| array.queue() == first.queue()) {
+        return Ok(first.queue().clone());
+    }
+    Err(Error::Placement(format!(
+        "the arrays are on different queues:\n{}\ngive queue= explicitly where they are usable from it, or bring them \
+         together: collocate(array, like=other), or collocate(...) of all for the fewest bytes",
+        describe(arrays)
+    )))
+}
+
+/// An error unless every array can be used by kernels on `queue`, which the caller chose explicitly.
+pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
+    for (position, array) in arrays.iter().enumerate() {
+        if let Some(why) = array.unusable_from(queue)? {
+            return Err(Error::Placement(format!(
+                "array {position} cannot be used from {queue}: {why}\n{}\ncollocate(array, queue=queue) makes a copy \
+                 that can",
+                describe(arrays)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// One line per array: what it is, its queue, device and context.
+fn describe(arrays: &[&Array]) -> String {
+    let line = |(position, array): (usize, &&Array)| {
+        format!(
+            "  array {position}: {}{:?}, {} USM, {}, {}",
+            array.dtype(),
+            array.shape(),
+            array.usm_kind(),
+            array.queue(),
+            array.context()
+        )
+    };
+    arrays.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,10 @@
+//! Compute follows data: which queue a command goes to, and what must be copied to bring its operands together.
+
+mod collocate;
+mod follow;
+mod plan;
+
+pub use collocate::{collocate, collocate_all, explain};
+pub use follow::follow;
+pub(crate) use follow::usable_from;
+pub use plan::{Action, Plan, Step};

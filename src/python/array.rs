@@ -1,0 +1,287 @@
+//! `usmq.Array`.
+
+use super::device::Device;
+use super::dtype::{self, DType};
+use super::queue::Queue;
+use super::{asarray, buffer, index, suai};
+use crate::Number;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use std::ffi::c_int;
+
+/// An n-dimensional array in unified shared memory, with the queue its work goes to.
+///
+/// Made by ``empty``, ``zeros``, ``full``, ``arange`` and ``asarray``. Views share the memory, which lives until the
+/// last of them, and the last command that uses it, is gone. Commands on one array from any queues and threads run in
+/// an order that keeps every read after the writes before it, without a wait on the host.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> x = usmq.asarray([[1.0, 2.0], [3.0, 4.0]])
+/// >>> x.shape, str(x.dtype)
+/// ((2, 2), 'float64')
+/// >>> x.T[0].to_numpy().tolist()
+/// [1.0, 3.0]
+#[pyclass(module = "usmq", frozen, weakref)]
+pub(super) struct Array {
+    pub(super) array: crate::Array,
+    /// The view of this array that dpnp was given. It holds a [`suai::Lent`], not this object: no cycle.
+    pub(super) usm_ndarray: PyOnceLock<Py<PyAny>>,
+}
+
+impl Array {
+    pub(super) fn new(array: crate::Array) -> Self {
+        Self { array, usm_ndarray: PyOnceLock::new() }
+    }
+}
+
+#[pymethods]
+impl Array {
+    /// Extents, outermost first.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.array.shape())
+    }
+
+    /// Steps between neighbours along each axis, in bytes as numpy gives them.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let itemsize = self.array.dtype().itemsize() as isize;
+        PyTuple::new(py, self.array.strides().iter().map(|stride| stride * itemsize))
+    }
+
+    /// The element type.
+    #[getter]
+    fn dtype(&self) -> DType {
+        DType(self.array.dtype())
+    }
+
+    /// Number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.array.ndim()
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.array.size()
+    }
+
+    /// Bytes of all elements, without the gaps of a strided view.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.array.nbytes()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.array.dtype().itemsize()
+    }
+
+    /// ``"device"``, ``"shared"`` or ``"host"``.
+    #[getter]
+    fn usm_type(&self) -> &'static str {
+        self.array.usm_kind().name()
+    }
+
+    /// The queue that this array's work goes to, and that kernels follow.
+    #[getter]
+    fn queue(&self) -> Queue {
+        Queue(self.array.queue().clone())
+    }
+
+    /// The queue's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.array.device().clone())
+    }
+
+    /// Address of the first element.
+    #[getter]
+    fn ptr(&self) -> usize {
+        self.array.address()
+    }
+
+    /// Whether writing is refused.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.array.is_readonly()
+    }
+
+    /// The axes in reverse order: a view.
+    #[getter(T)]
+    fn transposed(&self) -> Self {
+        Self::new(self.array.transpose())
+    }
+
+    /// The axes in another order: a view. Reverses them when none is given.
+    #[pyo3(signature = (*axes))]
+    fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        if axes.is_empty() {
+            return Ok(self.transposed());
+        }
+        let axes = index::numbers(axes)?;
+        let ndim = self.array.ndim() as isize;
+        let axes: Vec<usize> = axes
+            .iter()
+            .map(|axis| if *axis < 0 { axis + ndim } else { *axis })
+            .map(|axis| usize::try_from(axis).unwrap_or(usize::MAX))
+            .collect();
+        Ok(Self::new(self.array.permute(axes)?))
+    }
+
+    /// Another shape for the same elements in C order; one extent may be -1. A view where the memory allows it, else a
+    /// copy.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let shape = index::numbers(shape)?;
+        Ok(Self::new(py.detach(|| self.array.reshape(shape))?))
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self::new(self.array.index(&index::parts(key)?)?))
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = key.py();
+        let part = self.array.index(&index::parts(key)?)?;
+        match index::scalar(value)? {
+            Some((number, _)) => fill(py, &part, number),
+            None => copy_into(py, &part, value),
+        }
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.array.shape().first().copied().ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let length = slf.get().__len__()?;
+        let items = (0..length as isize)
+            .map(|at| Ok(Self::new(slf.get().array.index(&[crate::Index::At(at)])?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        Ok(pyo3::types::PyList::new(py, items)?.try_iter()?.into_any().unbind())
+    }
+
+    /// A contiguous copy with elements of another type, converted as in C++.
+    fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let dtype = dtype::parse(dtype)?;
+        Ok(Self::new(py.detach(|| self.array.cast(dtype))?))
+    }
+
+    /// A contiguous copy in memory of the same kind, on the same queue.
+    fn copy(&self, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::new(py.detach(|| self.array.copy())?))
+    }
+
+    /// Set the elements from a host object or an array of the same shape, converting the dtype.
+    fn copy_from(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
+        copy_into(source.py(), &self.array, source)
+    }
+
+    /// Set every element to one value.
+    fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some((number, _)) = index::scalar(value)? else {
+            return Err(PyTypeError::new_err(format!("fill takes a number, not {}", value.get_type().name()?)));
+        };
+        fill(value.py(), &self.array, number)
+    }
+
+    /// Block until nothing that was submitted so far uses the memory.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.array.wait())?)
+    }
+
+    /// The elements as a new numpy array. Waits for the writes before, nothing else.
+    fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = dtype::numpy_dtype(py, self.array.dtype())?;
+        let host = py.import("numpy")?.getattr("empty")?.call1((self.shape(py)?, dtype))?;
+        if self.array.size() > 0 {
+            let memory = buffer::Foreign::writable(&host)?;
+            let (target, bytes) = (memory.address(), memory.bytes());
+            if bytes != self.array.nbytes() {
+                return Err(PyValueError::new_err("numpy made an array of another size"));
+            }
+            py.detach(|| self.array.read_into(target as *mut u8, bytes))?;
+        }
+        Ok(host)
+    }
+
+    /// Host or shared USM as numpy sees it, without a copy; refused for device memory.
+    #[pyo3(signature = (dtype=None, *, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if !slf.get().array.usm_kind().is_host_accessible() {
+            return Err(PyTypeError::new_err(
+                "device memory does not convert to numpy by itself; call to_numpy() for a copy",
+            ));
+        }
+        let kwargs = PyDict::new(py);
+        kwargs.set_item("dtype", dtype)?;
+        if let Some(copy) = copy {
+            kwargs.set_item("copy", copy)?;
+        }
+        let view = pyo3::types::PyMemoryView::from(slf.as_any())?;
+        py.import("numpy")?.getattr("asarray")?.call((view,), Some(&kwargs))
+    }
+
+    /// Host or shared USM as a memoryview, after waiting for the writes before.
+    fn host_view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyMemoryView>> {
+        pyo3::types::PyMemoryView::from(slf.as_any())
+    }
+
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        suai::interface(py, &self.array)
+    }
+
+    /// The array as dpnp sees it, so that ``dpnp.asarray`` needs no copy; absent unless dpnp is loaded.
+    #[getter]
+    fn __usm_ndarray__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        suai::usm_ndarray(py, self)
+    }
+
+    /// The dpctl queue of ``__usm_ndarray__``; absent unless dpnp is loaded.
+    #[getter]
+    fn sycl_queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        suai::usm_ndarray(py, self)?.getattr("sycl_queue")
+    }
+
+    // SAFETY: called by Python with a buffer to fill; `buffer::export` keeps the rules of PEP 3118.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: as above.
+        unsafe { buffer::export(&slf, view, flags) }
+    }
+
+    // SAFETY: called by Python once per buffer that `__getbuffer__` has filled.
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: as above.
+        unsafe { buffer::release(view) }
+    }
+
+    fn __repr__(&self) -> String {
+        let Self { array, .. } = self;
+        format!("<usmq.Array {}{:?} {} USM, {}>", array.dtype(), array.shape(), array.usm_kind(), array.queue())
+    }
+}
+
+fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
+    let element = number.bytes_as(array.dtype()).map_err(PyValueError::new_err)?;
+    Ok(py.detach(|| array.fill_bytes(&element))?)
+}
+
+fn copy_into(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
+    let source = asarray::on_queue_of(py, target, source)?;
+    Ok(py.detach(|| target.assign(&source))?)
+}

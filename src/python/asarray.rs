@@ -1,0 +1,123 @@
+//! `usmq.asarray`: arrays from whatever holds numbers.
+
+use super::array::Array;
+use super::host::Host;
+use super::{dtype, scope, suai, target};
+use crate::UsmKind;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// An array of an object's elements, without a copy where that is possible.
+///
+/// Parameters
+/// ----------
+/// obj : object
+///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), a
+///     number, or nested sequences of numbers.
+/// dtype : dtype, optional
+///     The element type; that of the object by default.
+/// usm_type : {"device", "shared", "host"}, optional
+///     The USM kind; that of the object, or ``"device"`` for host data.
+/// queue : str, Device, Queue, optional
+///     Where the array lives; the queue of the object, or the current queue for host data.
+/// copy : bool, optional
+///     False: no copy or an error. True: always a copy. None: only if needed.
+///
+/// Returns
+/// -------
+/// Array
+///
+/// Raises
+/// ------
+/// ValueError
+///     ``copy=False`` and a copy is needed, or lists are ragged.
+/// TypeError
+///     The object holds no numbers of a supported dtype.
+/// InteropError
+///     A foreign object breaks its protocol.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.asarray([1, 2, 3]).to_numpy().tolist()
+/// [1, 2, 3]
+/// >>> usmq.asarray(b"ab").shape
+/// (2,)
+#[pyfunction]
+#[pyo3(signature = (obj, dtype=None, *, usm_type=None, queue=None, copy=None))]
+pub(super) fn asarray(
+    py: Python<'_>,
+    obj: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    usm_type: Option<&str>,
+    queue: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Py<Array>> {
+    let dtype = dtype::parse_opt(dtype)?;
+    let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    let queue = target::queue(py, queue)?;
+    if let Some(source) = shared(obj)? {
+        let result = py.detach(|| source.converted(dtype, kind, queue.as_ref()))?;
+        let is_copy = result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
+        return match (copy, is_copy) {
+            (Some(false), true) => {
+                Err(PyValueError::new_err("a copy is needed for another dtype, USM type or context, but copy=False"))
+            }
+            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            _ => match obj.cast::<Array>() {
+                // The object itself, when it is what was asked for.
+                Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => Ok(own.clone().unbind()),
+                _ => Py::new(py, Array::new(result)),
+            },
+        };
+    }
+    let host = Host::read(obj, dtype)?;
+    if copy == Some(false) {
+        return Err(PyValueError::new_err("host memory cannot become USM without a copy, but copy=False"));
+    }
+    let queue = queue.map_or_else(|| scope::current(py), Ok)?;
+    let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
+    let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
+        Some(dtype) => py.detach(|| array.cast(dtype))?,
+        None => array,
+    };
+    Py::new(py, Array::new(array))
+}
+
+/// The object's own USM, when it has any.
+pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
+    if let Ok(own) = obj.cast::<Array>() {
+        return Ok(Some(own.get().array.clone()));
+    }
+    suai::import(obj)
+}
+
+fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
+    let (shape, dtype) = (host.shape(), host.dtype());
+    let array = py.detach(|| crate::Array::uninit(shape, dtype, kind, queue))?;
+    host.copy_to(py, &array)?;
+    Ok(array)
+}
+
+/// The source of a copy into `target`: arrays as they are, host data on the target's queue.
+pub(super) fn on_queue_of(
+    py: Python<'_>,
+    target: &crate::Array,
+    source: &Bound<'_, PyAny>,
+) -> PyResult<crate::Array> {
+    if let Some(source) = shared(source)? {
+        let queue = target.queue();
+        return Ok(py.detach(|| crate::collocate(&source, queue))?);
+    }
+    target.check_writable()?;
+    from_host(py, &Host::read(source, None)?, UsmKind::Device, target.queue())
+}
+
+/// Host data in device memory on this queue.
+pub(super) fn host_array(
+    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
+    queue: &crate::Queue,
+) -> PyResult<crate::Array> {
+    from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
+}

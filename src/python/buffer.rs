@@ -1,0 +1,217 @@
+//! The buffer protocol (PEP 3118), both ways.
+
+use super::array::Array;
+use crate::DType;
+use crate::memory::Access;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::MaybeUninit;
+
+/// What a buffer that we gave out points to. It lives until the consumer releases the buffer.
+struct Exported {
+    format: CString,
+    shape: Vec<isize>,
+    strides: Vec<isize>,
+}
+
+/// Fills a buffer with host or shared USM, after waiting for the writes before.
+///
+/// # Safety
+/// Python's own call of `bf_getbuffer`.
+pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    // SAFETY: Python passes a view to fill; a failed request must leave its object NULL.
+    unsafe { (*view).obj = std::ptr::null_mut() };
+    let array = &slf.get().array;
+    if !array.usm_kind().is_host_accessible() {
+        return Err(PyBufferError::new_err(
+            "the host cannot read device USM; to_numpy() copies, usm_type=\"shared\" or \"host\" shares",
+        ));
+    }
+    if flags & ffi::PyBUF_WRITABLE != 0 && array.is_readonly() {
+        return Err(PyBufferError::new_err("the array is read-only"));
+    }
+    let Some(format) = format_of(array.dtype()) else {
+        return Err(PyBufferError::new_err(format!("the buffer protocol has no format for {}", array.dtype())));
+    };
+    if flags & ffi::PyBUF_STRIDES != ffi::PyBUF_STRIDES && !array.is_contiguous() {
+        return Err(PyBufferError::new_err("the array is strided and the consumer asked for contiguous memory"));
+    }
+    let access = if array.is_readonly() { Access::Read } else { Access::Write };
+    slf.py().detach(|| array.allocation().wait_for_host(access))?;
+
+    let itemsize = array.dtype().itemsize() as isize;
+    let mut exported = Box::new(Exported {
+        format,
+        shape: array.shape().iter().map(|extent| *extent as isize).collect(),
+        strides: array.strides().iter().map(|stride| stride * itemsize).collect(),
+    });
+    let buffer = ffi::Py_buffer {
+        buf: array.address() as *mut c_void,
+        obj: slf.clone().into_any().into_ptr(),
+        len: array.nbytes() as isize,
+        itemsize,
+        readonly: c_int::from(array.is_readonly()),
+        ndim: array.ndim() as c_int,
+        format: if flags & ffi::PyBUF_FORMAT != 0 { exported.format.as_ptr().cast_mut() } else { std::ptr::null_mut() },
+        shape: if flags & ffi::PyBUF_ND != 0 { exported.shape.as_mut_ptr() } else { std::ptr::null_mut() },
+        strides: if flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES {
+            exported.strides.as_mut_ptr()
+        } else {
+            std::ptr::null_mut()
+        },
+        suboffsets: std::ptr::null_mut(),
+        internal: Box::into_raw(exported).cast(),
+    };
+    // SAFETY: Python passes a view to fill.
+    unsafe { view.write(buffer) };
+    Ok(())
+}
+
+/// Frees what [`export`] made.
+///
+/// # Safety
+/// Python's own call of `bf_releasebuffer`, once for each buffer that [`export`] has filled.
+pub(super) unsafe fn release(view: *mut ffi::Py_buffer) {
+    // SAFETY: the view is the one that `export` has filled.
+    let internal = unsafe { (*view).internal };
+    // SAFETY: `export` put the box there, and this is its only release.
+    drop(unsafe { Box::from_raw(internal.cast::<Exported>()) });
+}
+
+/// The `struct` format of a type; complex numbers as numpy writes them.
+fn format_of(dtype: DType) -> Option<CString> {
+    let format = match dtype {
+        DType::Bool => "?",
+        DType::I8 => "b",
+        DType::I16 => "h",
+        DType::I32 => "i",
+        DType::I64 => "l",
+        DType::U8 => "B",
+        DType::U16 => "H",
+        DType::U32 => "I",
+        DType::U64 => "L",
+        DType::F16 => "e",
+        DType::F32 => "f",
+        DType::F64 => "d",
+        DType::C64 => "Zf",
+        DType::C128 => "Zd",
+        DType::BF16 => return None,
+    };
+    CString::new(format).ok()
+}
+
+/// A buffer of another object, released when dropped.
+pub(super) struct Foreign<'py> {
+    view: Box<ffi::Py_buffer>,
+    py: Python<'py>,
+}
+
+impl<'py> Foreign<'py> {
+    /// Any strided buffer with its format; None when the object has none.
+    pub(super) fn readable(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        // SAFETY: a live object, as the question asks for.
+        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+            return Ok(None);
+        }
+        Self::get(object, ffi::PyBUF_RECORDS_RO).map(Some)
+    }
+
+    /// A contiguous buffer to write to.
+    pub(super) fn writable(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Self::get(object, ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_WRITABLE)
+    }
+
+    fn get(object: &Bound<'py, PyAny>, flags: c_int) -> PyResult<Self> {
+        // The view may point into itself, so it is filled where it stays.
+        let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
+        // SAFETY: a live object and room for a view.
+        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
+        if status != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        // SAFETY: PyObject_GetBuffer has filled it; the box keeps its place.
+        let view = unsafe { Box::from_raw(Box::into_raw(view).cast::<ffi::Py_buffer>()) };
+        Ok(Self { view, py: object.py() })
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.view.buf as usize
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.view.len.unsigned_abs()
+    }
+
+    pub(super) fn shape(&self) -> Vec<usize> {
+        if self.view.shape.is_null() {
+            return vec![self.bytes() / self.view.itemsize.max(1).unsigned_abs()];
+        }
+        // SAFETY: a non-null shape has `ndim` entries while the view is held.
+        let shape = unsafe { std::slice::from_raw_parts(self.view.shape, self.view.ndim.unsigned_abs() as usize) };
+        shape.iter().map(|extent| extent.unsigned_abs()).collect()
+    }
+
+    /// The dtype of the format, if it is one of ours.
+    pub(super) fn dtype(&self) -> PyResult<DType> {
+        let text = if self.view.format.is_null() {
+            "B"
+        } else {
+            // SAFETY: a non-null format is a C string while the view is held.
+            unsafe { CStr::from_ptr(self.view.format) }.to_str().unwrap_or("?!")
+        };
+        let itemsize = self.view.itemsize.unsigned_abs();
+        let (bare, swapped) = match text.strip_prefix(['<', '@', '=']) {
+            Some(bare) => (bare, false),
+            None => (text.trim_start_matches('>').trim_start_matches('!'), text.starts_with(['>', '!']) && itemsize > 1),
+        };
+        let letter = match bare {
+            "?" => "b",
+            "b" | "h" | "i" | "l" | "q" | "n" => "i",
+            "B" | "H" | "I" | "L" | "Q" | "N" => "u",
+            "e" | "f" | "d" => "f",
+            "Zf" | "Zd" | "F" | "D" => "c",
+            _ => "",
+        };
+        let found = DType::parse(&format!("{letter}{itemsize}")).ok().filter(|_| !letter.is_empty() && !swapped);
+        found.ok_or_else(|| {
+            let hint = if swapped { "; big-endian data must be converted first" } else { "" };
+            PyTypeError::new_err(format!("buffer format {text:?} is not a dtype that usmq supports{hint}"))
+        })
+    }
+
+    /// The elements in C order.
+    pub(super) fn to_contiguous(&self) -> PyResult<Vec<u8>> {
+        let mut bytes = vec![0u8; self.bytes()];
+        // SAFETY: the target has the length of the view.
+        let status = unsafe {
+            ffi::PyBuffer_ToContiguous(
+                bytes.as_mut_ptr().cast(),
+                std::ptr::from_ref(&*self.view).cast_mut(),
+                self.view.len,
+                b'C' as std::ffi::c_char,
+            )
+        };
+        if status == 0 { Ok(bytes) } else { Err(PyErr::fetch(self.py)) }
+    }
+
+    /// The elements where they are, when they are contiguous in C order.
+    pub(super) fn as_contiguous(&self) -> Option<&[u8]> {
+        // SAFETY: a view that is held.
+        let contiguous = unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C' as std::ffi::c_char) };
+        if contiguous == 0 || self.view.buf.is_null() {
+            return None;
+        }
+        // SAFETY: the producer promises `len` bytes at `buf` while the view is held, which the borrow ensures. Another
+        // thread that writes them meanwhile gives unspecified elements, as for every consumer of the protocol.
+        Some(unsafe { std::slice::from_raw_parts(self.view.buf.cast(), self.bytes()) })
+    }
+}
+
+impl Drop for Foreign<'_> {
+    fn drop(&mut self) {
+        // SAFETY: filled by PyObject_GetBuffer, released once, with the GIL held as `py` shows.
+        unsafe { ffi::PyBuffer_Release(&mut *self.view) };
+    }
+}

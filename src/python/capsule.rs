@@ -1,0 +1,93 @@
+//! The capsules "SyclQueueRef" and "SyclContextRef", both ways, as dpctl defined them.
+//!
+//! A capsule holds a `sycl::queue*` or `sycl::context*` on the C++ heap. A consumer copies the object and renames the
+//! capsule to `used_…`, so that it serves once; the destructor deletes the object under either name.
+
+use crate::error::{Error, Result};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+const QUEUE: &CStr = c"SyclQueueRef";
+const USED_QUEUE: &CStr = c"used_SyclQueueRef";
+const CONTEXT: &CStr = c"SyclContextRef";
+const USED_CONTEXT: &CStr = c"used_SyclContextRef";
+
+pub(super) fn queue_capsule<'py>(py: Python<'py>, queue: &crate::Queue) -> PyResult<Bound<'py, PyCapsule>> {
+    capsule(py, queue.to_raw()?, QUEUE, delete_queue)
+}
+
+pub(super) fn context_capsule<'py>(py: Python<'py>, context: &crate::Context) -> PyResult<Bound<'py, PyCapsule>> {
+    capsule(py, context.to_raw()?, CONTEXT, delete_context)
+}
+
+fn capsule<'py>(
+    py: Python<'py>,
+    address: usize,
+    name: &'static CStr,
+    destructor: ffi::PyCapsule_Destructor,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let pointer = NonNull::new(address as *mut c_void)
+        .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))?;
+    // SAFETY: the pointer is a fresh heap object of the kind that the name says, and `destructor` deletes it.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
+}
+
+unsafe extern "C" fn delete_queue(capsule: *mut ffi::PyObject) {
+    if let Some(address) = held(capsule, [QUEUE, USED_QUEUE]) {
+        // SAFETY: the capsule was made above with a queue of `Queue::to_raw`, and is destroyed once.
+        unsafe { crate::Queue::free_raw(address) }
+    }
+}
+
+unsafe extern "C" fn delete_context(capsule: *mut ffi::PyObject) {
+    if let Some(address) = held(capsule, [CONTEXT, USED_CONTEXT]) {
+        // SAFETY: the capsule was made above with a context of `Context::to_raw`, and is destroyed once.
+        unsafe { crate::Context::free_raw(address) }
+    }
+}
+
+/// The pointer of a capsule that has one of these names.
+fn held(capsule: *mut ffi::PyObject, names: [&CStr; 2]) -> Option<usize> {
+    let name = names.into_iter().find(|name| {
+        // SAFETY: `capsule` is a live object, of whatever type; the question is made for that.
+        unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 1 }
+    })?;
+    // SAFETY: it is a capsule of this name, as just asked.
+    let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
+    Some(pointer as usize)
+}
+
+/// The queue of a capsule, or of an object whose `_get_capsule` gives one; None for anything else.
+pub(super) fn queue_from(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Queue>> {
+    // SAFETY: the name promises a `sycl::queue*`.
+    take(object, QUEUE, USED_QUEUE, |address| unsafe { crate::Queue::from_raw(address) })
+}
+
+/// The context of a capsule, or of an object whose `_get_capsule` gives one; None for anything else.
+pub(super) fn context_from(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Context>> {
+    // SAFETY: the name promises a `sycl::context*`.
+    take(object, CONTEXT, USED_CONTEXT, |address| unsafe { crate::Context::from_raw(address) })
+}
+
+fn take<T>(
+    object: &Bound<'_, PyAny>,
+    name: &'static CStr,
+    used: &'static CStr,
+    copy: impl Fn(usize) -> Result<T>,
+) -> PyResult<Option<T>> {
+    let mut capsule = object.clone();
+    if !capsule.is_instance_of::<PyCapsule>() {
+        let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
+        capsule = getter.call0()?;
+    }
+    let Some(address) = held(capsule.as_ptr(), [name, name]) else { return Ok(None) };
+    let copied = copy(address)?;
+    // SAFETY: a live capsule, and a name that lives as long as the process.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(object.py()));
+    }
+    Ok(Some(copied))
+}

@@ -1,0 +1,153 @@
+//! New arrays: `empty`, `zeros`, `full`, `arange`.
+
+use super::array::Array;
+use super::{dtype, index, target};
+use crate::Number;
+use crate::{DType, UsmKind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// An uninitialised array.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+///     Extents, outermost first. Zero is allowed.
+/// dtype : dtype
+///     The element type.
+/// usm_type : {"device", "shared", "host"}
+///     The USM kind.
+/// queue : str, Device, Queue, optional
+///     Where the array lives; the current queue by default.
+///
+/// Raises
+/// ------
+/// AllocationError
+///     Memory is short; the text says how much was asked for and what there is.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.empty((2, 3)).nbytes
+/// 24
+#[pyfunction]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+pub(super) fn empty(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    usm_type: &str,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
+    let shape = index::shape(shape)?;
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    Ok(Array::new(py.detach(|| crate::Array::uninit(shape, dtype, kind, &queue))?))
+}
+
+/// An array of zeros; parameters as ``empty``.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.zeros(2).to_numpy().tolist()
+/// [0.0, 0.0]
+#[pyfunction]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+pub(super) fn zeros(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    usm_type: &str,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let made = empty(py, shape, dtype, usm_type, queue)?;
+    py.detach(|| made.array.fill_bytes(&[0]))?;
+    Ok(made)
+}
+
+/// An array with one value everywhere; other parameters as ``empty``.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// value : number
+/// dtype : dtype, optional
+///     By default that of the value: a numpy scalar's own, else bool, int64, float64 or complex128.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.full(2, 7, "i4").to_numpy().tolist()
+/// [7, 7]
+#[pyfunction]
+#[pyo3(signature = (shape, value, dtype=None, *, usm_type="device", queue=None))]
+pub(super) fn full(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    usm_type: &str,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let (number, own) = number(value)?;
+    let dtype = dtype::parse_opt(dtype)?.or(own).unwrap_or_else(|| plain_type(&[number]));
+    let element = number.bytes_as(dtype).map_err(PyValueError::new_err)?;
+    let shape = index::shape(shape)?;
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    let array = py.detach(|| -> crate::Result<_> {
+        let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
+        array.fill_bytes(&element)?;
+        Ok(array)
+    })?;
+    Ok(Array::new(array))
+}
+
+/// Evenly spaced values, as ``numpy.arange``; other parameters as ``empty``.
+///
+/// Parameters
+/// ----------
+/// start : number
+///     The first value; the end when it is the only one, and then counting begins at 0.
+/// stop : number, optional
+///     The end, not included.
+/// step : number
+///     Never 0.
+/// dtype : dtype, optional
+///     int64 for whole numbers, else float64.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.arange(2, 8, 3).to_numpy().tolist()
+/// [2, 5]
+#[pyfunction]
+#[pyo3(signature = (start, stop=None, step=None, dtype=None, *, usm_type="device", queue=None))]
+#[allow(clippy::too_many_arguments)] // numpy's own list
+pub(super) fn arange(
+    py: Python<'_>,
+    start: &Bound<'_, PyAny>,
+    stop: Option<&Bound<'_, PyAny>>,
+    step: Option<&Bound<'_, PyAny>>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    usm_type: &str,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let step = step.map(number).transpose()?.map_or(Number::Int(1), |(step, _)| step);
+    let (first, end) = match stop {
+        Some(stop) => (number(start)?.0, number(stop)?.0),
+        None => (Number::Int(0), number(start)?.0),
+    };
+    let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    Ok(Array::new(py.detach(|| crate::Array::arange(first, end, step, dtype, kind, &queue))?))
+}
+
+fn number(object: &Bound<'_, PyAny>) -> PyResult<(Number, Option<DType>)> {
+    index::scalar(object)?
+        .ok_or_else(|| PyTypeError::new_err(format!("expected a number, not {}", object.repr().map_or_else(|_| "that".to_owned(), |text| text.to_string()))))
+}
+
+fn plain_type(numbers: &[Number]) -> DType {
+    super::host::common_type(numbers)
+}

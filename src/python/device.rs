@@ -1,0 +1,194 @@
+//! `usmq.Device` and what is visible.
+
+use super::target;
+use crate::{Partition, UsmKind};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// A SYCL device: a root device of a platform, or a part of one.
+///
+/// Parameters
+/// ----------
+/// filter : str
+///     A SYCL filter string, as ``"gpu"``, ``"opencl:cpu"`` or ``"gpu:1"``.
+///
+/// Raises
+/// ------
+/// SelectorError
+///     The string is none.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.Device("cpu").device_type
+/// 'cpu'
+#[pyclass(module = "usmq", frozen, eq, hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Device(pub(super) crate::Device);
+
+#[pymethods]
+impl Device {
+    #[new]
+    #[pyo3(signature = (filter=None, /))]
+    fn new(py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let target = target::target(filter)?;
+        Ok(Self(py.detach(|| target.device())?))
+    }
+
+    /// The device's name, as its driver gives it.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name().trim()
+    }
+
+    /// The vendor's name.
+    #[getter]
+    fn vendor(&self) -> &str {
+        self.0.vendor()
+    }
+
+    /// The driver's version.
+    #[getter]
+    fn driver_version(&self) -> &str {
+        self.0.driver_version()
+    }
+
+    /// ``"opencl"``, ``"level_zero"``, ``"cuda"`` or ``"hip"``.
+    #[getter]
+    fn backend(&self) -> &str {
+        self.0.backend()
+    }
+
+    /// ``"cpu"``, ``"gpu"``, ``"accelerator"`` or ``"custom"``.
+    #[getter]
+    fn device_type(&self) -> &str {
+        self.0.device_type()
+    }
+
+    /// The string that selects this root device; None for a sub-device.
+    #[getter]
+    fn filter_string(&self) -> Option<&str> {
+        self.0.filter_string()
+    }
+
+    /// Names of the SYCL aspects that the device has, as ``"fp64"``.
+    #[getter]
+    fn aspects(&self) -> PyResult<Vec<String>> {
+        Ok(self.0.aspects()?)
+    }
+
+    /// Number of compute units.
+    #[getter]
+    fn max_compute_units(&self) -> u32 {
+        self.0.max_compute_units()
+    }
+
+    /// Most work-items in one work-group.
+    #[getter]
+    fn max_work_group_size(&self) -> usize {
+        self.0.max_work_group_size()
+    }
+
+    /// Global memory in bytes.
+    #[getter]
+    fn global_mem_size(&self) -> u64 {
+        self.0.global_mem_size()
+    }
+
+    /// Local memory of a work-group in bytes.
+    #[getter]
+    fn local_mem_size(&self) -> u64 {
+        self.0.local_mem_size()
+    }
+
+    /// Largest single allocation in bytes.
+    #[getter]
+    fn max_alloc_size(&self) -> u64 {
+        self.0.max_alloc_size()
+    }
+
+    /// The device this one is a part of; None for a root device.
+    #[getter]
+    fn parent(&self) -> Option<Self> {
+        self.0.parent().cloned().map(Self)
+    }
+
+    /// Position of the root device among all visible ones.
+    #[getter]
+    fn ordinal(&self) -> usize {
+        self.0.ordinal()
+    }
+
+    /// Whether memory of this USM kind can be allocated.
+    ///
+    /// Parameters
+    /// ----------
+    /// kind : str
+    ///     ``"device"``, ``"shared"`` or ``"host"``.
+    fn has_usm(&self, kind: &str) -> PyResult<bool> {
+        Ok(self.0.has_usm(kind.parse::<UsmKind>()?))
+    }
+
+    /// Divide the device. The same request gives the same devices; each has a context of its own.
+    ///
+    /// Parameters
+    /// ----------
+    /// partition : int, list of int or "numa"
+    ///     Compute units of every part, of each part, or one part per NUMA domain.
+    fn sub_devices(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        let partition = partition_from(partition)?;
+        let parts = py.detach(|| self.0.sub_devices(&partition))?;
+        Ok(parts.into_iter().map(Self).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.Device {}>", self.0)
+    }
+}
+
+fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
+    if let Ok(text) = object.cast::<PyString>() {
+        return match text.to_str()? {
+            "numa" => Ok(Partition::Numa),
+            other => Err(crate::Error::Value(format!("the named partition is \"numa\", not {other:?}")).into()),
+        };
+    }
+    if let Ok(units) = object.extract::<usize>() {
+        return Ok(Partition::Equally(units));
+    }
+    let counts = object.extract::<Vec<usize>>().map_err(|_| {
+        PyTypeError::new_err("a partition is a number of compute units, a list of numbers, or \"numa\"")
+    })?;
+    Ok(Partition::ByCounts(counts))
+}
+
+/// Every visible root device, in the runtime's order.
+///
+/// A platform that cannot be listed is no error here; ``python -m usmq doctor`` tells of it.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> all(device.parent is None for device in usmq.devices())
+/// True
+#[pyfunction]
+pub(super) fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
+    let devices = py.detach(crate::devices)?;
+    Ok(devices.into_iter().map(Device).collect())
+}
+
+/// Platforms whose devices could not be listed: pairs of name and reason.
+#[pyfunction]
+pub(super) fn platform_problems(py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+    let problems = py.detach(crate::platform_problems)?;
+    Ok(problems.into_iter().map(|problem| (problem.platform, problem.error.to_string())).collect())
+}
+
+/// Paths of libraries of this process whose names start so; for ``doctor``.
+#[pyfunction]
+pub(super) fn runtime_libraries(prefix: &str) -> Vec<String> {
+    crate::runtime::libraries(prefix).into_iter().map(|path| path.display().to_string()).collect()
+}

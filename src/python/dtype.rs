@@ -1,0 +1,120 @@
+//! `usmq.DType`, and everything that names one.
+
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+/// The type of an array's elements.
+///
+/// Compares equal to everything that names the same type: ``"f4"``, ``"float32"``, ``numpy.dtype("f4")``,
+/// ``numpy.float32``. ``numpy.dtype(x)`` accepts it.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.DType("f4")
+/// usmq.DType('float32')
+/// >>> usmq.DType("float64").itemsize
+/// 8
+/// >>> usmq.DType("f4") == "float32"
+/// True
+#[pyclass(module = "usmq", frozen)]
+#[derive(Clone)]
+pub(super) struct DType(pub(super) crate::DType);
+
+#[pymethods]
+impl DType {
+    #[new]
+    #[pyo3(signature = (dtype, /))]
+    fn new(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(parse(dtype)?))
+    }
+
+    /// numpy's name, as ``"float32"``.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.0.itemsize()
+    }
+
+    /// The type string, as ``"<f4"``; None for bfloat16, which has none.
+    #[getter]
+    fn str(&self) -> Option<String> {
+        self.0.typestr()
+    }
+
+    /// The numpy dtype; needs numpy.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numpy_dtype(py, self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("usmq.DType('{}')", self.0.name())
+    }
+
+    fn __str__(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.0 as u64
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let equal = parse(other).is_ok_and(|other| other == self.0);
+        match op {
+            CompareOp::Eq => Ok(equal.into_pyobject(py)?.to_owned().into_any().unbind()),
+            CompareOp::Ne => Ok((!equal).into_pyobject(py)?.to_owned().into_any().unbind()),
+            _ => Ok(py.NotImplemented()),
+        }
+    }
+}
+
+/// A dtype from a name, a DType, a numpy dtype or scalar type, or a Python type.
+pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
+    if let Ok(dtype) = object.cast::<DType>() {
+        return Ok(dtype.get().0);
+    }
+    if let Ok(text) = object.cast::<PyString>() {
+        return Ok(crate::DType::parse(text.to_str()?)?);
+    }
+    if let Ok(class) = object.cast::<PyType>() {
+        let name = class.name()?;
+        return Ok(crate::DType::parse(name.to_str()?.trim_end_matches('_'))?);
+    }
+    // A numpy dtype: `str` holds the byte order too. Extension types as bfloat16 have only a telling name.
+    for attribute in ["str", "name"] {
+        if let Some(text) = object.getattr_opt(attribute)?
+            && let Ok(text) = text.cast::<PyString>()
+            && let Ok(dtype) = crate::DType::parse(text.to_str()?)
+        {
+            return Ok(dtype);
+        }
+    }
+    Err(PyTypeError::new_err(format!(
+        "{} is not a dtype that usmq supports; supported: {}",
+        object.repr()?,
+        crate::DType::ALL.map(crate::DType::name).join(", ")
+    )))
+}
+
+/// An argument `dtype=`; None stays None.
+pub(super) fn parse_opt(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::DType>> {
+    object.map(parse).transpose()
+}
+
+/// The numpy dtype of ours.
+pub(super) fn numpy_dtype(py: Python<'_>, dtype: crate::DType) -> PyResult<Bound<'_, PyAny>> {
+    let Some(typestr) = dtype.typestr() else {
+        return Err(PyTypeError::new_err("numpy has no bfloat16; astype(\"float32\") first"));
+    };
+    py.import("numpy")?.getattr("dtype")?.call1((typestr,))
+}

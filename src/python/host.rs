@@ -1,0 +1,126 @@
+//! Host objects as bytes: buffers, nested lists and numbers.
+
+use super::buffer::Foreign;
+use super::index;
+use crate::DType;
+use crate::Number;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PySequence, PyString, PyTuple};
+
+/// Elements on the host, in C order.
+pub(super) enum Host<'py> {
+    /// In another object's buffer.
+    Buffer { buffer: Foreign<'py>, dtype: DType },
+    /// Numbers that were read one by one.
+    Numbers { numbers: Vec<Number>, shape: Vec<usize>, dtype: DType },
+}
+
+/// Lists nested deeper than this are taken for cyclic.
+const DEEPEST: usize = 32;
+
+impl<'py> Host<'py> {
+    /// Reads an object. `dtype` decides the type of plain numbers.
+    pub(super) fn read(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
+        if let Some(buffer) = Foreign::readable(object)? {
+            let own = buffer.dtype()?;
+            return Ok(Self::Buffer { buffer, dtype: own });
+        }
+        if let Some((number, own)) = index::scalar(object)? {
+            let dtype = dtype.or(own).unwrap_or_else(|| common_type(&[number]));
+            return Ok(Self::Numbers { numbers: vec![number], shape: Vec::new(), dtype });
+        }
+        let (mut numbers, mut shape) = (Vec::new(), Vec::new());
+        flatten(object, 0, &mut shape, &mut numbers)?;
+        let dtype = dtype.unwrap_or_else(|| common_type(&numbers));
+        Ok(Self::Numbers { numbers, shape, dtype })
+    }
+
+    /// The type of the elements as they are now.
+    pub(super) fn dtype(&self) -> DType {
+        match self {
+            Self::Buffer { dtype, .. } | Self::Numbers { dtype, .. } => *dtype,
+        }
+    }
+
+    pub(super) fn shape(&self) -> Vec<usize> {
+        match self {
+            Self::Buffer { buffer, .. } => buffer.shape(),
+            Self::Numbers { shape, .. } => shape.clone(),
+        }
+    }
+
+    /// Copies the elements into a contiguous array of this dtype and shape.
+    pub(super) fn copy_to(&self, py: Python<'_>, target: &crate::Array) -> PyResult<()> {
+        match self {
+            Self::Buffer { buffer, .. } => match buffer.as_contiguous() {
+                Some(bytes) => Ok(py.detach(|| target.copy_from_bytes(bytes))?),
+                None => {
+                    let bytes = buffer.to_contiguous()?;
+                    Ok(py.detach(|| target.copy_from_bytes(&bytes))?)
+                }
+            },
+            Self::Numbers { numbers, dtype, .. } => {
+                let mut bytes = Vec::with_capacity(numbers.len() * dtype.itemsize());
+                for number in numbers {
+                    bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
+                }
+                Ok(py.detach(|| target.copy_from_bytes(&bytes))?)
+            }
+        }
+    }
+}
+
+/// The smallest of bool, int64, float64 and complex128 that holds all numbers; float64 for none, as in numpy.
+pub(super) fn common_type(numbers: &[Number]) -> DType {
+    let of = |number: &Number| match number {
+        Number::Bool(_) => DType::Bool,
+        Number::Int(value) if i64::try_from(*value).is_err() => DType::U64,
+        Number::Int(_) => DType::I64,
+        Number::Float(_) => DType::F64,
+        Number::Complex(_) => DType::C128,
+    };
+    numbers.iter().map(of).max().unwrap_or(DType::F64)
+}
+
+fn flatten(
+    object: &Bound<'_, PyAny>,
+    depth: usize,
+    shape: &mut Vec<usize>,
+    numbers: &mut Vec<Number>,
+) -> PyResult<()> {
+    if let Some((number, _)) = index::scalar(object)? {
+        if depth != shape.len() {
+            return Err(ragged());
+        }
+        numbers.push(number);
+        return Ok(());
+    }
+    let is_nest = object.is_instance_of::<PyList>()
+        || object.is_instance_of::<PyTuple>()
+        || (object.cast::<PySequence>().is_ok() && !object.is_instance_of::<PyString>());
+    if !is_nest {
+        return Err(PyTypeError::new_err(format!(
+            "cannot make an array of {}: it has none of __sycl_usm_array_interface__, the buffer protocol, numbers or \
+             nested sequences of them",
+            object.get_type().name()?
+        )));
+    }
+    if depth >= DEEPEST {
+        return Err(PyValueError::new_err(format!("lists are nested more than {DEEPEST} deep")));
+    }
+    let length = object.len()?;
+    match shape.get(depth) {
+        Some(extent) if *extent == length => {}
+        None if numbers.is_empty() => shape.push(length),
+        _ => return Err(ragged()),
+    }
+    for item in object.try_iter()? {
+        flatten(&item?, depth + 1, shape, numbers)?;
+    }
+    Ok(())
+}
+
+fn ragged() -> PyErr {
+    PyValueError::new_err("nested lists have different lengths or depths")
+}

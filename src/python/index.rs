@@ -1,0 +1,131 @@
+//! Python numbers, shapes and indices.
+
+use crate::Index;
+use crate::Number;
+use num_complex::Complex;
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyEllipsis, PyFloat, PyInt, PySlice, PyTuple};
+
+/// A whole number, also of numpy; never a float or a bool.
+pub(super) fn whole(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    if object.is_instance_of::<PyBool>() || object.is_instance_of::<PyFloat>() {
+        return Err(PyTypeError::new_err(format!("expected a whole number, not {}", object.repr()?)));
+    }
+    object.extract()
+}
+
+/// `(2, 3)` or `((2, 3),)`: numbers given one by one or as one sequence.
+pub(super) fn numbers(args: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
+    if args.len() == 1 {
+        let only = args.get_item(0)?;
+        if !only.is_instance_of::<PyInt>() && only.try_iter().is_ok() {
+            return only.try_iter()?.map(|number| whole(&number?)).collect();
+        }
+    }
+    args.iter().map(|number| whole(&number)).collect()
+}
+
+/// A shape: a number or a sequence of them, none negative.
+pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let numbers = match object.try_iter() {
+        Ok(items) => items.map(|number| whole(&number?)).collect::<PyResult<Vec<_>>>()?,
+        Err(_) => vec![whole(object)?],
+    };
+    numbers
+        .iter()
+        .map(|extent| {
+            usize::try_from(*extent)
+                .map_err(|_| PyValueError::new_err(format!("a shape has no negative extents, as in {numbers:?}")))
+        })
+        .collect()
+}
+
+/// The parts of a basic index.
+pub(super) fn parts(key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
+    match key.cast::<PyTuple>() {
+        Ok(parts) => parts.iter().map(|key| part(&key)).collect(),
+        Err(_) => Ok(vec![part(key)?]),
+    }
+}
+
+fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
+    if key.is_none() {
+        return Ok(Index::NewAxis);
+    }
+    if key.is_instance_of::<PyEllipsis>() {
+        return Ok(Index::Ellipsis);
+    }
+    if let Ok(slice) = key.cast::<PySlice>() {
+        let bound = |name: &str| -> PyResult<Option<isize>> {
+            let value = slice.getattr(name)?;
+            if value.is_none() { Ok(None) } else { clamped(&value).map(Some) }
+        };
+        return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step: bound("step")? });
+    }
+    match whole(key) {
+        Ok(position) => Ok(Index::At(position)),
+        Err(_) => Err(PyIndexError::new_err(format!(
+            "an index is an integer, a slice, None or ..., not {}; masks and index arrays are not supported",
+            key.get_type().name()?
+        ))),
+    }
+}
+
+/// Slice bounds beyond the address space mean its end.
+fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
+    let value = value.call_method0("__index__").map_err(|_| {
+        PyTypeError::new_err("slice bounds are integers or None")
+    })?;
+    match value.extract::<isize>() {
+        Ok(number) => Ok(number),
+        Err(_) if value.lt(0)? => Ok(isize::MIN + 1),
+        Err(_) => Ok(isize::MAX),
+    }
+}
+
+/// A Python or numpy number, with its dtype when it has one; None for anything else.
+pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Option<crate::DType>)>> {
+    // numpy's float64 is a Python float too, so the dtype is looked at first.
+    let is_plain = |object: &Bound<'_, PyAny>| {
+        object.is_exact_instance_of::<PyBool>()
+            || object.is_exact_instance_of::<PyInt>()
+            || object.is_exact_instance_of::<PyFloat>()
+            || object.is_exact_instance_of::<PyComplex>()
+    };
+    if is_plain(object) {
+        return number(object).map(|number| number.map(|number| (number, None)));
+    }
+    let (Some(dtype), Some(item), Some(ndim)) =
+        (object.getattr_opt("dtype")?, object.getattr_opt("item")?, object.getattr_opt("ndim")?)
+    else {
+        return number(object).map(|number| number.map(|number| (number, None)));
+    };
+    if ndim.extract::<usize>().ok() != Some(0) || object.getattr_opt("__sycl_usm_array_interface__")?.is_some() {
+        return Ok(None);
+    }
+    let (dtype, value) = (super::dtype::parse(&dtype)?, item.call0()?);
+    Ok(number(&value)?.map(|number| (number, Some(dtype))))
+}
+
+fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
+    if let Ok(value) = object.cast::<PyBool>() {
+        return Ok(Some(Number::Bool(value.is_true())));
+    }
+    if object.is_instance_of::<PyInt>() {
+        // abi3 has no conversion to 128 bits; the range is that of all integer dtypes.
+        return match (object.extract::<i64>(), object.extract::<u64>()) {
+            (Ok(value), _) => Ok(Some(Number::Int(value.into()))),
+            (_, Ok(value)) => Ok(Some(Number::Int(value.into()))),
+            _ => Err(PyValueError::new_err(format!("{object} does not fit into any integer dtype"))),
+        };
+    }
+    if object.is_instance_of::<PyFloat>() {
+        return Ok(Some(Number::Float(object.extract()?)));
+    }
+    if let Ok(value) = object.cast::<PyComplex>() {
+        let part = |name| -> PyResult<f64> { value.getattr(name)?.extract() };
+        return Ok(Some(Number::Complex(Complex::new(part("real")?, part("imag")?))));
+    }
+    Ok(None)
+}

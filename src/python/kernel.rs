@@ -1,0 +1,241 @@
+//! `usmq.Kernel` and the marks of its arguments.
+
+use super::queue::{Event, Queue};
+use super::{asarray, dtype, index, target};
+use crate::kernel::{Arg, KernelOptions, Launch, Param};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+/// A function that runs on a device.
+///
+/// Made by ``from_sycl``, ``from_opencl`` or ``from_spirv``; called with the number of work-items and its arguments.
+/// The queue is that of its arrays, unless one is given.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> double = usmq.Kernel.from_sycl('''
+/// ... #include <sycl/ext/oneapi/kernel_properties/properties.hpp>
+/// ... #include <sycl/ext/oneapi/free_function_queries.hpp>
+/// ... extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(
+/// ...     (sycl::ext::oneapi::experimental::nd_range_kernel<1>))
+/// ... void twice(float *x) {
+/// ...   auto i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
+/// ...   x[i] *= 2;
+/// ... }''', "twice")
+/// >>> x = usmq.asarray([1.0, 2.0], "f4")
+/// >>> event = double(2, x)
+/// >>> x.to_numpy().tolist()
+/// [2.0, 4.0]
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct Kernel(crate::Kernel);
+
+#[pymethods]
+impl Kernel {
+    /// A kernel from SYCL C++: a free function declared as a kernel.
+    ///
+    /// Parameters
+    /// ----------
+    /// source : str
+    ///     The translation unit.
+    /// name : str
+    ///     The function's name.
+    /// options : sequence of str
+    ///     Flags for the compiler.
+    /// params : sequence, optional
+    ///     The parameters, where they cannot be read from the source: a dtype for a number,
+    ///     ``usmq.read("f4")``, ``usmq.write("f4")`` or ``usmq.local(n)`` for memory.
+    /// queue : str, Device, Queue, optional
+    ///     Where to build first; the current queue by default.
+    ///
+    /// Raises
+    /// ------
+    /// KernelBuildError
+    ///     The source does not compile or has no such kernel; ``.log`` has the compiler's output.
+    #[staticmethod]
+    #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
+    fn from_sycl(
+        py: Python<'_>,
+        source: &str,
+        name: &str,
+        options: Vec<String>,
+        params: Option<&Bound<'_, PyAny>>,
+        queue: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let options = kernel_options(py, options, params, queue)?;
+        Ok(Self(py.detach(|| crate::Kernel::from_sycl_with(source, name, options))?))
+    }
+
+    /// A kernel from OpenCL C, for devices of the opencl backend; parameters as ``from_sycl``.
+    #[staticmethod]
+    #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
+    fn from_opencl(
+        py: Python<'_>,
+        source: &str,
+        name: &str,
+        options: Vec<String>,
+        params: Option<&Bound<'_, PyAny>>,
+        queue: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let options = kernel_options(py, options, params, queue)?;
+        Ok(Self(py.detach(|| crate::Kernel::from_opencl(source, name, options))?))
+    }
+
+    /// A kernel from the bytes of a SPIR-V module, for devices of the opencl backend; parameters as ``from_sycl``.
+    #[staticmethod]
+    #[pyo3(signature = (module, name, *, params=None, queue=None))]
+    fn from_spirv(
+        py: Python<'_>,
+        module: &[u8],
+        name: &str,
+        params: Option<&Bound<'_, PyAny>>,
+        queue: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let options = kernel_options(py, Vec::new(), params, queue)?;
+        Ok(Self(py.detach(|| crate::Kernel::from_spirv(module, name, options))?))
+    }
+
+    /// The function's name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Start the kernel. Returns at once.
+    ///
+    /// Parameters
+    /// ----------
+    /// global_size : int or sequence of int
+    ///     Work-items in one to three dimensions, the last one fastest.
+    /// *args
+    ///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` say what the kernel does with an
+    ///     array when its signature does not.
+    /// local_size : int or sequence of int, optional
+    ///     Work-items of a work-group.
+    /// queue : str, Device, Queue, optional
+    ///     Where to run; the queue of the arrays by default.
+    ///
+    /// Raises
+    /// ------
+    /// LaunchError
+    ///     Arguments or ranges are not what the kernel takes.
+    /// PlacementError
+    ///     The arrays are on different queues; the text names them and the mend.
+    #[pyo3(signature = (global_size, *args, local_size=None, queue=None))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        global_size: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        local_size: Option<&Bound<'_, PyAny>>,
+        queue: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Event> {
+        let global = index::shape(global_size)?;
+        let local = local_size.map(index::shape).transpose()?;
+        let queue = match target::queue(py, queue)? {
+            // Without data to follow, the scope of this Python context decides.
+            None if !args.iter().any(|arg| holds_memory(&arg)) => Some(super::scope::current(py)?),
+            given => given,
+        };
+        let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
+        let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
+        // SAFETY: Python has no unsafe: whoever writes a kernel answers for what it does with its arguments.
+        let event = py.detach(|| unsafe { self.0.launch_with(launch, &args) })?;
+        Ok(Event(event))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.Kernel {}>", self.0.name())
+    }
+}
+
+fn kernel_options(
+    py: Python<'_>,
+    flags: Vec<String>,
+    params: Option<&Bound<'_, PyAny>>,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<KernelOptions> {
+    let params = match params {
+        Some(params) => Some(params.try_iter()?.map(|entry| param(&entry?)).collect::<PyResult<Vec<_>>>()?),
+        None => None,
+    };
+    Ok(KernelOptions { flags, params, queue: Some(target::queue_or_current(py, queue)?) })
+}
+
+/// What a kernel does with an argument: made by ``usmq.read`` and ``usmq.write``.
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct Mark {
+    writes: bool,
+    of: Py<PyAny>,
+}
+
+/// Local memory of a work-group: made by ``usmq.local``.
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct Local {
+    nbytes: usize,
+}
+
+/// Mark an array that the kernel only reads, or a dtype in ``params=`` of such arrays.
+#[pyfunction]
+pub(super) fn read(x: Py<PyAny>) -> Mark {
+    Mark { writes: false, of: x }
+}
+
+/// Mark an array whose former elements the kernel does not read, or a dtype in ``params=`` of such arrays.
+#[pyfunction]
+pub(super) fn write(x: Py<PyAny>) -> Mark {
+    Mark { writes: true, of: x }
+}
+
+/// This many bytes of local memory for each work-group.
+#[pyfunction]
+pub(super) fn local(nbytes: usize) -> Local {
+    Local { nbytes }
+}
+
+fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
+    if object.is_instance_of::<Local>() {
+        return Ok(Param::Local);
+    }
+    if let Ok(mark) = object.cast::<Mark>() {
+        let dtype = dtype::parse(mark.get().of.bind(object.py()))?;
+        return Ok(if mark.get().writes { Param::Write(Some(dtype)) } else { Param::Read(Some(dtype)) });
+    }
+    Ok(Param::Scalar(dtype::parse(object)?))
+}
+
+fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<super::array::Array>()
+        || object.is_instance_of::<Mark>()
+        || matches!(object.getattr_opt("__sycl_usm_array_interface__"), Ok(Some(_)))
+}
+
+fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
+    if let Ok(own) = object.cast::<super::array::Array>() {
+        return Ok(Arg::from(&own.get().array));
+    }
+    if let Ok(local) = object.cast::<Local>() {
+        return Ok(crate::kernel::local(local.get().nbytes));
+    }
+    if let Ok(mark) = object.cast::<Mark>() {
+        let marked = mark.get().of.bind(object.py());
+        let array = asarray::shared(marked)?.ok_or_else(|| refuse(marked))?;
+        return Ok(if mark.get().writes { crate::kernel::write(&array) } else { crate::kernel::read(&array) });
+    }
+    if let Some((number, dtype)) = index::scalar(object)? {
+        return Ok(Arg::number(number, dtype));
+    }
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<Queue>() {
+        return Err(refuse(object));
+    }
+    asarray::shared(object)?.map(Arg::from).ok_or_else(|| refuse(object))
+}
+
+fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
+    let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "a kernel argument is an array in USM, a number or usmq.local(nbytes), not {name}; usmq.asarray() brings host \
+         data there"
+    ))
+}

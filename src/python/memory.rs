@@ -1,0 +1,88 @@
+//! Statistics and limits of memory.
+
+use super::target;
+use crate::{Device, Target, UsmKind, memory};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// What the memory pools hold, per USM kind.
+///
+/// Parameters
+/// ----------
+/// device : str or Device, optional
+///     All devices when omitted.
+///
+/// Returns
+/// -------
+/// dict
+///     For ``"device"``, ``"shared"`` and ``"host"`` a dict of ``used``, ``reserved``, ``peak`` and ``limit`` in
+///     bytes, and the counts ``live``, ``hits`` and ``misses``.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> before = usmq.memory_stats()["device"]["live"]
+/// >>> x = usmq.empty(10)
+/// >>> usmq.memory_stats()["device"]["live"] - before
+/// 1
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+pub(super) fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+    let device = device_of(py, device)?;
+    let all = PyDict::new(py);
+    for (kind, stats) in memory::stats(device.as_ref())? {
+        let one = PyDict::new(py);
+        one.set_item("used", stats.used)?;
+        one.set_item("reserved", stats.reserved)?;
+        one.set_item("peak", stats.peak)?;
+        one.set_item("limit", stats.limit)?;
+        one.set_item("live", stats.live)?;
+        one.set_item("hits", stats.hits)?;
+        one.set_item("misses", stats.misses)?;
+        all.set_item(kind.name(), one)?;
+    }
+    Ok(all)
+}
+
+/// Set the most bytes that arrays may take from a device's memory.
+///
+/// Parameters
+/// ----------
+/// bytes : int or None
+///     The limit for each USM kind; None lifts it.
+/// device : str or Device, optional
+///     Each device when omitted.
+/// usm_type : {"device", "shared", "host"}, optional
+///     Each kind when omitted.
+#[pyfunction]
+#[pyo3(signature = (bytes, device=None, usm_type=None))]
+pub(super) fn set_memory_limit(
+    py: Python<'_>,
+    bytes: Option<u64>,
+    device: Option<&Bound<'_, PyAny>>,
+    usm_type: Option<&str>,
+) -> PyResult<()> {
+    let device = device_of(py, device)?;
+    let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    Ok(memory::set_limit(bytes, device.as_ref(), kind)?)
+}
+
+/// Return memory that is kept for reuse to the runtime.
+///
+/// Parameters
+/// ----------
+/// device : str or Device, optional
+///     All devices when omitted.
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+pub(super) fn trim_memory(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let device = device_of(py, device)?;
+    Ok(py.detach(|| memory::trim(device.as_ref()))?)
+}
+
+fn device_of(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
+    match target::target(object)? {
+        Target::Unset => Ok(None),
+        target => Ok(Some(py.detach(|| target.device())?)),
+    }
+}

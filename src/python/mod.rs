@@ -1,0 +1,48 @@
+//! The Python extension `usmq._core`: names, conversions, exceptions, the GIL. No logic that a Rust user lacks.
+
+mod array;
+mod asarray;
+mod buffer;
+mod capsule;
+mod create;
+mod device;
+mod dtype;
+mod errors;
+mod host;
+mod index;
+mod kernel;
+mod memory;
+mod placement;
+mod queue;
+mod scope;
+mod suai;
+mod target;
+
+use pyo3::prelude::*;
+
+/// The compiled half of usmq. Everything public is re-exported by the package.
+#[pymodule(name = "_core", gil_used = false)]
+mod core {
+    #[pymodule_export]
+    use super::{
+        array::Array,
+        asarray::asarray,
+        create::{arange, empty, full, zeros},
+        device::{Device, devices, platform_problems},
+        dtype::DType,
+        kernel::{Kernel, Local, Mark, local, read, write},
+        memory::{memory_stats, set_memory_limit, trim_memory},
+        placement::{Plan, Step, collocate, explain, follow},
+        queue::{Context, Event, Queue},
+        scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
+        suai::Lent,
+    };
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)
+    }
+}

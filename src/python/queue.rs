@@ -1,0 +1,175 @@
+//! `usmq.Queue`, `usmq.Context` and `usmq.Event`.
+
+use super::capsule::{context_capsule, queue_capsule};
+use super::device::Device;
+use super::target;
+use crate::QueueProperties;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+/// A SYCL queue. The same arguments give the same queue.
+///
+/// Parameters
+/// ----------
+/// target : str, Device, Queue or another library's queue, optional
+///     Where commands run; SYCL's default device when omitted. Another library's queue is wrapped: commands of both
+///     share its order.
+/// context : Context, optional
+///     The context; by default the platform's default context, which other SYCL libraries use too, or a sub-device's
+///     own.
+/// in_order : bool
+///     Whether commands run in the order of their submission.
+/// profiling : bool
+///     Whether events carry device timestamps.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.Queue("cpu") == usmq.Queue("cpu")
+/// True
+#[pyclass(module = "usmq", frozen, eq, hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Queue(pub(super) crate::Queue);
+
+#[pymethods]
+impl Queue {
+    #[new]
+    #[pyo3(signature = (target=None, *, context=None, in_order=true, profiling=false))]
+    fn new(
+        py: Python<'_>,
+        target: Option<&Bound<'_, PyAny>>,
+        context: Option<&Bound<'_, PyAny>>,
+        in_order: bool,
+        profiling: bool,
+    ) -> PyResult<Self> {
+        let (target, context) = (target::target(target)?, target::context(context)?);
+        let properties = QueueProperties { in_order, profiling };
+        Ok(Self(py.detach(|| crate::Queue::new(target, context.as_ref(), properties))?))
+    }
+
+    /// The device on which commands run.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.device().clone())
+    }
+
+    /// The context whose USM the queue's kernels may use.
+    #[getter]
+    fn context(&self) -> Context {
+        Context(self.0.context().clone())
+    }
+
+    /// Whether commands run in the order of their submission.
+    #[getter]
+    fn in_order(&self) -> bool {
+        self.0.in_order()
+    }
+
+    /// Whether events carry device timestamps.
+    #[getter]
+    fn profiling(&self) -> bool {
+        self.0.profiling()
+    }
+
+    /// Block until every command submitted so far is complete.
+    ///
+    /// Raises
+    /// ------
+    /// SyclError
+    ///     What a command reported since the last wait.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.wait())?)
+    }
+
+    /// A capsule "SyclQueueRef" with a second handle to this queue, as dpctl and dpnp take it.
+    fn _get_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        queue_capsule(py, &self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.{}>", self.0.to_string().replacen("queue", "Queue", 1))
+    }
+}
+
+/// A SYCL context: the devices among which USM addresses mean something.
+///
+/// Parameters
+/// ----------
+/// devices : list of Device
+///     Devices of one platform. Sub-devices that are to share memory need a context made so; root devices share their
+///     platform's default context already.
+#[pyclass(module = "usmq", frozen, eq, hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Context(pub(super) crate::Context);
+
+#[pymethods]
+impl Context {
+    #[new]
+    fn new(py: Python<'_>, devices: Vec<Bound<'_, Device>>) -> PyResult<Self> {
+        let devices: Vec<_> = devices.iter().map(|device| device.get().0.clone()).collect();
+        if devices.is_empty() {
+            return Err(crate::Error::Value("a context needs at least one device".to_owned()).into());
+        }
+        Ok(Self(py.detach(|| crate::Context::new(&devices))?))
+    }
+
+    /// The devices of this context.
+    #[getter]
+    fn devices(&self) -> PyResult<Vec<Device>> {
+        Ok(self.0.devices()?.into_iter().map(Device).collect())
+    }
+
+    /// A capsule "SyclContextRef" with a second handle to this context.
+    fn _get_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        context_capsule(py, &self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.{}>", self.0.to_string().replacen("context", "Context", 1))
+    }
+}
+
+/// A command in flight, or what became of it. Dropping it neither waits nor cancels.
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct Event(pub(super) crate::Event);
+
+#[pymethods]
+impl Event {
+    /// Block until the command is complete.
+    ///
+    /// Raises
+    /// ------
+    /// SyclError
+    ///     What the command, or an earlier one on its queue, reported.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.wait())?)
+    }
+
+    /// Whether the command is complete; never blocks.
+    fn done(&self) -> PyResult<bool> {
+        Ok(self.0.done()?)
+    }
+
+    /// Nanoseconds of the device's clock at which the command was submitted, started and ended. Waits for the end.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The queue was made without ``profiling=True``.
+    #[getter]
+    fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        let [submit, start, end] = py.detach(|| self.0.profiling())?;
+        Ok((submit, start, end))
+    }
+
+    /// The queue on which the command runs.
+    #[getter]
+    fn queue(&self) -> Queue {
+        Queue(self.0.queue().clone())
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.0.is_complete() { "complete" } else { "pending" };
+        format!("<usmq.Event {state} on {}>", self.0.queue())
+    }
+}

@@ -1,0 +1,62 @@
+//! What Python may give where a device or queue is asked for.
+
+use super::capsule::{context_from, queue_from};
+use super::device::Device;
+use super::queue::{Context, Queue};
+use crate::manager::Target;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// A filter string, a Device, a Queue, a foreign queue, or None.
+pub(super) fn target(object: Option<&Bound<'_, PyAny>>) -> PyResult<Target> {
+    let Some(object) = object else { return Ok(Target::Unset) };
+    if let Ok(filter) = object.cast::<PyString>() {
+        return Ok(Target::Filter(filter.to_str()?.to_owned()));
+    }
+    if let Ok(queue) = object.cast::<Queue>() {
+        return Ok(Target::Queue(queue.get().0.clone()));
+    }
+    if let Ok(device) = object.cast::<Device>() {
+        return Ok(Target::Device(device.get().0.clone()));
+    }
+    match queue_from(object)? {
+        Some(queue) => Ok(Target::Queue(queue)),
+        None => Err(PyTypeError::new_err(format!(
+            "expected a filter string, a usmq.Device, a usmq.Queue or another library's queue, not {}",
+            object.get_type().name()?
+        ))),
+    }
+}
+
+/// A queue for an argument `queue=`; None stays None. May ask the driver, so the GIL is released meanwhile.
+pub(super) fn queue(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Queue>> {
+    match target(object)? {
+        Target::Unset => Ok(None),
+        Target::Queue(queue) => Ok(Some(queue)),
+        other => Ok(py.detach(|| other.queue())?),
+    }
+}
+
+/// As [`queue`], with the current queue for None.
+pub(super) fn queue_or_current(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<crate::Queue> {
+    match queue(py, object)? {
+        Some(queue) => Ok(queue),
+        None => super::scope::current(py),
+    }
+}
+
+/// A context for an argument `context=`.
+pub(super) fn context(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Context>> {
+    let Some(object) = object else { return Ok(None) };
+    if let Ok(context) = object.cast::<Context>() {
+        return Ok(Some(context.get().0.clone()));
+    }
+    match context_from(object)? {
+        Some(context) => Ok(Some(context)),
+        None => Err(PyTypeError::new_err(format!(
+            "expected a usmq.Context or another library's context, not {}",
+            object.get_type().name()?
+        ))),
+    }
+}

@@ -1,0 +1,72 @@
+//! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
+
+use super::loaded::runtime_folder;
+use std::path::{Path, PathBuf};
+
+/// The OpenCL driver for CPUs that the wheel `intel-opencl-rt` brings.
+pub(crate) const CPU_RUNTIME: &str = "libintelocl.so";
+
+/// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
+pub(super) fn prepare() {
+    if std::env::var_os("OCL_ICD_FILENAMES").is_none() && !a_vendor_file_names_the_cpu_runtime() {
+        if let Some(driver) = cpu_runtime_beside_libsycl() {
+            set("OCL_ICD_FILENAMES", &driver);
+        }
+    }
+    if std::env::var_os("SYCL_CACHE_PERSISTENT").is_none() {
+        if let Some(folder) = cache_folder() {
+            set("SYCL_CACHE_PERSISTENT", Path::new("1"));
+            if std::env::var_os("SYCL_CACHE_DIR").is_none() {
+                set("SYCL_CACHE_DIR", &folder);
+            }
+        }
+    }
+}
+
+fn set(name: &str, value: &Path) {
+    // SAFETY: runs once, under the lock of `ready`, before the SYCL runtime has started threads of its own. Another
+    // thread of the application that reads the environment through libc at this moment could see a torn value; SYCL
+    // offers no other way to hand these settings over.
+    unsafe { std::env::set_var(name, value) }
+}
+
+/// `<env>/lib/libintelocl.so`, when it lies beside the libsycl of this process.
+pub(crate) fn cpu_runtime_beside_libsycl() -> Option<PathBuf> {
+    Some(runtime_folder()?.join(CPU_RUNTIME)).filter(|path| path.exists())
+}
+
+/// The same driver registered twice under two paths breaks its second device, so a system-wide registration wins.
+fn a_vendor_file_names_the_cpu_runtime() -> bool {
+    let folder = std::env::var_os("OCL_ICD_VENDORS").map_or_else(|| "/etc/OpenCL/vendors".into(), PathBuf::from);
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .any(|text| names_a_present_cpu_runtime(text.trim()))
+}
+
+fn names_a_present_cpu_runtime(library: &str) -> bool {
+    let path = Path::new(library);
+    let is_it = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(CPU_RUNTIME));
+    // A bare name is searched by the loader; a path that is not there (the wheel's own file) registers nothing.
+    is_it && (path.components().count() == 1 || path.exists())
+}
+
+/// `$XDG_CACHE_HOME/usmq` or `~/.cache/usmq`.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache"))).map(|base| base.join("usmq"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_a_present_cpu_runtime;
+
+    #[test]
+    fn a_vendor_file_counts_only_when_its_library_can_be_loaded() {
+        assert!(names_a_present_cpu_runtime("libintelocl.so"));
+        assert!(!names_a_present_cpu_runtime("/no/such/folder/libintelocl.so"));
+        assert!(!names_a_present_cpu_runtime("libpocl.so.2"));
+        assert!(!names_a_present_cpu_runtime(""));
+    }
+}

@@ -1,0 +1,59 @@
+//! The SYCL libraries that are loaded in this process, read from /proc/self/maps.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Files mapped into this process whose name starts with `prefix`, as `libsycl.so`.
+pub(crate) fn libraries(prefix: &str) -> BTreeSet<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    matching(&maps, prefix)
+}
+
+fn matching(maps: &str, prefix: &str) -> BTreeSet<PathBuf> {
+    maps.lines()
+        .filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
+        .map(Path::to_owned)
+        .collect()
+}
+
+/// The folder of the libsycl that this process uses.
+pub(crate) fn runtime_folder() -> Option<PathBuf> {
+    Some(libraries("libsycl.so").first()?.parent()?.to_owned())
+}
+
+/// Two runtimes in one process have two sets of platforms and contexts: pointers and queues of one mean nothing to
+/// the other, and mixing them corrupts memory.
+pub(super) fn refuse_two_runtimes() -> Result<()> {
+    for (library, what) in [("libsycl.so", "SYCL runtimes"), ("libur_loader.so", "Unified Runtime loaders")] {
+        let found = libraries(library);
+        if found.len() > 1 {
+            let list: Vec<_> = found.iter().map(|path| path.display().to_string()).collect();
+            return Err(Error::RuntimeConflict(format!(
+                "{} {what} are loaded in this process: {}. Install all SYCL packages into one environment from one \
+                 source (PyPI or a oneAPI toolkit, not both), or import only one of them",
+                found.len(),
+                list.join(" and "),
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matching;
+
+    #[test]
+    fn maps_lines_give_each_library_once() {
+        let maps = "7f00-7f01 r-xp 00000000 08:01 42   /opt/a b/lib/libsycl.so.9.0.0\n\
+                    7f01-7f02 rw-p 00001000 08:01 42   /opt/a b/lib/libsycl.so.9.0.0\n\
+                    7f03-7f04 r-xp 00000000 08:01 43   /usr/lib/libsycl.so.8\n\
+                    7f05-7f06 r-xp 00000000 08:01 44   /usr/lib/libsycl-jit.so\n\
+                    7ffd-7ffe rw-p 00000000 00:00 0    [stack]\n";
+        let found: Vec<_> = matching(maps, "libsycl.so").into_iter().collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].to_str(), Some("/opt/a b/lib/libsycl.so.9.0.0"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Bring-up: what must hold before the first SYCL call, and whether this process may still make one.
+//!
+//! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
+//! object goes through [`Handle::get`], which refuses in a forked child.
+
+mod environment;
+mod loaded;
+
+pub(crate) use environment::{CPU_RUNTIME, cpu_runtime_beside_libsycl};
+pub(crate) use loaded::{libraries, runtime_folder};
+
+use crate::error::{Error, Result};
+use cxx::UniquePtr;
+use cxx::memory::UniquePtrTarget;
+use once_cell::sync::OnceCell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static STARTED: OnceCell<()> = OnceCell::new();
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
+pub(crate) fn ready() -> Result<()> {
+    alive()?;
+    STARTED.get_or_try_init(|| {
+        loaded::refuse_two_runtimes()?;
+        environment::prepare();
+        watch_for_fork();
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// An error in a child that was forked after the runtime had started: its threads and device state are gone.
+pub(crate) fn alive() -> Result<()> {
+    if FORKED.load(Ordering::Relaxed) { Err(Error::Fork) } else { Ok(()) }
+}
+
+fn watch_for_fork() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores to a static atomic, which is async-signal-safe as POSIX asks of it.
+    let status = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
+}
+
+/// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads that
+/// no longer exist.
+pub(crate) struct Handle<T: UniquePtrTarget>(ManuallyDrop<UniquePtr<T>>);
+
+impl<T: UniquePtrTarget> Handle<T> {
+    pub(crate) fn new(object: UniquePtr<T>) -> Self {
+        Self(ManuallyDrop::new(object))
+    }
+
+    pub(crate) fn get(&self) -> Result<&T> {
+        alive()?;
+        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
+    }
+}
+
+impl<T: UniquePtrTarget> Drop for Handle<T> {
+    fn drop(&mut self) {
+        if alive().is_ok() {
+            // SAFETY: drop runs once, and nothing uses the object after it.
+            unsafe { ManuallyDrop::drop(&mut self.0) }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A copy of the checkout where no SYCL is found: the build stops with one message, and the stub works where asked for.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+place="$PWD/target/no-sycl"
+# The dependencies are those of the downstream test: compiled once for both.
+export CARGO_TARGET_DIR="$PWD/target/downstream"
+rm -rf "$place"
+mkdir -p "$place/usmq"
+tar -c --exclude=./.git --exclude='./.venv*' --exclude=./target . | tar -x -C "$place/usmq"
+
+# python3 is a bare one here, and a folder with icpx is not searched.
+"${PYTHON:-python3}" -m venv --without-pip "$place/python"
+path="$place/python/bin"
+IFS=: read -ra folders <<< "$PATH"
+for folder in "${folders[@]}"; do
+  [ -x "$folder/icpx" ] || path="$path:$folder"
+done
+export PATH="$path"
+unset PYO3_PYTHON VIRTUAL_ENV USMQ_SYCL_ROOT ONEAPI_ROOT CMPLR_ROOT USMQ_ALLOW_STUB DOCS_RS
+
+cd "$place/usmq/tests/stub"
+cp ../../Cargo.lock .
+if cargo build 2> "$place/log"; then
+  echo "no-sycl: the build went through without SYCL" >&2
+  exit 1
+fi
+if [ "$(grep -c 'no SYCL runtime was found' "$place/log")" != 1 ] || grep -q 'panicked at' "$place/log"; then
+  cat "$place/log" >&2
+  echo "no-sycl: the build failed, but not with the one message about SYCL" >&2
+  exit 1
+fi
+echo "no-sycl: the build stops and says why"
+
+USMQ_ALLOW_STUB=1 cargo run
+DOCS_RS=1 cargo run

@@ -1,0 +1,147 @@
+"""Shared fixtures: real queues and devices, the kernels of the tests, and fresh interpreters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+# As it was before any test or runtime could change it.
+ENVIRONMENT = dict(os.environ)
+
+SOURCE = (Path(__file__).parent / "kernels.cpp").read_text(encoding="utf-8")
+KERNELS = ("advance", "advance_into", "fill", "axpy", "copy_ints", "index2", "index3", "groups")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime() -> None:
+    """usmq makes the pip-installed CPU device visible; a peer that asks first would see none."""
+    assert usmq.devices(), "no device is visible: see python -m usmq doctor"
+
+
+@pytest.fixture(autouse=True)
+def no_process_default() -> Iterator[None]:
+    """A test that fails half-way must not leave its process default to the next one."""
+    yield
+    usmq.set_default_queue(None)
+
+
+@pytest.fixture
+def queue() -> usmq.Queue:
+    return usmq.current_queue()
+
+
+@pytest.fixture(scope="session")
+def two_devices() -> tuple[usmq.Device, usmq.Device]:
+    """Return cpu:0 and cpu:1, two root devices of two platforms."""
+    try:
+        pair = usmq.Device("cpu:0"), usmq.Device("cpu:1")
+    except usmq.DeviceNotFoundError as missing:
+        pytest.skip(f"needs a second OpenCL CPU runtime beside the first: {missing}")
+    for device in pair:
+        if not device.has_usm("device"):
+            pytest.skip(f"{device.filter_string} {device.name} has no USM")
+    return pair
+
+
+@pytest.fixture(scope="session")
+def sub_device() -> usmq.Device:
+    """Return one compute unit of the default device: a device whose context is its own."""
+    device = usmq.current_queue().device
+    if device.max_compute_units < 2:
+        pytest.skip(f"{device.name} has one compute unit, so it cannot be partitioned")
+    return device.sub_devices(1)[0]
+
+
+@pytest.fixture(params=["second root device", "sub-device"])
+def other_queue(request: pytest.FixtureRequest) -> usmq.Queue:
+    """Return a queue whose context is not that of the default queue."""
+    if request.param == "sub-device":
+        return usmq.Queue(request.getfixturevalue("sub_device"))
+    first, second = request.getfixturevalue("two_devices")
+    return usmq.Queue(second if usmq.current_queue().device == first else first)
+
+
+@pytest.fixture(scope="session")
+def kernels() -> SimpleNamespace:
+    """Return the kernels of kernels.cpp by name."""
+    built = {name: usmq.Kernel.from_sycl(SOURCE, name) for name in KERNELS}
+    return SimpleNamespace(**built)
+
+
+@pytest.fixture(scope="session")
+def source() -> str:
+    return SOURCE
+
+
+@pytest.fixture(scope="session")
+def advanced() -> Callable[[Any, int], Any]:
+    """Return the oracle of the kernel `advance`: the states, so many steps later, at once."""
+
+    def advanced(states: Any, steps: int) -> Any:
+        mask = (1 << 32) - 1
+        factor, term = 1, 0
+        step_factor, step_term = 1664525, 1013904223
+        while steps:
+            if steps & 1:
+                factor, term = factor * step_factor & mask, (term * step_factor + step_term) & mask
+            step_factor, step_term = (
+                step_factor * step_factor & mask,
+                (step_term * step_factor + step_term) & mask,
+            )
+            steps >>= 1
+        wide = np.asarray(states, dtype="u8") * np.uint64(factor) + np.uint64(term)
+        return wide.astype("u4")
+
+    return advanced
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a call that runs code in a fresh interpreter; an environment value of None unsets."""
+
+    def run(
+        code: str | None = None,
+        *args: str,
+        check: bool = True,
+        timeout: float = 120,
+        cwd: Path | None = None,
+        **environment: str | None,
+    ) -> subprocess.CompletedProcess[str]:
+        env = {
+            name: value for name, value in (ENVIRONMENT | environment).items() if value is not None
+        }
+        command = [sys.executable, "-X", "faulthandler"]
+        command += args if code is None else ["-c", code, *args]
+        done = subprocess.run(
+            command, env=env, cwd=cwd, text=True, capture_output=True, timeout=timeout
+        )
+        if check:
+            assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Callable[[Callable[[], bool]], bool]:
+    """Return a call that waits until a condition holds, at most ten seconds, and says if it did."""
+
+    def eventually(condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 10
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+    return eventually

@@ -1,0 +1,214 @@
+"""Copies: copy, copy_from, astype, to_numpy, and the buffer protocol that makes none."""
+
+from __future__ import annotations
+
+import gc
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+def views(host: Any) -> list[Any]:
+    return [host, host[1], host[:, ::2], host[::-1], host.T, host[1:, ::-2, 1:4], host[:0]]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_copy_is_a_contiguous_array_of_its_own(number: int) -> None:
+    base = np.arange(120, dtype="i4").reshape(4, 5, 6)
+    host, x = views(base)[number], views(usmq.asarray(base))[number]
+    copy = x.copy()
+    expected = host.copy()
+    assert copy.shape == expected.shape
+    if host.size:
+        assert copy.strides == np.ascontiguousarray(host).strides
+        assert copy.ptr != x.ptr
+        copy.copy_from(np.full_like(expected, -1))
+    np.testing.assert_array_equal(x.to_numpy(), host)
+    assert (copy.queue, copy.usm_type, copy.dtype) == (x.queue, x.usm_type, x.dtype)
+
+
+@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("source", ["numpy", "strided numpy", "usmq", "strided usmq"])
+def test_copy_from_fills_any_view_and_nothing_else(number: int, source: str) -> None:
+    base = np.arange(120, dtype="i4").reshape(4, 5, 6)
+    x = usmq.asarray(base)
+    target, expected = views(x)[number], views(base)[number]
+    host = np.arange(1000, 1000 + 2 * expected.size, dtype="i4").reshape(2, *expected.shape)[1]
+    if source.startswith("strided"):
+        host = host[..., ::-1]
+    given = usmq.asarray(host)
+    if source == "strided usmq":
+        given = usmq.asarray(np.ascontiguousarray(host[..., ::-1]))[..., ::-1]
+    target.copy_from(given if source.endswith("usmq") else host)
+    expected[...] = host
+    np.testing.assert_array_equal(x.to_numpy(), base)
+
+
+@pytest.mark.parametrize("shape", [(3,), (5,), (2, 2), (4, 1), (0,)])
+def test_copy_from_another_shape_is_a_value_error(shape: tuple[int, ...]) -> None:
+    x = usmq.zeros(4, "i4")
+    for other in (np.ones(shape, "i4"), usmq.full(shape, 1, "i4")):
+        with pytest.raises(ValueError, match="shape"):
+            x.copy_from(other)
+    assert x.to_numpy().tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("other", [None, "abcd", object()])
+def test_copy_from_something_else_is_a_type_error(other: Any) -> None:
+    with pytest.raises(TypeError):
+        usmq.zeros(4, "u1").copy_from(other)
+
+
+def test_copy_from_an_overlapping_view_of_itself_is_as_in_numpy() -> None:
+    host = np.arange(1000, dtype="i4")
+    x = usmq.asarray(host)
+    x[100:].copy_from(x[:-100])
+    host[100:] = host[:-100].copy()
+    np.testing.assert_array_equal(x.to_numpy(), host)
+    x.copy_from(x[::-1])
+    np.testing.assert_array_equal(x.to_numpy(), host[::-1])
+
+
+@pytest.mark.parametrize("source", DTYPES)
+def test_astype_converts_as_numpy_does(source: str) -> None:
+    values = [0, 1] if source == "?" else [0, 1, 2, 100, 127]
+    if source[0] in "if":
+        values += [-1, -128]
+    if source[0] == "f":
+        values += [0.5, 1.5, -2.75]
+    host = np.array(values).astype(source)
+    x = usmq.asarray(host)
+    for target in DTYPES:
+        if source[0] == "c" and target[0] not in "c?":
+            continue  # numpy warns: it drops the imaginary part
+        if target[0] == "u" and source[0] in "if":
+            expected_host = host[host >= 0]
+            got = usmq.asarray(np.ascontiguousarray(expected_host)).astype(target)
+        else:
+            expected_host, got = host, x.astype(target)
+        expected = expected_host.astype(target)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got.to_numpy(), expected, err_msg=f"{source} to {target}")
+
+
+def test_astype_of_integers_wraps_and_of_floats_rounds() -> None:
+    wide = np.array([300, -1, 2**31, 2**40 + 5], "i8")
+    for target in ("i1", "u1", "i2", "i4", "u4", "u8"):
+        np.testing.assert_array_equal(
+            usmq.asarray(wide).astype(target).to_numpy(), wide.astype(target)
+        )
+    precise = np.array([0.1, 1 / 3, 1e-8, 2049.0, -65503.0, np.inf], "f8")
+    for target in ("f2", "f4"):
+        expected = precise.astype(target)
+        np.testing.assert_array_equal(usmq.asarray(precise).astype(target).to_numpy(), expected)
+    assert np.isnan(usmq.asarray(np.array([np.nan], "f4")).astype("f8").to_numpy()).all()
+
+
+def test_astype_of_a_view_and_of_nothing() -> None:
+    host = np.arange(24, dtype="i4").reshape(4, 6)
+    x = usmq.asarray(host)
+    np.testing.assert_array_equal(x.T[::-1, 1:].astype("f8").to_numpy(), host.T[::-1, 1:])
+    assert x[:0].astype("f8").shape == (0, 6)
+    assert x[2, 3].astype("c8").to_numpy() == 15
+
+
+@pytest.mark.parametrize("dtype", ["nosuch", "S4", object, None, 3])
+def test_astype_to_something_else_is_an_error(dtype: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        usmq.zeros(3).astype(dtype)
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_to_numpy_is_a_writable_copy(kind: str) -> None:
+    x = usmq.zeros((2, 3), usm_type=kind)
+    host = x.to_numpy()
+    assert type(host) is np.ndarray
+    assert host.flags.writeable
+    assert host.flags.c_contiguous
+    host[:] = 1
+    assert not x.to_numpy().any()
+
+
+@pytest.mark.parametrize("kind", ["shared", "host"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memory_the_host_can_see_is_a_buffer_without_a_copy(dtype: str, kind: str) -> None:
+    x = usmq.zeros((3, 4), dtype, usm_type=kind)
+    host = np.asarray(x)
+    assert host.dtype == np.dtype(dtype)
+    assert host.shape == x.shape
+    assert host.strides == x.strides
+    assert host.__array_interface__["data"] == (x.ptr, False)
+    host[1, 2] = 1
+    assert x.to_numpy()[1, 2] == 1
+
+
+@pytest.mark.parametrize("kind", ["shared", "host"])
+@pytest.mark.parametrize("number", range(7))
+def test_a_view_is_a_strided_buffer(number: int, kind: str) -> None:
+    base = np.arange(120, dtype="i4").reshape(4, 5, 6)
+    host, x = views(base)[number], views(usmq.asarray(base, usm_type=kind))[number]
+    view = memoryview(x)
+    assert view.shape == host.shape
+    assert view.itemsize == 4
+    assert view.nbytes == host.nbytes
+    assert view.readonly is False
+    if host.size:
+        assert view.strides == host.strides
+        assert np.asarray(x).__array_interface__["data"][0] == x.ptr
+    assert view.tolist() == host.tolist()
+
+
+def test_a_0_d_array_is_a_buffer() -> None:
+    view = memoryview(usmq.full((), 2.5, "f8", usm_type="shared"))
+    assert (view.ndim, view.format, view.tolist()) == (0, "d", 2.5)
+
+
+def test_a_consumer_that_needs_contiguous_memory_is_told() -> None:
+    x = usmq.arange(0, 10, 1, dtype="u1", usm_type="shared")
+    assert bytes(x[:3]) == b"\0\1\2"
+    assert zlib.crc32(x[:3]) == zlib.crc32(b"\0\1\2")
+    with pytest.raises(BufferError):
+        zlib.crc32(x[::2])
+    assert memoryview(x[::2]).c_contiguous is False
+    assert memoryview(x[::2]).tobytes() == bytes([0, 2, 4, 6, 8])
+
+
+def test_device_memory_is_no_buffer() -> None:
+    x = usmq.arange(0, 4, 1, dtype="i4", usm_type="device")
+    for consume in (memoryview, lambda a: np.frombuffer(a, "i4")):
+        with pytest.raises(BufferError) as caught:
+            consume(x)
+        assert "to_numpy" in str(caught.value)
+
+
+def test_numpy_never_gets_a_wrong_array_of_device_memory() -> None:
+    x = usmq.arange(0, 4, 1, dtype="i4", usm_type="device")
+    try:
+        host = np.asarray(x)
+    except (BufferError, TypeError):
+        return
+    assert host.dtype == np.int32
+    assert host.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["shared", "host"])
+def test_a_buffer_keeps_its_memory(kind: str) -> None:
+    x = usmq.arange(0, 1000, 1, dtype="i4", usm_type=kind)
+    host = np.asarray(x[500:])
+    del x
+    gc.collect()
+    others = [usmq.zeros(1000, "i4", usm_type=kind) for _ in range(50)]
+    for other in others:
+        other.wait()
+    assert host.tolist() == list(range(500, 1000))
+
+
+def test_a_large_array_survives_the_round_trip() -> None:
+    host = np.random.default_rng(1).integers(0, 256, 100_000_007, dtype="u1")
+    x = usmq.asarray(host)
+    assert (x.copy().to_numpy() == host).all()

@@ -1,0 +1,246 @@
+"""Views: basic indexing, reshape and transpose share memory and mean what they mean in numpy."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+KEEP = slice(None)
+INDEXES: list[Any] = [
+    0,
+    -1,
+    np.int64(2),
+    slice(1, 3),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    slice(None, None, -2),
+    slice(3, 0, -1),
+    slice(-2, None),
+    slice(10, 20),
+    slice(2, 2),
+    slice(100, None, -3),
+    slice(0, 4, 100),
+    ...,
+    None,
+    (),
+    (1, 2),
+    (1, 2, 3),
+    (-4, -5, -6),
+    (KEEP, 1),
+    (KEEP, KEEP, -1),
+    (KEEP, slice(None, None, -1), slice(1, None, 2)),
+    (..., 0),
+    (0, ...),
+    (0, ..., 0),
+    (..., slice(None, None, -2)),
+    (1, 2, 3, ...),
+    (None, 0),
+    (..., None),
+    (KEEP, None, 1, None, slice(0, 0)),
+    (None, ..., None),
+]
+
+
+def base() -> tuple[Any, usmq.Array]:
+    host = np.arange(120, dtype="i4").reshape(4, 5, 6)
+    return host, usmq.asarray(host)
+
+
+def assert_same_view(x: usmq.Array, host: Any, of: usmq.Array, of_host: Any) -> None:
+    assert x.shape == host.shape
+    np.testing.assert_array_equal(x.to_numpy(), host)
+    assert x.to_numpy().dtype == host.dtype
+    assert x.queue == of.queue
+    assert x.usm_type == of.usm_type
+    if host.size:
+        # The stride of an axis of length 1 is free.
+        strides = zip(x.shape, x.strides, host.strides, strict=True)
+        assert all(ours == theirs for length, ours, theirs in strides if length > 1)
+        offset = host.__array_interface__["data"][0] - of_host.__array_interface__["data"][0]
+        assert x.ptr - of.ptr == offset
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=str)
+def test_a_basic_index_gives_the_view_of_numpy(index: Any) -> None:
+    host, x = base()
+    # A full index gives a scalar in numpy and a 0-d view here, as one more Ellipsis does in numpy.
+    whole = index if isinstance(index, tuple) else (index,)
+    expected = host[index] if any(part is ... for part in whole) else host[(*whole, ...)]
+    assert_same_view(x[index], expected, x, host)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_chain_of_views_stays_equal_to_that_of_numpy(seed: int) -> None:
+    rng = random.Random(seed)
+    base_host, base_x = host, x = base()
+    for _ in range(8):
+        if rng.random() < 0.2:
+            host, x = host.T, x.T
+        elif rng.random() < 0.2 and host.flags.c_contiguous:
+            shape = rng.choice([(-1,), (host.size,), (1, *host.shape), (*host.shape, 1)])
+            if host.size or -1 not in shape:
+                host, x = host.reshape(shape), x.reshape(shape)
+        else:
+            index: list[Any] = []
+            for length in host.shape:
+                step = rng.choice([1, 1, 2, -1, -2, 3])
+                ends = rng.choice([(None, None), (1, None), (None, -1), (-3, None), (0, length)])
+                index.append(slice(*ends, step))
+            if rng.random() < 0.2:
+                index.insert(rng.randrange(len(index) + 1), None)
+            if host.ndim > 1 and host.shape[0] and rng.random() < 0.3:
+                index[0 if index[0] is not None else 1] = rng.randrange(host.shape[0])
+            host, x = host[tuple(index)], x[tuple(index)]
+        assert_same_view(x, host, base_x, base_host)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [4, -5, (0, 5), (0, 0, -7), (0, 0, 0, 0), (..., ...), (KEEP,) * 4, (..., 9), 2**70],
+    ids=str,
+)
+def test_an_index_out_of_bounds_is_an_index_error(index: Any) -> None:
+    _, x = base()
+    with pytest.raises(IndexError):
+        x[index]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [0, 1],
+        np.array([0, 1]),
+        np.array([True, False, True, False]),
+        True,
+        1.0,
+        "0",
+        {},
+        slice(0, 4, 0),
+        slice(0.0, 1.0),
+        (0, [1]),
+    ],
+    ids=str,
+)
+def test_what_is_no_basic_index_is_refused(index: Any) -> None:
+    _, x = base()
+    with pytest.raises((IndexError, TypeError, ValueError)):
+        x[index]
+
+
+def test_an_index_of_a_0_d_array() -> None:
+    x = usmq.asarray(7)
+    assert x[()].to_numpy() == 7
+    assert x[...].ptr == x.ptr
+    assert x[None].shape == (1,)
+    with pytest.raises(IndexError):
+        x[0]
+
+
+def test_iteration_gives_the_rows() -> None:
+    host, x = base()
+    rows = list(x)
+    assert len(rows) == 4
+    for row, expected in zip(rows, host, strict=True):
+        np.testing.assert_array_equal(row.to_numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "to"),
+    [
+        ((4, 6), (24,)),
+        ((4, 6), (2, 2, 6)),
+        ((4, 6), (-1,)),
+        ((4, 6), (3, -1)),
+        ((4, 6), (4, 1, 6, 1)),
+        ((1,), ()),
+        ((), (1, 1)),
+        ((), ()),
+        ((0, 3), (0,)),
+        ((0, 3), (5, 0)),
+        ((2, 0), (0, 7)),
+        ((3,), (-1, 3)),
+    ],
+)
+def test_reshape_is_a_view_in_c_order(shape: tuple[int, ...], to: tuple[int, ...]) -> None:
+    host = np.arange(np.prod(shape, dtype=int), dtype="f4").reshape(shape)
+    x = usmq.asarray(host)
+    assert_same_view(x.reshape(to), host.reshape(to), x, host)
+    assert_same_view(x.reshape(list(to)), host.reshape(to), x, host)
+    if to:
+        assert_same_view(x.reshape(*to), host.reshape(to), x, host)
+
+
+@pytest.mark.parametrize(
+    ("shape", "to"),
+    [
+        ((4, 6), (5, 5)),
+        ((4, 6), (-1, 5)),
+        ((4, 6), (-1, -1)),
+        ((4, 6), (-2, 12)),
+        ((4, 6), (-4, -6)),
+        ((4, 6), ()),
+        ((0, 3), (-1, 0)),
+        ((0, 3), (1,)),
+        ((4, 6), (2**40, 2**40)),
+        ((4, 6), (2**32, 2**32, 24)),
+    ],
+)
+def test_a_reshape_that_does_not_fit_is_a_value_error(
+    shape: tuple[int, ...], to: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        usmq.zeros(shape).reshape(to)
+
+
+def test_a_reshape_of_a_strided_view_never_mixes_elements() -> None:
+    host, x = base()
+    for view, expected, to in [
+        (x.T, host.T, (120,)),
+        (x[:, ::2], host[:, ::2], (-1,)),
+        (x[::-1], host[::-1], (20, 6)),
+        (x[:, :1, :], host[:, :1, :], (4, 6)),
+    ]:
+        try:
+            got = view.reshape(to)
+        except ValueError:
+            continue  # not expressible as a view
+        np.testing.assert_array_equal(got.to_numpy(), expected.reshape(to))
+
+
+def test_transposed_twice_is_the_same_view() -> None:
+    host, x = base()
+    assert_same_view(x.T, host.T, x, host)
+    assert_same_view(x.T.T, host, x, host)
+    assert usmq.zeros(()).T.shape == ()
+    assert usmq.zeros((0, 3)).T.shape == (3, 0)
+
+
+def test_a_write_through_a_view_is_seen_by_its_base() -> None:
+    host, x = base()
+    host[1:3, ::-2, 0] = 9
+    x[1:3, ::-2, 0].copy_from(np.full((2, 3), 9, "i4"))
+    np.testing.assert_array_equal(x.to_numpy(), host)
+
+
+def test_a_view_keeps_the_memory_of_its_base() -> None:
+    _, x = base()
+    row = x[2]
+    del x
+    others = [usmq.zeros(120, "i4") for _ in range(50)]
+    assert row.to_numpy().ravel().tolist() == list(range(60, 90))
+    del others
+
+
+def test_an_array_cannot_be_assigned_by_index_or_the_change_is_real() -> None:
+    host, x = base()
+    try:
+        x[0] = 5
+    except TypeError:
+        np.testing.assert_array_equal(x.to_numpy(), host)
+    else:
+        host[0] = 5
+        np.testing.assert_array_equal(x.to_numpy(), host)

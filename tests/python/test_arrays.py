@@ -1,0 +1,296 @@
+"""Arrays: creation, the attributes they show, and every dtype there and back against numpy."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+KINDS = ["device", "shared", "host"]
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+SHAPES: list[tuple[int, ...]] = [
+    (),
+    (0,),
+    (1,),
+    (7,),
+    (3, 4),
+    (2, 0, 5),
+    (2, 3, 4),
+    (1, 1, 1, 1, 2),
+]
+
+
+def sample(shape: tuple[int, ...], dtype: str) -> Any:
+    """Return random values over the whole range of integers, and floats without NaN."""
+    rng = np.random.default_rng(7)
+    if dtype == "?":
+        return rng.integers(0, 2, shape).astype("?")
+    kind = np.dtype(dtype).kind
+    if kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    real = rng.standard_normal(shape) * 100
+    return (real + 1j * rng.standard_normal(shape) if kind == "c" else real).astype(dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_goes_there_and_comes_back(dtype: str, kind: str) -> None:
+    for shape in SHAPES:
+        host = sample(shape, dtype)
+        x = usmq.asarray(host, usm_type=kind)
+        back = x.to_numpy()
+        assert back.dtype == host.dtype
+        assert back.shape == host.shape
+        np.testing.assert_array_equal(back, host)
+        assert x.usm_type == kind
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_attributes_are_those_of_numpy(shape: tuple[int, ...], dtype: str) -> None:
+    host = np.empty(shape, dtype)
+    for x in (usmq.empty(shape, dtype), usmq.zeros(shape, dtype), usmq.asarray(host)):
+        assert x.shape == host.shape
+        assert type(x.shape) is tuple
+        assert x.ndim == host.ndim
+        assert x.size == host.size
+        assert x.itemsize == host.itemsize
+        assert x.nbytes == host.nbytes
+        assert x.dtype == host.dtype
+        assert x.readonly is False
+        if host.size:
+            assert x.strides == host.strides
+            assert x.ptr > 0
+            assert x.ptr % x.itemsize == 0
+        assert len(x.strides) == host.ndim
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_and_full_fill_every_element(kind: str) -> None:
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            zeros = usmq.zeros(shape, dtype, usm_type=kind)
+            np.testing.assert_array_equal(zeros.to_numpy(), np.zeros(shape, dtype))
+            value = 1 if dtype == "?" else 100
+            full = usmq.full(shape, value, dtype, usm_type=kind)
+            np.testing.assert_array_equal(full.to_numpy(), np.full(shape, value, dtype))
+            assert full.dtype == np.dtype(dtype)
+            assert full.usm_type == zeros.usm_type == kind
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1.5, "f4"),
+        (-2, "i2"),
+        (True, "?"),
+        (3, "f8"),
+        (1 + 2j, "c8"),
+        (2**64 - 1, "u8"),
+        (-(2**63), "i8"),
+        (float("inf"), "f2"),
+        (np.float32(2.5), "f4"),
+        (np.int64(-9), "i8"),
+    ],
+    ids=str,
+)
+def test_full_takes_python_and_numpy_numbers(value: Any, dtype: str) -> None:
+    np.testing.assert_array_equal(usmq.full(5, value, dtype).to_numpy(), np.full(5, value, dtype))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(300, "u1"), (-1, "u4"), (2**63, "i8"), (1j, "f4"), ("1", "i4"), (None, "f4")],
+)
+def test_full_refuses_a_value_that_the_dtype_cannot_hold(value: Any, dtype: str) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        usmq.full(3, value, dtype)
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in ("?", "c8", "c16")])
+@pytest.mark.parametrize(
+    "bounds", [(0, 10, 1), (3, 50, 7), (10, 0, -3), (0, 0, 1), (5, 1, 1), (0, 1, 100), (2, 3, 1)]
+)
+def test_arange_is_that_of_numpy(bounds: tuple[int, int, int], dtype: str) -> None:
+    if bounds[2] < 0 and dtype.startswith("u"):
+        bounds = (bounds[1], bounds[0], -bounds[2])
+    expected = np.arange(*bounds, dtype=dtype)
+    x = usmq.arange(*bounds, dtype=dtype)
+    assert x.dtype == expected.dtype
+    np.testing.assert_array_equal(x.to_numpy(), expected)
+
+
+def test_arange_takes_fractions_and_a_single_bound() -> None:
+    for bounds in [(0.0, 1.0, 0.25), (1.0, -1.0, -0.5), (0.0, 1.1, 0.5)]:
+        x = usmq.arange(*bounds, dtype="f8")
+        np.testing.assert_array_equal(x.to_numpy(), np.arange(*bounds, dtype="f8"))
+    np.testing.assert_array_equal(usmq.arange(5, dtype="i4").to_numpy(), np.arange(5))
+    np.testing.assert_array_equal(usmq.arange(2, 5, dtype="i4").to_numpy(), np.arange(2, 5))
+
+
+def test_arange_with_a_step_of_zero_is_an_error() -> None:
+    with pytest.raises((ValueError, ZeroDivisionError)):
+        usmq.arange(0, 5, 0, dtype="i4")
+
+
+@pytest.mark.parametrize(
+    ("nested", "dtype"),
+    [
+        ([1, 2, 3], "int64"),
+        ([[1, 2], [3, 4]], "int64"),
+        ([1.5, 2], "float64"),
+        ([True, False], "bool"),
+        ([1, 2j], "complex128"),
+        ([[[1.0], [2.0]]], "float64"),
+        ((1, 2), "int64"),
+        (3.5, "float64"),
+        (7, "int64"),
+        ([np.float32(1), np.float32(2)], "float32"),
+    ],
+    ids=str,
+)
+def test_nested_lists_become_what_numpy_makes_of_them(nested: Any, dtype: str) -> None:
+    x = usmq.asarray(nested)
+    assert str(x.dtype) == dtype
+    assert x.shape == np.shape(nested)
+    np.testing.assert_array_equal(x.to_numpy(), np.asarray(nested))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_dtype_given_to_asarray_converts(dtype: str) -> None:
+    for source in ([0, 1, 2], np.array([0, 1, 2], "i8"), usmq.arange(0, 3, 1, dtype="i4")):
+        x = usmq.asarray(source, dtype)
+        assert x.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(x.to_numpy(), np.array([0, 1, 2]).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("f4", "float32"),
+        ("float32", "float32"),
+        (np.float32, "float32"),
+        (np.dtype("f4"), "float32"),
+        ("<f4", "float32"),
+        (np.bool_, "bool"),
+        ("?", "bool"),
+        ("bool", "bool"),
+        ("i1", "int8"),
+        ("uint64", "uint64"),
+        ("f2", "float16"),
+        ("c16", "complex128"),
+        (float, "float64"),
+        (int, "int64"),
+        (bool, "bool"),
+        (complex, "complex128"),
+    ],
+    ids=str,
+)
+def test_a_dtype_has_one_name_and_many_spellings(spelling: Any, name: str) -> None:
+    x = usmq.empty(2, spelling)
+    assert str(x.dtype) == name
+    assert x.dtype == name
+    assert x.dtype == np.dtype(name)
+    assert x.dtype == usmq.DType(spelling)
+    assert hash(x.dtype) == hash(usmq.DType(name))
+    assert x.dtype != ("float16" if name != "float16" else "float32")
+    assert x.dtype != 4
+    assert usmq.empty(2, x.dtype).dtype == x.dtype
+
+
+def test_the_default_dtype_is_f4_on_device_memory() -> None:
+    for x in (usmq.empty(3), usmq.zeros(3)):
+        assert x.dtype == "f4"
+        assert x.usm_type == "device"
+
+
+@pytest.mark.parametrize("shape", [3, (3,), [3], np.int64(3), (np.int32(3),), np.array([3])])
+def test_a_shape_is_an_integer_or_a_sequence_of_them(shape: Any) -> None:
+    assert usmq.zeros(shape).shape == (3,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_live_where_they_were_asked_to(queue: usmq.Queue, kind: str) -> None:
+    profiled = usmq.Queue(queue.device, profiling=True)
+    x = usmq.empty(5, "i8", usm_type=kind, queue=profiled)
+    assert x.queue == profiled
+    assert x.device == profiled.device == queue.device
+    assert x.usm_type == kind
+
+
+def test_live_arrays_never_overlap() -> None:
+    rng = np.random.default_rng(3)
+    arrays = [
+        usmq.empty(int(n), "u1", usm_type=KINDS[k])
+        for n, k in zip(rng.integers(1, 5000, 300), rng.integers(0, 3, 300), strict=True)
+    ]
+    spans = sorted((x.ptr, x.ptr + x.nbytes) for x in arrays)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_the_length_is_the_first_axis() -> None:
+    assert len(usmq.zeros((3, 2))) == 3
+    assert len(usmq.zeros((0, 2))) == 0
+    with pytest.raises(TypeError):
+        len(usmq.zeros(()))
+
+
+def test_the_text_of_an_array_says_shape_and_dtype() -> None:
+    text = repr(usmq.zeros((3, 2), "i2", usm_type="shared"))
+    assert "(3, 2)" in text
+    assert "int16" in text
+    assert "shared" in text
+
+
+def test_asarray_of_an_array_shares_its_memory_unless_a_copy_is_asked_for() -> None:
+    x = usmq.arange(0, 6, 1, dtype="i4")
+    assert usmq.asarray(x).ptr == x.ptr
+    assert usmq.asarray(x, copy=False).ptr == x.ptr
+    assert usmq.asarray(x, "i4", usm_type="device", queue=x.queue).ptr == x.ptr
+    for other in (
+        usmq.asarray(x, copy=True),
+        usmq.asarray(x, "f4"),
+        usmq.asarray(x, usm_type="shared"),
+    ):
+        assert other.ptr != x.ptr
+        np.testing.assert_array_equal(other.to_numpy(), np.arange(6))
+    assert usmq.asarray(x, usm_type="shared").usm_type == "shared"
+
+
+def test_copy_false_refuses_what_needs_a_copy() -> None:
+    x = usmq.arange(0, 6, 1, dtype="i4")
+    for call in (
+        lambda: usmq.asarray([1, 2], copy=False),
+        lambda: usmq.asarray(np.arange(3), copy=False),
+        lambda: usmq.asarray(x, "f4", copy=False),
+        lambda: usmq.asarray(x, usm_type="shared", copy=False),
+    ):
+        with pytest.raises((usmq.InteropError, BufferError, ValueError)):
+            call()
+
+
+@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[:, ::-2], lambda a: a[::-1].T])
+def test_numpy_arrays_of_any_layout_keep_their_values(make: Any) -> None:
+    host = make(np.arange(42, dtype="i2").reshape(6, 7))
+    np.testing.assert_array_equal(usmq.asarray(host).to_numpy(), host)
+
+
+def test_read_only_and_buffer_objects_are_copied_in() -> None:
+    host = np.arange(4.0)
+    host.flags.writeable = False
+    assert usmq.asarray(host).to_numpy().tolist() == [0, 1, 2, 3]
+    assert usmq.asarray(host).readonly is False
+    assert usmq.asarray(bytearray(b"abc")).to_numpy().tolist() == [97, 98, 99]
+    assert usmq.asarray(memoryview(host)).to_numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_the_source_may_change_as_soon_as_asarray_returns() -> None:
+    for size in (3, 5_000_000):
+        host = np.ones(size, "u1")
+        x = usmq.asarray(host)
+        host[:] = 2
+        assert x.to_numpy().max() == 1

@@ -1,0 +1,291 @@
+"""The current queue: explicit, then data, then scope, then process default, then SYCL's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import dpctl
+import pytest
+import usmq
+
+# Which levels are given, and which of them then decides.
+PRECEDENCE = [
+    ("", "sycl"),
+    ("default", "default"),
+    ("scope", "scope"),
+    ("scope default", "scope"),
+    ("data", "data"),
+    ("data default", "data"),
+    ("data scope", "data"),
+    ("data scope default", "data"),
+    ("explicit", "explicit"),
+    ("explicit default", "explicit"),
+    ("explicit scope", "explicit"),
+    ("explicit scope default", "explicit"),
+    ("explicit data", "explicit"),
+    ("explicit data default", "explicit"),
+    ("explicit data scope", "explicit"),
+    ("explicit data scope default", "explicit"),
+]
+
+HOW: dict[str, Callable[[list[usmq.Array], usmq.Queue | None], usmq.Queue]] = {
+    "follow": lambda data, queue: usmq.follow(*data, queue=queue),
+    "asarray": lambda data, queue: usmq.asarray(data[0] if data else [1, 2], queue=queue).queue,
+}
+
+
+@pytest.fixture(scope="module")
+def queues() -> dict[str, usmq.Queue]:
+    """Return five queues that differ, of one device."""
+    device = usmq.current_queue().device
+    found = {
+        "sycl": usmq.Queue(device),
+        "default": usmq.Queue(device, profiling=True),
+        "scope": usmq.Queue(device, in_order=False),
+        "data": usmq.Queue(device, in_order=False, profiling=True),
+        "explicit": usmq.Queue(dpctl.SyclQueue(device.filter_string)),
+    }
+    assert len(set(found.values())) == 5
+    return found
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("given", "decides"), PRECEDENCE, ids=[row[0] for row in PRECEDENCE])
+def test_the_most_specific_level_that_is_given_decides(
+    queues: dict[str, usmq.Queue], given: str, decides: str, how: str
+) -> None:
+    levels = given.split()
+    data = [usmq.zeros(2, queue=queues["data"])] if "data" in levels else []
+    with ExitStack() as scopes:
+        if "default" in levels:
+            usmq.set_default_queue(queues["default"])
+        if "scope" in levels:
+            scopes.enter_context(usmq.use_queue(queues["scope"]))
+        explicit = queues["explicit"] if "explicit" in levels else None
+        assert HOW[how](data, explicit) == queues[decides]
+        if not {"explicit", "data"} & set(levels):
+            assert usmq.current_queue() == queues[decides]
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda **queue: usmq.empty(3, **queue),
+        lambda **queue: usmq.zeros((2, 2), "i8", **queue),
+        lambda **queue: usmq.full(3, 1.5, "f4", **queue),
+        lambda **queue: usmq.arange(0, 3, 1, dtype="i4", **queue),
+        lambda **queue: usmq.asarray([1, 2], **queue),
+    ],
+    ids=["empty", "zeros", "full", "arange", "asarray"],
+)
+def test_every_creation_follows_the_scope_and_an_explicit_queue(
+    queues: dict[str, usmq.Queue], create: Callable[..., usmq.Array]
+) -> None:
+    with usmq.use_queue(queues["scope"]):
+        assert create().queue == queues["scope"]
+        assert create(queue=queues["explicit"]).queue == queues["explicit"]
+    assert create().queue == queues["sycl"]
+
+
+def test_a_kernel_runs_on_the_queue_of_its_data_unless_told_otherwise(
+    queues: dict[str, usmq.Queue], source: str
+) -> None:
+    fill = usmq.Kernel.from_sycl(source, "fill")
+    profiled, plain = usmq.empty(4, queue=queues["default"]), usmq.empty(4, queue=queues["sycl"])
+    with usmq.use_queue(queues["scope"]):
+        assert len(fill(4, profiled, 1.0).profiling) == 3
+    with usmq.use_queue(queues["default"]):
+        event = fill(4, plain, 1.0)
+        with pytest.raises((usmq.Error, ValueError)):
+            event.profiling  # noqa: B018
+        assert len(fill(4, plain, 1.0, queue=queues["default"]).profiling) == 3
+
+
+def test_scopes_nest_and_restore(queues: dict[str, usmq.Queue]) -> None:
+    with usmq.use_queue(queues["scope"]) as outer:
+        assert outer == usmq.current_queue() == queues["scope"]
+        with usmq.use_queue(queues["data"]) as inner:
+            assert inner == usmq.current_queue() == queues["data"]
+            with usmq.use_queue(queues["scope"]):
+                assert usmq.current_queue() == queues["scope"]
+            assert usmq.current_queue() == queues["data"]
+        assert usmq.current_queue() == queues["scope"]
+    assert usmq.current_queue() == queues["sycl"]
+
+
+def test_a_thousand_nested_scopes_restore(queues: dict[str, usmq.Queue]) -> None:
+    cycle = list(itertools.islice(itertools.cycle(queues.values()), 1000))
+    with ExitStack() as scopes:
+        for queue in cycle:
+            assert scopes.enter_context(usmq.use_queue(queue)) == queue
+        assert usmq.current_queue() == cycle[-1]
+    assert usmq.current_queue() == queues["sycl"]
+
+
+def test_none_means_no_change(queues: dict[str, usmq.Queue]) -> None:
+    with usmq.use_queue(None) as q:
+        assert q == usmq.current_queue() == queues["sycl"]
+    with usmq.use_queue(queues["scope"]), usmq.use_queue(None) as q:
+        assert q == usmq.current_queue() == queues["scope"]
+
+
+def test_a_scope_takes_every_kind_of_target(queues: dict[str, usmq.Queue]) -> None:
+    device = queues["sycl"].device
+    foreign = dpctl.SyclQueue(device.filter_string, property="in_order")
+    for target, expected in [
+        (device, queues["sycl"]),
+        (device.filter_string, queues["sycl"]),
+        (queues["data"], queues["data"]),
+        (foreign, usmq.Queue(foreign)),
+    ]:
+        with usmq.use_queue(target) as q:
+            assert q == usmq.current_queue() == expected
+        usmq.set_default_queue(target)
+        assert usmq.current_queue() == expected
+        usmq.set_default_queue(None)
+    assert usmq.current_queue() == queues["sycl"]
+
+
+class Expected(Exception):
+    pass
+
+
+def test_an_exception_inside_a_scope_passes_and_restores(queues: dict[str, usmq.Queue]) -> None:
+    for error in (Expected, KeyboardInterrupt, GeneratorExit):
+        with (
+            pytest.raises(error),
+            usmq.use_queue(queues["scope"]),
+            usmq.use_queue(queues["data"]),
+        ):
+            raise error
+        assert usmq.current_queue() == queues["sycl"]
+
+
+def test_a_scope_that_cannot_be_entered_changes_nothing(queues: dict[str, usmq.Queue]) -> None:
+    with usmq.use_queue(queues["scope"]):
+        with pytest.raises(usmq.DeviceNotFoundError), usmq.use_queue("gpu:99"):
+            pytest.fail("the body must not run")
+        assert usmq.current_queue() == queues["scope"]
+
+
+def test_none_gives_the_default_back_to_sycl(queues: dict[str, usmq.Queue]) -> None:
+    usmq.set_default_queue(queues["default"])
+    assert usmq.current_queue() == queues["default"]
+    usmq.set_default_queue(None)
+    assert usmq.current_queue() == queues["sycl"]
+
+
+@pytest.fixture(scope="module")
+def many() -> list[usmq.Queue]:
+    name = usmq.current_queue().device.filter_string
+    queues = [usmq.Queue(dpctl.SyclQueue(name)) for _ in range(64)]
+    assert len(set(queues)) == 64
+    return queues
+
+
+def test_64_threads_each_keep_their_own_scope(many: list[usmq.Queue]) -> None:
+    outside = usmq.current_queue()
+    step = threading.Barrier(len(many))
+
+    def work(number: int) -> bool:
+        seen = [usmq.current_queue() == outside]
+        for turn in range(10):
+            mine, inner = many[number], many[(number + turn) % len(many)]
+            step.wait()
+            with usmq.use_queue(mine):
+                step.wait()
+                seen.append(usmq.current_queue() == mine)
+                with usmq.use_queue(inner):
+                    seen.append(usmq.current_queue() == inner == usmq.empty(1).queue)
+                seen.append(usmq.current_queue() == mine)
+            seen.append(usmq.current_queue() == outside)
+        return all(seen)
+
+    with ThreadPoolExecutor(len(many)) as pool:
+        assert all(pool.map(work, range(len(many))))
+
+
+def test_tasks_that_interleave_on_one_thread_each_keep_their_queue(
+    many: list[usmq.Queue],
+) -> None:
+    outside = usmq.current_queue()
+    order: list[int] = []
+
+    async def work(number: int) -> bool:
+        seen = [usmq.current_queue() == outside]
+        with usmq.use_queue(many[number]):
+            for turn in range(5):
+                await asyncio.sleep(0)
+                order.append(number)
+                seen.append(usmq.current_queue() == many[number])
+                with usmq.use_queue(many[(number + turn) % len(many)]) as inner:
+                    await asyncio.sleep(0)
+                    seen.append(usmq.current_queue() == inner == usmq.empty(1).queue)
+        seen.append(usmq.current_queue() == outside)
+        return all(seen)
+
+    async def main() -> list[bool]:
+        return await asyncio.gather(*(work(number) for number in range(len(many))))
+
+    assert all(asyncio.run(main()))
+    assert order != sorted(order), "the tasks did not interleave"
+    assert usmq.current_queue() == outside
+
+
+def test_a_task_starts_in_the_scope_that_made_it(queues: dict[str, usmq.Queue]) -> None:
+    async def seen() -> usmq.Queue:
+        await asyncio.sleep(0)
+        return usmq.current_queue()
+
+    async def main() -> usmq.Queue:
+        with usmq.use_queue(queues["scope"]):
+            task = asyncio.create_task(seen())
+        with usmq.use_queue(queues["data"]):
+            return await task
+
+    assert asyncio.run(main()) == queues["scope"]
+
+
+def test_to_thread_and_copy_context_carry_the_scope(queues: dict[str, usmq.Queue]) -> None:
+    async def main() -> usmq.Queue:
+        with usmq.use_queue(queues["scope"]):
+            return await asyncio.to_thread(usmq.current_queue)
+
+    assert asyncio.run(main()) == queues["scope"]
+    with usmq.use_queue(queues["data"]):
+        context = contextvars.copy_context()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(context.run, usmq.current_queue).result() == queues["data"]
+    assert usmq.current_queue() == queues["sycl"]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_an_executor_sees_the_process_default_and_no_scope_of_another_thread(
+    queues: dict[str, usmq.Queue], pool: ThreadPoolExecutor
+) -> None:
+    with usmq.use_queue(queues["scope"]):
+        assert pool.submit(usmq.current_queue).result() == queues["sycl"]
+        usmq.set_default_queue(queues["default"])
+        assert pool.submit(usmq.current_queue).result() == queues["default"]
+        assert usmq.current_queue() == queues["scope"]
+    usmq.set_default_queue(None)
+    assert pool.submit(usmq.current_queue).result() == queues["sycl"]
+
+
+def test_a_default_set_in_one_thread_is_seen_by_all(
+    queues: dict[str, usmq.Queue], pool: ThreadPoolExecutor
+) -> None:
+    pool.submit(usmq.set_default_queue, queues["default"]).result()
+    assert usmq.current_queue() == queues["default"]
+    assert {pool.submit(usmq.current_queue).result() for _ in range(8)} == {queues["default"]}

@@ -1,0 +1,169 @@
+"""Devices and sub-devices: what usmq says of them is what dpctl says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dpctl
+import pytest
+import usmq
+
+ASPECTS = re.findall(
+    r"\w+",
+    """
+    cpu gpu accelerator custom emulated host_debuggable fp16 fp64 atomic64 image online_compiler
+    online_linker queue_profiling usm_device_allocations usm_host_allocations
+    usm_shared_allocations usm_system_allocations
+    """,
+)
+
+
+@pytest.fixture(params=[device.filter_string for device in usmq.devices()])
+def device(request: pytest.FixtureRequest) -> usmq.Device:
+    return usmq.Device(request.param)
+
+
+@pytest.fixture
+def peer(device: usmq.Device) -> dpctl.SyclDevice:
+    return dpctl.SyclDevice(device.filter_string)
+
+
+def test_devices_lists_every_root_device_that_dpctl_sees() -> None:
+    found = usmq.devices()
+    assert isinstance(found, list)
+    assert all(type(device) is usmq.Device for device in found)
+    names = [device.filter_string for device in found]
+    assert len(names) == len(set(names))
+    assert {peer.filter_string for peer in dpctl.get_devices()} <= set(names)
+
+
+def test_a_device_describes_itself_as_dpctl_does(
+    device: usmq.Device, peer: dpctl.SyclDevice
+) -> None:
+    assert device.name == peer.name
+    assert device.vendor == peer.vendor
+    assert device.driver_version == peer.driver_version
+    assert device.backend == peer.backend.name
+    assert device.device_type == peer.device_type.name
+    assert device.max_compute_units == peer.max_compute_units
+    assert device.global_mem_size == peer.global_mem_size
+    assert device.max_alloc_size == peer.max_mem_alloc_size
+    assert device.filter_string == peer.filter_string
+
+
+@pytest.mark.parametrize("aspect", ASPECTS)
+def test_an_aspect_is_listed_exactly_when_the_device_has_it(
+    device: usmq.Device, peer: dpctl.SyclDevice, aspect: str
+) -> None:
+    assert (aspect in device.aspects) == getattr(peer, f"has_aspect_{aspect}")
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_has_usm_agrees_with_the_aspects(device: usmq.Device, kind: str) -> None:
+    assert device.has_usm(kind) is (f"usm_{kind}_allocations" in device.aspects)
+
+
+@pytest.mark.parametrize("kind", ["", "Device", "system ", "gpu"])
+def test_an_unknown_usm_kind_is_a_value_error(device: usmq.Device, kind: str) -> None:
+    with pytest.raises(ValueError, match="shared"):
+        device.has_usm(kind)
+
+
+def test_a_filter_string_leads_back_to_the_same_device(device: usmq.Device) -> None:
+    again = usmq.Device(device.filter_string)
+    assert again == device
+    assert (again != device) is False
+    assert hash(again) == hash(device)
+    assert len({again, device, *usmq.devices()}) == len(usmq.devices())
+
+
+def test_a_device_is_equal_to_no_other_kind_of_thing(device: usmq.Device) -> None:
+    assert device != device.filter_string
+    assert device != 0
+    assert device is not None
+    assert device != usmq.Queue(device)
+
+
+def test_the_text_of_a_device_names_it(device: usmq.Device) -> None:
+    assert device.filter_string in repr(device)
+    assert device.name.split()[0] in str(device) or device.filter_string in str(device)
+
+
+def test_a_device_a_queue_and_a_foreign_queue_name_their_device(device: usmq.Device) -> None:
+    assert usmq.Device(device) == device
+    assert usmq.Device(usmq.Queue(device)) == device
+    assert usmq.Device(dpctl.SyclQueue(device.filter_string)) == device
+
+
+def test_a_root_device_has_no_parent(device: usmq.Device) -> None:
+    assert device.parent is None
+
+
+def test_attributes_cannot_be_set(device: usmq.Device) -> None:
+    with pytest.raises(AttributeError):
+        device.name = "other"  # type: ignore[misc]
+
+
+def test_two_root_devices_differ(two_devices: tuple[usmq.Device, usmq.Device]) -> None:
+    first, second = two_devices
+    assert first != second
+    assert (first.filter_string, second.filter_string) == ("opencl:cpu:0", "opencl:cpu:1")
+    assert usmq.Queue(first).context != usmq.Queue(second).context
+
+
+@pytest.fixture
+def root() -> usmq.Device:
+    device = usmq.current_queue().device
+    if device.max_compute_units < 2:
+        pytest.skip(f"{device.name} has one compute unit, so it cannot be partitioned")
+    return device
+
+
+def test_a_count_splits_the_device_in_equal_parts_of_so_many_units(root: usmq.Device) -> None:
+    parts = root.sub_devices(1)
+    assert len(parts) == root.max_compute_units
+    for part in parts:
+        assert part.max_compute_units == 1
+        assert part.parent == root
+        assert part != root
+        assert not part.filter_string, "a sub-device cannot be named by a filter string"
+        assert part.name == root.name
+    assert len(set(parts)) == len(parts)
+
+
+def test_counts_give_the_units_of_each_part(root: usmq.Device) -> None:
+    parts = root.sub_devices([1, 1])
+    assert [part.max_compute_units for part in parts] == [1, 1]
+    assert all(part.parent == root for part in parts)
+
+
+def test_numa_splits_as_for_dpctl(root: usmq.Device) -> None:
+    peer = dpctl.SyclDevice(root.filter_string)
+    try:
+        expected = len(peer.create_sub_devices(partition="numa"))
+    except dpctl.SyclSubDeviceCreationError:
+        with pytest.raises(usmq.Error, match="numa"):
+            root.sub_devices("numa")
+    else:
+        assert len(root.sub_devices("numa")) == expected
+
+
+@pytest.mark.parametrize("parts", [0, -1, 10**6, 2**70, [], [0], [1, -1], [1, 10**6], "", "nosuch"])
+def test_a_split_that_cannot_be_is_an_error(root: usmq.Device, parts: Any) -> None:
+    with pytest.raises((usmq.Error, ValueError, OverflowError)):
+        root.sub_devices(parts)
+
+
+@pytest.mark.parametrize("parts", [1.5, None, [1, "a"], {}])
+def test_a_split_of_the_wrong_type_is_a_type_error(root: usmq.Device, parts: Any) -> None:
+    with pytest.raises(TypeError):
+        root.sub_devices(parts)
+
+
+def test_work_runs_on_a_sub_device(sub_device: usmq.Device) -> None:
+    with usmq.use_queue(sub_device) as queue:
+        x = usmq.arange(0, 1000, 1, dtype="i4")
+    assert x.queue == queue
+    assert x.device == sub_device
+    assert x.to_numpy().tolist() == list(range(1000))

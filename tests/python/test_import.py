@@ -1,0 +1,115 @@
+"""What `import usmq` costs and what it must leave alone."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from collections.abc import Callable
+
+import pytest
+import usmq
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+DRIVER = re.compile(r"\S*(?:libur_adapter|libOpenCL|libintelocl|libze_|libcuda)\S*")
+
+NAMES = re.findall(
+    r"\w+",
+    """
+    devices Device Queue current_queue use_queue set_default_queue QueueManager
+    empty zeros full arange asarray Array DType follow collocate explain Plan
+    Kernel Event read write local memory_stats set_memory_limit trim_memory
+    Error SelectorError DeviceNotFoundError PlacementError AllocationError KernelBuildError
+    LaunchError InteropError RuntimeNotFoundError ForkError SyclError
+    """,
+)
+
+
+@pytest.mark.parametrize("statement", ["import usmq", "import usmq; usmq.Queue; usmq.Kernel"])
+def test_import_maps_no_adapter_and_no_driver(run_python: Run, statement: str) -> None:
+    maps = run_python(f"{statement}; print(open('/proc/self/maps').read())").stdout
+    assert "_core" in maps, "the extension is not even loaded"
+    assert set(DRIVER.findall(maps)) == set()
+
+
+def test_the_first_device_query_does_map_them(run_python: Run) -> None:
+    code = "import usmq; usmq.devices(); print(open('/proc/self/maps').read())"
+    assert DRIVER.search(run_python(code).stdout)
+
+
+def test_import_loads_no_numpy_and_no_peer(run_python: Run) -> None:
+    code = "import sys; import usmq; print(*sys.modules)"
+    modules = {name.partition(".")[0] for name in run_python(code).stdout.split()}
+    assert "usmq" in modules
+    assert modules.isdisjoint({"numpy", "dpctl", "dpnp", "pyarrow", "asyncio", "pytest"})
+
+
+def test_devices_and_arrays_work_where_numpy_cannot_be_imported(run_python: Run) -> None:
+    code = """
+import sys
+sys.modules["numpy"] = None  # any import of it is now an ImportError
+import usmq
+x = usmq.arange(0, 4, 1, dtype="i4", usm_type="shared")
+x.wait()
+print(memoryview(x).tolist(), x.shape, x.dtype, usmq.devices()[0].filter_string)
+"""
+    assert run_python(code).stdout.startswith("[0, 1, 2, 3] (4,) int32 ")
+
+
+def test_import_leaves_the_environment_alone(run_python: Run) -> None:
+    code = """
+import ctypes
+names = (b"OCL_ICD_FILENAMES", b"ONEAPI_DEVICE_SELECTOR", b"SYCL_CACHE_PERSISTENT")
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+before = [getenv(name) for name in names]
+import usmq
+print(before == [getenv(name) for name in names])
+"""
+    assert run_python(code).stdout.split() == ["True"]
+
+
+def test_import_takes_less_time_than_that_of_dpctl(run_python: Run) -> None:
+    times: dict[str, list[float]] = {"usmq": [], "dpctl": []}
+    for module in times:
+        run_python(f"import {module}")  # fills the caches of files and bytecode
+    for _ in range(7):
+        for module, taken in times.items():
+            code = f"from time import perf_counter as t; a = t(); import {module}; print(t() - a)"
+            taken.append(float(run_python(code).stdout))
+    assert statistics.median(times["usmq"]) < statistics.median(times["dpctl"]), times
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_is_public(name: str) -> None:
+    assert hasattr(usmq, name)
+    assert name in usmq.__all__
+
+
+def test_every_name_of_all_exists_once() -> None:
+    assert len(usmq.__all__) == len(set(usmq.__all__))
+    assert [name for name in usmq.__all__ if not hasattr(usmq, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        ("SelectorError", (ValueError,)),
+        ("DeviceNotFoundError", ()),
+        ("PlacementError", ()),
+        ("AllocationError", (MemoryError,)),
+        ("KernelBuildError", ()),
+        ("LaunchError", ()),
+        ("InteropError", (BufferError,)),
+        ("RuntimeNotFoundError", ()),
+        ("ForkError", ()),
+        ("SyclError", ()),
+    ],
+)
+def test_every_exception_is_an_error_of_usmq(error: str, bases: tuple[type, ...]) -> None:
+    cls = getattr(usmq, error)
+    assert issubclass(cls, usmq.Error)
+    assert all(issubclass(cls, base) for base in bases)
+    assert cls.__module__ == "usmq"
+    assert issubclass(usmq.Error, Exception)

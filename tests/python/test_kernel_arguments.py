@@ -1,0 +1,211 @@
+"""Kernel arguments: what does not fit the signature is refused before anything runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+C_TYPES = {
+    "bool": "?",
+    "signed char": "i1",
+    "unsigned char": "u1",
+    "short": "i2",
+    "unsigned short": "u2",
+    "int": "i4",
+    "unsigned int": "u4",
+    "long": "i8",
+    "unsigned long long": "u8",
+    "float": "f4",
+    "double": "f8",
+    "std::int8_t": "i1",
+    "std::uint16_t": "u2",
+    "int32_t": "i4",
+    "uint64_t": "u8",
+    "size_t": "u8",
+}
+PUT = """
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
+put_{number}({type} before, {type} *x, const {type} value, {type} const *from) {{
+  x[0] = value; x[1] = from[0]; x[2] = before; // a comment with ) and , in it
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def putters() -> dict[str, usmq.Kernel]:
+    """Return, for each C type, a kernel that writes its three inputs to an array."""
+    text = """
+#include <cstddef>
+#include <cstdint>
+#include <sycl/sycl.hpp>
+namespace syclexp = sycl::ext::oneapi::experimental;
+"""
+    text += "".join(PUT.format(number=n, type=c_type) for n, c_type in enumerate(C_TYPES))
+    return {t: usmq.Kernel.from_sycl(text, f"put_{n}") for n, t in enumerate(C_TYPES)}
+
+
+@pytest.mark.parametrize("c_type", C_TYPES)
+def test_python_and_numpy_numbers_reach_the_kernel(
+    putters: dict[str, usmq.Kernel], c_type: str
+) -> None:
+    if c_type == "double" and "fp64" not in usmq.current_queue().device.aspects:
+        pytest.skip("the device has no fp64")
+    dtype = np.dtype(C_TYPES[c_type])
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        low, high = int(limits.min), int(limits.max)
+    else:
+        low, high = (False, True) if dtype.kind == "b" else (-0.5, 1.25)
+    source = usmq.full(1, 1, dtype)
+    for number in (low, high, dtype.type(low), dtype.type(high)):
+        x = usmq.zeros(3, dtype)
+        putters[c_type](1, number, x, number, source)
+        assert x.to_numpy().tolist() == [number, 1, number]
+
+
+@pytest.mark.parametrize("c_type", C_TYPES)
+def test_an_array_of_another_dtype_is_refused(putters: dict[str, usmq.Kernel], c_type: str) -> None:
+    right = C_TYPES[c_type]
+    good = usmq.zeros(3, right)
+    for wrong in sorted(set(C_TYPES.values()) - {right}):
+        with pytest.raises(usmq.LaunchError) as caught:
+            putters[c_type](1, 1, good, 1, usmq.zeros(3, wrong))
+        assert str(np.dtype(wrong)) in str(caught.value)
+    assert good.to_numpy().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("c_type", "number"),
+    [
+        ("int", 1.5),
+        ("int", 2**31),
+        ("int", -(2**31) - 1),
+        ("unsigned int", -1),
+        ("size_t", -1),
+        ("size_t", 2**64),
+        ("signed char", 128),
+        ("unsigned char", 256),
+        ("float", "1"),
+        ("float", 1j),
+        ("float", None),
+        ("int", None),
+        ("int", [1]),
+        ("int", b"1"),
+        ("float", 10**400),
+        ("bool", "yes"),
+    ],
+)
+def test_a_number_that_does_not_fit_the_type_is_refused(
+    putters: dict[str, usmq.Kernel], c_type: str, number: Any
+) -> None:
+    x = usmq.zeros(3, C_TYPES[c_type])
+    with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
+        putters[c_type](1, number, x, 1, x)
+    assert not x.to_numpy().any()
+
+
+def test_a_whole_number_is_fine_where_a_float_is_wanted(putters: dict[str, usmq.Kernel]) -> None:
+    x = usmq.zeros(3, "f4")
+    putters["float"](1, 2, x, np.float32(3), usmq.full(1, 7, "f4"))
+    assert x.to_numpy().tolist() == [3, 7, 2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 9])
+def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(
+    kernels: SimpleNamespace, count: int
+) -> None:
+    x = usmq.zeros(4)
+    with pytest.raises(usmq.LaunchError) as caught:
+        kernels.fill(4, *[x, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0][:count])
+    assert "2" in str(caught.value)
+    assert str(count) in str(caught.value)
+    assert not x.to_numpy().any()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "x", b"1234", [1.0], (1.0,), object(), np.zeros(4, "f4"), memoryview(b"abcd"), 0, 1.5],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_array_is_refused_where_a_pointer_is_wanted(
+    kernels: SimpleNamespace, value: Any
+) -> None:
+    with pytest.raises((usmq.Error, TypeError)):
+        kernels.fill(4, value, 1.0)
+
+
+def test_an_array_is_refused_where_a_number_is_wanted(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(4)
+    with pytest.raises((usmq.Error, TypeError)):
+        kernels.fill(4, x, x)
+    with pytest.raises((usmq.Error, TypeError)):
+        kernels.fill(4, x, usmq.local(4))
+
+
+@pytest.mark.parametrize(
+    "size", [-1, (-1,), (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64, (2**40, 2**40)]
+)
+def test_a_global_size_that_cannot_be_is_refused(kernels: SimpleNamespace, size: Any) -> None:
+    x = usmq.zeros(4)
+    with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
+        kernels.fill(size, x, 1.0)
+    assert not x.to_numpy().any()
+
+
+@pytest.mark.parametrize("local", [0, -1, 3, 2**20, (2, 2), (), 1.5, "4", (4, 1, 1, 1)])
+def test_a_local_size_that_does_not_divide_the_global_one_is_refused(
+    kernels: SimpleNamespace, local: Any
+) -> None:
+    x = usmq.zeros(64)
+    with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
+        kernels.fill(64, x, 1.0, local_size=local).wait()
+    assert not x.to_numpy().any()
+
+
+def test_an_unknown_keyword_is_a_type_error(kernels: SimpleNamespace) -> None:
+    with pytest.raises(TypeError):
+        kernels.fill(4, usmq.zeros(4), 1.0, group_size=2)
+
+
+class ReadOnly:
+    """Lends an array as memory that must not be written."""
+
+    def __init__(self, base: usmq.Array) -> None:
+        self.base = base
+        interface = dict(base.__sycl_usm_array_interface__)
+        interface["data"] = (interface["data"][0], True)
+        self.__sycl_usm_array_interface__ = interface
+
+
+def test_a_read_only_array_may_be_read_and_not_written(kernels: SimpleNamespace) -> None:
+    base = usmq.full(4, 3, "f4")
+    x, y = usmq.asarray(ReadOnly(base)), usmq.zeros(4)
+    assert x.readonly
+    assert x[1:].readonly
+    kernels.axpy(4, 1.0, x, y, 4)
+    assert y.to_numpy().tolist() == [3] * 4
+    for launch in (
+        lambda: kernels.fill(3, x, 9.0),
+        lambda: kernels.fill(3, x[1:], 9.0),
+        lambda: kernels.fill(3, usmq.write(x), 9.0),
+    ):
+        with pytest.raises((usmq.Error, TypeError, ValueError), match=r"read.?only"):
+            launch()
+    assert base.to_numpy().tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("mark", [usmq.read, usmq.write])
+def test_a_mark_takes_an_array_or_a_dtype_only(mark: Any) -> None:
+    for wrong in (None, 3, [1], "nosuch"):
+        with pytest.raises((usmq.Error, TypeError, ValueError)):
+            mark(wrong)
+
+
+@pytest.mark.parametrize("nbytes", [-1, 1.5, None, "4", 2**64])
+def test_a_size_of_local_memory_that_cannot_be_is_refused(nbytes: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        usmq.local(nbytes)

@@ -1,0 +1,285 @@
+"""Kernels: sources are built with a log, arguments checked against the signature, results exact."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+HEAD = """
+#include <cstddef>
+#include <sycl/sycl.hpp>
+#include <type_traits>
+namespace syclext = sycl::ext::oneapi;
+namespace syclexp = sycl::ext::oneapi::experimental;
+"""
+KERNEL = """
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
+"""
+OPAQUE = f"""{HEAD}
+// A reader of the text cannot know what this type is.
+using real = std::conditional_t<(sizeof(size_t) > 4), float, double>;
+{KERNEL} scale(const real *x, real *y, real a, real b) {{
+  size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  y[i] = a * x[i] + b;
+}}
+"""
+BROKEN = f"{HEAD}{KERNEL} broken(int *x) {{ x[0] = undeclared_name; }}"
+
+
+def test_a_kernel_computes_what_its_source_says(kernels: SimpleNamespace) -> None:
+    x = usmq.arange(0, 1000, 1, dtype="f4")
+    y = usmq.full(1000, 3, "f4")
+    event = kernels.axpy(1000, 2.5, x, y, 990)
+    assert isinstance(event, usmq.Event)
+    event.wait()
+    expected = np.full(1000, 3, "f4")
+    expected[:990] += 2.5 * np.arange(990, dtype="f4")
+    np.testing.assert_array_equal(y.to_numpy(), expected)
+    np.testing.assert_array_equal(x.to_numpy(), np.arange(1000))
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 1000, 1_000_003])
+def test_any_global_size_runs_exactly_once_per_item(kernels: SimpleNamespace, n: int) -> None:
+    x = usmq.zeros(n + 1, "u4")
+    kernels.advance(n, x, 1)
+    assert (x.to_numpy()[:n] == 1013904223).all()
+    assert x.to_numpy()[n] == 0
+
+
+def test_two_and_three_dimensions_are_in_c_order(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros((5, 7), "i4")
+    kernels.index2((5, 7), x)
+    r, c = np.indices((5, 7))
+    np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
+    y = usmq.zeros((2, 3, 4), "i4")
+    kernels.index3((2, 3, 4), y)
+    p, r, c = np.indices((2, 3, 4))
+    np.testing.assert_array_equal(y.to_numpy(), 10000 * p + 100 * r + c)
+
+
+@pytest.mark.parametrize("local", [1, 8, 64, (16,), [32]])
+def test_a_local_size_makes_groups_of_that_size(kernels: SimpleNamespace, local: object) -> None:
+    size, group, place = (usmq.empty(128, "i4") for _ in range(3))
+    kernels.groups(128, size, group, place, local_size=local)
+    length = local if isinstance(local, int) else local[0]  # type: ignore[index]
+    i = np.arange(128)
+    assert (size.to_numpy() == length).all()
+    np.testing.assert_array_equal(group.to_numpy(), i // length)
+    np.testing.assert_array_equal(place.to_numpy(), i % length)
+
+
+def test_a_local_size_of_two_dimensions(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros((4, 6), "i4")
+    kernels.index2((4, 6), x, local_size=(2, 3))
+    r, c = np.indices((4, 6))
+    np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
+
+
+def test_an_empty_global_size_does_nothing(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(4, "u4")
+    for size in (0, (0,)):
+        event = kernels.advance(size, x, 1)
+        event.wait()
+        assert event.done()
+    assert not x.to_numpy().any()
+    empty = usmq.zeros(0, "u4")
+    kernels.advance(0, empty, 1).wait()
+
+
+def test_a_kernel_gets_the_first_element_of_a_view(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(10, "u4")
+    kernels.advance(4, x[3:7], 1)
+    assert (x.to_numpy() != 0).tolist() == [False] * 3 + [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_a_kernel_takes_every_kind_of_usm(kernels: SimpleNamespace, kind: str) -> None:
+    x = usmq.zeros(10, "f4", usm_type=kind)
+    kernels.fill(10, x, 1.5)
+    assert x.to_numpy().tolist() == [1.5] * 10
+
+
+def test_an_explicit_queue_runs_it_there(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+    profiled = usmq.Queue(queue.device, profiling=True)
+    x = usmq.zeros(10, "f4")
+    event = kernels.fill(10, x, 1.5, queue=profiled)
+    submit, start, end = event.profiling
+    assert x.to_numpy().tolist() == [1.5] * 10
+    assert x.queue == queue, "the array stays where it was"
+    assert 0 < submit <= start <= end
+
+
+def test_two_queues_of_data_need_a_decision(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+    other = usmq.Queue(queue.device, profiling=True)
+    x, y = usmq.zeros(4), usmq.full(4, 1.0, "f4", queue=other)
+    with pytest.raises(usmq.PlacementError, match="collocate"):
+        kernels.axpy(4, 1.0, x, y, 4)
+    kernels.axpy(4, 1.0, x, y, 4, queue=other)
+    assert y.to_numpy().tolist() == [1] * 4
+
+
+def test_data_of_another_context_is_refused_even_on_an_explicit_queue(
+    queue: usmq.Queue, other_queue: usmq.Queue, kernels: SimpleNamespace
+) -> None:
+    here, there = usmq.zeros(4), usmq.zeros(4, queue=other_queue)
+    for q in (None, queue, other_queue):
+        with pytest.raises(usmq.PlacementError, match="collocate"):
+            kernels.axpy(4, 1.0, here, there, 4, queue=q)
+
+
+def test_a_kernel_follows_its_data_to_another_context(
+    other_queue: usmq.Queue, kernels: SimpleNamespace
+) -> None:
+    x = usmq.zeros(10, "f4", queue=other_queue)
+    kernels.fill(10, x, 2.5)
+    assert x.to_numpy().tolist() == [2.5] * 10
+
+
+def test_marks_change_no_result(kernels: SimpleNamespace) -> None:
+    x, y = usmq.arange(0, 8, 1, dtype="f4"), usmq.empty(8)
+    kernels.fill(8, usmq.write(y), 1.0)
+    kernels.axpy(8, 2.0, usmq.read(x), y, 8)
+    assert y.to_numpy().tolist() == [1 + 2 * i for i in range(8)]
+
+
+def test_events_say_when_they_are_done(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(1, "u4")
+    event = kernels.advance(1, x, 30_000_000)
+    assert event.done() is False
+    event.wait()
+    event.wait()
+    assert event.done() is True
+
+
+def test_profiling_measures_the_kernel(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(1, "u4", queue=usmq.Queue(queue.device, profiling=True))
+    kernels.advance(1, x, 1).wait()
+    times = []
+    for steps in (1000, 20_000_000):
+        submit, start, end = kernels.advance(1, x, steps).profiling
+        assert submit <= start <= end
+        times.append(end - start)
+    assert times[1] > 20 * times[0]
+    assert times[1] > 1_000_000, "nanoseconds"
+
+
+def test_profiling_of_a_plain_queue_is_an_error(kernels: SimpleNamespace) -> None:
+    event = kernels.fill(4, usmq.zeros(4), 1.0)
+    with pytest.raises((usmq.Error, ValueError), match="profiling"):
+        event.profiling  # noqa: B018
+
+
+def test_a_build_error_carries_the_log_of_the_compiler() -> None:
+    with pytest.raises(usmq.KernelBuildError) as caught:
+        usmq.Kernel.from_sycl(BROKEN, "broken")
+    assert "error:" in caught.value.log
+    assert "undeclared_name" in caught.value.log
+    assert "broken" in str(caught.value)
+
+
+def test_a_build_that_failed_is_not_remembered() -> None:
+    for _ in range(2):
+        with pytest.raises(usmq.KernelBuildError, match="broken"):
+            usmq.Kernel.from_sycl(BROKEN, "broken")
+    mended = BROKEN.replace("undeclared_name", "42")
+    x = usmq.zeros(1, "i4")
+    usmq.Kernel.from_sycl(mended, "broken")(1, x)
+    assert x.to_numpy().tolist() == [42]
+
+
+@pytest.mark.parametrize("name", ["nosuch", "", "adv", "advance ", "advance\0", "main"])
+def test_a_kernel_that_the_source_does_not_have_is_an_error(source: str, name: str) -> None:
+    with pytest.raises((usmq.Error, ValueError)):
+        usmq.Kernel.from_sycl(source, name)
+
+
+@pytest.mark.parametrize("text", ["", "no C++ at all", '#error "stop"', "int x;", "\0"])
+def test_a_source_that_is_none_is_a_build_error(text: str) -> None:
+    with pytest.raises((usmq.KernelBuildError, ValueError)):
+        usmq.Kernel.from_sycl(text, "f")
+
+
+def test_options_reach_the_compiler_and_tell_kernels_apart() -> None:
+    text = f"{HEAD}{KERNEL} put(int *x) {{ x[0] = VALUE; }}"
+    x = usmq.zeros(1, "i4")
+    for value in (3, 4, 3):
+        usmq.Kernel.from_sycl(text, "put", options=(f"-DVALUE={value}",))(1, x)
+        assert x.to_numpy().tolist() == [value]
+    with pytest.raises(usmq.KernelBuildError) as caught:
+        usmq.Kernel.from_sycl(text, "put")
+    assert "VALUE" in caught.value.log
+
+
+def test_types_that_the_text_hides_need_params_or_numpy_scalars() -> None:
+    x, y = usmq.arange(0, 4, 1, dtype="f4"), usmq.zeros(4, "f4")
+    unknown = usmq.Kernel.from_sycl(OPAQUE, "scale")
+    with pytest.raises((usmq.Error, TypeError)):
+        unknown(4, x, y, 2, 1)
+    unknown(4, x, y, np.float32(2), np.float32(1))
+    assert y.to_numpy().tolist() == [1, 3, 5, 7]
+    params = (usmq.read("f4"), usmq.write("f4"), "f4", "f4")
+    known = usmq.Kernel.from_sycl(OPAQUE, "scale", params=params)
+    known(4, x, y, 3, 0.5)
+    assert y.to_numpy().tolist() == [0.5, 3.5, 6.5, 9.5]
+    with pytest.raises((usmq.LaunchError, TypeError)):
+        known(4, x, usmq.zeros(4, "i4"), 3, 0.5)
+    with pytest.raises((usmq.LaunchError, TypeError)):
+        known(4, x, y, 3)
+
+
+@pytest.mark.parametrize("params", [("nosuch", "f4"), (None,), (3, 4), "f4", 7])
+def test_params_that_name_no_type_are_refused(source: str, params: Any) -> None:
+    with pytest.raises((usmq.Error, TypeError, ValueError)):
+        usmq.Kernel.from_sycl(source, "fill", params=params)
+
+
+def test_memory_dropped_while_its_kernel_runs_is_not_given_to_another(
+    queue: usmq.Queue, kernels: SimpleNamespace
+) -> None:
+    other = usmq.Queue(queue.device, profiling=True)
+    for turn in range(100):
+        x = usmq.zeros(512, "u4")
+        kernels.advance(512, x, 10_000)
+        del x
+        y = usmq.full(512, turn, "u4", queue=other)
+        assert (y.to_numpy() == turn).all()
+    queue.wait()
+
+
+def test_many_threads_launch_one_kernel(
+    kernels: SimpleNamespace, advanced: Callable[[object, int], object]
+) -> None:
+    def work(number: int) -> bool:
+        x = usmq.full(64, number, "u4")
+        for _ in range(100):
+            kernels.advance(64, x, number)
+        return bool((x.to_numpy() == advanced(np.full(64, number), 100 * number)).all())
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(16)))
+
+
+def test_compiled_kernels_are_kept_on_disk_in_a_folder_of_usmq(
+    run_python: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    code = f"""
+import usmq
+x = usmq.zeros(1, "i4")
+usmq.Kernel.from_sycl({HEAD + KERNEL + "kept(int *x) { x[0] = 11; }"!r}, "kept")(1, x)
+print(x.to_numpy())
+"""
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "SYCL_CACHE_DIR": None}
+    for _ in range(2):
+        done = run_python(code, SYCL_CACHE_PERSISTENT=None, **environment)
+        assert done.stdout.split() == ["[11]"]
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    assert all("usmq" in str(path.relative_to(tmp_path)) for path in kept)

@@ -1,0 +1,259 @@
+"""Memory: statistics that add up, limits with numbers, reuse, trim, and a peak that stays flat."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import dpnp
+import pytest
+import usmq
+
+KINDS = ["device", "shared", "host"]
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def settled() -> Iterator[None]:
+    """Start from pools that hold nothing on behalf of an earlier test, and leave no limit."""
+    usmq.current_queue().wait()
+    gc.collect()
+    usmq.trim_memory()
+    yield
+    for kind in KINDS:
+        usmq.set_memory_limit(None, usm_type=kind)
+
+
+def stats(kind: str = "device") -> dict[str, int | None]:
+    found: dict[str, int | None] = usmq.memory_stats()[kind]
+    return found
+
+
+def number(name: str, kind: str = "device") -> int:
+    value = stats(kind)[name]
+    assert isinstance(value, int)
+    return value
+
+
+def test_each_kind_has_the_same_seven_numbers() -> None:
+    found = usmq.memory_stats()
+    assert set(found) == set(KINDS)
+    for kind in KINDS:
+        assert set(found[kind]) == {"used", "reserved", "peak", "limit", "live", "hits", "misses"}
+        assert found[kind]["limit"] is None
+        assert 0 <= found[kind]["used"] <= found[kind]["reserved"]
+        assert found[kind]["used"] <= found[kind]["peak"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nbytes", [1, 64, 4096, MIB, 64 * MIB])
+def test_an_allocation_counts_while_it_lives(nbytes: int, kind: str) -> None:
+    used, live = number("used", kind), number("live", kind)
+    others = {other: usmq.memory_stats()[other]["used"] for other in KINDS if other != kind}
+    x = usmq.empty(nbytes, "u1", usm_type=kind)
+    assert nbytes <= number("used", kind) - used <= max(2 * nbytes, 256)
+    assert number("live", kind) == live + 1
+    assert number("peak", kind) >= number("used", kind)
+    assert {other: usmq.memory_stats()[other]["used"] for other in others} == others
+    views = [x[:1], x.T, x.reshape(-1, 1)]
+    del x
+    assert number("live", kind) == live + 1, "views keep it"
+    del views
+    assert number("live", kind) == live
+    assert number("used", kind) == used
+
+
+def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
+    here = number("live")
+    there = usmq.memory_stats(other_queue.device)["device"]["live"]
+    x = usmq.empty(1000, queue=other_queue)
+    assert usmq.memory_stats(other_queue.device)["device"]["live"] == there + 1
+    assert usmq.memory_stats(usmq.current_queue().device)["device"]["live"] == here
+    del x
+
+
+def test_memory_comes_from_the_pool_again() -> None:
+    x = usmq.empty(MIB, "u1")
+    address, hits, misses = x.ptr, number("hits"), number("misses")
+    del x
+    x = usmq.empty(MIB, "u1")
+    assert x.ptr == address
+    assert number("hits") == hits + 1
+    assert number("misses") == misses
+
+
+def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(1 << 10, "u4")
+    event = kernels.advance(1, x, 30_000_000)
+    address, reserved = x.ptr, number("reserved")
+    del x
+    y = usmq.empty(1 << 10, "u4")
+    assert not event.done()
+    assert y.ptr == address, "the queue itself orders the next use"
+    assert number("reserved") == reserved
+
+
+def test_nothing_takes_no_memory() -> None:
+    used, live = number("used"), number("live")
+    kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
+    assert number("used") == used
+    assert number("live") == live
+    assert all(x.size == 0 for x in kept)
+
+
+def test_foreign_memory_is_not_ours_to_count() -> None:
+    theirs = dpnp.zeros(MIB, dtype="u1")
+    used, live = number("used"), number("live")
+    x = usmq.asarray(theirs, copy=False)
+    assert number("used") == used
+    assert number("live") == live
+    del x
+    assert number("used") == used
+    assert int(theirs.sum()) == 0, "and not ours to free"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trim_gives_back_what_nobody_uses(kind: str) -> None:
+    kept = usmq.full(1000, 7, "u1", usm_type=kind)
+    x = usmq.empty(64 * MIB, "u1", usm_type=kind)
+    reserved = number("reserved", kind)
+    assert reserved >= 64 * MIB
+    del x
+    usmq.trim_memory(usmq.current_queue().device)
+    assert number("reserved", kind) <= reserved - 64 * MIB
+    assert (kept.to_numpy() == 7).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_is_an_error_with_numbers_and_then_no_harm(kind: str) -> None:
+    limit = number("reserved", kind) + 8 * MIB
+    usmq.set_memory_limit(limit, usm_type=kind)
+    assert number("limit", kind) == limit
+    used, live = number("used", kind), number("live", kind)
+    with pytest.raises(usmq.AllocationError) as caught:
+        usmq.empty(1 << 30, "u1", usm_type=kind)
+    assert isinstance(caught.value, MemoryError)
+    text = str(caught.value)
+    for part in ("1.0 GiB", "in use", "limit", usmq.current_queue().device.filter_string, kind):
+        assert part in text
+    assert (number("used", kind), number("live", kind)) == (used, live)
+    x = usmq.zeros(4 * MIB, "u1", usm_type=kind)
+    assert not x.to_numpy().any()
+    usmq.set_memory_limit(None, usm_type=kind)
+    assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
+
+
+def test_a_limit_is_never_passed(kernels: SimpleNamespace) -> None:
+    limit = number("reserved") + 16 * MIB
+    usmq.set_memory_limit(limit, usm_type="device")
+    kept: list[usmq.Array] = []
+
+    def fill_up() -> None:
+        for _ in range(1000):
+            kept.append(usmq.empty(MIB, "u1"))
+
+    with pytest.raises(usmq.AllocationError):
+        fill_up()
+    assert 8 <= len(kept) <= 16
+    assert number("reserved") <= limit
+    kept.clear()
+    for _ in range(100):
+        x = usmq.zeros(2 * MIB, "u4")
+        kernels.advance(100, x, 10)
+        del x
+    assert number("reserved") <= limit
+
+
+def test_under_pressure_the_pool_is_trimmed_and_asked_again() -> None:
+    usmq.set_memory_limit(number("reserved") + 64 * MIB, usm_type="device")
+    for size in (48, 7, 60, 1, 30, 60, 15):
+        for _ in range(2):
+            x = usmq.empty(size * MIB, "u1")
+            assert x.nbytes == size * MIB
+            del x
+
+
+def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> None:
+    usmq.set_memory_limit(MIB, device=other_queue.device)
+    try:
+        for kind in KINDS:
+            with pytest.raises(usmq.AllocationError):
+                usmq.empty(2 * MIB, "u1", usm_type=kind, queue=other_queue)
+            assert usmq.empty(2 * MIB, "u1", usm_type=kind).nbytes == 2 * MIB
+    finally:
+        usmq.set_memory_limit(None, device=other_queue.device)
+    assert usmq.empty(2 * MIB, "u1", queue=other_queue).nbytes == 2 * MIB
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "1", 2**70])
+def test_a_limit_that_cannot_be_is_refused(limit: object) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        usmq.set_memory_limit(limit)  # type: ignore[arg-type]
+    assert stats()["limit"] is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_there_is_is_an_error_with_numbers(kind: str) -> None:
+    with pytest.raises(usmq.AllocationError) as caught:
+        usmq.empty(2**50, "u1", usm_type=kind)
+    assert isinstance(caught.value, MemoryError)
+    text = str(caught.value)
+    assert any(size in text for size in ("1.0 PiB", "1024.0 TiB", str(2**50)))
+    assert usmq.current_queue().device.filter_string in text
+    assert kind in text
+    assert usmq.zeros(10, usm_type=kind).to_numpy().tolist() == [0] * 10
+
+
+def test_memory_may_be_dropped_by_another_thread(kernels: SimpleNamespace) -> None:
+    live = number("live")
+    for turn in range(100):
+        held = [usmq.full(1000, turn, "u4")]
+        kernels.advance(1000, held[0], 100)
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        y = usmq.full(1000, turn + 1, "u4")
+        thread.join()
+        assert (y.to_numpy() == turn + 1).all()
+    del y
+    usmq.current_queue().wait()
+    usmq.trim_memory()
+    assert number("live") == live
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
+    kernels: SimpleNamespace,
+) -> None:
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            x = usmq.empty(256, "f4")
+            kernels.fill(256, x, 1.0)
+            del x
+
+    rounds(10_000)
+    usmq.current_queue().wait()
+    peak, before = number("peak"), resident()
+    rounds(90_000)
+    usmq.current_queue().wait()
+    assert number("peak") <= peak + 64 * 1024
+    assert resident() - before < 64 * MIB
+
+
+def test_rounds_over_two_queues_are_bounded_too(kernels: SimpleNamespace) -> None:
+    here = usmq.current_queue()
+    there = usmq.Queue(here.device, in_order=False)
+    before = resident()
+    for _ in range(10_000):
+        x = usmq.empty(4096, "f4", queue=here)
+        kernels.fill(4096, x, 1.0, queue=there)
+        del x
+    here.wait()
+    there.wait()
+    assert resident() - before < 128 * MIB

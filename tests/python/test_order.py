@@ -1,0 +1,329 @@
+"""Order: work on any number of queues gives the results of one, and the host never has to wait."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import dpctl
+import dpctl.memory
+import dpctl.program
+import dpnp
+import numpy as np
+import pytest
+import usmq
+
+Oracle = Callable[[Any, int], Any]
+
+
+@pytest.fixture(params=["in order", "one out of order", "both out of order", "foreign"])
+def pair(request: pytest.FixtureRequest, queue: usmq.Queue) -> tuple[usmq.Queue, usmq.Queue]:
+    """Return two queues of one context."""
+    loose = usmq.Queue(queue.device, in_order=False)
+    return {
+        "in order": (queue, usmq.Queue(queue.device, profiling=True)),
+        "one out of order": (queue, loose),
+        "both out of order": (loose, usmq.Queue(queue.device, in_order=False, profiling=True)),
+        "foreign": (queue, usmq.Queue(dpctl.SyclQueue(queue.device.filter_string))),
+    }[request.param]
+
+
+def test_writes_that_alternate_between_two_queues_are_never_lost(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.arange(0, 16, 1, dtype="u4", queue=pair[0])
+    steps = random.Random(1).choices([1, 10, 1000, 20_000], k=400)
+    for turn, count in enumerate(steps):
+        kernels.advance(16, x, count, queue=pair[turn % 2])
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), sum(steps)))
+
+
+def test_a_consumer_sees_all_of_its_producer_and_nothing_of_the_next(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    producer, consumer = pair
+    x = usmq.zeros(16, "u4", queue=producer)
+    seen = [usmq.empty(16, "u4", queue=consumer) for _ in range(200)]
+    for y in seen:
+        kernels.advance(16, x, 20_000, queue=producer)
+        kernels.advance_into(16, usmq.read(x), y, 10_000, queue=consumer)
+    for turn, y in enumerate(seen, start=1):
+        expected = advanced(np.zeros(16), 20_000 * turn + 10_000)
+        np.testing.assert_array_equal(y.to_numpy(), expected, err_msg=f"round {turn}")
+
+
+def test_views_that_overlap_are_ordered(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    host = np.arange(32, dtype="u4")
+    x = usmq.asarray(host, queue=pair[0])
+    for turn in range(300):
+        start, stop = [(0, 20), (10, 32), (5, 15), (0, 32)][turn % 4]
+        kernels.advance(stop - start, x[start:stop], 3000, queue=pair[turn % 2])
+        host[start:stop] = advanced(host[start:stop], 3000)
+    np.testing.assert_array_equal(x.to_numpy(), host)
+
+
+def test_an_out_of_order_queue_keeps_the_order_of_dependent_work(
+    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    loose = usmq.Queue(queue.device, in_order=False)
+    with usmq.use_queue(loose):
+        x, y = usmq.zeros(16, "u4"), usmq.empty(16, "u4")
+    for turn in range(1, 301):
+        kernels.advance(16, x, 3000)
+        kernels.advance_into(16, x, y, 1)
+        if turn % 50 == 0:
+            np.testing.assert_array_equal(y.to_numpy(), advanced(np.zeros(16), 3000 * turn + 1))
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_every_way_to_read_waits_for_the_writer(
+    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, kind: str
+) -> None:
+    loose = usmq.Queue(queue.device, in_order=False)
+    readers: list[Callable[[usmq.Array], Any]] = [
+        lambda x: x.to_numpy(),
+        lambda x: x.copy().to_numpy(),
+        lambda x: x.astype("u8").to_numpy(),
+        lambda x: usmq.asarray(x, copy=True).to_numpy(),
+        lambda x: usmq.asarray(x, usm_type="host" if kind != "host" else "device").to_numpy(),
+        lambda x: x[::-1].to_numpy()[::-1],
+        lambda x: dpnp.asnumpy(dpnp.asarray(x)),
+        lambda x: dpctl.memory.as_usm_memory(x).copy_to_host().view("u4"),
+    ]
+    if kind != "device":
+        readers += [np.asarray, lambda x: np.array(memoryview(x).tolist())]
+    for read in readers:
+        for q in (queue, loose):
+            x = usmq.arange(0, 16, 1, dtype="u4", usm_type=kind)
+            kernels.advance(16, x, 300_000, queue=q)
+            np.testing.assert_array_equal(read(x), advanced(np.arange(16), 300_000))
+
+
+def test_copies_and_fills_are_ordered_with_kernels(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x, y = usmq.zeros(16, "u4", queue=pair[0]), usmq.zeros(16, "u4", queue=pair[1])
+    for turn in range(100):
+        x.copy_from(np.full(16, turn, "u4"))
+        kernels.advance(16, x, 20_000, queue=pair[turn % 2])
+        y.copy_from(x)
+        copy = x.copy()
+        x.copy_from(np.zeros(16, "u4"))
+        for got in (y, copy):
+            np.testing.assert_array_equal(got.to_numpy(), advanced(np.full(16, turn), 20_000))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_work_on_random_queues_is_as_if_done_in_program_order(
+    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, seed: int
+) -> None:
+    rng = random.Random(seed)
+    queues = [
+        queue,
+        usmq.Queue(queue.device, profiling=True),
+        usmq.Queue(queue.device, in_order=False),
+        usmq.Queue(dpctl.SyclQueue(queue.device.filter_string)),
+    ]
+    hosts = [np.arange(8 * n, 8 * n + 8, dtype="u4") for n in range(5)]
+    arrays = [usmq.asarray(host, queue=rng.choice(queues)) for host in hosts]
+    for _ in range(500):
+        a, b = rng.sample(range(5), 2)
+        steps = rng.choice([1, 100, 10_000])
+        start, stop = sorted(rng.sample(range(9), 2))
+        q = rng.choice(queues)
+        match rng.randrange(6):
+            case 0 | 1:
+                kernels.advance(stop - start, arrays[a][start:stop], steps, queue=q)
+                hosts[a][start:stop] = advanced(hosts[a][start:stop], steps)
+            case 2 | 3:
+                kernels.advance_into(8, arrays[a], arrays[b], steps, queue=q)
+                hosts[b][:] = advanced(hosts[a], steps)
+            case 4:
+                arrays[a][start:stop].copy_from(arrays[b][start:stop])
+                hosts[a][start:stop] = hosts[b][start:stop]
+            case 5:
+                arrays[a] = usmq.collocate(arrays[a], queue=q)
+    for x, host in zip(arrays, hosts, strict=True):
+        np.testing.assert_array_equal(x.to_numpy(), host)
+
+
+def test_work_that_hops_between_two_contexts_is_exact(
+    queue: usmq.Queue, other_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.arange(0, 16, 1, dtype="u4")
+    for _ in range(100):
+        kernels.advance(16, x, 5000)
+        x = usmq.collocate(x, queue=other_queue)
+        kernels.advance(16, x, 3000)
+        x = usmq.collocate(x, queue=queue)
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 100 * 8000))
+
+
+class Lent:
+    """USM of dpctl, on a queue of dpctl, that this array tells us is one of u4."""
+
+    def __init__(self, memory: Any) -> None:
+        self.__sycl_usm_array_interface__ = dict(memory.__sycl_usm_array_interface__) | {
+            "data": (memory._pointer, False),
+            "shape": (memory.nbytes // 4,),
+            "typestr": "<u4",
+        }
+        self.memory = memory
+
+
+@pytest.fixture(scope="module")
+def foreign() -> SimpleNamespace:
+    """Return an out-of-order queue of dpctl and a kernel that dpctl submits to it."""
+    queue = dpctl.SyclQueue()
+    assert not queue.is_in_order
+    if queue.backend.name != "opencl":
+        pytest.skip("dpctl builds kernels from text for OpenCL only")
+    text = """kernel void advance(global uint *x, uint steps) {
+        uint state = x[get_global_id(0)];
+        for (uint k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
+        x[get_global_id(0)] = state;
+    }"""
+    program = dpctl.program.create_program_from_source(queue, text)
+    kernel = program.get_sycl_kernel("advance")
+
+    def advance(memory: Any, steps: int) -> None:
+        queue.submit_async(kernel, [memory, ctypes.c_uint32(steps)], [memory.nbytes // 4])
+
+    return SimpleNamespace(queue=queue, advance=advance)
+
+
+@pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
+def test_pending_work_of_dpctl_comes_before_ours(
+    foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
+) -> None:
+    q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
+    for turn in range(100):
+        memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
+        np.asarray(memory).view("u4")[:] = turn
+        foreign.advance(memory, 100_000)
+        x = usmq.asarray(Lent(memory), copy=False)
+        kernels.advance(16, x, 10, queue=q)
+        np.testing.assert_array_equal(x.to_numpy(), advanced(np.full(16, turn), 100_010))
+
+
+def test_reading_imported_memory_waits_for_dpctl(
+    foreign: SimpleNamespace, advanced: Oracle
+) -> None:
+    for turn in range(50):
+        memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
+        np.asarray(memory).view("u4")[:] = turn
+        foreign.advance(memory, 200_000)
+        x = usmq.asarray(Lent(memory), copy=False)
+        got = x.to_numpy() if turn % 2 else np.asarray(x)
+        np.testing.assert_array_equal(got, advanced(np.full(16, turn), 200_000))
+
+
+@pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
+def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
+    foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
+) -> None:
+    q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
+    memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
+    np.asarray(memory).view("u4")[:] = np.arange(16)
+    x = usmq.asarray(Lent(memory), copy=False)
+    for _ in range(200):
+        kernels.advance(16, x, 5000, queue=q)
+        foreign.advance(memory, 3000)
+        # Out of order, dpctl's next submission would not wait for its last one: our fence does.
+    kernels.advance(16, x, 1, queue=q)
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 200 * 8000 + 1))
+    foreign.queue.wait()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_dpnp_does_with_our_array_comes_after_our_kernel(
+    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, in_order: bool
+) -> None:
+    q = usmq.Queue(queue.device, in_order=in_order)
+    for turn in range(60):
+        x = usmq.full(16, turn, "u4", queue=q)
+        lent = dpnp.asarray(x)
+        kernels.advance(16, x, 100_000)
+        total = lent + dpnp.asarray([1], dtype="u4", sycl_queue=lent.sycl_queue)
+        expected = advanced(np.full(16, turn), 100_000) + np.uint32(1)
+        np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
+
+
+def test_what_we_do_with_an_array_of_dpnp_comes_after_its_work(
+    kernels: SimpleNamespace,
+) -> None:
+    for turn in range(60):
+        theirs = dpnp.full(1_000_000, turn, dtype="f4")
+        theirs *= 2
+        x = usmq.asarray(theirs, copy=False)
+        kernels.axpy(1_000_000, 1.0, usmq.full(1_000_000, 1, "f4", queue=x.queue), x, 1_000_000)
+        assert (x.to_numpy() == 2 * turn + 1).all()
+
+
+def test_two_threads_on_two_halves_of_an_array_do_not_disturb_each_other(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])
+
+    def work(number: int) -> None:
+        half = x[32 * number : 32 * number + 32]
+        for _ in range(300):
+            kernels.advance(32, half, 1000 + number, queue=pair[number])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
+    expected = np.arange(64, dtype="u4")
+    expected[:32], expected[32:] = (
+        advanced(expected[:32], 300 * 1000),
+        advanced(expected[32:], 300 * 1001),
+    )
+    np.testing.assert_array_equal(x.to_numpy(), expected)
+
+
+def test_eight_threads_on_one_array_lose_no_launch(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.arange(0, 16, 1, dtype="u4", queue=pair[0])
+    start = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        start.wait()
+        for _ in range(100):
+            kernels.advance(16, x, 500, queue=pair[number % 2])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 8 * 100 * 500))
+
+
+def test_a_launch_does_not_wait_for_the_work_before_it(
+    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.zeros(1, "u4", queue=pair[0])
+    kernels.advance(1, x, 1, queue=pair[1]).wait()
+    first = kernels.advance(1, x, 100_000_000, queue=pair[0])
+    second = kernels.advance(1, x, 1, queue=pair[1])
+    copied = x.copy()
+    moved = usmq.collocate(copied, queue=pair[1])
+    assert not first.done(), "one of the calls above waited"
+    second.wait()
+    assert first.done()
+    np.testing.assert_array_equal(moved.to_numpy(), advanced(np.zeros(1), 100_000_002))
+
+
+def test_queues_of_another_owner_may_go_with_work_in_flight(
+    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
+) -> None:
+    x = usmq.zeros(16, "u4")
+    for _ in range(100):
+        theirs = dpctl.SyclQueue(queue.device.filter_string)
+        kernels.advance(16, x, 10_000, queue=theirs)
+        del theirs
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.zeros(16), 1_000_000))

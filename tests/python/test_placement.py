@@ -1,0 +1,306 @@
+"""Compute follows data: follow, collocate and explain, within a context and across contexts."""
+
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+
+@pytest.fixture
+def neighbour(queue: usmq.Queue) -> usmq.Queue:
+    """Return another queue of the same device and context."""
+    return usmq.Queue(queue.device, profiling=True)
+
+
+def action(step: Any) -> str:
+    """Return the action of a step without regard to how its words are joined."""
+    return re.sub("[^a-z]", "", str(step.action).lower())
+
+
+def actions(plan: usmq.Plan) -> list[str]:
+    return [action(step) for step in plan.steps]
+
+
+def test_follow_gives_the_one_queue_of_all_arguments(neighbour: usmq.Queue) -> None:
+    arrays = [usmq.zeros(2, queue=neighbour) for _ in range(3)]
+    assert usmq.follow(*arrays) == neighbour
+    assert usmq.follow(arrays[0][1:], arrays[1].T) == neighbour
+    with usmq.use_queue(usmq.Queue(in_order=False)):
+        assert usmq.follow(*arrays) == neighbour
+
+
+def test_follow_of_two_queues_is_an_error_that_names_each_argument(
+    queue: usmq.Queue, neighbour: usmq.Queue
+) -> None:
+    with pytest.raises(usmq.PlacementError) as caught:
+        usmq.follow(usmq.zeros(2), usmq.zeros(3, "i2", queue=neighbour), usmq.zeros(4))
+    text = str(caught.value)
+    assert "collocate(" in text
+    assert text.count(queue.device.filter_string) >= 3, "one device for each argument"
+    assert "queue" in text
+    assert "context" in text
+    assert "profiling" in text, "what tells the two queues apart"
+
+
+def test_follow_across_contexts_names_both_devices(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    arrays = [usmq.zeros(2, queue=device) for device in two_devices]
+    with pytest.raises(usmq.PlacementError) as caught:
+        usmq.follow(*arrays)
+    for device in two_devices:
+        assert device.filter_string in str(caught.value)
+    assert "collocate(" in str(caught.value)
+
+
+def test_an_explicit_queue_wins_where_the_data_can_be_used(
+    queue: usmq.Queue, neighbour: usmq.Queue
+) -> None:
+    arrays = usmq.zeros(2), usmq.zeros(2, queue=neighbour)
+    assert usmq.follow(*arrays, queue=queue) == queue
+    assert usmq.follow(*arrays, queue=neighbour) == neighbour
+
+
+def test_an_explicit_queue_of_another_context_is_refused(
+    queue: usmq.Queue, other_queue: usmq.Queue
+) -> None:
+    with pytest.raises(usmq.PlacementError, match="collocate"):
+        usmq.follow(usmq.zeros(2), queue=other_queue)
+    with pytest.raises(usmq.PlacementError, match="collocate"):
+        usmq.follow(usmq.zeros(2, queue=other_queue), queue=queue)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object()], ids=repr)
+def test_what_is_no_array_has_no_queue_to_follow(wrong: Any) -> None:
+    with pytest.raises((TypeError, usmq.Error)):
+        usmq.follow(usmq.zeros(2), wrong)
+
+
+def test_on_its_own_queue_an_array_is_kept(queue: usmq.Queue) -> None:
+    x = usmq.arange(0, 6, 1, dtype="i4")
+    for plan in (usmq.explain(x, queue=queue), usmq.explain(x, like=usmq.zeros(1))):
+        assert actions(plan) == ["keep"]
+        assert plan.steps[0].bytes == 0
+        assert plan.target == queue
+    for kept in (usmq.collocate(x, queue=queue), usmq.collocate(x, like=usmq.zeros(1))):
+        assert kept.ptr == x.ptr
+        assert kept.queue == queue
+        assert kept.shape == x.shape
+
+
+def test_within_a_context_a_rebind_costs_nothing(neighbour: usmq.Queue) -> None:
+    for x in (usmq.arange(0, 6, 1, dtype="i4"), usmq.empty(64 << 20, "u1")):
+        plan = usmq.explain(x, queue=neighbour)
+        assert actions(plan) == ["rebind"]
+        assert plan.steps[0].bytes == 0
+        used = usmq.memory_stats()["device"]["used"]
+        moved = usmq.collocate(x, queue=neighbour)
+        assert usmq.memory_stats()["device"]["used"] == used
+        assert moved.ptr == x.ptr
+        assert moved.queue == neighbour
+        assert x.queue != neighbour, "the argument itself stays"
+        assert (moved.shape, moved.strides, moved.dtype) == (x.shape, x.strides, x.dtype)
+
+
+def test_a_rebound_array_shares_values_and_keeps_the_memory(
+    neighbour: usmq.Queue, kernels: SimpleNamespace
+) -> None:
+    x = usmq.zeros((4, 5), "f4")
+    moved = usmq.collocate(x[1:, ::2], queue=neighbour)
+    assert moved.strides == (20, 8), "no copy, so the layout stays"
+    kernels.fill(20, x, 3.0)
+    assert moved.to_numpy().tolist() == [[3, 3, 3]] * 3
+    del x
+    gc.collect()
+    others = [usmq.zeros((4, 5), "f4") for _ in range(50)]
+    assert moved.to_numpy().tolist() == [[3, 3, 3]] * 3
+    del others
+
+
+def test_a_rebind_is_ordered_after_the_producer(
+    neighbour: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
+) -> None:
+    for turn in range(20):
+        x = usmq.full(8, turn, "u4")
+        y = usmq.zeros(8, "u4", queue=neighbour)
+        kernels.advance(8, x, 100_000)
+        kernels.advance_into(8, usmq.collocate(x, like=y), y, 1)
+        np.testing.assert_array_equal(y.to_numpy(), advanced(np.full(8, turn), 100_001))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_across_contexts_every_dtype_arrives(other_queue: usmq.Queue, dtype: str) -> None:
+    host = (np.arange(1000) % 2 if dtype == "?" else np.arange(1000) % 100).astype(dtype)
+    x = usmq.asarray(host)
+    plan = usmq.explain(x, queue=other_queue)
+    assert actions(plan)[0].startswith("copy")
+    assert plan.steps[0].bytes == x.nbytes
+    moved = usmq.collocate(x, queue=other_queue)
+    assert moved.queue == other_queue
+    assert moved.device == other_queue.device
+    assert moved.ptr != x.ptr
+    assert moved.dtype == x.dtype
+    np.testing.assert_array_equal(moved.to_numpy(), host)
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_across_contexts_every_kind_arrives_and_comes_back(
+    queue: usmq.Queue, other_queue: usmq.Queue, kind: str
+) -> None:
+    x = usmq.arange(0, 1000, 1, dtype="i4", usm_type=kind)
+    moved = usmq.collocate(x, queue=other_queue)
+    assert moved.usm_type == kind
+    back = usmq.collocate(moved, like=x)
+    assert back.queue == queue
+    assert back.to_numpy().tolist() == moved.to_numpy().tolist() == list(range(1000))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)], ids=str)
+def test_across_contexts_nothing_and_one_element_arrive(
+    other_queue: usmq.Queue, shape: tuple[int, ...]
+) -> None:
+    moved = usmq.collocate(usmq.full(shape, 5, "i4"), queue=other_queue)
+    assert moved.shape == shape
+    assert moved.queue == other_queue
+    np.testing.assert_array_equal(moved.to_numpy(), np.full(shape, 5))
+
+
+@pytest.mark.parametrize("nbytes", [(16 << 20) - 1, (64 << 20) + 13])
+def test_across_contexts_many_chunks_arrive_in_order(other_queue: usmq.Queue, nbytes: int) -> None:
+    host = np.random.default_rng(5).integers(0, 256, nbytes, dtype="u1")
+    moved = usmq.collocate(usmq.asarray(host), queue=other_queue)
+    assert (moved.to_numpy() == host).all()
+
+
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda a: a[::-1],
+    lambda a: a[:, ::2],
+    lambda a: a.T,
+    lambda a: a[1:, ::-3, 2],
+    lambda a: a[2],
+]
+
+
+@pytest.mark.parametrize("number", range(len(VIEWS)))
+def test_across_contexts_a_strided_source_arrives_contiguous(
+    other_queue: usmq.Queue, number: int
+) -> None:
+    host = np.arange(4 * 5 * 6, dtype="i4").reshape(4, 5, 6)
+    expected = VIEWS[number](host)
+    view = VIEWS[number](usmq.asarray(host))
+    assert usmq.explain(view, queue=other_queue).steps[0].bytes == expected.nbytes
+    moved = usmq.collocate(view, queue=other_queue)
+    assert moved.strides == np.ascontiguousarray(expected).strides
+    np.testing.assert_array_equal(moved.to_numpy(), expected)
+
+
+def test_a_copy_across_contexts_is_ordered_with_what_comes_before_and_after(
+    other_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
+) -> None:
+    x = usmq.arange(0, 64, 1, dtype="u4")
+    for turn in range(50):
+        kernels.advance(64, x, 5000)
+        moved = usmq.collocate(x, queue=other_queue)
+        kernels.advance(64, x, 1)  # must not be seen by the copy
+        kernels.advance(64, moved, 7)
+        expected = advanced(np.arange(64), turn * 5001 + 5000 + 7)
+        np.testing.assert_array_equal(moved.to_numpy(), expected)
+
+
+def test_host_data_is_brought_to_the_queue(neighbour: usmq.Queue) -> None:
+    host = np.arange(12, dtype="i4").reshape(3, 4)[:, ::-1]
+    plan = usmq.explain(host, queue=neighbour)
+    assert actions(plan) == ["fromhost"]
+    assert plan.steps[0].bytes == host.nbytes
+    moved = usmq.collocate(host, queue=neighbour)
+    assert moved.queue == neighbour
+    np.testing.assert_array_equal(moved.to_numpy(), host)
+
+
+def test_several_arrays_come_back_as_a_tuple_in_their_order(
+    queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
+) -> None:
+    a, b = usmq.full(3, 1, "i4"), usmq.full(2, 2, "i4", queue=neighbour)
+    c = usmq.full(4, 3, "i4", queue=other_queue)
+    moved = usmq.collocate(a, b, c, like=a)
+    assert type(moved) is tuple
+    assert usmq.follow(*moved) == queue
+    assert [m.to_numpy().tolist() for m in moved] == [[1] * 3, [2] * 2, [3] * 4]
+    assert moved[0].ptr == a.ptr
+    assert moved[1].ptr == b.ptr
+
+
+def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: usmq.Queue) -> None:
+    for here, there, target in [(1000, 10, queue), (10, 1000, other_queue)]:
+        a, b = usmq.full(here, 1, "i4"), usmq.full(there, 2, "i4", queue=other_queue)
+        plan = usmq.explain(a, b)
+        assert plan.target == target
+        assert sum(step.bytes for step in plan.steps) == 40
+        moved = usmq.collocate(a, b)
+        assert usmq.follow(*moved) == target
+        assert moved[0].to_numpy().tolist() == [1] * here
+        assert moved[1].to_numpy().tolist() == [2] * there
+    # The sum counts, not the largest array.
+    small = [usmq.zeros(300, "u1") for _ in range(4)]
+    assert usmq.explain(usmq.zeros(1000, "u1", queue=other_queue), *small).target == queue
+
+
+def test_explain_moves_nothing_and_reads_as_a_table(
+    queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
+) -> None:
+    a, b = usmq.zeros(1000, "f8"), usmq.zeros(10, queue=neighbour)
+    c = usmq.zeros((50, 100), "f8", queue=other_queue)
+    before = usmq.memory_stats()
+    plan = usmq.explain(a, b, c, like=a)
+    assert usmq.memory_stats() == before
+    assert plan.target == queue
+    assert actions(plan)[:2] == ["keep", "rebind"]
+    assert actions(plan)[2] in ("copydirect", "copystaged")
+    assert [step.bytes for step in plan.steps] == [0, 0, 40_000]
+    assert all(step.reason for step in plan.steps)
+    text = str(plan)
+    assert len(text.splitlines()) >= 3, "a line for each array"
+    assert all(step.reason in text for step in plan.steps)
+    assert all(name in re.sub("[^a-z]", "", text.lower()) for name in actions(plan))
+    assert queue.device.filter_string in text
+    assert re.search(r"40[,.]?0|39\.?1? Ki", text), "the bytes that would move"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: usmq.collocate(x, like=x, queue=x.queue),
+        lambda x: usmq.explain(x, like=x, queue=x.queue),
+        lambda x: usmq.collocate(x, like=3),
+        lambda x: usmq.collocate(x, queue=3),
+        lambda x: usmq.collocate(object(), queue=x.queue),
+        lambda x: usmq.collocate(None, like=x),
+        lambda x: usmq.explain("abc", queue=x.queue),
+    ],
+)
+def test_a_wrong_call_is_a_type_error(call: Callable[[usmq.Array], object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        call(usmq.zeros(2))
+
+
+def test_copies_between_sub_devices_never_hang(
+    sub_device: usmq.Device, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    code = """
+import usmq
+first, second = (usmq.Queue(d) for d in usmq.current_queue().device.sub_devices(1)[:2])
+x = usmq.arange(0, 100_000, 1, dtype="i4", queue=first)
+for _ in range(100):
+    y = usmq.collocate(x, queue=second)
+    x = usmq.collocate(y, queue=first)
+print((x.to_numpy() == range(100_000)).all())
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["True"]

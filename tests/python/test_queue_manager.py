@@ -1,0 +1,123 @@
+"""A package's own QueueManager: its scope and default first, then those of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import dpctl
+import pytest
+import usmq
+
+LEVELS = ("own scope", "own default", "scope", "default")
+
+
+@pytest.fixture(scope="module")
+def queues() -> dict[str, usmq.Queue]:
+    device = usmq.current_queue().device
+    found = {
+        "own scope": usmq.Queue(device, profiling=True),
+        "own default": usmq.Queue(device, in_order=False),
+        "scope": usmq.Queue(device, in_order=False, profiling=True),
+        "default": usmq.Queue(dpctl.SyclQueue(device.filter_string)),
+        "sycl": usmq.Queue(device),
+    }
+    assert len(set(found.values())) == 5
+    return found
+
+
+@pytest.mark.parametrize("given", itertools.product([True, False], repeat=len(LEVELS)), ids=str)
+def test_the_first_level_that_is_given_decides(
+    queues: dict[str, usmq.Queue], given: tuple[bool, ...]
+) -> None:
+    levels = [level for level, is_given in zip(LEVELS, given, strict=True) if is_given]
+    manager = usmq.QueueManager("test")
+    with ExitStack() as scopes:
+        if "default" in levels:
+            usmq.set_default_queue(queues["default"])
+        if "own default" in levels:
+            manager.set_default_queue(queues["own default"])
+        if "scope" in levels:
+            scopes.enter_context(usmq.use_queue(queues["scope"]))
+        if "own scope" in levels:
+            scopes.enter_context(manager.use_queue(queues["own scope"]))
+        decides = levels[0] if levels else "sycl"
+        assert manager.current_queue() == queues[decides]
+        manager.set_default_queue(None)
+
+
+def test_a_manager_does_not_change_the_queue_of_others(queues: dict[str, usmq.Queue]) -> None:
+    mine, other = usmq.QueueManager("mine"), usmq.QueueManager("other")
+    mine.set_default_queue(queues["own default"])
+    with mine.use_queue(queues["own scope"]) as q:
+        assert q == mine.current_queue() == queues["own scope"]
+        assert usmq.current_queue() == queues["sycl"]
+        assert other.current_queue() == queues["sycl"]
+        with other.use_queue(queues["scope"]):
+            assert mine.current_queue() == queues["own scope"]
+            assert other.current_queue() == queues["scope"]
+    assert mine.current_queue() == queues["own default"]
+    mine.set_default_queue(None)
+    assert mine.current_queue() == queues["sycl"]
+
+
+def test_scopes_of_a_manager_nest_and_survive_exceptions(queues: dict[str, usmq.Queue]) -> None:
+    manager = usmq.QueueManager("test")
+    with manager.use_queue(queues["own scope"]):
+        with pytest.raises(RuntimeError, match="inside"), manager.use_queue(queues["scope"]):
+            raise RuntimeError("inside")
+        assert manager.current_queue() == queues["own scope"]
+        with manager.use_queue(None) as unchanged:
+            assert unchanged == queues["own scope"]
+    assert manager.current_queue() == queues["sycl"]
+
+
+def test_none_in_an_own_scope_still_falls_back(queues: dict[str, usmq.Queue]) -> None:
+    manager = usmq.QueueManager("test")
+    with manager.use_queue(None), usmq.use_queue(queues["scope"]):
+        assert manager.current_queue() == queues["scope"]
+
+
+def test_its_default_is_seen_by_every_thread_and_its_scope_by_one(
+    queues: dict[str, usmq.Queue],
+) -> None:
+    manager = usmq.QueueManager("test")
+    with ThreadPoolExecutor(1) as pool, manager.use_queue(queues["own scope"]):
+        assert pool.submit(manager.current_queue).result() == queues["sycl"]
+        manager.set_default_queue(queues["own default"])
+        assert pool.submit(manager.current_queue).result() == queues["own default"]
+        assert manager.current_queue() == queues["own scope"]
+
+
+def test_tasks_on_one_thread_each_keep_their_own_scope(queues: dict[str, usmq.Queue]) -> None:
+    manager = usmq.QueueManager("test")
+
+    async def work(name: str) -> bool:
+        with manager.use_queue(queues[name]):
+            for _ in range(20):
+                await asyncio.sleep(0)
+                if manager.current_queue() != queues[name]:
+                    return False
+        return manager.current_queue() == queues["sycl"]
+
+    async def main() -> list[bool]:
+        return await asyncio.gather(*(work(name) for name in queues))
+
+    assert asyncio.run(main()) == [True] * len(queues)
+
+
+def test_a_manager_that_is_gone_leaves_nothing_behind(queues: dict[str, usmq.Queue]) -> None:
+    for _ in range(1000):
+        manager = usmq.QueueManager("test")
+        manager.set_default_queue(queues["own default"])
+        with manager.use_queue(queues["own scope"]):
+            del manager
+    assert usmq.current_queue() == queues["sycl"]
+
+
+def test_the_name_of_a_manager_is_a_string() -> None:
+    assert "pkg2" in repr(usmq.QueueManager("pkg2"))
+    with pytest.raises(TypeError):
+        usmq.QueueManager(3)  # type: ignore[arg-type]

@@ -1,0 +1,262 @@
+"""Queues: one for one set of properties, shared with dpctl both ways, waiting without the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import dpctl
+import pytest
+import usmq
+
+PROPERTIES = list(itertools.product([True, False], repeat=2))
+
+
+def in_dpctl(queue: usmq.Queue) -> dpctl.SyclQueue:
+    return dpctl.SyclQueue(queue._get_capsule())
+
+
+NAMES: list[bytes] = []
+
+
+def capsule(name: bytes) -> Any:
+    NAMES.append(name)  # the capsule borrows it
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(1, NAMES[-1], None)
+
+
+@pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
+def test_the_same_arguments_give_the_same_queue(
+    queue: usmq.Queue, in_order: bool, profiling: bool
+) -> None:
+    def ask(target: object) -> usmq.Queue:
+        return usmq.Queue(target, in_order=in_order, profiling=profiling)
+
+    first = ask(queue.device)
+    assert (first.in_order, first.profiling) == (in_order, profiling)
+    for target in (queue.device, queue.device.filter_string, queue.device.filter_string, None):
+        again = ask(target)
+        assert again == first
+        assert hash(again) == hash(first)
+        assert in_dpctl(again) == in_dpctl(first)
+
+
+def test_other_properties_give_another_queue(queue: usmq.Queue) -> None:
+    queues = [usmq.Queue(queue.device, in_order=o, profiling=p) for o, p in PROPERTIES]
+    assert len(set(queues)) == 4
+    for one, other in itertools.combinations(queues, 2):
+        assert one != other
+        assert in_dpctl(one) != in_dpctl(other)
+        assert one.context == other.context
+
+
+def test_a_plain_queue_is_in_order_and_does_not_profile(queue: usmq.Queue) -> None:
+    plain = usmq.Queue(queue.device)
+    assert plain.in_order is True
+    assert plain.profiling is False
+    assert plain == queue, "the default queue is the plain one of its device"
+
+
+def test_without_a_target_the_device_is_the_one_sycl_selects(queue: usmq.Queue) -> None:
+    assert usmq.Queue() == queue
+    assert queue.device.filter_string == dpctl.SyclDevice().filter_string
+
+
+@pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
+def test_dpctl_sees_the_properties(queue: usmq.Queue, in_order: bool, profiling: bool) -> None:
+    peer = in_dpctl(usmq.Queue(queue.device, in_order=in_order, profiling=profiling))
+    assert peer.is_in_order is in_order
+    assert peer.has_enable_profiling is profiling
+    assert peer.sycl_device.filter_string == queue.device.filter_string
+
+
+def test_a_queue_is_equal_to_no_other_kind_of_thing(queue: usmq.Queue) -> None:
+    assert queue != queue.device
+    assert queue != "cpu"
+    assert queue is not None
+    assert queue != hash(queue)
+
+
+def test_the_text_of_a_queue_names_its_device(queue: usmq.Queue) -> None:
+    assert queue.device.filter_string in repr(queue)
+
+
+def test_attributes_cannot_be_set(queue: usmq.Queue) -> None:
+    with pytest.raises(AttributeError):
+        queue.profiling = True  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("number", range(len(usmq.devices())))
+def test_a_root_device_lives_in_the_default_context_of_its_platform(number: int) -> None:
+    device = usmq.devices()[number]
+    peer = dpctl.SyclDevice(device.filter_string)
+    assert in_dpctl(usmq.Queue(device)).sycl_context == peer.sycl_platform.default_context
+    assert in_dpctl(usmq.Queue(device)).sycl_context == dpctl.SyclQueue(peer).sycl_context
+    context = usmq.Queue(device).context
+    assert dpctl.SyclContext(context._get_capsule()) == peer.sycl_platform.default_context
+
+
+def test_contexts_compare_and_hash(queue: usmq.Queue, other_queue: usmq.Queue) -> None:
+    again = usmq.Queue(queue.device, profiling=True).context
+    assert again == queue.context
+    assert hash(again) == hash(queue.context)
+    assert other_queue.context != queue.context
+
+
+def test_the_default_context_may_be_given_by_name(queue: usmq.Queue) -> None:
+    assert usmq.Queue(queue.device, context=queue.context) == queue
+
+
+def test_a_context_without_the_device_is_refused(
+    queue: usmq.Queue, other_queue: usmq.Queue
+) -> None:
+    with pytest.raises((usmq.Error, ValueError)):
+        usmq.Queue(queue.device, context=other_queue.context)
+
+
+def test_a_sub_device_has_a_context_of_its_own(queue: usmq.Queue, sub_device: usmq.Device) -> None:
+    own = usmq.Queue(sub_device)
+    assert own == usmq.Queue(sub_device)
+    assert own.context != queue.context
+    assert own.device == sub_device
+    assert usmq.Queue(sub_device, profiling=True).context == own.context
+    assert usmq.Queue(sub_device, context=own.context) == own
+    sibling = sub_device.parent.sub_devices(1)[1]
+    assert usmq.Queue(sibling).context != own.context
+
+
+@pytest.mark.parametrize("properties", [(), ("in_order",), ("enable_profiling",)])
+def test_a_queue_of_dpctl_is_taken_as_it_is(queue: usmq.Queue, properties: tuple[str]) -> None:
+    theirs = dpctl.SyclQueue(queue.device.filter_string, property=list(properties))
+    ours = usmq.Queue(theirs)
+    assert ours == usmq.Queue(theirs)
+    assert hash(ours) == hash(usmq.Queue(theirs))
+    assert in_dpctl(ours) == theirs
+    assert ours.device == queue.device
+    assert ours.in_order is theirs.is_in_order
+    assert ours.profiling is theirs.has_enable_profiling
+    assert ours != queue
+    with usmq.use_queue(theirs) as scoped:
+        assert scoped == ours
+    assert usmq.empty(2, queue=theirs).queue == ours
+
+
+def test_two_queues_of_dpctl_stay_two(queue: usmq.Queue) -> None:
+    name = queue.device.filter_string
+    assert usmq.Queue(dpctl.SyclQueue(name)) != usmq.Queue(dpctl.SyclQueue(name))
+
+
+def test_our_queue_comes_back_from_dpctl_as_itself(queue: usmq.Queue) -> None:
+    assert usmq.Queue(in_dpctl(queue)) == queue
+
+
+def test_a_capsule_is_accepted_once(queue: usmq.Queue) -> None:
+    for made in (queue._get_capsule(), in_dpctl(queue)._get_capsule()):
+        assert '"SyclQueueRef"' in repr(made)
+        assert usmq.Queue(made) == queue
+        assert '"used_SyclQueueRef"' in repr(made)
+        with pytest.raises((usmq.Error, TypeError, ValueError)):
+            usmq.Queue(made)
+        with pytest.raises(TypeError):
+            dpctl.SyclQueue(made)
+
+
+def test_each_call_makes_a_new_capsule(queue: usmq.Queue) -> None:
+    first, second = queue._get_capsule(), queue._get_capsule()
+    assert dpctl.SyclQueue(first) == dpctl.SyclQueue(second)
+
+
+def test_capsules_that_nobody_takes_are_freed(queue: usmq.Queue) -> None:
+    for _ in range(10_000):
+        queue._get_capsule()
+        queue.context._get_capsule()
+    assert in_dpctl(queue).sycl_device.filter_string == queue.device.filter_string
+
+
+@pytest.mark.parametrize("name", [b"dltensor", b"SyclEventRef", b"used_SyclQueueRef", b""])
+def test_a_capsule_of_another_name_is_refused_unread(name: bytes) -> None:
+    with pytest.raises((usmq.Error, TypeError, ValueError)):
+        usmq.Queue(capsule(name))
+
+
+class Impostor:
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def _get_capsule(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_an_object_with_a_queue_capsule_is_a_foreign_queue(queue: usmq.Queue) -> None:
+    assert usmq.Queue(Impostor(queue._get_capsule())) == queue
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 3, "cpu", capsule(b"nosuch")], ids=["None", "int", "str", "other capsule"]
+)
+def test_an_object_with_a_wrong_capsule_is_refused(answer: object) -> None:
+    with pytest.raises((usmq.Error, TypeError, ValueError)):
+        usmq.Queue(Impostor(answer))
+
+
+def test_an_error_inside_get_capsule_reaches_the_caller() -> None:
+    with pytest.raises(ZeroDivisionError, match="inside"):
+        usmq.Queue(Impostor(ZeroDivisionError("inside")))
+
+
+def test_many_threads_get_one_queue(queue: usmq.Queue) -> None:
+    start = threading.Barrier(32)
+
+    def ask(_: int) -> usmq.Queue:
+        start.wait()
+        return usmq.Queue(queue.device.filter_string, in_order=False, profiling=True)
+
+    with ThreadPoolExecutor(32) as pool:
+        assert len(set(pool.map(ask, range(32)))) == 1
+
+
+def test_wait_returns_when_the_work_is_done(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(1, "u4")
+    event = kernels.advance(1, x, 20_000_000)
+    assert not event.done(), "the launch itself must not wait"
+    queue.wait()
+    assert event.done()
+
+
+@pytest.mark.parametrize("how", ["queue.wait", "event.wait", "array.wait", "to_numpy"])
+def test_waiting_lets_other_python_threads_run(
+    queue: usmq.Queue, kernels: SimpleNamespace, how: str
+) -> None:
+    x = usmq.zeros(1, "u4")
+    event = kernels.advance(1, x, 1)
+    queue.wait()
+    ticks = 0
+    stop = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+            time.sleep(0.002)
+
+    ticker = threading.Thread(target=tick)
+    event = kernels.advance(1, x, 150_000_000)
+    ticker.start()
+    before, start = ticks, time.monotonic()
+    {"queue.wait": queue.wait, "event.wait": event.wait, "array.wait": x.wait}.get(
+        how, x.to_numpy
+    )()
+    waited, during = time.monotonic() - start, ticks - before
+    stop.set()
+    ticker.join()
+    assert waited > 0.05, "the kernel was too short to show anything"
+    assert during > waited / 0.002 / 10

@@ -1,0 +1,178 @@
+"""Filter strings: what SYCL accepts is accepted, the rest is refused, and both are explained."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import dpctl
+import numpy as np
+import pytest
+import usmq
+
+ACCEPTED = [
+    "cpu",
+    "opencl",
+    "opencl:cpu",
+    "opencl:cpu:0",
+    "cpu:0",
+    "0",
+    "00",
+    "cpu:00",
+    "0:cpu",
+    "cpu:opencl",
+    "0:opencl:cpu",
+    "opencl::0",
+    ":",
+    "::",
+    ":cpu",
+    "cpu:",
+    "opencl:",
+    "cpu,",
+    ",cpu",
+    "cpu,,",
+    "gpu,cpu",
+    "cpu,gpu",
+    "level_zero,cpu",
+    "cuda:gpu:3,opencl:cpu",
+    "cpu:0,cpu",
+    "opencl:cpu:0:",
+]
+
+REFUSED = [
+    "",
+    "CPU",
+    "OpenCL:cpu",
+    " cpu",
+    "cpu ",
+    "gpu, cpu",
+    "-1",
+    "+0",
+    "*",
+    "*:cpu",
+    "opencl:*",
+    "!cpu",
+    "host",
+    "acc",
+    "all",
+    "native_cpu",
+    "ext_oneapi_level_zero:gpu",
+    "cpu:cpu",
+    "cpu:gpu",
+    "opencl:opencl",
+    "opencl:level_zero",
+    "0:1",
+    "opencl:cpu:0:0",
+    "cpu;gpu",
+    "cpu\0x",
+    "cpu\0",
+    "cpu:0x0",
+    "cpu:1.0",
+    "cpu:\u0660",
+    "cpu:2147483648",
+    "99999999999999999999",
+    "nosuch",
+    "cpu,nosuch",
+    "\uff43\uff50\uff55",
+    "x" * 100_000,
+]
+
+ABSENT = [
+    "cpu:99",
+    "gpu:99",
+    "opencl:cpu:99",
+    "99",
+    "cuda:gpu:99",
+    "hip:accelerator:99",
+    "2147483647",
+]
+
+ENTRIES: dict[str, Callable[[object], object]] = {
+    "Device": lambda target: usmq.Device(target),
+    "Queue": lambda target: usmq.Queue(target),
+    "use_queue": lambda target: usmq.use_queue(target).__enter__(),
+    "set_default_queue": lambda target: usmq.set_default_queue(target),
+    "empty": lambda target: usmq.empty(3, queue=target),
+    "asarray": lambda target: usmq.asarray([1, 2], queue=target),
+    "manager.use_queue": lambda target: usmq.QueueManager("test").use_queue(target).__enter__(),
+    "manager.set_default": lambda target: usmq.QueueManager("test").set_default_queue(target),
+    "memory_stats": lambda target: usmq.memory_stats(target),
+}
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_an_accepted_filter_selects_what_sycl_selects(text: str) -> None:
+    try:
+        expected = dpctl.SyclDevice(text).filter_string
+    except dpctl.SyclDeviceCreationError:
+        pytest.skip(f"no visible device matches {text!r}")
+    assert usmq.Device(text).filter_string == expected
+    assert usmq.Queue(text).device.filter_string == expected
+
+
+def test_the_index_counts_the_devices_that_match(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    _, second = two_devices
+    for text in ("cpu:1", "1:cpu", "opencl:1:cpu", "opencl:cpu:1", "gpu:99,cpu:1"):
+        assert usmq.Device(text) == second, text
+    assert usmq.Device("cpu:1,cpu:0").filter_string == dpctl.SyclDevice("cpu:1,cpu:0").filter_string
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text[:24]))
+def test_a_refused_filter_is_a_selector_error_that_quotes_it(text: str) -> None:
+    with pytest.raises(usmq.SelectorError) as caught:
+        usmq.Device(text)
+    assert isinstance(caught.value, ValueError)
+    assert not isinstance(caught.value, usmq.DeviceNotFoundError)
+    if text.isascii() and text.isprintable() and 0 < len(text) < 100:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ABSENT)
+def test_an_absent_device_is_an_error_that_lists_the_visible_ones(text: str) -> None:
+    with pytest.raises(usmq.DeviceNotFoundError) as caught:
+        usmq.Device(text)
+    assert not isinstance(caught.value, usmq.SelectorError)
+    assert text in str(caught.value)
+    for device in usmq.devices():
+        assert device.filter_string in str(caught.value)
+        assert device.name in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_every_entry_raises_the_same_errors(entry: str) -> None:
+    with pytest.raises(usmq.SelectorError):
+        ENTRIES[entry]("CPU")
+    with pytest.raises(usmq.DeviceNotFoundError):
+        ENTRIES[entry]("gpu:99")
+    for wrong in (3, b"cpu", ["cpu"], 1.5, object(), usmq):
+        with pytest.raises(TypeError):
+            ENTRIES[entry](wrong)
+
+
+def test_a_failed_change_of_the_default_keeps_the_old_one() -> None:
+    kept = usmq.Queue(profiling=True)
+    usmq.set_default_queue(kept)
+    with pytest.raises(usmq.SelectorError):
+        usmq.set_default_queue("CPU")
+    with pytest.raises(usmq.DeviceNotFoundError):
+        usmq.set_default_queue("gpu:99")
+    assert usmq.current_queue() == kept
+
+
+def test_a_subclass_of_str_is_a_filter_string() -> None:
+    text = np.str_(usmq.devices()[0].filter_string)
+    assert usmq.Device(text) == usmq.devices()[0]
+
+
+def test_oneapi_device_selector_decides_what_is_visible(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = "import usmq; print(*[d.filter_string for d in usmq.devices()])"
+    shown = run_python(code, ONEAPI_DEVICE_SELECTOR="opencl:cpu").stdout.split()
+    assert shown
+    assert all(name.startswith("opencl:cpu:") for name in shown)
+    only_first = run_python(code, ONEAPI_DEVICE_SELECTOR="opencl:0").stdout.split()
+    assert len(only_first) == 1
+    assert run_python(code, ONEAPI_DEVICE_SELECTOR="!opencl:*").stdout.find("opencl") == -1
