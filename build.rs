@@ -6,7 +6,8 @@ mod discover;
 use discover::{Sycl, VARIABLES, find_sycl};
 use std::path::{Path, PathBuf};
 
-const SOURCES: [&str; 8] = ["device", "context", "queue", "event", "usm", "pool", "kernel", "opencl"];
+const SOURCES: [&str; 9] =
+    ["device", "context", "queue", "event", "promise", "usm", "pool", "kernel", "opencl"];
 
 fn main() {
     let manifest = PathBuf::from(env("CARGO_MANIFEST_DIR"));

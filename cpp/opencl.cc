@@ -1,35 +1,12 @@
 // Kernels from OpenCL C and SPIR-V on OpenCL backends, through native interoperability.
 #include "usmq/src/ffi.rs.h"
+#include "opencl.h"
 
-#include <CL/cl.h>
-#include <dlfcn.h>
 #include <sycl/backend/opencl.hpp>
 
 namespace usmq {
 
 namespace {
-
-// The OpenCL entry points come from the loader that the SYCL runtime has opened already. Linking our own would need
-// its dependencies at load time even where OpenCL is absent, and could bring a second loader into the process.
-template <typename Function> Function entry(const char *name) {
-  void *library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  void *symbol = library != nullptr ? dlsym(library, name) : nullptr;
-  if (library != nullptr) {
-    dlclose(library); // The runtime's own reference keeps it open.
-  }
-  if (symbol == nullptr) {
-    throw sycl::exception(sycl::make_error_code(sycl::errc::feature_not_supported),
-                          std::string("the OpenCL loader of the SYCL runtime has no ") + name);
-  }
-  return reinterpret_cast<Function>(symbol);
-}
-
-void check(cl_int status, const char *what) {
-  if (status != CL_SUCCESS) {
-    throw sycl::exception(sycl::make_error_code(sycl::errc::runtime),
-                          std::string(what) + " failed with OpenCL error " + std::to_string(status));
-  }
-}
 
 // Native handles that get_native retains for us.
 struct Native {
@@ -40,8 +17,8 @@ struct Native {
   Native(const Native &) = delete;
   ~Native() {
     try {
-      entry<decltype(&clReleaseContext)>("clReleaseContext")(context);
-      entry<decltype(&clReleaseDevice)>("clReleaseDevice")(device);
+      opencl_entry<decltype(&clReleaseContext)>("clReleaseContext")(context);
+      opencl_entry<decltype(&clReleaseDevice)>("clReleaseDevice")(device);
     } catch (...) {
       // A loader without release functions leaks two references; nothing better can be done in a destructor.
     }
@@ -49,11 +26,11 @@ struct Native {
 };
 
 std::string build_log(cl_program program, cl_device_id device) {
-  const auto info = entry<decltype(&clGetProgramBuildInfo)>("clGetProgramBuildInfo");
+  const auto info = opencl_entry<decltype(&clGetProgramBuildInfo)>("clGetProgramBuildInfo");
   std::size_t size = 0;
-  check(info(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size), "clGetProgramBuildInfo");
+  opencl_check(info(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size), "clGetProgramBuildInfo");
   std::string log(size, '\0');
-  check(info(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr), "clGetProgramBuildInfo");
+  opencl_check(info(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr), "clGetProgramBuildInfo");
   return log.substr(0, log.find('\0'));
 }
 
@@ -64,24 +41,24 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
     cl_program program;
     ~Release() {
       if (program != nullptr) {
-        entry<decltype(&clReleaseProgram)>("clReleaseProgram")(program);
+        opencl_entry<decltype(&clReleaseProgram)>("clReleaseProgram")(program);
       }
     }
   } owner{program};
 
-  const cl_int status = entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device,
+  const cl_int status = opencl_entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device,
                                                                           options.c_str(), nullptr, nullptr);
   if (status != CL_SUCCESS) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), build_log(program, native.device));
   }
   cl_int error = CL_SUCCESS;
-  cl_kernel kernel = entry<decltype(&clCreateKernel)>("clCreateKernel")(program, name.c_str(), &error);
+  cl_kernel kernel = opencl_entry<decltype(&clCreateKernel)>("clCreateKernel")(program, name.c_str(), &error);
   if (error == CL_INVALID_KERNEL_NAME) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), "the program has no kernel named " + name);
   }
-  check(error, "clCreateKernel");
+  opencl_check(error, "clCreateKernel");
   auto made = sycl::make_kernel<sycl::backend::opencl>(kernel, context);
-  entry<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel); // make_kernel retained it
+  opencl_entry<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel); // make_kernel retained it
   return std::make_unique<Kernel>(std::move(made));
 }
 
@@ -97,9 +74,9 @@ std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device 
   const char *text = source.data();
   const std::size_t length = source.size();
   cl_int error = CL_SUCCESS;
-  cl_program program = entry<decltype(&clCreateProgramWithSource)>("clCreateProgramWithSource")(
+  cl_program program = opencl_entry<decltype(&clCreateProgramWithSource)>("clCreateProgramWithSource")(
       native.context, 1, &text, &length, &error);
-  check(error, "clCreateProgramWithSource");
+  opencl_check(error, "clCreateProgramWithSource");
   return build(context, native, program, std::string(name), flags);
 }
 
@@ -107,12 +84,12 @@ std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &
                                           rust::Slice<const std::uint8_t> binary, rust::Str name) {
   const Native native(context, device);
   cl_int error = CL_SUCCESS;
-  cl_program program = entry<decltype(&clCreateProgramWithIL)>("clCreateProgramWithIL")(
+  cl_program program = opencl_entry<decltype(&clCreateProgramWithIL)>("clCreateProgramWithIL")(
       native.context, binary.data(), binary.size(), &error);
   if (error == CL_INVALID_VALUE) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), "the driver does not accept this SPIR-V module");
   }
-  check(error, "clCreateProgramWithIL");
+  opencl_check(error, "clCreateProgramWithIL");
   return build(context, native, program, std::string(name), "");
 }
 

@@ -80,6 +80,8 @@ bool queue_profiling(const Queue &queue) {
   return queue.handle.has_property<sycl::property::queue::enable_profiling>();
 }
 
+bool queue_idle(const Queue &queue) { return queue.handle.ext_oneapi_empty(); }
+
 void queue_wait(const Queue &queue) {
   sycl::queue handle = queue.handle;
   handle.wait_and_throw();
@@ -137,7 +139,12 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
   switch (arg.kind) {
   case KernelArgKind::Pointer:
     return handler.set_arg(index, reinterpret_cast<void *>(arg.value));
-  case KernelArgKind::Local:
+  case KernelArgKind::WorkGroupMemory: {
+    // A name is needed: only for lvalues does set_arg know what this is.
+    sycl::ext::oneapi::experimental::work_group_memory<std::byte[]> memory(arg.value, handler);
+    return handler.set_arg(index, memory);
+  }
+  case KernelArgKind::LocalAccessor:
     return handler.set_arg(index, sycl::local_accessor<std::uint8_t, 1>(sycl::range<1>(arg.value), handler));
   default:
     break;

@@ -14,6 +14,7 @@
 
 struct umf_memory_provider_t;
 struct umf_memory_pool_t;
+struct _cl_event;
 
 namespace usmq {
 
@@ -64,6 +65,15 @@ struct UsmPool {
   umf_memory_pool_t *pool = nullptr;
 };
 
+// A user event of OpenCL and the SYCL event that stands for it.
+struct Promise {
+  Promise(const Promise &) = delete;
+  explicit Promise(const Context &context);
+  ~Promise();
+  _cl_event *native;
+  Event event;
+};
+
 struct DeviceInfo;
 struct PlatformInfo;
 struct PoolStats;
@@ -107,6 +117,7 @@ std::unique_ptr<Device> queue_device(const Queue &queue);
 std::unique_ptr<Context> queue_context(const Queue &queue);
 bool queue_in_order(const Queue &queue);
 bool queue_profiling(const Queue &queue);
+bool queue_idle(const Queue &queue);
 void queue_wait(const Queue &queue);
 void queue_raise_errors(const Queue &queue);
 void queue_store_error(const Queue &queue, rust::Str text);
@@ -121,6 +132,11 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, st
                                     const std::array<std::size_t, 3> &global,
                                     const std::array<std::size_t, 3> &local, rust::Slice<const KernelArg> args,
                                     rust::Slice<const std::size_t> after);
+
+// promises: events of one context that the host completes, for order between contexts
+std::unique_ptr<Promise> promise_new(const Context &context);
+std::unique_ptr<Event> promise_event(const Promise &promise);
+void promise_keep(const Promise &promise, bool success);
 
 // events
 std::unique_ptr<Event> event_copy_from(std::size_t address);

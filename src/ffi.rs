@@ -57,11 +57,12 @@ pub(crate) mod bridge {
     enum KernelArgKind {
         Pointer,
         Scalar,
-        Local,
+        WorkGroupMemory,
+        LocalAccessor,
     }
 
     /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of local
-    /// memory.
+    /// memory in one of the two forms that kernels declare.
     #[derive(Debug, Clone)]
     struct KernelArg {
         kind: KernelArgKind,
@@ -79,6 +80,7 @@ pub(crate) mod bridge {
         type Kernel;
         type Bundle;
         type UsmPool;
+        type Promise;
 
         fn platform_count() -> Result<usize>;
         fn platform_info(index: usize) -> Result<PlatformInfo>;
@@ -133,6 +135,7 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
+        fn queue_idle(queue: &Queue) -> Result<bool>;
         fn queue_wait(queue: &Queue) -> Result<()>;
         fn queue_raise_errors(queue: &Queue) -> Result<()>;
         fn queue_store_error(queue: &Queue, text: &str) -> Result<()>;
@@ -169,6 +172,11 @@ pub(crate) mod bridge {
             args: &[KernelArg],
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
+
+        /// Only for contexts of the opencl backend.
+        fn promise_new(context: &Context) -> Result<UniquePtr<Promise>>;
+        fn promise_event(promise: &Promise) -> Result<UniquePtr<Event>>;
+        fn promise_keep(promise: &Promise, success: bool) -> Result<()>;
 
         /// # Safety
         /// `address` is that of a live `sycl::event` of the libsycl this process uses.
@@ -248,6 +256,10 @@ unsafe impl Sync for Kernel {}
 unsafe impl Send for Bundle {}
 // SAFETY: as above.
 unsafe impl Sync for Bundle {}
+// SAFETY: as above; OpenCL's events may be used from any thread.
+unsafe impl Send for Promise {}
+// SAFETY: as above.
+unsafe impl Sync for Promise {}
 // SAFETY: as above; UMF's pools lock themselves, and the source's counters are atomic.
 unsafe impl Send for UsmPool {}
 // SAFETY: as above.

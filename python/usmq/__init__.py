@@ -3,6 +3,14 @@
 Queues, arrays in unified shared memory and zero-copy hand-over between libraries, over SYCL (oneAPI DPC++).
 
 Importing this package queries no device and loads no driver; the first question about a device does.
+
+Examples
+--------
+>>> import usmq
+>>> with usmq.use_queue("cpu") as q:
+...     x = usmq.arange(3)
+>>> x.queue == q
+True
 """
 
 from usmq._errors import (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m usmq", description="Where offloaded work runs.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = parser.add_subparsers(dest="command", metavar="command")
     listing = commands.add_parser("list", help="the visible devices")
     detail = listing.add_mutually_exclusive_group()
     detail.add_argument("-s", "--short", action="store_true", help="filter strings only")
@@ -18,6 +19,9 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("doctor", help="why a device is visible or not, and how to mend it")
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     options, rest = parser.parse_known_args(argv)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     if options.command == "demo":
         from usmq.demo import main as demo
 
@@ -34,4 +38,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

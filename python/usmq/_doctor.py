@@ -73,7 +73,7 @@ class _Checks:
             self._problem(str(problem), "see above")
             return
         for device in devices:
-            self._ok(f"device {device.filter_string} {device.name}")
+            self._ok(f"device {device.filter_string} {device.name}, driver {device.driver_version}")
         for platform, reason in problems:
             self._problem(f"platform {platform}: {reason}", "check its driver; the others work without it")
         if not devices:

@@ -136,6 +136,14 @@ impl Array {
         self.layout.is_contiguous()
     }
 
+    /// All memory from the lowest to the highest element as one axis, and the position of the first element in it.
+    pub(crate) fn span(&self) -> Result<(Self, usize)> {
+        let (low, high) = self.layout.extent().unwrap_or((0, -1));
+        let first = self.layout.offset().wrapping_add_signed(low);
+        let layout = Layout::foreign(&[(high - low + 1).unsigned_abs()], None, first, self.dtype.itemsize())?;
+        Ok((self.view(layout), low.unsigned_abs()))
+    }
+
     /// The same memory, not to be written through this handle.
     #[must_use]
     pub fn as_readonly(&self) -> Self {

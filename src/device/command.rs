@@ -1,6 +1,6 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
-use super::{Event, Program, Queue};
+use super::{Event, Program, Queue, bridge};
 use crate::error::{During, Result};
 use crate::ffi;
 use smallvec::SmallVec;
@@ -17,37 +17,50 @@ pub(crate) struct Extents {
     pub local: [usize; 3],
 }
 
-/// Addresses of the events to wait for; they live as long as the borrow.
-fn addresses(after: &[Event]) -> Result<SmallVec<[usize; 8]>> {
-    after.iter().map(|event| Ok(ffi::event_address(event.raw()?))).collect()
+/// The events of a wait list, and stand-ins for those of other contexts.
+struct WaitList {
+    addresses: SmallVec<[usize; 8]>,
+    _stand_ins: SmallVec<[Event; 1]>,
 }
 
 impl Queue {
+    fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
+        let (mut addresses, mut stand_ins) = (SmallVec::new(), SmallVec::new());
+        for event in after {
+            if event.queue().context() == self.context() {
+                addresses.push(ffi::event_address(event.raw()?));
+            } else {
+                let event = bridge::stand_in(event, self)?;
+                addresses.push(ffi::event_address(event.raw()?));
+                stand_ins.push(event);
+            }
+        }
+        Ok(WaitList { addresses, _stand_ins: stand_ins })
+    }
+
     /// An event that completes after `after` and after all commands submitted to this queue so far.
-    ///
-    /// All of `after` must be of this queue's context.
     pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
-        let addresses = addresses(after)?;
-        // SAFETY: the addresses are of events that `after` keeps alive during the call.
-        let raw = unsafe { ffi::queue_barrier(self.raw()?, &addresses) }.during("submitting a barrier")?;
+        let list = self.wait_list(after)?;
+        // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
         Ok(Event::new(raw, self))
     }
 
     /// # Safety
     /// Both ranges of `bytes` stay valid until the event completes, and this queue's device may access them.
     pub(crate) unsafe fn memcpy(&self, target: usize, source: usize, bytes: usize, after: &[Event]) -> Result<Event> {
-        let addresses = addresses(after)?;
-        // SAFETY: the caller's promise for the ranges; `after` keeps the events alive during the call.
-        let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &addresses) };
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         Ok(Event::new(raw.during("submitting a copy")?, self))
     }
 
     /// # Safety
     /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
     pub(crate) unsafe fn memset(&self, target: usize, value: u8, bytes: usize, after: &[Event]) -> Result<Event> {
-        let addresses = addresses(after)?;
-        // SAFETY: the caller's promise for the range; `after` keeps the events alive during the call.
-        let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &addresses) };
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         Ok(Event::new(raw.during("submitting a fill")?, self))
     }
 
@@ -60,11 +73,11 @@ impl Queue {
         args: &[KernelArg],
         after: &[Event],
     ) -> Result<Event> {
-        let addresses = addresses(after)?;
+        let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
-        // SAFETY: the caller's promise for kernel and arguments; `after` keeps the events alive during the call.
-        let raw = unsafe { ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &addresses) };
+        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses) };
         Ok(Event::new(raw.during("launching a kernel")?, self))
     }
 }
@@ -90,8 +103,13 @@ impl KernelArg {
         Self { kind: KernelArgKind::Scalar, value: value.len(), bytes }
     }
 
-    /// Local memory of a work-group.
+    /// Local memory of a work-group, for a kernel that takes a pointer or a `local_accessor`.
     pub(crate) fn local(bytes: usize) -> Self {
-        Self { kind: KernelArgKind::Local, value: bytes, bytes: [0; 16] }
+        Self { kind: KernelArgKind::LocalAccessor, value: bytes, bytes: [0; 16] }
+    }
+
+    /// Local memory of a work-group, for a kernel that takes a `work_group_memory`.
+    pub(crate) fn work_group_memory(bytes: usize) -> Self {
+        Self { kind: KernelArgKind::WorkGroupMemory, value: bytes, bytes: [0; 16] }
     }
 }

@@ -3,7 +3,7 @@
 use super::Queue;
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Pending};
 use cxx::UniquePtr;
 use std::fmt;
 use std::sync::Arc;
@@ -60,11 +60,18 @@ impl Event {
     /// # Errors
     /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported.
     pub fn wait(&self) -> Result<()> {
+        self.wait_quietly()?;
+        self.0.queue.raise_errors()
+    }
+
+    /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
+    pub(super) fn wait_quietly(&self) -> Result<()> {
         if !self.0.done.load(Ordering::Acquire) {
+            let _pending = Pending::new();
             ffi::event_wait(self.raw()?).during("waiting for an event")?;
             self.0.done.store(true, Ordering::Release);
         }
-        self.0.queue.raise_errors()
+        Ok(())
     }
 
     /// When the command was submitted, started and ended, in nanoseconds of the device's clock. Waits for the end.

@@ -1,5 +1,6 @@
 //! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
 
+mod bridge;
 pub(crate) mod command;
 mod context;
 mod code;

@@ -3,8 +3,9 @@
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
-use cxx::UniquePtr;
+use crate::runtime::{Handle, Pending};
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,6 +59,7 @@ impl Queue {
     /// [`Error::Interop`] when its device is not visible to usmq.
     pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
         super::devices()?;
+        release_idle();
         // SAFETY: the caller's promise.
         let raw = Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
         let queue = raw.get()?;
@@ -137,6 +139,7 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
     pub fn wait(&self) -> Result<()> {
+        let _pending = Pending::new();
         ffi::queue_wait(self.raw()?).during("waiting for a queue")
     }
 
@@ -154,6 +157,37 @@ impl Queue {
         if let Ok(raw) = self.raw() {
             // Storing fails only for want of memory; there is no one left to tell.
             let _ = ffi::queue_store_error(raw, &text);
+        }
+    }
+}
+
+/// Queues that were dropped with work in flight.
+static BUSY: Lazy<Mutex<Vec<Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
+
+impl Drop for Inner {
+    /// The OpenCL driver for CPUs locks up when the last handle to a queue goes inside one of the queue's own
+    /// commands, as it does when the queue is released before they are complete.
+    fn drop(&mut self) {
+        if !is_idle(&self.raw) {
+            BUSY.lock().push(self.raw.take());
+        }
+    }
+}
+
+fn is_idle(queue: &Handle<ffi::Queue>) -> bool {
+    // In a forked child, or when the runtime cannot answer, the handle is better kept than released.
+    queue.get().is_ok_and(|queue| ffi::queue_idle(queue).unwrap_or(false))
+}
+
+/// Releases queues whose work is complete by now. They are asked, and released, outside the lock.
+fn release_idle() {
+    let busy = std::mem::take(&mut *BUSY.lock());
+    let (idle, busy): (Vec<_>, Vec<_>) = busy.into_iter().partition(is_idle);
+    BUSY.lock().extend(busy);
+    for queue in idle {
+        if let Ok(queue) = queue.get() {
+            // Returns at once, after the driver has let go of the last command. Errors went to earlier waits.
+            let _ = ffi::queue_wait(queue);
         }
     }
 }

@@ -25,7 +25,11 @@ static REGISTRY: OnceCell<Registry> = OnceCell::new();
 
 fn registry() -> Result<&'static Registry> {
     runtime::ready()?;
-    REGISTRY.get_or_try_init(Registry::enumerate)
+    REGISTRY.get_or_try_init(|| {
+        let found = Registry::enumerate()?;
+        runtime::exit::guard();
+        Ok(found)
+    })
 }
 
 impl Registry {
@@ -33,7 +37,11 @@ impl Registry {
     fn enumerate() -> Result<Self> {
         let mut found = Self { devices: Vec::new(), problems: Vec::new() };
         let mut indices = HashMap::new();
-        for platform in 0..ffi::platform_count().during("listing platforms")? {
+        let count = ffi::platform_count().during("listing platforms").map_err(|error| match error {
+            Error::Sycl { message, .. } => Error::RuntimeNotFound(format!("no platform can be listed: {message}{}", hint())),
+            other => other,
+        })?;
+        for platform in 0..count {
             if let Err(error) = found.add_platform(platform, &mut indices) {
                 let name = ffi::platform_info(platform).map_or_else(|_| format!("platform {platform}"), |info| info.name);
                 found.problems.push(PlatformProblem { platform: name, error });
@@ -73,10 +81,18 @@ pub fn platform_problems() -> Result<Vec<PlatformProblem>> {
     Ok(registry()?.problems.clone())
 }
 
+/// Why devices may be missing, to be put behind "none".
+fn hint() -> String {
+    match std::env::var("ONEAPI_DEVICE_SELECTOR") {
+        Ok(selector) => format!("; ONEAPI_DEVICE_SELECTOR={selector:?} chooses which devices there are"),
+        Err(_) => "; `python -m usmq doctor` says what is missing".to_owned(),
+    }
+}
+
 /// The visible devices in one line, for errors.
 pub(crate) fn visible() -> String {
     match registry() {
-        Ok(found) if found.devices.is_empty() => "none (`python -m usmq doctor` says why)".to_owned(),
+        Ok(found) if found.devices.is_empty() => format!("none{}", hint()),
         Ok(found) => found.devices.iter().map(Device::to_string).collect::<Vec<_>>().join(", "),
         Err(error) => format!("none ({error})"),
     }
@@ -91,7 +107,7 @@ pub(crate) fn select(selector: &Selector) -> Result<Device> {
 /// SYCL's own choice: the best rated device.
 pub(crate) fn default_device() -> Result<Device> {
     choose(&Selector::parse(":")?, &registry()?.devices).ok_or_else(|| {
-        Error::RuntimeNotFound("no SYCL device is visible; `python -m usmq doctor` says what is missing".to_owned())
+        Error::RuntimeNotFound(format!("no SYCL device is visible{}", hint()))
     })
 }
 

@@ -160,6 +160,8 @@ pub fn export(array: &Array) -> Result<Descriptor> {
             array.dtype()
         )));
     }
+    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    crate::runtime::alive()?;
     publish(array)?;
     Ok(Descriptor {
         pointer: array.address(),

@@ -69,6 +69,11 @@ impl Arg {
         Self(Value::Number { value, dtype })
     }
 
+    /// Bytes of local memory.
+    pub(super) fn local_bytes(&self) -> usize {
+        if let Value::Local(bytes) = self.0 { bytes } else { 0 }
+    }
+
     pub(super) fn array(&self) -> Option<&Array> {
         match &self.0 {
             Value::Array(array, _) => Some(array),
@@ -90,9 +95,10 @@ impl Arg {
         let param = param.unwrap_or(&Param::Unknown);
         match &self.0 {
             Value::Array(array, _) => bind_array(array, self.access(Some(param)), param),
+            Value::Local(0) => Err("local memory needs a size above 0".to_owned()),
             Value::Local(bytes) => match param {
-                Param::Local | Param::Unknown | Param::ReadWrite(_) if *bytes > 0 => Ok(KernelArg::local(*bytes)),
-                Param::Local | Param::Unknown | Param::ReadWrite(_) => Err("local memory needs a size above 0".to_owned()),
+                Param::Local | Param::Unknown => Ok(KernelArg::local(*bytes)),
+                Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(*bytes)),
                 other => Err(format!("it is local memory where the kernel takes {}", describe(other))),
             },
             Value::Typed(dtype, bytes) => match param {
@@ -140,7 +146,7 @@ pub(super) fn describe(param: &Param) -> String {
         Param::Read(dtype) => format!("{} that it reads", pointer(dtype)),
         Param::Write(dtype) => format!("{} that it writes", pointer(dtype)),
         Param::ReadWrite(dtype) => pointer(dtype),
-        Param::Local => "local memory".to_owned(),
+        Param::Local | Param::WorkGroupMemory => "local memory".to_owned(),
         Param::Unknown => "something of its own type".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! A kernel and its launch: checked, on the queue of its data, in order with everything else that uses it.
 
 use super::arg::{Arg, describe};
-use super::signature::{Param, read_signature};
+use super::signature::{Param, Signature, read_signature};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
 use crate::device::{Code, Context, Device, Event, Program, Queue};
@@ -24,7 +24,7 @@ struct Inner {
     name: Arc<str>,
     code: Code,
     options: Arc<[String]>,
-    params: Option<Vec<Param>>,
+    signature: Option<Signature>,
     /// What this kernel was built for so far; nearly always one entry.
     built: Mutex<SmallVec<[(Context, Device, Program); 1]>>,
 }
@@ -68,8 +68,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::from_sycl`].
     pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        let params = options.params.clone().or_else(|| read_signature(source, name));
-        Self::build(Code::Sycl(source.into()), name, params, options)
+        Self::build(Code::Sycl(source.into()), name, read_signature(source, name), options)
     }
 
     /// A kernel from OpenCL C, for devices of the `opencl` backend.
@@ -77,8 +76,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::KernelBuild`] with the compiler's log.
     pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        let params = options.params.clone().or_else(|| read_signature(source, name));
-        Self::build(Code::OpenCl(source.into()), name, params, options)
+        Self::build(Code::OpenCl(source.into()), name, read_signature(source, name), options)
     }
 
     /// A kernel from a SPIR-V module, for devices of the `opencl` backend.
@@ -86,20 +84,24 @@ impl Kernel {
     /// # Errors
     /// [`Error::KernelBuild`] when the driver does not take the module or it has no such kernel.
     pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
-        let params = options.params.clone();
-        Self::build(Code::SpirV(module.into()), name, params, options)
+        Self::build(Code::SpirV(module.into()), name, None, options)
     }
 
-    fn build(code: Code, name: &str, params: Option<Vec<Param>>, options: KernelOptions) -> Result<Self> {
-        if name.is_empty() {
-            return Err(Error::Value("a kernel needs a name".to_owned()));
+    fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
+        if name.is_empty() || name.trim() != name {
+            return Err(Error::Value(format!("{name:?} is no name of a kernel")));
         }
+        let dimensions = read.as_ref().and_then(|signature| signature.dimensions);
+        let signature = match options.params {
+            Some(params) => Some(Signature { params, dimensions }),
+            None => read,
+        };
         let queue = options.queue.map_or_else(current_queue, Ok)?;
         let kernel = Self(Arc::new(Inner {
             name: name.into(),
             code,
             options: options.flags.into(),
-            params,
+            signature,
             built: Mutex::default(),
         }));
         kernel.program(&queue)?;
@@ -115,7 +117,7 @@ impl Kernel {
     /// The parameters, if they were given or could be read from the source.
     #[must_use]
     pub fn params(&self) -> Option<&[Param]> {
-        self.0.params.as_deref()
+        self.0.signature.as_ref().map(|signature| &signature.params[..])
     }
 
     /// Starts the kernel with `global` work-items on the queue that its arrays share. Returns at once.
@@ -160,7 +162,8 @@ impl Kernel {
             .enumerate()
             .filter_map(|(position, arg)| Some((arg.array()?.allocation(), arg.access(self.param(position)))))
             .collect();
-        let extents = extents(&self.0.name, launch, queue.device())?;
+        let extents = self.extents(launch, queue.device())?;
+        self.check_local_memory(args, queue.device())?;
         ordered(&queue, &operands, |after| {
             if extents.global.contains(&0) {
                 // No work-items: nothing to launch, but the event still stands for the order.
@@ -173,7 +176,7 @@ impl Kernel {
     }
 
     fn param(&self, position: usize) -> Option<&Param> {
-        self.0.params.as_ref()?.get(position)
+        self.params()?.get(position)
     }
 
     fn program(&self, queue: &Queue) -> Result<Program> {
@@ -187,14 +190,14 @@ impl Kernel {
     }
 
     fn check_count(&self, args: &[Arg], program: &Program) -> Result<()> {
-        let expected = match &self.0.params {
+        let expected = match self.params() {
             Some(params) => params.len(),
             None => program.num_args().map_or(args.len(), |count| count as usize),
         };
         if args.len() == expected {
             return Ok(());
         }
-        let list = self.0.params.as_ref().map_or(String::new(), |params| {
+        let list = self.params().map_or(String::new(), |params| {
             format!(" ({})", params.iter().map(describe).collect::<Vec<_>>().join(", "))
         });
         Err(Error::Launch(format!(
@@ -202,6 +205,55 @@ impl Kernel {
             self.0.name,
             args.len()
         )))
+    }
+
+    fn refuse<T>(&self, why: String) -> Result<T> {
+        Err(Error::Launch(format!("kernel {:?}: {why}", self.0.name)))
+    }
+
+    fn check_local_memory(&self, args: &[Arg], device: &Device) -> Result<()> {
+        let bytes = args.iter().fold(0usize, |sum, arg| sum.saturating_add(arg.local_bytes()));
+        if bytes as u64 > device.local_mem_size() {
+            return self.refuse(format!(
+                "{bytes} bytes of local memory are more than the {} of {device}",
+                device.local_mem_size()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks the ranges of a launch. Source: SYCL 2020, section 4.9.4.2.
+    fn extents(&self, launch: Launch<'_>, device: &Device) -> Result<Extents> {
+        let Launch { global, local, .. } = launch;
+        if !(1..=3).contains(&global.len()) {
+            return self.refuse(format!("a range has 1 to 3 dimensions, not {}", global.len()));
+        }
+        if let Some(declared) = self.0.signature.as_ref().and_then(|signature| signature.dimensions)
+            && declared != global.len()
+        {
+            return self.refuse(format!("it is declared for {declared} dimensions, and {global:?} has {}", global.len()));
+        }
+        let product = |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
+        if product(global).is_none_or(|items| isize::try_from(items).is_err()) {
+            return self.refuse(format!("a range of {global:?} has more work-items than can be counted"));
+        }
+        let mut extents = Extents::range(global);
+        let Some(local) = local else { return Ok(extents) };
+        if local.len() != global.len() {
+            return self.refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
+        }
+        if local.contains(&0) || global.iter().zip(local).any(|(all, group)| all % group != 0) {
+            return self.refuse(format!("local range {local:?} does not divide global range {global:?}"));
+        }
+        let most = device.max_work_group_size();
+        if product(local).is_none_or(|items| items > most) {
+            return self.refuse(format!(
+                "local range {local:?} has more than the {most} work-items that a work-group of {device} can have"
+            ));
+        }
+        extents.local = [1; 3];
+        extents.local[..local.len()].copy_from_slice(local);
+        Ok(extents)
     }
 
     fn bind(&self, args: &[Arg]) -> Result<SmallVec<[KernelArg; 8]>> {
@@ -216,35 +268,8 @@ impl Kernel {
     }
 }
 
-/// Checks the ranges of a launch. SYCL 2020, section 4.9.4.2.
-fn extents(name: &str, launch: Launch<'_>, device: &Device) -> Result<Extents> {
-    let refuse = |why: String| Err(Error::Launch(format!("kernel {name:?}: {why}")));
-    let Launch { global, local, .. } = launch;
-    if !(1..=3).contains(&global.len()) {
-        return refuse(format!("a range has 1 to 3 dimensions, not {}", global.len()));
-    }
-    let mut extents = Extents::range(global);
-    let Some(local) = local else { return Ok(extents) };
-    if local.len() != global.len() {
-        return refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
-    }
-    if local.contains(&0) || global.iter().zip(local).any(|(all, group)| all % group != 0) {
-        return refuse(format!("local range {local:?} does not divide global range {global:?}"));
-    }
-    let items = local.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
-    if items.is_none_or(|items| items > device.max_work_group_size()) {
-        return refuse(format!(
-            "local range {local:?} has more than the {} work-items that a work-group of {device} can have",
-            device.max_work_group_size()
-        ));
-    }
-    extents.local = [1; 3];
-    extents.local[..local.len()].copy_from_slice(local);
-    Ok(extents)
-}
-
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.0.name).field("params", &self.0.params).finish_non_exhaustive()
+        f.debug_struct("Kernel").field("name", &self.0.name).field("params", &self.params()).finish_non_exhaustive()
     }
 }

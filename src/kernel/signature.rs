@@ -17,8 +17,10 @@ pub enum Param {
     Write(Option<DType>),
     /// A pointer to elements that the kernel may read and write.
     ReadWrite(Option<DType>),
-    /// Local memory of the work-group.
+    /// Local memory of the work-group, as a pointer or a `local_accessor`.
     Local,
+    /// Local memory of the work-group, as a `work_group_memory`.
+    WorkGroupMemory,
     /// A type that usmq does not know: the argument must bring its own.
     Unknown,
 }
@@ -33,16 +35,33 @@ impl Param {
     }
 }
 
-/// The parameters of the function `name`, if the source defines one that can be read.
-pub(super) fn read_signature(source: &str, name: &str) -> Option<Vec<Param>> {
+/// What a kernel's definition says of its launches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub params: Vec<Param>,
+    /// Of the range, when the kernel is declared for one number of them.
+    pub dimensions: Option<usize>,
+}
+
+/// The signature of the function `name`, if the source defines one that can be read.
+pub(super) fn read_signature(source: &str, name: &str) -> Option<Signature> {
     let code = without_comments(source);
     let tokens = tokens(&code);
     let start = (0..tokens.len()).find(|at| is_definition(&tokens, *at, name))?;
     let list = &tokens[start + 2..close(&tokens, start + 1)?];
-    if list.is_empty() || list == ["void"] {
-        return Some(Vec::new());
+    let params =
+        if list.is_empty() || list == ["void"] { Vec::new() } else { split(list).into_iter().map(param).collect() };
+    Some(Signature { params, dimensions: dimensions(&tokens[..start]) })
+}
+
+/// `N` of the `nd_range_kernel<N>` in the declaration that ends here.
+fn dimensions(before: &[&str]) -> Option<usize> {
+    let declaration = before.rsplit(|token| matches!(*token, ";" | "}")).next()?;
+    let at = declaration.iter().rposition(|token| *token == "nd_range_kernel")?;
+    match declaration.get(at + 1..at + 4)? {
+        ["<", number, ">"] => number.parse().ok(),
+        _ => None,
     }
-    Some(split(list).into_iter().map(param).collect())
 }
 
 /// Whether a function definition named `name` starts here: a type before, a list and a body after.
@@ -89,6 +108,12 @@ fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
 }
 
 fn param(tokens: &[&str]) -> Param {
+    if tokens.contains(&"work_group_memory") {
+        return Param::WorkGroupMemory;
+    }
+    if tokens.contains(&"local_accessor") {
+        return Param::Local;
+    }
     let tokens = tokens.split(|token| *token == "=").next().unwrap_or(tokens);
     let (mut words, mut stars, mut constant, mut local) = (Vec::new(), 0, false, false);
     let mut at = 0;
@@ -256,6 +281,10 @@ mod tests {
     use DType::*;
     use Param::*;
 
+    fn params(source: &str) -> Option<Vec<Param>> {
+        read_signature(source, "k").map(|signature| signature.params)
+    }
+
     #[test]
     fn each_spelling_of_a_parameter_is_read() {
         for (text, expected) in [
@@ -285,6 +314,8 @@ mod tests {
             ("global ulong * restrict x", ReadWrite(Some(U64))),
             ("constant float *x", Read(Some(F32))),
             ("__local float *scratch", Local),
+            ("syclexp::work_group_memory<int[]> scratch", WorkGroupMemory),
+            ("sycl::local_accessor<float, 1> scratch", Local),
             ("float **x", Unknown),
             ("Point p", Unknown),
             ("const Point *p", Unknown),
@@ -293,7 +324,7 @@ mod tests {
             ("int &x", Unknown),
         ] {
             let source = format!("extern \"C\" void other(int z) {{}} void k({text}) {{ }}");
-            assert_eq!(read_signature(&source, "k"), Some(vec![expected]), "{text}");
+            assert_eq!(params(&source), Some(vec![expected]), "{text}");
         }
     }
 
@@ -311,10 +342,21 @@ mod tests {
             extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
             void k(const float *x, /* how many */ size_t n) { }
         "#;
-        assert_eq!(read_signature(source, "k"), Some(vec![Read(Some(F32)), Scalar(U64)]));
+        assert_eq!(params(source), Some(vec![Read(Some(F32)), Scalar(U64)]));
         assert_eq!(read_signature(source, "missing"), None);
-        assert_eq!(read_signature("kernel void k(void) {}", "k"), Some(vec![]));
-        assert_eq!(read_signature("kernel void k() {}", "k"), Some(vec![]));
+        assert_eq!(params("kernel void k(void) {}"), Some(vec![]));
+        assert_eq!(params("kernel void k() {}"), Some(vec![]));
+    }
+
+    #[test]
+    fn the_declared_number_of_dimensions_is_read_from_the_kernels_own_attribute() {
+        let source = r#"
+            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>)) void two(int *x) {}
+            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<N>)) void any(int *x) {}
+            void plain(int *x) {}
+        "#;
+        let of = |name| read_signature(source, name).and_then(|signature| signature.dimensions);
+        assert_eq!((of("two"), of("any"), of("plain")), (Some(2), None, None));
     }
 
     #[test]
@@ -322,7 +364,7 @@ mod tests {
         for source in ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"] {
             let _ = read_signature(source, "k");
         }
-        assert_eq!(read_signature("void k(int a", "k"), None);
-        assert_eq!(read_signature("template <typename T> void k(T a) {}", "k"), Some(vec![Unknown]));
+        assert_eq!(params("void k(int a"), None);
+        assert_eq!(params("template <typename T> void k(T a) {}"), Some(vec![Unknown]));
     }
 }

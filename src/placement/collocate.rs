@@ -57,12 +57,27 @@ impl Array {
 /// # Errors
 /// [`Error::Value`] without arrays and target.
 pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {
+    let items: Vec<_> = arrays.iter().map(|array| Item::Array(array)).collect();
+    explain_items(&items, target)
+}
+
+/// What a plan is made for: an array, or host data that has yet to become one.
+pub(crate) enum Item<'a> {
+    Array(&'a Array),
+    /// Host data; only the extension module plans for it.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    Host { bytes: u64, what: String },
+}
+
+/// As [`explain`], with host data among the arrays.
+pub(crate) fn explain_items(items: &[Item<'_>], target: Option<&Queue>) -> Result<Plan> {
     if let Some(target) = target {
-        return plan(arrays, target);
+        return plan(items, target);
     }
     let mut best: Option<Plan> = None;
-    for array in arrays {
-        let candidate = plan(arrays, array.queue())?;
+    for item in items {
+        let Item::Array(array) = item else { continue };
+        let candidate = plan(items, array.queue())?;
         if best.as_ref().is_none_or(|best| candidate.bytes() < best.bytes()) {
             best = Some(candidate);
         }
@@ -70,8 +85,17 @@ pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {
     best.ok_or_else(|| Error::Value("collocate needs at least one array or a target".to_owned()))
 }
 
-fn plan(arrays: &[&Array], target: &Queue) -> Result<Plan> {
-    let steps = arrays.iter().map(|array| plan_one(array, target)).collect::<Result<_>>()?;
+fn plan(items: &[Item<'_>], target: &Queue) -> Result<Plan> {
+    let step = |item: &Item<'_>| match item {
+        Item::Array(array) => plan_one(array, target),
+        Item::Host { bytes, what } => Ok(Step {
+            action: Action::FromHost,
+            bytes: *bytes,
+            reason: "host memory".to_owned(),
+            what: what.clone(),
+        }),
+    };
+    let steps = items.iter().map(step).collect::<Result<_>>()?;
     Ok(Plan { target: target.clone(), steps })
 }
 

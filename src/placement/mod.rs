@@ -5,6 +5,8 @@ mod follow;
 mod plan;
 
 pub use collocate::{collocate, collocate_all, explain};
+#[cfg(feature = "python")]
+pub(crate) use collocate::{Item, explain_items};
 pub use follow::follow;
 pub(crate) use follow::usable_from;
 pub use plan::{Action, Plan, Step};

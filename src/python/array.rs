@@ -282,6 +282,8 @@ fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
 }
 
 fn copy_into(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
-    let source = asarray::on_queue_of(py, target, source)?;
-    Ok(py.detach(|| target.assign(&source))?)
+    match asarray::shared(source)? {
+        Some(source) => Ok(py.detach(|| target.assign(&crate::collocate(&source, target.queue())?))?),
+        None => asarray::copy_from_host(py, target, source),
+    }
 }

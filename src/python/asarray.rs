@@ -99,18 +99,15 @@ fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queu
     Ok(array)
 }
 
-/// The source of a copy into `target`: arrays as they are, host data on the target's queue.
-pub(super) fn on_queue_of(
-    py: Python<'_>,
-    target: &crate::Array,
-    source: &Bound<'_, PyAny>,
-) -> PyResult<crate::Array> {
-    if let Some(source) = shared(source)? {
-        let queue = target.queue();
-        return Ok(py.detach(|| crate::collocate(&source, queue))?);
-    }
+/// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
+pub(super) fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     target.check_writable()?;
-    from_host(py, &Host::read(source, None)?, UsmKind::Device, target.queue())
+    let host = Host::read(source, None)?;
+    if host.dtype() == target.dtype() && host.shape() == target.shape() {
+        return host.copy_to(py, target);
+    }
+    let source = from_host(py, &host, UsmKind::Device, target.queue())?;
+    Ok(py.detach(|| target.assign(&source))?)
 }
 
 /// Host data in device memory on this queue.
@@ -120,4 +117,12 @@ pub(super) fn host_array(
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
     from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
+}
+
+/// Bytes of host data and a description, for a plan.
+pub(super) fn describe_host(object: &Bound<'_, PyAny>) -> PyResult<(u64, String)> {
+    let host = Host::read(object, None)?;
+    let (shape, dtype) = (host.shape(), host.dtype());
+    let bytes = shape.iter().product::<usize>() * dtype.itemsize();
+    Ok((bytes as u64, format!("{dtype}{shape:?} on the host")))
 }

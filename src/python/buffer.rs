@@ -145,6 +145,9 @@ impl<'py> Foreign<'py> {
     }
 
     pub(super) fn shape(&self) -> Vec<usize> {
+        if self.view.ndim == 0 {
+            return Vec::new();
+        }
         if self.view.shape.is_null() {
             return vec![self.bytes() / self.view.itemsize.max(1).unsigned_abs()];
         }

@@ -1,10 +1,10 @@
 //! `usmq.Device` and what is visible.
 
-use super::target;
+use super::{index, target};
 use crate::{Partition, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PySequence, PyString};
 
 /// A SYCL device: a root device of a platform, or a part of one.
 ///
@@ -156,13 +156,13 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
             other => Err(crate::Error::Value(format!("the named partition is \"numa\", not {other:?}")).into()),
         };
     }
-    if let Ok(units) = object.extract::<usize>() {
-        return Ok(Partition::Equally(units));
+    if object.is_instance_of::<PyInt>() {
+        return Ok(Partition::Equally(index::shape(object)?.into_iter().sum()));
     }
-    let counts = object.extract::<Vec<usize>>().map_err(|_| {
-        PyTypeError::new_err("a partition is a number of compute units, a list of numbers, or \"numa\"")
-    })?;
-    Ok(Partition::ByCounts(counts))
+    match object.cast::<PySequence>() {
+        Ok(_) => Ok(Partition::ByCounts(index::extents(object)?)),
+        Err(_) => Err(PyTypeError::new_err("a partition is a number of compute units, a list of numbers, or \"numa\"")),
+    }
 }
 
 /// Every visible root device, in the runtime's order.

@@ -30,9 +30,9 @@ impl<'py> Host<'py> {
             let dtype = dtype.or(own).unwrap_or_else(|| common_type(&[number]));
             return Ok(Self::Numbers { numbers: vec![number], shape: Vec::new(), dtype });
         }
-        let (mut numbers, mut shape) = (Vec::new(), Vec::new());
-        flatten(object, 0, &mut shape, &mut numbers)?;
-        let dtype = dtype.unwrap_or_else(|| common_type(&numbers));
+        let (mut numbers, mut shape, mut own) = (Vec::new(), Vec::new(), None);
+        flatten(object, 0, &mut shape, &mut numbers, &mut own)?;
+        let dtype = dtype.or(own.flatten()).unwrap_or_else(|| common_type(&numbers));
         Ok(Self::Numbers { numbers, shape, dtype })
     }
 
@@ -88,8 +88,11 @@ fn flatten(
     depth: usize,
     shape: &mut Vec<usize>,
     numbers: &mut Vec<Number>,
+    // The dtype that all numbers so far brought along; Some(None) when they differ.
+    own: &mut Option<Option<DType>>,
 ) -> PyResult<()> {
-    if let Some((number, _)) = index::scalar(object)? {
+    if let Some((number, dtype)) = index::scalar(object)? {
+        *own = Some(dtype.filter(|_| own.is_none_or(|before| before == dtype)));
         if depth != shape.len() {
             return Err(ragged());
         }
@@ -116,7 +119,7 @@ fn flatten(
         _ => return Err(ragged()),
     }
     for item in object.try_iter()? {
-        flatten(&item?, depth + 1, shape, numbers)?;
+        flatten(&item?, depth + 1, shape, numbers, own)?;
     }
     Ok(())
 }

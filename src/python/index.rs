@@ -5,7 +5,9 @@ use crate::Number;
 use num_complex::Complex;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyEllipsis, PyFloat, PyInt, PySlice, PyTuple};
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyEllipsis, PyFloat, PyInt, PySequence, PySlice, PyString, PyTuple,
+};
 
 /// A whole number, also of numpy; never a float or a bool.
 pub(super) fn whole(object: &Bound<'_, PyAny>) -> PyResult<isize> {
@@ -28,10 +30,19 @@ pub(super) fn numbers(args: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
 
 /// A shape: a number or a sequence of them, none negative.
 pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    let numbers = match object.try_iter() {
-        Ok(items) => items.map(|number| whole(&number?)).collect::<PyResult<Vec<_>>>()?,
-        Err(_) => vec![whole(object)?],
-    };
+    if object.cast::<PySequence>().is_ok() { extents(object) } else { not_negative(vec![whole(object)?]) }
+}
+
+/// A sequence of numbers, none negative.
+pub(super) fn extents(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    if object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyString>() || object.cast::<PySequence>().is_err()
+    {
+        return Err(PyTypeError::new_err(format!("a shape is a sequence of integers, not {}", object.repr()?)));
+    }
+    not_negative(object.try_iter()?.map(|number| whole(&number?)).collect::<PyResult<_>>()?)
+}
+
+fn not_negative(numbers: Vec<isize>) -> PyResult<Vec<usize>> {
     numbers
         .iter()
         .map(|extent| {

@@ -33,7 +33,7 @@ pub(super) struct Kernel(crate::Kernel);
 
 #[pymethods]
 impl Kernel {
-    /// A kernel from SYCL C++: a free function declared as a kernel.
+    /// Build a kernel from SYCL C++.
     ///
     /// Parameters
     /// ----------
@@ -67,7 +67,7 @@ impl Kernel {
         Ok(Self(py.detach(|| crate::Kernel::from_sycl_with(source, name, options))?))
     }
 
-    /// A kernel from OpenCL C, for devices of the opencl backend; parameters as ``from_sycl``.
+    /// Build a kernel from OpenCL C, for devices of the opencl backend; parameters as ``from_sycl``.
     #[staticmethod]
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_opencl(
@@ -170,25 +170,58 @@ pub(super) struct Mark {
     of: Py<PyAny>,
 }
 
+#[pymethods]
+impl Mark {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = if self.writes { "write" } else { "read" };
+        Ok(format!("usmq.{name}({})", self.of.bind(py).repr()?))
+    }
+}
+
 /// Local memory of a work-group: made by ``usmq.local``.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Local {
     nbytes: usize,
 }
 
+#[pymethods]
+impl Local {
+    fn __repr__(&self) -> String {
+        format!("usmq.local({})", self.nbytes)
+    }
+}
+
 /// Mark an array that the kernel only reads, or a dtype in ``params=`` of such arrays.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.read("f4")
+/// usmq.read('f4')
 #[pyfunction]
 pub(super) fn read(x: Py<PyAny>) -> Mark {
     Mark { writes: false, of: x }
 }
 
 /// Mark an array whose former elements the kernel does not read, or a dtype in ``params=`` of such arrays.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.write("f4")
+/// usmq.write('f4')
 #[pyfunction]
 pub(super) fn write(x: Py<PyAny>) -> Mark {
     Mark { writes: true, of: x }
 }
 
 /// This many bytes of local memory for each work-group.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.local(1024)
+/// usmq.local(1024)
 #[pyfunction]
 pub(super) fn local(nbytes: usize) -> Local {
     Local { nbytes }

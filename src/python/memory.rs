@@ -54,6 +54,14 @@ pub(super) fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAn
 ///     Each device when omitted.
 /// usm_type : {"device", "shared", "host"}, optional
 ///     Each kind when omitted.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.set_memory_limit(2**30, "cpu")
+/// >>> usmq.memory_stats("cpu")["device"]["limit"] == 2**30
+/// True
+/// >>> usmq.set_memory_limit(None, "cpu")
 #[pyfunction]
 #[pyo3(signature = (bytes, device=None, usm_type=None))]
 pub(super) fn set_memory_limit(
@@ -73,6 +81,11 @@ pub(super) fn set_memory_limit(
 /// ----------
 /// device : str or Device, optional
 ///     All devices when omitted.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.trim_memory()
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 pub(super) fn trim_memory(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

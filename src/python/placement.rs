@@ -3,6 +3,7 @@
 use super::array::Array;
 use super::queue::Queue;
 use super::{asarray, target};
+use crate::placement::{Item, explain_items};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -109,10 +110,16 @@ pub(super) fn explain(
     like: Option<&Bound<'_, PyAny>>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Plan> {
-    let arrays = all(arrays)?;
     let target = chosen(py, like, queue)?;
-    let refs: Vec<_> = arrays.iter().collect();
-    Ok(Plan(py.detach(|| crate::explain(&refs, target.as_ref()))?))
+    let objects = arrays.iter().map(|object| item(&object, target.is_some())).collect::<PyResult<Vec<_>>>()?;
+    let items: Vec<_> = objects
+        .iter()
+        .map(|object| match object {
+            Object::Array(array) => Item::Array(array),
+            Object::Host(bytes, what) => Item::Host { bytes: *bytes, what: what.clone() },
+        })
+        .collect();
+    Ok(Plan(py.detach(|| explain_items(&items, target.as_ref()))?))
 }
 
 fn chosen(
@@ -138,6 +145,23 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
     })
 }
 
+enum Object {
+    Array(crate::Array),
+    /// Bytes, and what it is for people.
+    Host(u64, String),
+}
+
+fn item(object: &Bound<'_, PyAny>, has_target: bool) -> PyResult<Object> {
+    match asarray::shared(object)? {
+        Some(array) => Ok(Object::Array(array)),
+        None if has_target => {
+            let (bytes, what) = asarray::describe_host(object)?;
+            Ok(Object::Host(bytes, what))
+        }
+        None => array(object).map(Object::Array),
+    }
+}
+
 struct Given {
     arrays: Vec<crate::Array>,
     target: Option<crate::Queue>,
@@ -154,6 +178,13 @@ fn all_or_host(py: Python<'_>, objects: &Bound<'_, PyTuple>, target: Option<crat
 }
 
 /// What it takes to bring arrays together. Prints as a table.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> plan = usmq.explain(usmq.zeros(3), queue=usmq.current_queue())
+/// >>> plan.bytes
+/// 0
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Plan(crate::Plan);
 
@@ -187,6 +218,12 @@ impl Plan {
 }
 
 /// What happens to one array.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.explain([1.0, 2.0], queue=usmq.current_queue()).steps[0]
+/// <usmq.Step from_host, 16 bytes: host memory>
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Step(crate::Step);
 

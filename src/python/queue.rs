@@ -98,6 +98,12 @@ impl Queue {
 /// devices : list of Device
 ///     Devices of one platform. Sub-devices that are to share memory need a context made so; root devices share their
 ///     platform's default context already.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.Device("cpu") in usmq.Queue("cpu").context.devices
+/// True
 #[pyclass(module = "usmq", frozen, eq, hash)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Context(pub(super) crate::Context);
@@ -130,6 +136,15 @@ impl Context {
 }
 
 /// A command in flight, or what became of it. Dropping it neither waits nor cancels.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> kernel = usmq.Kernel.from_opencl("kernel void nothing() {}", "nothing", queue="opencl:cpu")
+/// >>> event = kernel(1, queue="opencl:cpu")
+/// >>> event.wait()
+/// >>> event.done()
+/// True
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Event(pub(super) crate::Event);
 

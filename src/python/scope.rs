@@ -90,6 +90,14 @@ pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> Py
 /// ----------
 /// target : str, Device, Queue, another library's queue or None
 ///     The queue; None goes back to SYCL's default device.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.set_default_queue("cpu")
+/// >>> usmq.current_queue() == usmq.Queue("cpu")
+/// True
+/// >>> usmq.set_default_queue(None)
 #[pyfunction]
 pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let target = target::target(target)?;

@@ -7,7 +7,7 @@ use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 /// The dict of an array of ours.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
@@ -45,8 +45,20 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         return Err(PyAttributeError::new_err("dpnp is not loaded"));
     };
     let view = owner.usm_ndarray.get_or_try_init(py, || {
-        let lent = Bound::new(py, Lent(owner.array.clone()))?;
-        tensor.getattr("asarray")?.call1((lent,)).map(Bound::unbind)
+        // Memory first, then the view: dpnp's own reading of the interface refuses negative strides.
+        let (span, offset) = owner.array.span()?;
+        let lent = Bound::new(py, Lent(span))?;
+        let memory = py.import("dpctl.memory")?.getattr("as_usm_memory")?.call1((lent,))?;
+        let kwargs = PyDict::new(py);
+        kwargs.set_item("dtype", owner.array.dtype().typestr())?;
+        kwargs.set_item("buffer", memory)?;
+        kwargs.set_item("strides", PyTuple::new(py, owner.array.strides())?)?;
+        kwargs.set_item("offset", offset)?;
+        let view = tensor.getattr("usm_ndarray")?.call((PyTuple::new(py, owner.array.shape())?,), Some(&kwargs))?;
+        if owner.array.is_readonly() {
+            view.getattr("flags")?.set_item("W", false)?;
+        }
+        PyResult::Ok(view.unbind())
     })?;
     // What was submitted since the view was made must come first, too.
     py.detach(|| suai::export(&owner.array))?;
@@ -83,11 +95,14 @@ fn optional<'py>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<Bound<
 }
 
 fn descriptor(object: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<Descriptor> {
-    let version = index::whole(&required(dict, "version")?)?;
+    let version = named("version", index::whole(&required(dict, "version")?))?;
     if version != 1 {
         return Err(PyValueError::new_err(format!("__sycl_usm_array_interface__ version {version} is not 1")));
     }
     let data = required(dict, "data")?;
+    if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
+        return Err(PyTypeError::new_err(format!("data is a tuple of an address and a flag, not {}", data.repr()?)));
+    }
     let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
     let [pointer, readonly] = &parts[..] else {
         return Err(PyValueError::new_err(format!("data has an address and a flag, not {} entries", parts.len())));
@@ -97,17 +112,30 @@ fn descriptor(object: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<D
         PyTypeError::new_err("typestr is a string as \"<f4\"")
     })?;
     let strides = match optional(dict, "strides")? {
-        Some(strides) => Some(strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>()?),
+        Some(strides) => {
+            let numbers = strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>();
+            Some(named("strides", numbers)?)
+        }
         None => None,
     };
-    let offset = dict.get_item("offset")?.map(|offset| index::whole(&offset)).transpose()?.unwrap_or(0);
+    let offset = dict.get_item("offset")?.map(|offset| named("offset", index::whole(&offset))).transpose()?;
     Ok(Descriptor {
-        pointer: address(pointer)?,
+        pointer: named("data", address(pointer))?,
         readonly: readonly.is_truthy()? && !is_dpctl_memory(object)?,
-        shape: index::shape(&required(dict, "shape")?)?,
+        shape: named("shape", index::extents(&required(dict, "shape")?))?,
         strides,
-        offset,
+        offset: offset.unwrap_or(0),
         dtype: dtype::parse(typestr.as_any())?,
+    })
+}
+
+/// Names the entry that is wrong; the exception keeps its class.
+fn named<T>(key: &str, value: PyResult<T>) -> PyResult<T> {
+    value.map_err(|error| {
+        Python::attach(|py| {
+            let text = format!("__sycl_usm_array_interface__[{key:?}]: {}", error.value(py));
+            PyErr::from_type(error.get_type(py), (text,))
+        })
     })
 }
 

@@ -4,9 +4,11 @@
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
 mod environment;
+pub(crate) mod exit;
 mod loaded;
 
 pub(crate) use environment::{CPU_RUNTIME, cpu_runtime_beside_libsycl};
+pub(crate) use exit::Pending;
 pub(crate) use loaded::{libraries, runtime_folder};
 
 use crate::error::{Error, Result};
@@ -39,8 +41,9 @@ pub(crate) fn alive() -> Result<()> {
 fn watch_for_fork() {
     extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
+        exit::guard();
     }
-    // SAFETY: the handler only stores to a static atomic, which is async-signal-safe as POSIX asks of it.
+    // SAFETY: the handler stores to a static atomic and registers a function.
     let status = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
 }
@@ -52,6 +55,11 @@ pub(crate) struct Handle<T: UniquePtrTarget>(ManuallyDrop<UniquePtr<T>>);
 impl<T: UniquePtrTarget> Handle<T> {
     pub(crate) fn new(object: UniquePtr<T>) -> Self {
         Self(ManuallyDrop::new(object))
+    }
+
+    /// Moves the object out, for an owner that is being dropped.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(ManuallyDrop::new(std::mem::replace(&mut *self.0, UniquePtr::null())))
     }
 
     pub(crate) fn get(&self) -> Result<&T> {

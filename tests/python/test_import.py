@@ -111,5 +111,11 @@ def test_every_exception_is_an_error_of_usmq(error: str, bases: tuple[type, ...]
     cls = getattr(usmq, error)
     assert issubclass(cls, usmq.Error)
     assert all(issubclass(cls, base) for base in bases)
-    assert cls.__module__ == "usmq"
     assert issubclass(usmq.Error, Exception)
+
+
+def test_public_classes_call_themselves_by_their_public_name() -> None:
+    classes = [value for name in usmq.__all__ if isinstance(value := getattr(usmq, name), type)]
+    assert {f"{cls.__module__}.{cls.__qualname__}" for cls in classes} == {
+        f"usmq.{cls.__name__}" for cls in classes
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,13 +149,31 @@ def test_an_array_is_refused_where_a_number_is_wanted(kernels: SimpleNamespace) 
 
 
 @pytest.mark.parametrize(
-    "size", [-1, (-1,), (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64, (2**40, 2**40)]
+    "size", [-1, (-1,), (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64]
 )
 def test_a_global_size_that_cannot_be_is_refused(kernels: SimpleNamespace, size: Any) -> None:
     x = usmq.zeros(4)
     with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
         kernels.fill(size, x, 1.0)
     assert not x.to_numpy().any()
+
+
+@pytest.mark.parametrize("size", [(2**40, 2**40), (2**32, 2**32), (2**21, 2**21, 2**22), (2, 2)])
+def test_a_global_size_of_other_dimensions_or_that_overflows_is_refused(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    source: str,
+    size: tuple[int, ...],
+) -> None:
+    code = f"""
+import usmq
+fill = usmq.Kernel.from_sycl({source!r}, "fill")
+x = usmq.zeros(4)
+try:
+    fill({size!r}, x, 1.0).wait()
+except (usmq.Error, ValueError, OverflowError) as error:
+    print(type(error).__name__, x.to_numpy().sum())
+"""
+    assert run_python(code).stdout.split()[1:] == ["0.0"]
 
 
 @pytest.mark.parametrize("local", [0, -1, 3, 2**20, (2, 2), (), 1.5, "4", (4, 1, 1, 1)])
@@ -199,10 +219,12 @@ def test_a_read_only_array_may_be_read_and_not_written(kernels: SimpleNamespace)
 
 
 @pytest.mark.parametrize("mark", [usmq.read, usmq.write])
-def test_a_mark_takes_an_array_or_a_dtype_only(mark: Any) -> None:
-    for wrong in (None, 3, [1], "nosuch"):
-        with pytest.raises((usmq.Error, TypeError, ValueError)):
-            mark(wrong)
+@pytest.mark.parametrize("wrong", [None, 3, [1], "nosuch", "f4"])
+def test_a_mark_makes_no_array_of_something_else(
+    kernels: SimpleNamespace, mark: Any, wrong: Any
+) -> None:
+    with pytest.raises((usmq.Error, TypeError, ValueError)):
+        kernels.fill(4, mark(wrong), 1.0)
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1.5, None, "4", 2**64])

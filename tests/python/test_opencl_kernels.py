@@ -23,7 +23,8 @@ __kernel void reverse(global const int *x, global int *y, local int *scratch) {
   y[i] = scratch[n - 1 - l];
 }
 kernel void place(global int *x) {
-  x[get_global_linear_id()] = 100 * get_global_id(1) + get_global_id(0);
+  size_t r = get_global_id(1), c = get_global_id(0);
+  x[r * get_global_size(0) + c] = 100 * r + c;
 }
 """
 SYCL_LOCAL = """

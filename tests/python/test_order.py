@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ import pytest
 import usmq
 
 Oracle = Callable[[Any, int], Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(params=["in order", "one out of order", "both out of order", "foreign"])
@@ -154,16 +156,55 @@ def test_random_work_on_random_queues_is_as_if_done_in_program_order(
         np.testing.assert_array_equal(x.to_numpy(), host)
 
 
+# These run in a process of their own: they guard against a hang, or a crash in a driver thread.
+SECOND = {
+    "sub_device": "usmq.Queue(queue.device.sub_devices(1)[0])",
+    "two_devices": "usmq.Queue('cpu:1')",
+}
+
+
+@pytest.mark.parametrize("second", SECOND)
 def test_work_that_hops_between_two_contexts_is_exact(
-    queue: usmq.Queue, other_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
+    request: pytest.FixtureRequest, run_python: Run, source: str, advanced: Oracle, second: str
 ) -> None:
+    request.getfixturevalue(second)
+    code = f"""
+import usmq
+advance = usmq.Kernel.from_sycl({source!r}, "advance")
+queue = usmq.current_queue()
+other = {SECOND[second]}
+for _ in range(10):
     x = usmq.arange(0, 16, 1, dtype="u4")
     for _ in range(100):
-        kernels.advance(16, x, 5000)
-        x = usmq.collocate(x, queue=other_queue)
-        kernels.advance(16, x, 3000)
+        advance(16, x, 5000)
+        x = usmq.collocate(x, queue=other)
+        advance(16, x, 3000)
         x = usmq.collocate(x, queue=queue)
-    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 100 * 8000))
+    print(*x.to_numpy())
+"""
+    expected = advanced(np.arange(16), 100 * 8000).tolist()
+    for _ in range(3):
+        lines = run_python(code, timeout=60).stdout.splitlines()
+        assert [[int(state) for state in line.split()] for line in lines] == [expected] * 10
+
+
+def test_queues_of_another_owner_may_go_with_work_in_flight(
+    run_python: Run, source: str, advanced: Oracle
+) -> None:
+    code = f"""
+import dpctl, usmq
+advance = usmq.Kernel.from_sycl({source!r}, "advance")
+x = usmq.arange(0, 16, 1, dtype="u4")
+for _ in range(100):
+    theirs = dpctl.SyclQueue()
+    advance(16, x, 10_000, queue=theirs)
+    del theirs
+print(*x.to_numpy())
+"""
+    expected = advanced(np.arange(16), 1_000_000).tolist()
+    for _ in range(3):
+        states = run_python(code, timeout=60).stdout.split()
+        assert [int(state) for state in states] == expected
 
 
 class Lent:
@@ -236,7 +277,6 @@ def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
     for _ in range(200):
         kernels.advance(16, x, 5000, queue=q)
         foreign.advance(memory, 3000)
-        # Out of order, dpctl's next submission would not wait for its last one: our fence does.
     kernels.advance(16, x, 1, queue=q)
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 200 * 8000 + 1))
     foreign.queue.wait()
@@ -316,14 +356,3 @@ def test_a_launch_does_not_wait_for_the_work_before_it(
     second.wait()
     assert first.done()
     np.testing.assert_array_equal(moved.to_numpy(), advanced(np.zeros(1), 100_000_002))
-
-
-def test_queues_of_another_owner_may_go_with_work_in_flight(
-    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
-) -> None:
-    x = usmq.zeros(16, "u4")
-    for _ in range(100):
-        theirs = dpctl.SyclQueue(queue.device.filter_string)
-        kernels.advance(16, x, 10_000, queue=theirs)
-        del theirs
-    np.testing.assert_array_equal(x.to_numpy(), advanced(np.zeros(16), 1_000_000))

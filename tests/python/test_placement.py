@@ -78,7 +78,7 @@ def test_an_explicit_queue_of_another_context_is_refused(
         usmq.follow(usmq.zeros(2, queue=other_queue), queue=queue)
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object()], ids=repr)
+@pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object], ids=repr)
 def test_what_is_no_array_has_no_queue_to_follow(wrong: Any) -> None:
     with pytest.raises((TypeError, usmq.Error)):
         usmq.follow(usmq.zeros(2), wrong)

@@ -28,7 +28,9 @@ def queues() -> dict[str, usmq.Queue]:
     return found
 
 
-@pytest.mark.parametrize("given", itertools.product([True, False], repeat=len(LEVELS)), ids=str)
+@pytest.mark.parametrize(
+    "given", list(itertools.product([True, False], repeat=len(LEVELS))), ids=str
+)
 def test_the_first_level_that_is_given_decides(
     queues: dict[str, usmq.Queue], given: tuple[bool, ...]
 ) -> None:

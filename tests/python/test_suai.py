@@ -264,8 +264,8 @@ def test_every_form_of_syclobj_is_understood(memory: Any, form: str) -> None:
         assert x.queue == usmq.Queue(memory.sycl_device.filter_string)
 
 
-@pytest.mark.parametrize("typestr", ["<f4", "|f4", "=f4", "f4", "float32", np.dtype("f4")], ids=str)
-def test_offset_strides_and_typestr_are_in_elements(memory: Any, typestr: Any) -> None:
+@pytest.mark.parametrize("typestr", ["<f4", "|f4", "=f4", "f4", "float32"])
+def test_offset_strides_and_typestr_are_in_elements(memory: Any, typestr: str) -> None:
     np.asarray(memory).view("f4")[:] = np.arange(16)
     theirs = Foreign(memory, shape=(2, 3), strides=[-8, 2], offset=9, typestr=typestr)
     x = usmq.asarray(theirs, copy=False)

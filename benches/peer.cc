@@ -1,0 +1,133 @@
+// The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, by hand. Answers "row side count"
+// on stdin with nanoseconds per operation; see run.py. The argument is the file of the kernel.
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <sycl/sycl.hpp>
+
+namespace {
+
+namespace exp = sycl::ext::oneapi::experimental;
+
+constexpr std::size_t kItems = 256;
+constexpr std::size_t kLaunches = 1000;
+constexpr std::size_t kHops = 100;
+constexpr std::size_t kSmall = 4096;
+constexpr std::size_t kLarge = std::size_t{64} << 20;
+
+// What a program keeps per thread when it keeps its current queue itself.
+thread_local sycl::queue *current = nullptr;
+[[gnu::noinline]] sycl::queue *current_queue() { return current; }
+
+sycl::kernel build(const sycl::queue &queue, const char *file) {
+  std::ifstream in(file);
+  const std::string source(std::istreambuf_iterator<char>(in), {});
+  auto text = exp::create_kernel_bundle_from_source(queue.get_context(), exp::source_language::sycl, source);
+  return exp::build(text, {queue.get_device()}).ext_oneapi_get_kernel("axpy");
+}
+
+class Peer {
+public:
+  explicit Peer(const char *kernel_file)
+      : queue_(sycl::property::queue::in_order{}),
+        other_(queue_.get_context(), queue_.get_device(),
+               {sycl::property::queue::in_order{}, sycl::property::queue::enable_profiling{}}),
+        axpy_(build(queue_, kernel_file)), x_(sycl::malloc_device<char>(kLarge, queue_)),
+        y_(sycl::malloc_device<char>(kLarge, queue_)) {
+    current = &queue_;
+    queue_.memset(x_, 0, kLarge);
+    queue_.memset(y_, 0, kLarge).wait();
+    rows_["rust.current_queue"] = [this](std::size_t count) {
+      return time(count, [] {
+        auto *queue = current_queue();
+        asm volatile("" : : "r"(queue) : "memory");
+      });
+    };
+    for (const std::size_t bytes : {std::size_t{64}, kSmall, std::size_t{1} << 20, kLarge}) {
+      rows_["rust.alloc_free." + std::to_string(bytes)] = [this, bytes](std::size_t count) {
+        return time(count, [&] { sycl::free(sycl::malloc_device(bytes, queue_), queue_); });
+      };
+    }
+    rows_["rust.launch_wait"] = [this](std::size_t count) { return time(count, [&] { launch().wait(); }); };
+    rows_["rust.launch_throughput"] = [this](std::size_t count) {
+      return time(count / kLaunches, [&] { launch_many(); }) / kLaunches;
+    };
+    rows_["rust.copy_4k_wait"] = [this](std::size_t count) {
+      return time(count, [&] { queue_.memcpy(y_, x_, kSmall).wait(); });
+    };
+    rows_["rust.copy_64m"] = [this](std::size_t count) {
+      return time(count, [&] { queue_.memcpy(y_, x_, kLarge).wait(); });
+    };
+    rows_["rust.two_queue_chain"] = [this](std::size_t count) { return time(count / kHops, [&] { chain(); }) / kHops; };
+  }
+
+  ~Peer() {
+    sycl::free(x_, queue_);
+    sycl::free(y_, queue_);
+  }
+
+  double round(const std::string &row, std::size_t count) const { return rows_.at(row)(count); }
+
+private:
+  template <typename Operation> static double time(std::size_t count, Operation operation) {
+    for (std::size_t i = 0; i < count / 8 + 1; ++i) {
+      operation();
+    }
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < count; ++i) {
+      operation();
+    }
+    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+    return elapsed.count() / static_cast<double>(count);
+  }
+
+  sycl::event launch() {
+    return queue_.submit([&](sycl::handler &handler) {
+      handler.set_arg(0, 2.0f);
+      handler.set_arg(1, x_);
+      handler.set_arg(2, y_);
+      handler.set_arg(3, kItems);
+      handler.parallel_for(sycl::range<1>(kItems), axpy_);
+    });
+  }
+
+  void launch_many() {
+    for (std::size_t i = 0; i < kLaunches; ++i) {
+      launch();
+    }
+    queue_.wait();
+  }
+
+  // Each copy reads what the one before wrote, on the other queue.
+  void chain() {
+    auto last = queue_.memcpy(y_, x_, kSmall);
+    for (std::size_t i = 1; i < kHops; ++i) {
+      last = i % 2 == 0 ? queue_.memcpy(y_, x_, kSmall, last) : other_.memcpy(x_, y_, kSmall, last);
+    }
+    last.wait();
+  }
+
+  sycl::queue queue_, other_;
+  sycl::kernel axpy_;
+  char *x_, *y_;
+  std::map<std::string, std::function<double(std::size_t)>> rows_;
+};
+
+} // namespace
+
+int main(int, char **argv) try {
+  Peer peer(argv[1]);
+  std::cout << "ready" << std::endl;
+  std::string row, side;
+  std::size_t count;
+  while (std::cin >> row >> side >> count) {
+    std::cout << peer.round(row, count) << std::endl;
+  }
+} catch (const std::exception &error) {
+  std::cerr << "peer: " << error.what() << std::endl;
+  return 1;
+}

@@ -1,0 +1,174 @@
+"""The Python rows of `make bench`: answers "row side count" on stdin with ns per operation.
+
+Both sides of a row are statements over the same names, so that timing them costs no call. Started
+by `run.py`; what is compared with what stands in `ROWS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import dpctl
+import dpctl.memory
+import dpctl.program
+import dpnp.tensor
+import usmq
+
+ITEMS = 256
+LAUNCHES = 1000
+LARGE = 64 << 20
+SOURCE = """
+kernel void axpy(float a, global const float *x, global float *y, ulong n) {
+  size_t i = get_global_id(0);
+  if (i < n) y[i] += a * x[i];
+}
+"""
+
+# Row: what usmq does, what its peer does.
+ROWS = {
+    "py.current_queue": ("usmq.current_queue()", "dpctl.get_device_cached_queue(key)"),
+    "py.use_queue": ("with usmq.use_queue(name): pass", "dpctl.SyclQueue(name)"),
+    "py.launch_wait": (
+        "axpy(ITEMS, 2.0, x, y, ITEMS).wait()",
+        "peer_queue.submit(peer_axpy, peer_args, peer_items)",
+    ),
+    "py.launch_throughput": (
+        "for _ in range(LAUNCHES): axpy(ITEMS, 2.0, x, y, ITEMS)\nqueue.wait()",
+        "for _ in range(LAUNCHES): peer_queue.submit_async(peer_axpy, peer_args, peer_items)\n"
+        "peer_queue.wait()",
+    ),
+    "py.follow2": (
+        "usmq.follow(x, y)",
+        "dpnp.tensor.get_execution_queue((peer_queue, peer_queue))",
+    ),
+    "py.asarray_suai": ("usmq.asarray(foreign)", "dpctl.memory.as_usm_memory(foreign)"),
+    # Its own peer: one GiB against one KiB.
+    "py.collocate_rebind": (
+        "usmq.collocate(gibibyte, queue=other)",
+        "usmq.collocate(kibibyte, queue=other)",
+    ),
+} | {
+    f"py.alloc_free.{size}": (
+        f"usmq.empty({size}, 'u1', queue=queue)",
+        f"dpctl.memory.MemoryUSMDevice({size}, queue=peer_queue)",
+    )
+    for size in (64, 4096, 1 << 20, LARGE)
+}
+COLLOCATE = {
+    "py.collocate_cross_context": (
+        "usmq.collocate(large, queue=far).wait()",
+        # Into memory that is there already, which is more than collocate may assume.
+        "peer_target.copy_from_device(peer_large)",
+    )
+}
+
+
+class Foreign:
+    """An array of another library: memory of dpctl, described by a dict with dpctl's queue."""
+
+    def __init__(self, memory: Any, queue: Any) -> None:
+        self.memory = memory
+        self.__sycl_usm_array_interface__ = {
+            "version": 1,
+            "data": (memory._pointer, False),
+            "shape": (memory.nbytes,),
+            "typestr": "|u1",
+            "strides": None,
+            "offset": 0,
+            "syclobj": queue,
+        }
+
+
+def names() -> dict[str, Any]:
+    """Return what the statements of `ROWS` name."""
+    queue = usmq.current_queue()
+    name = queue.device.filter_string
+    peer_queue = dpctl.SyclQueue(name, property="in_order")
+    peer_x, peer_y = (dpctl.memory.MemoryUSMDevice(4 * ITEMS, queue=peer_queue) for _ in range(2))
+    for memory in (peer_x, peer_y):
+        memory.copy_from_host(bytes(4 * ITEMS))
+    return {
+        "usmq": usmq,
+        "dpctl": dpctl,
+        "dpnp": dpnp,
+        "ITEMS": ITEMS,
+        "LAUNCHES": LAUNCHES,
+        "queue": queue,
+        "name": name,
+        # In the context of `queue`.
+        "other": usmq.Queue(queue.device, profiling=True),
+        "key": (peer_queue.sycl_context, peer_queue.sycl_device),
+        "x": usmq.zeros(ITEMS),
+        "y": usmq.zeros(ITEMS),
+        "axpy": usmq.Kernel.from_opencl(SOURCE, "axpy"),
+        "peer_queue": peer_queue,
+        "peer_axpy": dpctl.program.create_program_from_source(peer_queue, SOURCE).get_sycl_kernel(
+            "axpy"
+        ),
+        "peer_args": [ctypes.c_float(2.0), peer_x, peer_y, ctypes.c_uint64(ITEMS)],
+        "peer_items": [ITEMS],
+        "foreign": Foreign(peer_x, peer_queue),
+        "kibibyte": usmq.empty(1 << 10, "u1"),
+        "gibibyte": usmq.empty(1 << 30, "u1"),
+    }
+
+
+def collocate_names() -> dict[str, Any]:
+    """Return what the statements of `COLLOCATE` name."""
+    queue = usmq.current_queue()
+    others = [device for device in usmq.devices() if device != queue.device]
+    device = others[0] if others else queue.device.sub_devices(1)[0]
+    far = usmq.Queue(device)
+    # One context on both sides: that of a sub-device can only be handed over.
+    peer_far = dpctl.SyclQueue(far._get_capsule())
+    peer_large = dpctl.memory.MemoryUSMDevice(LARGE, queue=dpctl.SyclQueue(queue._get_capsule()))
+    peer_target = dpctl.memory.MemoryUSMDevice(LARGE, queue=peer_far)
+    peer_large.memset(1)
+    peer_target.memset(0)
+    return {
+        "usmq": usmq,
+        "large": usmq.full(LARGE, 1, "u1"),
+        "far": far,
+        "peer_large": peer_large,
+        "peer_target": peer_target,
+    }
+
+
+def import_seconds(module: str) -> float:
+    """Import a module in a fresh interpreter."""
+    code = (
+        "from time import perf_counter as now; start = now(); "
+        f"import {module}; print(now() - start)"
+    )
+    command = [sys.executable, "-I", "-c", code]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    make: Callable[[], dict[str, Any]] = names
+    rows = ROWS
+    if sys.argv[1:] == ["collocate"]:
+        make, rows = collocate_names, COLLOCATE
+    known = make()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        row, side, text = line.split()
+        count = int(text)
+        if row == "py.import":
+            seconds = import_seconds("usmq" if side == "usmq" else "dpctl")
+        else:
+            each = LAUNCHES if row == "py.launch_throughput" else 1
+            timer = timeit.Timer(rows[row][side == "peer"], globals=known)
+            timer.timeit(count // each // 8 + 1)
+            seconds = timer.timeit(count // each) / count
+        print(seconds * 1e9, flush=True)
+
+
+if __name__ == "__main__":
+    main()

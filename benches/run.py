@@ -1,0 +1,235 @@
+"""Measure usmq against plain C++, dpctl and dpnp, side by side; write `target/bench.json`.
+
+The programs that do the work (`rust.rs`, `peer.cc`, `rows.py`) are started once and asked for one
+round of one row at a time, usmq and peer in turn, so that the drift of a noisy machine meets both.
+The numbers of a row are the medians of its rounds; a lower ratio is better for usmq.
+
+    .venv/bin/python benches/run.py [--quick] [--rounds N] [ROW ...]
+
+A target that is missed is no failure: the exit status says whether everything was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCHES = ROOT / "benches"
+TARGET = ROOT / "target"
+# The environment of the interpreter: its libsycl serves every program.
+PREFIX = Path(sys.prefix)
+SECOND_RUNTIME = ROOT / ".venv-ocl2" / "lib" / "libintelocl.so"
+NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6}
+
+
+@dataclass
+class Row:
+    """A line of the table: what is measured, how often in a round, and the ratio aimed at."""
+
+    name: str
+    unit: str
+    count: int
+    target: float
+    peer_name: str
+    usmq: str = "python"
+    peer: str = "python"
+
+
+def rows() -> list[Row]:
+    """Return the table's lines in order."""
+
+    def rust(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
+        return Row(f"rust.{name}", unit, count, target, peer_name, "rust", "cpp")
+
+    def py(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
+        return Row(f"py.{name}", unit, count, target, peer_name)
+
+    free = "C++ malloc_device + free"
+    memory = "dpctl MemoryUSMDevice"
+    far = "dpctl copy_from_device, into memory that exists"
+    return [
+        rust("current_queue", "ns", 200_000, 5, "a thread-local read"),
+        py("current_queue", "ns", 20_000, 0.5, "dpctl.get_device_cached_queue((ctx, dev))"),
+        py("use_queue", "ns", 1000, 0.05, "dpctl.SyclQueue(filter string)"),
+        rust("alloc_free.64", "ns", 5000, 0.15, free),
+        rust("alloc_free.4096", "ns", 5000, 0.15, free),
+        rust("alloc_free.1048576", "ns", 1000, 0.03, free),
+        rust("alloc_free.67108864", "ns", 1000, 0.03, free),
+        py("alloc_free.64", "ns", 2000, 0.35, memory),
+        py("alloc_free.4096", "ns", 2000, 0.35, memory),
+        py("alloc_free.1048576", "ns", 1000, 0.1, memory),
+        py("alloc_free.67108864", "ns", 1000, 0.1, memory),
+        rust("launch_wait", "us", 500, 1.1, "C++ submit + wait"),
+        rust("launch_throughput", "us", 2000, 1.15, "C++ submit, one wait for 1000"),
+        py("launch_wait", "us", 500, 1.0, "dpctl submit, in-order"),
+        py("launch_throughput", "us", 2000, 0.7, "dpctl submit_async, in-order"),
+        rust("copy_4k_wait", "us", 500, 1.1, "C++ memcpy + wait"),
+        rust("copy_64m", "ms", 4, 1.02, "C++ memcpy + wait"),
+        rust("two_queue_chain", "us", 1000, 1.15, "C++ with hand-written events"),
+        py("follow2", "ns", 10_000, 0.7, "dpnp.tensor.get_execution_queue of two queues"),
+        py("asarray_suai", "us", 1000, 0.8, "dpctl.memory.as_usm_memory of the same object"),
+        py("collocate_rebind", "ns", 5000, 1.1, "1 GiB against 1 KiB"),
+        Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
+        Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),
+        py("import", "ms", 1, 0.6, "import dpctl"),
+    ]
+
+
+class Program:
+    """A child that answers "row side count" with nanoseconds per operation."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.name = shlex.join(command)
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        if self.read() != "ready":
+            raise RuntimeError(f"{self.name} does not start")
+
+    def read(self) -> str:
+        """Return the next line of the child."""
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended with status {self.child.wait()}")
+        return line.strip()
+
+    def ask(self, row: Row, side: str) -> float:
+        """Return nanoseconds per operation of one round."""
+        assert self.child.stdin is not None
+        print(row.name, side, row.count, file=self.child.stdin, flush=True)
+        return float(self.read())
+
+    def stop(self) -> None:
+        """Let the child end by itself."""
+        self.child.communicate()
+
+
+def build_peer() -> Path:
+    """Compile the C++ program."""
+    program = TARGET / "bench-peer"
+    command = [
+        *shlex.split(os.environ.get("CXX", "c++")),
+        *("-std=c++17", "-O2", "-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING"),
+        *("-isystem", f"{PREFIX / 'include'}", f"{BENCHES / 'peer.cc'}", "-o", f"{program}"),
+        *(f"-L{PREFIX / 'lib'}", "-lsycl", f"-Wl,-rpath,{PREFIX / 'lib'}"),
+    ]
+    subprocess.run(command, check=True)
+    return program
+
+
+def build_rust() -> Path:
+    """Compile the Rust program, and return where Cargo put it."""
+    command = ["cargo", "build", "--release", "--bench", "rust"]
+    command += ["--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    for line in done.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("target", {}).get("kind") == ["bench"] and message.get("executable"):
+            return Path(message["executable"])
+    raise RuntimeError("cargo built no benchmark")
+
+
+def programs(wanted: set[str]) -> dict[str, Program]:
+    """Build and start what the rows need."""
+    runtime = PREFIX / "lib" / "libintelocl.so"
+    base = os.environ | {"LD_LIBRARY_PATH": str(PREFIX / "lib")}
+    if runtime.exists():
+        # usmq would find the CPU device by itself; plain C++ does not.
+        base.setdefault("OCL_ICD_FILENAMES", str(runtime))
+    two = base
+    if SECOND_RUNTIME.exists():
+        two = base | {"OCL_ICD_FILENAMES": f"{runtime}:{SECOND_RUNTIME}"}
+    python = [sys.executable, str(BENCHES / "rows.py")]
+    started = {}
+    if "rust" in wanted:
+        started["rust"] = Program([str(build_rust())], base)
+    if "cpp" in wanted:
+        started["cpp"] = Program([str(build_peer()), str(BENCHES / "axpy.cpp")], base)
+    if "python" in wanted:
+        started["python"] = Program(python, base)
+    if "collocate" in wanted:
+        started["collocate"] = Program([*python, "collocate"], two)
+    return started
+
+
+@dataclass
+class Result:
+    """A row of `bench.json`."""
+
+    name: str
+    unit: str
+    usmq: float
+    peer: float
+    peer_name: str
+    ratio: float
+    target: float
+
+
+def measure(row: Row, rounds: int, started: dict[str, Program]) -> Result:
+    """Ask both sides in turn, the first one changing, and compare their medians."""
+    sides = {"usmq": started[row.usmq], "peer": started[row.peer]}
+    times: dict[str, list[float]] = {"usmq": [], "peer": []}
+    for turn in range(rounds):
+        for side in ("usmq", "peer") if turn % 2 == 0 else ("peer", "usmq"):
+            times[side].append(sides[side].ask(row, side) / NANOSECONDS[row.unit])
+    usmq, peer = statistics.median(times["usmq"]), statistics.median(times["peer"])
+    return Result(row.name, row.unit, usmq, peer, row.peer_name, usmq / peer, row.target)
+
+
+def main() -> None:
+    """Measure the rows that were asked for."""
+    parser = argparse.ArgumentParser(description="Measure usmq against plain C++, dpctl and dpnp.")
+    parser.add_argument("--rounds", type=int, default=31, help="rounds of each row (default: 31)")
+    parser.add_argument("--quick", action="store_true", help="5 rounds: a look, not a measurement")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="only these, as 'rust.alloc_free.*'; writes no file"
+    )
+    options = parser.parse_args()
+    rounds = 5 if options.quick else options.rounds
+    chosen = [row for row in rows() if any(fnmatch(row.name, p) for p in options.rows or ["*"])]
+    TARGET.mkdir(exist_ok=True)
+
+    begin = time.monotonic()
+    print("bench: building and starting the programs", flush=True)
+    started = programs({name for row in chosen for name in (row.usmq, row.peer)})
+    print(f"bench: medians of {rounds} rounds each, usmq and peer in turn\n")
+    print(f"{'row':27}{'unit':>5}{'usmq':>9}{'peer':>9}{'ratio':>7}{'target':>7}       peer")
+    results = []
+    for row in chosen:
+        result = measure(row, rounds, started)
+        results.append(result)
+        verdict = "ok" if result.ratio <= result.target else "over"
+        print(
+            f"{row.name:27}{row.unit:>5}{result.usmq:>9.2f}{result.peer:>9.2f}{result.ratio:>7.3f}"
+            f"{row.target:>7}  {verdict:4} {row.peer_name}",
+            flush=True,
+        )
+    for program in started.values():
+        program.stop()
+    met = sum(result.ratio <= result.target for result in results)
+    took = time.monotonic() - begin
+    print(f"\nbench: {met} of {len(results)} rows within their target; {took:.0f} s")
+    if not options.rows:
+        file = TARGET / "bench.json"
+        file.write_text(
+            json.dumps([asdict(result) for result in results], indent=2) + "\n", encoding="utf-8"
+        )
+        print(f"bench: written to {file}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, RuntimeError, subprocess.CalledProcessError) as problem:
+        sys.exit(f"bench: {problem}")

@@ -1,0 +1,174 @@
+//! The usmq side of `make bench`: answers `row side count` on stdin with nanoseconds per operation; see run.py.
+
+use std::hint::black_box;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use usmq::{Array, DType, Kernel, Queue, QueueProperties, UsmKind, current_queue, with_queue};
+
+/// The kernel of the launch rows, the same text that the C++ program compiles.
+const SOURCE: &str = include_str!("axpy.cpp");
+const ITEMS: usize = 256;
+const LAUNCHES: usize = 1000;
+const HOPS: usize = 100;
+const SMALL: usize = 4096;
+const LARGE: usize = 64 << 20;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    match answer() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("rust: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer() -> Result<(), Failure> {
+    let bench = Bench::new()?;
+    println!("ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let [row, side, count] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(format!("{line:?} is no request").into());
+        };
+        println!("{}", bench.round(row, side, count.parse()?)?);
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+struct Bench {
+    queue: Queue,
+    kernel: Kernel,
+    x: Array,
+    y: Array,
+    /// Large enough for every copy; `there` is on a second in-order queue of the same device and context.
+    small: [Array; 2],
+    large: [Array; 2],
+    there: Array,
+}
+
+impl Bench {
+    fn new() -> Result<Self, Failure> {
+        let queue = current_queue()?;
+        // The cache gives one queue for one set of properties, so profiling tells the second apart, as in peer.cc.
+        let other = Queue::new(&queue, None, QueueProperties { in_order: true, profiling: true })?;
+        let bytes = |count: usize, queue: &Queue| -> Result<Array, Failure> {
+            let array = Array::uninit([count], DType::U8, UsmKind::Device, queue)?;
+            array.fill(0u8)?;
+            array.wait()?;
+            Ok(array)
+        };
+        Ok(Self {
+            kernel: Kernel::from_sycl(SOURCE, "axpy")?,
+            x: Array::zeros::<f32>([ITEMS])?,
+            y: Array::zeros::<f32>([ITEMS])?,
+            small: [bytes(SMALL, &queue)?, bytes(SMALL, &queue)?],
+            large: [bytes(LARGE, &queue)?, bytes(LARGE, &queue)?],
+            there: bytes(SMALL, &other)?,
+            queue,
+        })
+    }
+
+    fn round(&self, row: &str, side: &str, count: usize) -> Result<f64, Failure> {
+        match row {
+            "rust.current_queue" => with_queue(&self.queue, || {
+                time(count, || {
+                    black_box(current_queue()?);
+                    Ok(())
+                })
+            }),
+            "rust.launch_wait" => time(count, || Ok(self.launch(&self.x, &self.y)?.wait()?)),
+            "rust.launch_throughput" => Ok(time(count / LAUNCHES, || self.launch_many())? / LAUNCHES as f64),
+            "rust.copy_4k_wait" => time(count, || copy(&self.small)),
+            "rust.copy_64m" => time(count, || copy(&self.large)),
+            "rust.two_queue_chain" => Ok(time(count / HOPS, || self.chain())? / HOPS as f64),
+            "rust.threads" => self.threads(if side == "usmq" { 2 } else { 1 }, count),
+            _ => match row.strip_prefix("rust.alloc_free.") {
+                Some(bytes) => self.alloc_free(bytes.parse()?, count),
+                None => Err(format!("there is no row {row:?}").into()),
+            },
+        }
+    }
+
+    fn alloc_free(&self, bytes: usize, count: usize) -> Result<f64, Failure> {
+        time(count, || {
+            black_box(Array::uninit([bytes], DType::U8, UsmKind::Device, &self.queue)?);
+            Ok(())
+        })
+    }
+
+    fn launch(&self, x: &Array, y: &Array) -> usmq::Result<usmq::Event> {
+        let args = [2.0f32.into(), x.into(), y.into(), (ITEMS as u64).into()];
+        // SAFETY: the kernel reads x and writes y below its last argument, which is the length of both.
+        unsafe { self.kernel.launch([ITEMS], &args) }
+    }
+
+    fn launch_many(&self) -> Result<(), Failure> {
+        for _ in 0..LAUNCHES {
+            self.launch(&self.x, &self.y)?;
+        }
+        Ok(self.queue.wait()?)
+    }
+
+    /// Each copy reads what the one before wrote, on the other queue.
+    fn chain(&self) -> Result<(), Failure> {
+        let [here, there] = [&self.small[0], &self.there];
+        for hop in 0..HOPS {
+            let (target, source) = if hop % 2 == 0 { (here, there) } else { (there, here) };
+            target.assign(source)?;
+        }
+        Ok(there.wait()?)
+    }
+
+    /// Nanoseconds per operation as a thread sees them, the mean of all threads. Each has a scope and a queue of its
+    /// own; what they share is the pool, the device and the runtime.
+    fn threads(&self, threads: usize, count: usize) -> Result<f64, Failure> {
+        let start = Barrier::new(threads);
+        let work = |queue: &Queue| {
+            with_queue(queue, || {
+                self.alloc_launch_free(count / 8)?;
+                start.wait();
+                let begin = Instant::now();
+                self.alloc_launch_free(count)?;
+                Ok(begin.elapsed().as_secs_f64() * 1e9 / count as f64)
+            })
+        };
+        let times: Result<Vec<f64>, Failure> = std::thread::scope(|scope| {
+            let queues = [&self.queue, self.there.queue()];
+            let running: Vec<_> = queues[..threads].iter().map(|queue| scope.spawn(|| work(queue))).collect();
+            running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect()
+        });
+        Ok(times?.iter().sum::<f64>() / threads as f64)
+    }
+
+    fn alloc_launch_free(&self, count: usize) -> Result<(), Failure> {
+        let x = Array::zeros::<f32>([ITEMS])?;
+        for _ in 0..count {
+            self.launch(&x, &Array::empty::<f32>([ITEMS])?)?;
+        }
+        Ok(current_queue()?.wait()?)
+    }
+}
+
+fn copy([source, target]: &[Array; 2]) -> Result<(), Failure> {
+    target.assign(source)?;
+    Ok(target.wait()?)
+}
+
+/// Nanoseconds per operation, after some that are not counted.
+fn time(count: usize, mut operation: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+    for _ in 0..count / 8 + 1 {
+        operation()?;
+    }
+    let start = Instant::now();
+    for _ in 0..count {
+        operation()?;
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e9 / count as f64)
+}

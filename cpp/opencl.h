@@ -1,0 +1,33 @@
+// The OpenCL loader of the SYCL runtime, for what SYCL itself does not offer.
+#pragma once
+
+#include <CL/cl.h>
+#include <dlfcn.h>
+#include <string>
+#include <sycl/sycl.hpp>
+
+namespace usmq {
+
+// The OpenCL entry points come from the loader that the SYCL runtime has opened already. Linking our own would need
+// its dependencies at load time even where OpenCL is absent, and could bring a second loader into the process.
+template <typename Function> Function opencl_entry(const char *name) {
+  void *library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  void *symbol = library != nullptr ? dlsym(library, name) : nullptr;
+  if (library != nullptr) {
+    dlclose(library); // The runtime's own reference keeps it open.
+  }
+  if (symbol == nullptr) {
+    throw sycl::exception(sycl::make_error_code(sycl::errc::feature_not_supported),
+                          std::string("the OpenCL loader of the SYCL runtime has no ") + name);
+  }
+  return reinterpret_cast<Function>(symbol);
+}
+
+inline void opencl_check(cl_int status, const char *what) {
+  if (status != CL_SUCCESS) {
+    throw sycl::exception(sycl::make_error_code(sycl::errc::runtime),
+                          std::string(what) + " failed with OpenCL error " + std::to_string(status));
+  }
+}
+
+} // namespace usmq

@@ -1,0 +1,72 @@
+//! Order between contexts: an event of one context as an event of another.
+//!
+//! SYCL lets a command depend on any event, but libsycl 9 corrupts its own graph when such dependencies between OpenCL
+//! contexts form a chain (segmentation faults at random and at exit, in plain C++ too). A user event of the target's
+//! context stands in instead. A thread of ours completes it once the source event is complete.
+//!
+//! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
+//! that were asked for before it was submitted.
+
+use super::{Context, Event, Queue};
+use crate::error::{During, Result};
+use crate::runtime::{Handle, Pending};
+use crate::ffi;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+struct Request {
+    source: Event,
+    promise: Handle<ffi::Promise>,
+    /// Keeps the process from tearing the runtime down under the thread.
+    pending: Pending,
+}
+
+static THREADS: Lazy<Mutex<HashMap<Context, Sender<Request>>>> = Lazy::new(Mutex::default);
+
+/// An event of `queue`'s context that completes after `source`, an event of another context.
+pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
+    if queue.device().backend() != "opencl" {
+        // Elsewhere the runtime's own way is the only one.
+        return Ok(source.clone());
+    }
+    let promise = ffi::promise_new(queue.context().raw()?).during("making an event for another context")?;
+    let promise = Handle::new(promise);
+    let event = ffi::promise_event(promise.get()?).during("making an event for another context")?;
+    let event = Event::new(event, queue);
+    let request = Request { source: source.clone(), promise, pending: Pending::new() };
+    if let Err(failed) = thread_of(source.queue().context()).send(request) {
+        // No thread could be started, so this one waits.
+        answer(failed.0);
+    }
+    Ok(event)
+}
+
+fn thread_of(context: &Context) -> Sender<Request> {
+    let mut threads = THREADS.lock();
+    let sender = threads.entry(context.clone()).or_insert_with(|| {
+        let (sender, requests) = channel();
+        // Without a thread the receiver is dropped, and sending fails.
+        let _ = std::thread::Builder::new().name("usmq-bridge".to_owned()).spawn(move || serve(&requests));
+        sender
+    });
+    sender.clone()
+}
+
+fn serve(requests: &Receiver<Request>) {
+    while let Ok(request) = requests.recv() {
+        answer(request);
+    }
+}
+
+fn answer(request: Request) {
+    let Request { source, promise, pending } = request;
+    let success = source.wait_quietly().is_ok();
+    if let Ok(promise) = promise.get() {
+        // Fails only for an event that is complete already, which no one else completes.
+        let _ = ffi::promise_keep(promise, success);
+    }
+    drop((source, promise));
+    drop(pending);
+}

@@ -1,0 +1,51 @@
+//! What must happen before the SYCL runtime's own destructors run at the end of the process.
+
+use super::alive;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Threads inside a wait of the runtime, and work that such a thread has yet to begin.
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one wait while it lives.
+pub(crate) struct Pending(());
+
+impl Pending {
+    pub(crate) fn new() -> Self {
+        PENDING.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        PENDING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Puts a handler before all destructors that are registered so far. Called once the runtime has registered its own.
+pub(crate) fn guard() {
+    unsafe extern "C" {
+        /// glibc: as `atexit`, with the exit status for the handler.
+        fn on_exit(handler: extern "C" fn(libc::c_int, *mut libc::c_void), data: *mut libc::c_void) -> libc::c_int;
+    }
+    // SAFETY: the handler is a function of this library, which is never unloaded. Should it not be registered, for
+    // want of memory, the process ends as it would without it.
+    unsafe { on_exit(leave, std::ptr::null_mut()) };
+}
+
+extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
+    if alive().is_ok() {
+        // A thread that still waits would find the runtime gone. Its work ends by itself, as the runtime's destructors
+        // would also wait for it.
+        while PENDING.load(Ordering::Acquire) != 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        return;
+    }
+    // In a forked child the runtime's destructors wait for threads that exist only in the parent.
+    // SAFETY: flushes the C streams, which `exit` would have done after the destructors.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // SAFETY: ends the process with the status that `exit` was given.
+    unsafe { libc::_exit(status) }
+}

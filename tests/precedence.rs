@@ -1,0 +1,187 @@
+//! Where work runs: the precedence of explicit argument, data, scope and default, over every combination of them.
+
+mod common;
+
+use common::{IN_ORDER, PROFILING, default_queue, four_queues, kernel};
+use parking_lot::{Mutex, MutexGuard};
+use usmq::{
+    Array, Context, DType, Error, Launch, Queue, QueueManager, Result, Target, UsmKind, current_queue, follow,
+    set_default_queue, with_queue,
+};
+
+/// The process default belongs to all tests of this binary: one at a time, and each leaves none.
+struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+fn process_default() -> Alone {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    Alone(ONE_AT_A_TIME.lock())
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = set_default_queue(Target::Unset);
+    }
+}
+
+/// Five different queues on one device, SYCL's own choice last. The first two share its context, so that an array of
+/// the second can be used on the first.
+fn ladder() -> Result<[Queue; 5]> {
+    let sycl = default_queue()?;
+    let device = sycl.device().clone();
+    let [_, a, b, _] = four_queues(&device, None)?;
+    let apart = Context::new(std::slice::from_ref(&device))?;
+    let (c, d) = (Queue::new(&device, Some(&apart), IN_ORDER)?, Queue::new(&device, Some(&apart), PROFILING)?);
+    let queues = [a, b, c, d, sycl];
+    for (position, queue) in queues.iter().enumerate() {
+        assert!(!queues[..position].contains(queue), "the queues of this test must differ");
+    }
+    Ok(queues)
+}
+
+/// The first rung that is there; the last one always is.
+fn first(ladder: &[Queue; 5], is_there: impl Fn(usize) -> bool) -> &Queue {
+    (0..4).find(|rung| is_there(*rung)).map_or(&ladder[4], |rung| &ladder[rung])
+}
+
+#[test]
+fn a_launch_goes_to_the_explicit_queue_else_the_datas_else_the_scopes_else_the_defaults() -> Result<()> {
+    let _default = process_default();
+    let ladder = ladder()?;
+    let [explicit, data, scope, default, _] = &ladder;
+    let on_data = kernel("advance", data)?;
+    let without_data = kernel("nothing", data)?;
+    let x = Array::uninit([4], DType::U32, UsmKind::Device, data)?;
+    for combination in 0..16 {
+        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        set_default_queue(is_there(3).then_some(default))?;
+        let launch = Launch { global: &[4], local: None, queue: is_there(0).then_some(explicit) };
+        let event = with_queue(is_there(2).then_some(scope), || {
+            if is_there(1) {
+                // SAFETY: four work-items for the four elements.
+                unsafe { on_data.launch_with(launch, &[(&x).into(), 1u32.into()]) }
+            } else {
+                // SAFETY: the kernel touches no memory.
+                unsafe { without_data.launch_with(launch, &[0u32.into()]) }
+            }
+        })?;
+        assert_eq!(event.queue(), first(&ladder, is_there), "combination {combination:04b}");
+    }
+    Ok(())
+}
+
+#[test]
+fn follow_and_new_arrays_obey_the_same_table() -> Result<()> {
+    let _default = process_default();
+    let ladder = ladder()?;
+    let [explicit, data, scope, default, _] = &ladder;
+    let x = Array::uninit([4], DType::U32, UsmKind::Device, data)?;
+    for combination in 0..16 {
+        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        set_default_queue(is_there(3).then_some(default))?;
+        with_queue(is_there(2).then_some(scope), || {
+            let arrays: &[&Array] = if is_there(1) { &[&x, &x] } else { &[] };
+            let without_explicit = first(&ladder, |rung| rung > 0 && is_there(rung));
+            assert_eq!(&follow(arrays)?, without_explicit, "combination {combination:04b}");
+
+            let current = first(&ladder, |rung| rung > 1 && is_there(rung));
+            assert_eq!(&current_queue()?, current, "combination {combination:04b}");
+            let made = [
+                Array::empty::<u8>([3])?,
+                Array::zeros::<f64>([2, 2])?,
+                Array::full([5], 1i16)?,
+                Array::from_slice(&[1f32])?,
+                Array::zeros::<u32>([0])?,
+            ];
+            for array in &made {
+                assert_eq!(array.queue(), current, "{array} in combination {combination:04b}");
+            }
+            let placed = Array::uninit([1], DType::U8, UsmKind::Device, explicit)?;
+            assert_eq!(placed.queue(), explicit);
+            Ok::<_, Error>(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default() -> Result<()> {
+    let _default = process_default();
+    let ladder = ladder()?;
+    let [own_scope, own_default, scope, default, _] = &ladder;
+    let manager = QueueManager::new("pkg2");
+    let stranger = QueueManager::new("pkg2");
+    stranger.set_default_queue(&ladder[4])?;
+    for combination in 0..16 {
+        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        set_default_queue(is_there(3).then_some(default))?;
+        manager.set_default_queue(is_there(1).then_some(own_default))?;
+        assert_eq!(manager.default_queue().as_ref(), is_there(1).then_some(own_default));
+        // The order in which the scopes were entered must not matter.
+        let inside = with_queue(is_there(2).then_some(scope), || {
+            manager.with_queue(is_there(0).then_some(own_scope), || {
+                stranger.with_queue(&ladder[4], || Ok::<_, Error>((manager.current_queue()?, current_queue()?)))
+            })
+        })?;
+        let outside = manager.with_queue(is_there(0).then_some(own_scope), || {
+            with_queue(is_there(2).then_some(scope), || manager.clone().current_queue())
+        })?;
+        let expected = first(&ladder, is_there);
+        assert_eq!((&inside.0, &outside), (expected, expected), "combination {combination:04b}");
+        // A package's own choice concerns no one else.
+        assert_eq!(&inside.1, first(&ladder, |rung| rung > 1 && is_there(rung)), "combination {combination:04b}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> Result<()> {
+    let _default = process_default();
+    let [_, _, scope, default, sycl] = ladder()?;
+    let ask = || std::thread::spawn(current_queue).join();
+    let worker = |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::Value("panic".to_owned()))?;
+    with_queue(&scope, || {
+        assert_eq!(worker(ask())?, sycl);
+        set_default_queue(&default)?;
+        assert_eq!(worker(ask())?, default);
+        assert_eq!(current_queue()?, scope);
+        Ok::<_, Error>(())
+    })?;
+    assert_eq!(current_queue()?, default);
+    // Set in a worker, seen here: the default has no thread.
+    let set = std::thread::spawn(|| set_default_queue(Target::Unset)).join();
+    assert!(matches!(set, Ok(Ok(()))));
+    assert_eq!(current_queue()?, sycl);
+    Ok(())
+}
+
+#[test]
+fn a_default_that_cannot_be_had_leaves_the_former_one() -> Result<()> {
+    let _default = process_default();
+    let [_, _, _, default, _] = ladder()?;
+    let manager = QueueManager::new("pkg");
+    set_default_queue(&default)?;
+    manager.set_default_queue(&default)?;
+    for wrong in ["cpu:99", "nonsense", ""] {
+        assert!(set_default_queue(wrong).is_err(), "{wrong:?}");
+        assert!(manager.set_default_queue(wrong).is_err(), "{wrong:?}");
+    }
+    assert_eq!(current_queue()?, default);
+    assert_eq!(manager.default_queue(), Some(default));
+    Ok(())
+}
+
+#[test]
+fn a_filter_string_a_device_and_a_queue_mean_the_same_queue() -> Result<()> {
+    let _default = process_default();
+    let queue = default_queue()?;
+    let device = queue.device().clone();
+    let filter = device.filter_string().unwrap_or_default().to_owned();
+    let targets: [Target; 4] = [filter.as_str().into(), filter.clone().into(), (&device).into(), (&queue).into()];
+    for target in targets {
+        set_default_queue(target.clone())?;
+        assert_eq!(current_queue()?, queue, "{target:?}");
+        set_default_queue(Target::Unset)?;
+        assert_eq!(with_queue(target.clone(), current_queue)?, queue, "{target:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+"""Bad input: a wrong shape, dtype, kind or object is a clear exception of the right class."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+CREATE: dict[str, Callable[..., usmq.Array]] = {
+    "empty": usmq.empty,
+    "zeros": usmq.zeros,
+    "full": lambda shape, **others: usmq.full(shape, 1, **({"dtype": "f4"} | others)),
+}
+
+
+@pytest.fixture(params=CREATE)
+def create(request: pytest.FixtureRequest) -> Callable[..., usmq.Array]:
+    return CREATE[request.param]
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+@pytest.mark.parametrize("shape", [(2**50,), (2**25, 2**25), (1, 2**50, 1)], ids=str)
+def test_a_shape_too_large_for_the_device_is_an_allocation_error(
+    create: Callable[..., usmq.Array], shape: tuple[int, ...], kind: str
+) -> None:
+    with pytest.raises(usmq.AllocationError) as caught:
+        create(shape, dtype="u1", usm_type=kind)
+    assert isinstance(caught.value, MemoryError)
+    assert any(character.isdigit() for character in str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2**40, 2**40), "u1"),
+        ((2**32, 2**32), "u1"),
+        ((2**61,), "f8"),
+        ((2**62,), "c16"),
+        ((2**63,), "u1"),
+        ((2**64,), "u1"),
+        ((2**70,), "u1"),
+        ((2**21, 2**21, 2**21), "u2"),
+    ],
+    ids=str,
+)
+def test_a_shape_that_overflows_is_a_value_error(
+    create: Callable[..., usmq.Array], shape: tuple[int, ...], dtype: str
+) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        create(shape, dtype=dtype)
+
+
+def test_an_overflow_beside_a_zero_is_as_in_numpy_or_an_error() -> None:
+    try:
+        x = usmq.empty((0, 2**40, 2**40))
+    except ValueError:
+        return
+    assert x.size == 0
+
+
+@pytest.mark.parametrize("shape", [-1, (-1,), (3, -2), (-2, -2), (0, -1), (-(2**63),)], ids=str)
+def test_a_negative_dimension_is_a_value_error(
+    create: Callable[..., usmq.Array], shape: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"negative|-\d"):
+        create(shape)
+
+
+@pytest.mark.parametrize(
+    "shape", [1.5, (1.5,), "3", ("3",), None, (None,), {"a": 1}, object], ids=repr
+)
+def test_a_shape_of_another_type_is_a_type_error(
+    create: Callable[..., usmq.Array], shape: Any
+) -> None:
+    with pytest.raises(TypeError):
+        create(shape)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["nosuch", "O", "S4", "U4", "V8", "M8[s]", "f3", "f16", "", ">f4", object, str, 4, b"f4", []],
+    ids=repr,
+)
+def test_a_dtype_that_is_none_is_a_type_error(
+    create: Callable[..., usmq.Array], dtype: Any
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        create(3, dtype=dtype)
+    with pytest.raises((TypeError, ValueError)):
+        usmq.DType(dtype)
+
+
+@pytest.mark.parametrize("kind", ["", "Device", "unified", "gpu"])
+def test_an_unknown_usm_kind_is_a_value_error_that_lists_them(
+    create: Callable[..., usmq.Array], kind: str
+) -> None:
+    with pytest.raises(ValueError, match="shared"):
+        create(3, usm_type=kind)
+    with pytest.raises(ValueError, match="shared"):
+        usmq.asarray([1], usm_type=kind)
+
+
+@pytest.mark.parametrize("kind", [3, b"device", ["device"]], ids=repr)
+def test_a_usm_kind_of_another_type_is_a_type_error(
+    create: Callable[..., usmq.Array], kind: Any
+) -> None:
+    with pytest.raises(TypeError):
+        create(3, usm_type=kind)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        object(),
+        "text",
+        {},
+        {1, 2},
+        len,
+        [[1, 2], [3]],
+        [[1, 2], 3],
+        [1, [2]],
+        [None],
+        ["a"],
+        [object()],
+        np.array([1, "a"], dtype=object),
+        np.array(["a", "b"]),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+        np.zeros(2, [("a", "i4"), ("b", "f4")]),
+    ],
+)
+def test_what_no_array_can_be_made_of_is_refused(source: Any) -> None:
+    for copy in (None, True, False):
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            usmq.asarray(source, copy=copy)
+
+
+@pytest.mark.parametrize("source", [[2**64], [2**70], [-(2**63) - 1], [10**400]], ids=str)
+def test_a_number_beyond_every_dtype_is_refused(source: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        usmq.asarray(source)
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises((TypeError, ValueError, RecursionError)):
+        usmq.asarray(endless)
+
+
+def test_data_of_the_other_byte_order_is_converted_or_refused() -> None:
+    host = np.arange(5, dtype=">i4")
+    try:
+        x = usmq.asarray(host)
+    except (TypeError, ValueError, BufferError):
+        return
+    assert x.to_numpy().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_numpy_memory_is_no_usm() -> None:
+    with pytest.raises((usmq.InteropError, BufferError, ValueError)):
+        usmq.asarray(np.zeros(3), copy=False)
+
+
+@pytest.mark.parametrize("copy", [0, "no", []], ids=repr)
+def test_copy_is_true_false_or_none(copy: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        usmq.asarray(usmq.zeros(3), copy=copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["shape", "strides", "dtype", "ptr", "queue", "usm_type", "readonly", "size", "nosuch"]
+)
+def test_attributes_of_an_array_cannot_be_set(name: str) -> None:
+    x = usmq.zeros(3)
+    with pytest.raises((AttributeError, TypeError)):
+        setattr(x, name, None)
+
+
+@pytest.mark.parametrize("cls", [usmq.Array, usmq.Event, usmq.Plan])
+def test_what_only_usmq_makes_cannot_be_constructed(cls: Any) -> None:
+    with pytest.raises(TypeError):
+        cls()
+
+
+def test_unknown_keywords_are_type_errors(create: Callable[..., usmq.Array]) -> None:
+    with pytest.raises(TypeError):
+        create(3, order="F")
+    with pytest.raises(TypeError):
+        usmq.Queue(in_orders=True)  # type: ignore[call-arg]
+
+
+def test_errors_leave_no_memory_behind() -> None:
+    def fail() -> None:
+        for call in (
+            lambda: usmq.empty((2**50,), "u1"),
+            lambda: usmq.empty(3, "nosuch"),
+            lambda: usmq.asarray([[1, 2], [3]]),
+            lambda: usmq.asarray(["a"]),
+            lambda: usmq.zeros(3).copy_from(np.zeros(4)),
+            lambda: usmq.zeros(3).reshape(2, 2),
+            lambda: usmq.zeros(3)[5],
+            lambda: usmq.full(3, "x", "f4"),
+            lambda: usmq.collocate(usmq.zeros(3), like=3),
+        ):
+            with pytest.raises((TypeError, ValueError, MemoryError, IndexError)):
+                call()
+
+    fail()
+    usmq.current_queue().wait()
+    gc.collect()
+    usmq.trim_memory()
+    before = usmq.memory_stats()["device"]
+    for _ in range(50):
+        fail()
+    usmq.current_queue().wait()
+    gc.collect()
+    usmq.trim_memory()
+    after = usmq.memory_stats()["device"]
+    assert (after["used"], after["live"]) == (before["used"], before["live"])

@@ -1,0 +1,77 @@
+"""Docstrings: every public name has one, and their examples do what they show."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import usmq
+
+
+def members(cls: type) -> Iterator[tuple[str, Any]]:
+    for name in vars(cls):
+        if not name.startswith("_"):
+            yield f"{cls.__name__}.{name}", getattr(cls, name)
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    yield "usmq", usmq
+    for name in sorted(usmq.__all__):
+        value = getattr(usmq, name)
+        if inspect.ismodule(value) or name.startswith("__"):
+            continue
+        yield name, value
+        if inspect.isclass(value):
+            yield from members(value)
+
+
+PUBLIC = dict(public())
+# Modules, classes and functions, but not plain values such as constants.
+DOCUMENTED = {
+    name: value
+    for name, value in PUBLIC.items()
+    if callable(value)
+    or inspect.ismodule(value)
+    or inspect.isdatadescriptor(value)
+    or isinstance(value, (classmethod, staticmethod, property))
+}
+EXAMPLES = {
+    name: test
+    for name, value in PUBLIC.items()
+    if (doc := inspect.getdoc(value))
+    and (test := doctest.DocTestParser().get_doctest(doc, {"usmq": usmq}, name, name, 0)).examples
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_public_name_has_a_docstring(name: str) -> None:
+    doc = inspect.getdoc(DOCUMENTED[name])
+    assert doc, f"{name} has no docstring"
+    opening = doc.partition("\n\n")[0].rstrip()
+    assert opening.endswith((".", ":")), f"it opens with no sentence: {opening}"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_do_what_they_show(name: str) -> None:
+    report: list[str] = []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=flags)
+    failed = runner.run(EXAMPLES[name], out=report.append).failed
+    assert failed == 0, "".join(report)
+
+
+# What a user calls first; the other classes are what these return.
+ENTRIES = [name for name in sorted(usmq.__all__) if inspect.isroutine(getattr(usmq, name))]
+ENTRIES += ["Array", "DType", "Device", "Kernel", "Queue", "QueueManager"]
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_entry_or_one_of_its_methods_has_an_example(name: str) -> None:
+    assert any(key == name or key.startswith(f"{name}.") for key in EXAMPLES)
+
+
+def test_the_package_itself_opens_with_an_example() -> None:
+    assert "usmq" in EXAMPLES

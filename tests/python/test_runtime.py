@@ -1,0 +1,312 @@
+"""The runtime in a process: forks, missing devices, doubled drivers, two runtimes, and the exit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import usmq
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+KERNEL = '''
+import usmq
+SOURCE = """
+#include <sycl/sycl.hpp>
+namespace syclexp = sycl::ext::oneapi::experimental;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
+spin(unsigned *x, unsigned steps) {
+  unsigned state = x[0];
+  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
+  x[0] = state;
+}
+"""
+spin = usmq.Kernel.from_sycl(SOURCE, "spin")
+x = usmq.zeros(1, "u4")
+spin(1, x, 1).wait()
+'''
+
+FORK = (
+    KERNEL
+    + '''
+import os, sys
+event = spin(1, x, 1)
+def child(call):
+    """Fork, run the call in the child, and return what it printed and how it ended."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        text = "nothing"
+        try:
+            call()
+        except usmq.ForkError as error:
+            text = f"ForkError {error}"
+        except BaseException as error:
+            text = f"{type(error).__name__} {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    text = os.fdopen(read).read()
+    return text.replace("\\n", " "), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+'''
+)
+
+USES = {
+    "devices": "usmq.devices()",
+    "Device": "usmq.Device('cpu')",
+    "Queue": "usmq.Queue()",
+    "current_queue": "usmq.current_queue()",
+    "zeros": "usmq.zeros(3)",
+    "asarray": "usmq.asarray([1, 2])",
+    "to_numpy": "x.to_numpy()",
+    "copy": "x.copy()",
+    "wait": "x.wait()",
+    "queue.wait": "x.queue.wait()",
+    "event.wait": "event.wait()",
+    "launch": "spin(1, x, 1)",
+    "build": "usmq.Kernel.from_sycl(SOURCE, 'spin')",
+    "interface": "x.__sycl_usm_array_interface__",
+}
+
+
+def runtime_files(package: str) -> dict[str, Path]:
+    """Return the installed files of a runtime package by name, or skip."""
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"the runtime does not come from the package {package}")
+    return {file.name: Path(str(file.locate())).resolve() for file in files}
+
+
+def test_a_forked_child_is_told_so_whatever_it_calls(run_python: Run) -> None:
+    calls = ", ".join(f"{name!r}: lambda: {code}" for name, code in USES.items())
+    code = f"""{FORK}
+for name, call in {{{calls}}}.items():
+    print(name, *child(call), sep="|")
+spin(1, x, 1)
+print("parent", x.to_numpy().shape, usmq.zeros(2).to_numpy())
+"""
+    lines = run_python(code, timeout=60).stdout.splitlines()
+    assert len(lines) == len(USES) + 1
+    for line in lines[:-1]:
+        name, rest = line.split("|", 1)
+        text, status = rest.rsplit("|", 1)
+        assert text.startswith("ForkError "), line
+        assert "spawn" in text, f"{name} does not say what to do instead"
+        assert status == "0", line
+    assert lines[-1] == "parent (1,) [0. 0.]"
+
+
+# With work in flight at the fork, the tear-down of the driver itself waits in the child for threads
+# that it does not have, with or without usmq. multiprocessing ends its children by os._exit.
+@pytest.mark.parametrize(
+    ("before", "end"), [("x.wait()", "sys.exit(7)"), ("spin(1, x, 50_000_000)", "os._exit(7)")]
+)
+def test_a_forked_child_may_drop_everything_and_exit(
+    run_python: Run, before: str, end: str
+) -> None:
+    code = f"""{FORK}
+import gc
+{before}
+pid = os.fork()
+if pid == 0:
+    del x, event, spin
+    gc.collect()
+    {end}
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.to_numpy().size)
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["7", "1"]
+
+
+def test_children_of_multiprocessing_fork_fail_by_name_and_do_not_hang(run_python: Run) -> None:
+    code = f"""{KERNEL}
+import multiprocessing
+def work(n):
+    try:
+        return usmq.zeros(n).size
+    except usmq.ForkError as error:
+        return "ForkError"
+spin(1, x, 50_000_000)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(*pool.map(work, range(4)))
+print(x.to_numpy().size)
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["ForkError"] * 4 + ["1"]
+
+
+def test_a_fork_before_the_first_use_is_fine_on_both_sides(run_python: Run) -> None:
+    code = """
+import os, sys, usmq
+pid = os.fork()
+ok = usmq.arange(0, 4, 1, dtype="i4").to_numpy().tolist() == [0, 1, 2, 3]
+if pid == 0:
+    sys.exit(0 if ok else 3)
+print(ok, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["True", "0"]
+
+
+def test_a_spawned_child_works(run_python: Run, tmp_path: Path) -> None:
+    script = tmp_path / "spawn.py"
+    script.write_text("""
+import multiprocessing, usmq
+def work(n):
+    return int(usmq.arange(0, n, 1, dtype="i4").to_numpy().sum())
+if __name__ == "__main__":
+    usmq.zeros(1).to_numpy()
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(pool.map(work, [10, 100]))
+""")
+    assert run_python(None, str(script), timeout=60).stdout.strip() == "[45, 4950]"
+
+
+DEVICES = """
+import ctypes
+import usmq
+found = usmq.devices()
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+print((getenv(b"OCL_ICD_FILENAMES") or b"unset").decode())
+print(*[(d.name, d.driver_version, d.device_type) for d in found], sep="\\n")
+for device in found:
+    if device.has_usm("device"):
+        assert usmq.zeros(3, queue=device).to_numpy().tolist() == [0, 0, 0]
+"""
+
+
+def test_the_device_of_the_wheel_is_found_once_without_any_set_up(run_python: Run) -> None:
+    runtime_files("intel-opencl-rt")
+    _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=None).stdout.splitlines()
+    assert len([line for line in devices if "'cpu'" in line]) >= 1
+    assert len(set(devices)) == len(devices), "one driver was loaded twice"
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}:", "{dir}/./{name}", "/nonexistent.so:{}"])
+def test_a_driver_that_the_user_named_is_not_named_again(run_python: Run, spelling: str) -> None:
+    driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
+    given = spelling.format(driver, dir=driver.parent, name=driver.name)
+    value, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
+    # The OpenCL loader cuts the text at its colons, in place.
+    assert value in (given, given.partition(":")[0])
+    assert len(devices) >= 1
+    assert len(set(devices)) == len(devices)
+
+
+def test_a_second_driver_beside_the_first_is_kept(
+    run_python: Run, two_devices: tuple[usmq.Device, usmq.Device]
+) -> None:
+    code = "import usmq; print(*[d.driver_version for d in usmq.devices()])"
+    versions = run_python(code).stdout.split()
+    assert versions == [device.driver_version for device in usmq.devices()]
+    assert two_devices[0].driver_version in versions
+
+
+def test_a_broken_driver_does_not_hide_the_others(run_python: Run, tmp_path: Path) -> None:
+    driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("no library at all\n")
+    given = f"{broken}:/nonexistent/libnone.so:{driver}"
+    _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
+    assert len(devices) == 1
+
+
+@pytest.mark.parametrize("selector", ["!opencl:*", "hip:gpu", "opencl:fpga", "nosuch"])
+def test_without_a_visible_device_the_error_says_why(run_python: Run, selector: str) -> None:
+    code = """
+import usmq
+try:
+    print("found", len(usmq.devices()))
+except usmq.Error as error:
+    print("found error")
+for use in (usmq.current_queue, usmq.Queue, lambda: usmq.zeros(2), lambda: usmq.Device("cpu")):
+    try:
+        use()
+    except usmq.Error as error:
+        print(type(error).__name__, str(error).replace("\\n", " "))
+"""
+    first, *lines = run_python(code, ONEAPI_DEVICE_SELECTOR=selector).stdout.splitlines()
+    assert first in ("found 0", "found error")
+    assert len(lines) == 4
+    malformed = selector in ("opencl:fpga", "nosuch")
+    for line in lines:
+        if malformed:
+            assert "ONEAPI_DEVICE_SELECTOR" in line
+        else:
+            assert line.startswith(("DeviceNotFoundError ", "RuntimeNotFoundError "))
+            assert "ONEAPI_DEVICE_SELECTOR" in line or "doctor" in line
+
+
+TWICE = """
+import ctypes, sys
+import usmq
+loaded = ctypes.CDLL(sys.argv[1])
+for use in (usmq.devices, usmq.current_queue, lambda: usmq.zeros(2)):
+    try:
+        use()
+    except usmq.RuntimeNotFoundError as error:
+        print(str(error).replace("\\n", " "))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "copy"),
+    [
+        ("intel-sycl-rt", "libsycl.so.9", "libsycl.so.8"),
+        ("intel-cmplr-lib-ur", "libur_loader.so.0", "libur_loader.so.0"),
+    ],
+)
+def test_two_runtimes_in_one_process_are_refused_by_name(
+    run_python: Run, tmp_path: Path, package: str, name: str, copy: str
+) -> None:
+    real = runtime_files(package)[name]
+    for library in real.parent.glob("lib*.so*"):
+        (tmp_path / library.name).symlink_to(library)
+    second = tmp_path / copy
+    second.unlink(missing_ok=True)
+    # Another version tells its name in itself too.
+    content = real.read_bytes()
+    second.write_bytes(content.replace(name.encode() + b"\0", copy.encode() + b"\0"))
+    done = run_python(TWICE, str(second), LD_LIBRARY_PATH=str(real.parent))
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    for line in lines:
+        assert str(second) in line
+        assert re.search(rf"\S*{re.escape(name)}", line.replace(str(second), ""))
+
+
+EXITS = {
+    "array alive": "spin(1, x, STEPS)",
+    "array dropped": "spin(1, x, STEPS); del x",
+    "everything dropped": "spin(1, x, STEPS); del x, spin",
+    "event alive": "event = spin(1, x, STEPS)",
+    "other queue": "q = usmq.Queue(in_order=False); spin(1, x, STEPS, queue=q)",
+    "foreign queue": "import dpctl; q = dpctl.SyclQueue(); spin(1, x, STEPS, queue=q); del q",
+    "copy in flight": "spin(1, x, STEPS); y = x.copy(); z = y.astype('f8')",
+    "thread waits": """
+spin(1, x, STEPS)
+import threading
+threading.Thread(target=x.wait, daemon=True).start()""",
+    "scope open": "s = usmq.use_queue('cpu'); s.__enter__(); spin(1, x, STEPS)",
+    "default set": "usmq.set_default_queue(x.queue); spin(1, x, STEPS)",
+    "sys.exit": "spin(1, x, STEPS); import sys; sys.exit(0)",
+    "lent to dpnp": "import dpnp; a = dpnp.asarray(x); spin(1, x, STEPS); b = a + a",
+    "buffer": "y = usmq.zeros(4, usm_type='shared'); m = memoryview(y); spin(1, x, STEPS)",
+    "profile": "q = usmq.Queue(profiling=True); e = spin(1, x, STEPS, queue=q)",
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_the_interpreter_exits_cleanly_with_work_in_flight(run_python: Run, name: str) -> None:
+    done = run_python(f"{KERNEL}\nSTEPS = 60_000_000\n{EXITS[name]}\n", timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_an_exception_with_work_in_flight_keeps_its_exit_status(run_python: Run) -> None:
+    done = run_python(f"{KERNEL}\nspin(1, x, 60_000_000)\nraise SystemExit(5)", check=False)
+    assert (done.returncode, done.stderr) == (5, "")
