@@ -76,7 +76,7 @@ lint: .venv/.ready ## Check formats, lints and types
 	@echo "==> formats: rustfmt, clang-format, ruff (seconds)"
 	for manifest in $(MANIFESTS); do cargo fmt --check --manifest-path $$manifest; done
 	.venv/bin/clang-format --dry-run -Werror $(CPP)
-	.venv/bin/ruff format --check
+	.venv/bin/ruff format --check python tests benches
 	@echo "==> lints: ruff, mypy (seconds)"
 	.venv/bin/ruff check
 	.venv/bin/mypy python/usmq $(wildcard examples/*.py)
@@ -111,7 +111,9 @@ test-stub: | check-tools ## Without SYCL: the build says so, and the stub works
 	PYTHON="$(PYTHON)" tests/no-sycl.sh
 
 .PHONY: test-python
-test-python: setup build ## Python: pytest, next to dpctl and dpnp
+test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
+	@echo "==> stubtest: the stubs against the installed module (seconds)"
+	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> pytest (about 3 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
 

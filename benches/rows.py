@@ -62,8 +62,8 @@ ROWS = {
 COLLOCATE = {
     "py.collocate_cross_context": (
         "usmq.collocate(large, queue=far).wait()",
-        # Into memory that is there already, which is more than collocate may assume.
-        "peer_target.copy_from_device(peer_large)",
+        # As collocate, into new memory.
+        "dpctl.memory.MemoryUSMDevice(LARGE, queue=peer_far).copy_from_device(peer_large)",
     )
 }
 
@@ -127,15 +127,15 @@ def collocate_names() -> dict[str, Any]:
     # One context on both sides: that of a sub-device can only be handed over.
     peer_far = dpctl.SyclQueue(far._get_capsule())
     peer_large = dpctl.memory.MemoryUSMDevice(LARGE, queue=dpctl.SyclQueue(queue._get_capsule()))
-    peer_target = dpctl.memory.MemoryUSMDevice(LARGE, queue=peer_far)
     peer_large.memset(1)
-    peer_target.memset(0)
     return {
         "usmq": usmq,
+        "dpctl": dpctl,
+        "LARGE": LARGE,
         "large": usmq.full(LARGE, 1, "u1"),
         "far": far,
         "peer_large": peer_large,
-        "peer_target": peer_target,
+        "peer_far": peer_far,
     }
 
 

@@ -56,7 +56,7 @@ def rows() -> list[Row]:
 
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
-    far = "dpctl copy_from_device, into memory that exists"
+    far = "dpctl MemoryUSMDevice + copy_from_device"
     return [
         rust("current_queue", "ns", 200_000, 5, "a thread-local read"),
         py("current_queue", "ns", 20_000, 0.5, "dpctl.get_device_cached_queue((ctx, dev))"),
@@ -198,6 +198,8 @@ def main() -> None:
     options = parser.parse_args()
     rounds = 5 if options.quick else options.rounds
     chosen = [row for row in rows() if any(fnmatch(row.name, p) for p in options.rows or ["*"])]
+    if not chosen:
+        parser.error(f"no row matches {' '.join(options.rows)}")
     TARGET.mkdir(exist_ok=True)
 
     begin = time.monotonic()

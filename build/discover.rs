@@ -106,9 +106,8 @@ fn from_icpx(tried: &mut Vec<String>) -> Found {
 }
 
 fn check(include: &Path, lib: &Path, origin: &str, tried: &mut Vec<String>) -> Found {
-    let missing = [include.join("sycl/sycl.hpp"), lib.join("libsycl.so")]
-        .into_iter()
-        .find(|path| !path.exists());
+    let missing =
+        [include.join("sycl/sycl.hpp"), lib.join("libsycl.so")].into_iter().find(|path| !path.exists());
     if let Some(path) = missing {
         tried.push(format!("{origin}: {} does not exist", path.display()));
         return None;

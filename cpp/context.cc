@@ -11,9 +11,7 @@ std::unique_ptr<std::vector<Device>> device_list() { return std::make_unique<std
 
 void device_list_push(std::vector<Device> &list, const Device &device) { list.push_back(device); }
 
-std::unique_ptr<Context> context_new(const std::vector<Device> &devices) {
-  return std::make_unique<Context>(devices);
-}
+std::unique_ptr<Context> context_new(const std::vector<Device> &devices) { return std::make_unique<Context>(devices); }
 
 std::unique_ptr<Context> context_copy_from(std::size_t address) {
   return std::make_unique<Context>(*reinterpret_cast<const sycl::context *>(address));

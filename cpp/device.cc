@@ -147,8 +147,8 @@ std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device) 
 
 bool device_can_access_peer(const Device &device, const Device &peer) {
   // The runtime itself must be asked: peer access is a matter of the bus, not of the context.
-  return const_cast<Device &>(device).ext_oneapi_can_access_peer(
-      peer, sycl::ext::oneapi::peer_access::access_supported);
+  return const_cast<Device &>(device).ext_oneapi_can_access_peer(peer,
+                                                                 sycl::ext::oneapi::peer_access::access_supported);
 }
 
 } // namespace usmq

@@ -14,9 +14,7 @@ namespace usmq {
 // Separates the code from the message; no error text of SYCL contains a control character.
 inline constexpr char kCodeEnd = '\x1f';
 
-inline std::string coded(const char *code, const char *message) {
-  return std::string(code) + kCodeEnd + message;
-}
+inline std::string coded(const char *code, const char *message) { return std::string(code) + kCodeEnd + message; }
 
 #ifndef USMQ_STUB
 
@@ -81,8 +79,7 @@ namespace rust::behavior {
 
 // Goal: no exception of any type crosses into Rust. cxx finds this overload before its own, which knows
 // std::exception only and would let anything else end the process.
-template <typename Try, typename Fail>
-static void trycatch(Try &&call, Fail &&fail) noexcept {
+template <typename Try, typename Fail> static void trycatch(Try &&call, Fail &&fail) noexcept {
   try {
     call();
 #ifndef USMQ_STUB

@@ -3,15 +3,10 @@
 
 namespace usmq {
 
-std::unique_ptr<Event> event_copy_from(std::size_t address) {
-  return std::make_unique<Event>(*reinterpret_cast<const sycl::event *>(address));
-}
-
 std::size_t event_address(const Event &event) { return reinterpret_cast<std::size_t>(&event); }
 
 bool event_done(const Event &event) {
-  return event.get_info<sycl::info::event::command_execution_status>() ==
-         sycl::info::event_command_status::complete;
+  return event.get_info<sycl::info::event::command_execution_status>() == sycl::info::event_command_status::complete;
 }
 
 void event_wait(const Event &event) {

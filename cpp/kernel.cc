@@ -29,8 +29,6 @@ std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {
   return std::make_unique<Kernel>(handle.ext_oneapi_get_kernel(kernel_name));
 }
 
-std::uint32_t kernel_num_args(const Kernel &kernel) {
-  return kernel.get_info<sycl::info::kernel::num_args>();
-}
+std::uint32_t kernel_num_args(const Kernel &kernel) { return kernel.get_info<sycl::info::kernel::num_args>(); }
 
 } // namespace usmq

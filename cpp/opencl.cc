@@ -1,6 +1,6 @@
 // Kernels from OpenCL C and SPIR-V on OpenCL backends, through native interoperability.
-#include "usmq/src/ffi.rs.h"
 #include "opencl.h"
+#include "usmq/src/ffi.rs.h"
 
 #include <sycl/backend/opencl.hpp>
 
@@ -34,8 +34,8 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log.substr(0, log.find('\0'));
 }
 
-std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_program program,
-                              const std::string &name, const std::string &options) {
+std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_program program, const std::string &name,
+                              const std::string &options) {
   // From here on SYCL's objects own the program and release it, also when a later step throws.
   struct Release {
     cl_program program;
@@ -47,7 +47,7 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
   } owner{program};
 
   const cl_int status = opencl_entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device,
-                                                                          options.c_str(), nullptr, nullptr);
+                                                                                  options.c_str(), nullptr, nullptr);
   if (status != CL_SUCCESS) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), build_log(program, native.device));
   }

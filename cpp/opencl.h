@@ -1,6 +1,7 @@
 // The OpenCL loader of the SYCL runtime, for what SYCL itself does not offer.
 #pragma once
 
+#define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <dlfcn.h>
 #include <string>

@@ -35,10 +35,9 @@ umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, v
   auto &source = *static_cast<UsmSource *>(provider);
   const auto before = source.reserved.fetch_add(size);
   try {
-    *pointer = before + size > source.limit.load()
-                   ? nullptr
-                   : sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context,
-                                         source.kind);
+    *pointer = before + size > source.limit.load() ? nullptr
+                                                   : sycl::aligned_alloc(std::max(alignment, kAlignment), size,
+                                                                         source.device, source.context, source.kind);
   } catch (...) {
     *pointer = nullptr;
   }
@@ -124,8 +123,7 @@ std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const
 
 std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) {
   // UMF gives no address for nothing, but an array of zero elements needs one of its own.
-  return reinterpret_cast<std::size_t>(
-      umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
+  return reinterpret_cast<std::size_t>(umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
 }
 
 void pool_free(const UsmPool &pool, std::size_t pointer) {

@@ -66,9 +66,7 @@ void queue_free_heap(std::size_t address) { delete reinterpret_cast<sycl::queue 
 
 std::size_t queue_id(const Queue &queue) { return std::hash<sycl::queue>{}(queue.handle); }
 
-std::unique_ptr<Device> queue_device(const Queue &queue) {
-  return std::make_unique<Device>(queue.handle.get_device());
-}
+std::unique_ptr<Device> queue_device(const Queue &queue) { return std::make_unique<Device>(queue.handle.get_device()); }
 
 std::unique_ptr<Context> queue_context(const Queue &queue) {
   return std::make_unique<Context>(queue.handle.get_context());
@@ -190,9 +188,8 @@ void start(sycl::handler &handler, const Kernel &kernel, const std::array<std::s
 } // namespace
 
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
-                                    const std::array<std::size_t, 3> &global,
-                                    const std::array<std::size_t, 3> &local, rust::Slice<const KernelArg> args,
-                                    rust::Slice<const std::size_t> after) {
+                                    const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
+                                    rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after) {
   sycl::queue handle = queue.handle;
   return own(handle.submit([&](sycl::handler &handler) {
     wait_for(handler, after);

@@ -1,4 +1,5 @@
-// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels, no policy, no statics.
+// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels, no policy, no
+// statics.
 #pragma once
 
 #include "error.h"
@@ -129,9 +130,8 @@ std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std:
 std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                     rust::Slice<const std::size_t> after);
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
-                                    const std::array<std::size_t, 3> &global,
-                                    const std::array<std::size_t, 3> &local, rust::Slice<const KernelArg> args,
-                                    rust::Slice<const std::size_t> after);
+                                    const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
+                                    rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after);
 
 // promises: events of one context that the host completes, for order between contexts
 std::unique_ptr<Promise> promise_new(const Context &context);
@@ -139,7 +139,6 @@ std::unique_ptr<Event> promise_event(const Promise &promise);
 void promise_keep(const Promise &promise, bool success);
 
 // events
-std::unique_ptr<Event> event_copy_from(std::size_t address);
 std::size_t event_address(const Event &event);
 bool event_done(const Event &event);
 void event_wait(const Event &event);

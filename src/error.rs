@@ -8,7 +8,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A filter string that SYCL would not understand.
-    #[error("filter string {asked:?} is not understood: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\"")]
+    #[error(
+        "filter string {asked:?} is not understood: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
+    )]
     Selector {
         /// The string as given.
         asked: String,
@@ -79,7 +81,9 @@ pub enum Error {
     #[error("{0}")]
     RuntimeConflict(String),
     /// The process was forked after the SYCL runtime had started.
-    #[error("this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. Start workers with the \"spawn\" or \"forkserver\" method, or fork before the first use of a device")]
+    #[error(
+        "this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. Start workers with the \"spawn\" or \"forkserver\" method, or fork before the first use of a device"
+    )]
     Fork,
     /// An error of the SYCL runtime, with its `sycl::errc`.
     #[error("{operation}: SYCL error {code}: {message}")]

@@ -3,6 +3,8 @@
 //! Nothing here decides anything. Every function that can throw returns `Result`; the text of its error is
 //! `code\x1fmessage` (see `cpp/error.h`), which [`crate::error::Error::from_shim`] reads.
 
+// What cxx generates is not ours to lint.
+#[allow(clippy::multiple_unsafe_ops_per_block, clippy::panic)]
 #[cxx::bridge(namespace = "usmq")]
 pub(crate) mod bridge {
     /// What a device says of itself, asked once.
@@ -96,10 +98,7 @@ pub(crate) mod bridge {
             device: &Device,
             compute_units: usize,
         ) -> Result<UniquePtr<CxxVector<Device>>>;
-        fn device_split_by_counts(
-            device: &Device,
-            counts: &[usize],
-        ) -> Result<UniquePtr<CxxVector<Device>>>;
+        fn device_split_by_counts(device: &Device, counts: &[usize]) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_split_by_numa(device: &Device) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_can_access_peer(device: &Device, peer: &Device) -> Result<bool>;
 
@@ -178,9 +177,6 @@ pub(crate) mod bridge {
         fn promise_event(promise: &Promise) -> Result<UniquePtr<Event>>;
         fn promise_keep(promise: &Promise, success: bool) -> Result<()>;
 
-        /// # Safety
-        /// `address` is that of a live `sycl::event` of the libsycl this process uses.
-        unsafe fn event_copy_from(address: usize) -> Result<UniquePtr<Event>>;
         fn event_address(event: &Event) -> usize;
         fn event_done(event: &Event) -> Result<bool>;
         fn event_wait(event: &Event) -> Result<()>;

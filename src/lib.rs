@@ -65,7 +65,9 @@ pub use device::{
 };
 pub use error::{Error, Result};
 pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param, local, read, write};
-pub use manager::{InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue};
+pub use manager::{
+    InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
+};
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
 pub use placement::{Action, Plan, Step, collocate, collocate_all, explain, follow};

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root, states,
-    states_of, two_parts,
+    IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,
+    states, states_of, two_parts,
 };
 use usmq::{Array, Context, Index, Queue, Result, UsmKind, collocate};
 
@@ -49,7 +49,9 @@ fn a_consumer_on_another_in_order_queue_sees_each_round_of_its_producer() -> Res
 fn out_of_order_queues_keep_the_order_of_dependent_work() -> Result<()> {
     let [plain, _, loose, loose_profiling] = four_queues(default_queue()?.device(), None)?;
     for (seed, (producer, consumer)) in
-        [(&plain, &loose), (&loose, &plain), (&loose, &loose), (&loose, &loose_profiling)].into_iter().enumerate()
+        [(&plain, &loose), (&loose, &plain), (&loose, &loose), (&loose, &loose_profiling)]
+            .into_iter()
+            .enumerate()
     {
         produce_and_consume(producer, consumer, 2500, seed as u64)?;
     }
@@ -213,7 +215,8 @@ fn wander(queues: &[Queue], seed: u64) -> Result<()> {
     let work = Work::new(&queues[0])?;
     let mut random = Random::new(seed);
     let mut hosts: Vec<Vec<u32>> = (0..5).map(|n| (n * 100..n * 100 + SIZE as u32).collect()).collect();
-    let mut arrays = hosts.iter().map(|host| states_of(host, random.pick(queues))).collect::<Result<Vec<_>>>()?;
+    let mut arrays =
+        hosts.iter().map(|host| states_of(host, random.pick(queues))).collect::<Result<Vec<_>>>()?;
     for step in 0..600 {
         let (a, b) = (random.below(5), random.below(5));
         let (start, stop) = (random.below(SIZE), random.below(SIZE));
@@ -221,7 +224,10 @@ fn wander(queues: &[Queue], seed: u64) -> Result<()> {
         let steps = *random.pick(&[1, 100, 10_000]);
         let queue = random.pick(queues);
         // Arrays of another context come to the queue first, as a user would bring them.
-        if matches!(random.below(4), 0) || arrays[a].on_queue(queue).is_err() || arrays[b].on_queue(queue).is_err() {
+        if matches!(random.below(4), 0)
+            || arrays[a].on_queue(queue).is_err()
+            || arrays[b].on_queue(queue).is_err()
+        {
             arrays[a] = collocate(&arrays[a], queue)?;
             arrays[b] = collocate(&arrays[b], queue)?;
         }

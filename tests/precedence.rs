@@ -5,8 +5,8 @@ mod common;
 use common::{IN_ORDER, PROFILING, default_queue, four_queues, kernel};
 use parking_lot::{Mutex, MutexGuard};
 use usmq::{
-    Array, Context, DType, Error, Launch, Queue, QueueManager, Result, Target, UsmKind, current_queue, follow,
-    set_default_queue, with_queue,
+    Array, Context, DType, Error, Launch, Queue, QueueManager, Result, Target, UsmKind, current_queue,
+    follow, set_default_queue, with_queue,
 };
 
 /// The process default belongs to all tests of this binary: one at a time, and each leaves none.
@@ -30,7 +30,8 @@ fn ladder() -> Result<[Queue; 5]> {
     let device = sycl.device().clone();
     let [_, a, b, _] = four_queues(&device, None)?;
     let apart = Context::new(std::slice::from_ref(&device))?;
-    let (c, d) = (Queue::new(&device, Some(&apart), IN_ORDER)?, Queue::new(&device, Some(&apart), PROFILING)?);
+    let (c, d) =
+        (Queue::new(&device, Some(&apart), IN_ORDER)?, Queue::new(&device, Some(&apart), PROFILING)?);
     let queues = [a, b, c, d, sycl];
     for (position, queue) in queues.iter().enumerate() {
         assert!(!queues[..position].contains(queue), "the queues of this test must differ");
@@ -119,7 +120,8 @@ fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default(
         // The order in which the scopes were entered must not matter.
         let inside = with_queue(is_there(2).then_some(scope), || {
             manager.with_queue(is_there(0).then_some(own_scope), || {
-                stranger.with_queue(&ladder[4], || Ok::<_, Error>((manager.current_queue()?, current_queue()?)))
+                stranger
+                    .with_queue(&ladder[4], || Ok::<_, Error>((manager.current_queue()?, current_queue()?)))
             })
         })?;
         let outside = manager.with_queue(is_there(0).then_some(own_scope), || {
@@ -128,7 +130,11 @@ fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default(
         let expected = first(&ladder, is_there);
         assert_eq!((&inside.0, &outside), (expected, expected), "combination {combination:04b}");
         // A package's own choice concerns no one else.
-        assert_eq!(&inside.1, first(&ladder, |rung| rung > 1 && is_there(rung)), "combination {combination:04b}");
+        assert_eq!(
+            &inside.1,
+            first(&ladder, |rung| rung > 1 && is_there(rung)),
+            "combination {combination:04b}"
+        );
     }
     Ok(())
 }
@@ -138,7 +144,8 @@ fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> 
     let _default = process_default();
     let [_, _, scope, default, sycl] = ladder()?;
     let ask = || std::thread::spawn(current_queue).join();
-    let worker = |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::Value("panic".to_owned()))?;
+    let worker =
+        |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::Value("panic".to_owned()))?;
     with_queue(&scope, || {
         assert_eq!(worker(ask())?, sycl);
         set_default_queue(&default)?;
@@ -176,7 +183,8 @@ fn a_filter_string_a_device_and_a_queue_mean_the_same_queue() -> Result<()> {
     let queue = default_queue()?;
     let device = queue.device().clone();
     let filter = device.filter_string().unwrap_or_default().to_owned();
-    let targets: [Target; 4] = [filter.as_str().into(), filter.clone().into(), (&device).into(), (&queue).into()];
+    let targets: [Target; 4] =
+        [filter.as_str().into(), filter.clone().into(), (&device).into(), (&queue).into()];
     for target in targets {
         set_default_queue(target.clone())?;
         assert_eq!(current_queue()?, queue, "{target:?}");

@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Poll, Wake, Waker};
-use usmq::{Array, Context, Error, InQueue, Queue, QueueManager, Result, Scope, Target, current_queue, with_queue};
+use usmq::{
+    Array, Context, Error, InQueue, Queue, QueueManager, Result, Scope, Target, current_queue, with_queue,
+};
 
 /// Eight different queues, none of them SYCL's default one.
 fn eight_queues() -> Result<Vec<Queue>> {
@@ -276,7 +278,8 @@ fn futures_that_interleave_on_one_thread_each_keep_their_queue() -> Result<()> {
         }
         Ok(())
     };
-    let (first, second) = (work(0, &queues[0]).in_queue(&queues[0]), work(1, &queues[1]).in_queue(&queues[1]));
+    let (first, second) =
+        (work(0, &queues[0]).in_queue(&queues[0]), work(1, &queues[1]).in_queue(&queues[1]));
     let outside = async {
         for _ in 0..20 {
             assert_eq!(current_queue()?, default_queue()?);

@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{IN_ORDER, LOOSE, Work, advanced, all_advanced, default_queue, four_queues, other_root, states, states_of};
+use common::{
+    IN_ORDER, LOOSE, Work, advanced, all_advanced, default_queue, four_queues, other_root, states, states_of,
+};
 use std::process::{Command, Stdio};
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 use usmq::{Array, Context, Error, Index, Queue, Result, collocate, with_queue};
 
-/// Steps of a command that runs for tens of milliseconds.
+/// Steps of a command that runs for tens of milliseconds for each few elements.
 const LONG: u32 = 30_000_000;
 
 fn part(array: &Array, start: isize, stop: isize) -> Result<Array> {
@@ -122,7 +124,11 @@ fn two_threads_that_allocate_launch_and_drop_do_not_disturb_each_other() -> Resu
                     work.advance_into(queue, &x, &y, 50)?;
                     drop(x);
                     if round % 20 == 0 {
-                        assert_eq!(y.to_vec::<u32>()?, vec![advanced(value, 100); size], "{pair:?}, round {round}");
+                        assert_eq!(
+                            y.to_vec::<u32>()?,
+                            vec![advanced(value, 100); size],
+                            "{pair:?}, round {round}"
+                        );
                     }
                 }
                 Ok::<_, Error>(())
@@ -173,12 +179,13 @@ fn an_array_that_wanders_through_threads_and_queues_is_exact() -> Result<()> {
 const EXIT: &str = "USMQ_TEST_EXIT";
 
 /// The ways in which a process may end while its device works.
-const WAYS: [&str; 5] = ["return", "exit", "exit with all arrays dropped", "exit under other threads", "two contexts"];
+const WAYS: [&str; 5] =
+    ["return", "exit", "exit with all arrays dropped", "exit under other threads", "two contexts"];
 
 fn leave_with_work_in_flight(way: &str) -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
-    let arrays = (0..4u32).map(|number| states_of(&[number; 64], &queues[0])).collect::<Result<Vec<_>>>()?;
+    let arrays = (0..4u32).map(|number| states_of(&[number], &queues[0])).collect::<Result<Vec<_>>>()?;
     let mut events = Vec::new();
     for queue in &queues {
         for array in &arrays {

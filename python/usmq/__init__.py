@@ -1,8 +1,9 @@
 """usmq says where offloaded work runs, once, and lets the data carry that choice onward.
 
-Queues, arrays in unified shared memory and zero-copy hand-over between libraries, over SYCL (oneAPI DPC++).
+Queues, arrays in unified shared memory and zero-copy hand-over between libraries, over SYCL
+(oneAPI DPC++).
 
-Importing this package queries no device and loads no driver; the first question about a device does.
+Importing it queries no device and loads no driver; the first question about a device does.
 
 Examples
 --------

@@ -6,16 +6,26 @@ import argparse
 import os
 import sys
 
+_DETAILS = {
+    "short": "filter strings only",
+    "long": "a paragraph per device",
+    "full": "everything, aspects included",
+}
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m usmq", description="Where offloaded work runs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m usmq", description="Where offloaded work runs."
+    )
     commands = parser.add_subparsers(dest="command", metavar="command")
     listing = commands.add_parser("list", help="the visible devices")
+    listing.set_defaults(detail="table")
     detail = listing.add_mutually_exclusive_group()
-    detail.add_argument("-s", "--short", action="store_true", help="filter strings only")
-    detail.add_argument("-l", "--long", action="store_true", help="a paragraph per device")
-    detail.add_argument("-f", "--full", action="store_true", help="everything, aspects included")
+    for name, text in _DETAILS.items():
+        detail.add_argument(
+            f"-{name[0]}", f"--{name}", action="store_const", const=name, dest="detail", help=text
+        )
     commands.add_parser("doctor", help="why a device is visible or not, and how to mend it")
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     options, rest = parser.parse_known_args(argv)
@@ -31,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.command == "list":
         from usmq._list import show
 
-        return show("short" if options.short else "long" if options.long else "full" if options.full else "table")
+        return show(options.detail)
     from usmq._doctor import report
 
     return report()

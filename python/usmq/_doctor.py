@@ -1,4 +1,4 @@
-"""``python -m usmq doctor``: the facts that decide which devices are visible, each with its mend."""
+"""``python -m usmq doctor``: what decides which devices are visible, each with its mend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Checks:
         print(f"problem  {fact}\n         mend: {mend}")
 
     def libraries(self) -> None:
-        """Which runtime is loaded, and what lies beside it."""
+        """Show which runtime is loaded, and what lies beside it."""
         loaded = runtime_libraries("libsycl.so")
         for path in loaded:
             self._ok(f"SYCL runtime {path}")
@@ -53,20 +53,25 @@ class _Checks:
             self._problem("the runtime has no OpenCL adapter, so no CPU device", _RUNTIME)
         if (folder / "libintelocl.so").exists():
             self._ok("OpenCL driver for CPUs beside the runtime")
-        elif not os.environ.get("OCL_ICD_FILENAMES") and not any(Path("/etc/OpenCL/vendors").glob("*.icd")):
+        elif not os.environ.get("OCL_ICD_FILENAMES") and not any(
+            Path("/etc/OpenCL/vendors").glob("*.icd")
+        ):
             self._problem("no OpenCL driver is registered", _RUNTIME)
 
     def environment(self) -> None:
-        """The variables in force."""
+        """Show the variables in force."""
         for name in _VARIABLES:
             if name in os.environ:
                 self._ok(f"{name}={os.environ[name]}")
         for path in filter(None, os.environ.get("OCL_ICD_FILENAMES", "").split(":")):
             if os.path.isabs(path) and not os.path.exists(path):
-                self._problem(f"OCL_ICD_FILENAMES names {path}, which does not exist", "unset OCL_ICD_FILENAMES")
+                self._problem(
+                    f"OCL_ICD_FILENAMES names {path}, which does not exist",
+                    "unset OCL_ICD_FILENAMES",
+                )
 
     def devices(self) -> None:
-        """What the runtime sees."""
+        """Show what the runtime sees."""
         try:
             devices, problems = usmq.devices(), platform_problems()
         except usmq.Error as problem:
@@ -75,14 +80,16 @@ class _Checks:
         for device in devices:
             self._ok(f"device {device.filter_string} {device.name}, driver {device.driver_version}")
         for platform, reason in problems:
-            self._problem(f"platform {platform}: {reason}", "check its driver; the others work without it")
+            self._problem(
+                f"platform {platform}: {reason}", "check its driver; the others work without it"
+            )
         if not devices:
             selector = os.environ.get("ONEAPI_DEVICE_SELECTOR")
             mend = f"unset ONEAPI_DEVICE_SELECTOR (it is {selector!r})" if selector else _RUNTIME
             self._problem("no device is visible", mend)
 
     def neighbours(self) -> None:
-        """Packages of this environment that use SYCL too."""
+        """Show the packages of this environment that use SYCL too."""
         for name in ("dpctl", "dpnp", "torch", "intel-sycl-rt", "intel-opencl-rt", "umf"):
             try:
                 self._ok(f"package {name} {importlib.metadata.version(name)}")

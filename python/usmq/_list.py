@@ -8,7 +8,7 @@ import usmq
 
 
 def show(detail: str) -> int:
-    """Print the devices; ``detail`` is "short", "table", "long" or "full". Exit status 1 without any."""
+    """Print the devices; ``detail`` is "short", "table", "long" or "full". Return 1 without any."""
     try:
         devices = usmq.devices()
     except usmq.Error as problem:

@@ -42,7 +42,9 @@ impl Array {
             KernelArg::scalar(&(self.size() as u64).to_le_bytes()),
         ];
         let numbers = shape.iter().skip(1).map(|extent| *extent as i64);
-        let numbers = numbers.chain(from.iter().map(|stride| *stride as i64)).chain(to.iter().map(|stride| *stride as i64));
+        let numbers = numbers
+            .chain(from.iter().map(|stride| *stride as i64))
+            .chain(to.iter().map(|stride| *stride as i64));
         args.extend(numbers.map(|number| KernelArg::scalar(&number.to_le_bytes())));
 
         let extents = Extents::range(&[self.size()]);
@@ -71,14 +73,19 @@ fn text(from: DType, to: DType, axes: usize) -> String {
     if source.starts_with("usmq_") || target.starts_with("usmq_") {
         text += COMPLEX;
     }
-    let list = |prefix: &str, first: usize| (first..axes).fold(String::new(), |mut all, axis| {
-        let _ = write!(all, ", long {prefix}{axis}");
-        all
-    });
+    let list = |prefix: &str, first: usize| {
+        (first..axes).fold(String::new(), |mut all, axis| {
+            let _ = write!(all, ", long {prefix}{axis}");
+            all
+        })
+    };
     let parameters = list("n", 1) + &list("s", 0) + &list("t", 0);
     let mut body = String::new();
     for axis in (1..axes).rev() {
-        let _ = writeln!(body, "  {{ long c = rest % n{axis}; rest /= n{axis}; s += c * s{axis}; t += c * t{axis}; }}");
+        let _ = writeln!(
+            body,
+            "  {{ long c = rest % n{axis}; rest /= n{axis}; s += c * s{axis}; t += c * t{axis}; }}"
+        );
     }
     if axes > 0 {
         body += "  s += rest * s0; t += rest * t0;\n";

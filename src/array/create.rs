@@ -112,7 +112,8 @@ impl Array {
             while done < bytes {
                 let next = done.min(bytes - done);
                 // SAFETY: as above; source and target do not overlap, since `next <= done`.
-                last = unsafe { self.queue.memcpy(address + done, address, next, std::slice::from_ref(&last)) }?;
+                last =
+                    unsafe { self.queue.memcpy(address + done, address, next, std::slice::from_ref(&last)) }?;
                 done += next;
             }
             Ok(last)

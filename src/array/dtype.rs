@@ -136,7 +136,8 @@ impl DType {
             })
             .ok_or_else(|| {
                 let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
-                let hint = if text.starts_with('>') { " (big-endian data must be converted first)" } else { "" };
+                let hint =
+                    if text.starts_with('>') { " (big-endian data must be converted first)" } else { "" };
                 Error::Type(format!("dtype {text:?} is not supported{hint}; supported: {}", names.join(", ")))
             })
     }

@@ -46,7 +46,8 @@ impl Layout {
     /// C-contiguous, from offset 0.
     pub(crate) fn contiguous(shape: &[usize], itemsize: usize) -> Result<Self> {
         // Zero extents do not make huge ones valid: their strides could not be computed.
-        let too_large = || Error::Value(format!("an array of shape {shape:?} is larger than the address space"));
+        let too_large =
+            || Error::Value(format!("an array of shape {shape:?} is larger than the address space"));
         let mut bytes = itemsize;
         for extent in shape {
             bytes = bytes.checked_mul((*extent).max(1)).ok_or_else(too_large)?;
@@ -63,7 +64,12 @@ impl Layout {
 
     /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent) against the
     /// memory there is.
-    pub(crate) fn foreign(shape: &[usize], strides: Option<&[isize]>, offset: usize, itemsize: usize) -> Result<Self> {
+    pub(crate) fn foreign(
+        shape: &[usize],
+        strides: Option<&[isize]>,
+        offset: usize,
+        itemsize: usize,
+    ) -> Result<Self> {
         let mut layout = Self::contiguous(shape, itemsize)?;
         layout.offset = offset;
         if let Some(strides) = strides {
@@ -165,7 +171,7 @@ impl Layout {
             .filter(|extent| **extent != -1)
             .try_fold(1usize, |product, extent| product.checked_mul(extent.unsigned_abs()))
             .ok_or_else(|| refuse("it is larger than the address space"))?;
-        let missing = if known == 0 { 0 } else { size / known };
+        let missing = size.checked_div(known).unwrap_or(0);
         let complete: Shape =
             shape.iter().map(|extent| if *extent == -1 { missing } else { extent.unsigned_abs() }).collect();
         let fits = complete.iter().product::<usize>() == size && !(known == 0 && shape.contains(&-1));
@@ -244,7 +250,9 @@ impl Layout {
         if (0..extent).contains(&at) {
             Ok(at.unsigned_abs())
         } else {
-            Err(Error::Index(format!("index {position} is out of range for axis {axis} with extent {extent}")))
+            Err(Error::Index(format!(
+                "index {position} is out of range for axis {axis} with extent {extent}"
+            )))
         }
     }
 

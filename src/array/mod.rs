@@ -41,7 +41,13 @@ pub struct Array {
 
 impl Array {
     /// A view of an allocation. The caller has checked that the layout stays inside it.
-    pub(crate) fn of(allocation: Arc<Allocation>, layout: Layout, dtype: DType, queue: Queue, readonly: bool) -> Self {
+    pub(crate) fn of(
+        allocation: Arc<Allocation>,
+        layout: Layout,
+        dtype: DType,
+        queue: Queue,
+        readonly: bool,
+    ) -> Self {
         Self { allocation, layout, dtype, queue, readonly }
     }
 
@@ -137,6 +143,7 @@ impl Array {
     }
 
     /// All memory from the lowest to the highest element as one axis, and the position of the first element in it.
+    #[cfg(feature = "python")]
     pub(crate) fn span(&self) -> Result<(Self, usize)> {
         let (low, high) = self.layout.extent().unwrap_or((0, -1));
         let first = self.layout.offset().wrapping_add_signed(low);
@@ -166,7 +173,11 @@ impl Array {
     pub(crate) fn unusable_from(&self, queue: &Queue) -> Result<Option<String>> {
         let memory = &self.allocation;
         if memory.context() != queue.context() {
-            return Ok(Some(format!("it is USM of {}, the queue's is {}", memory.context(), queue.context())));
+            return Ok(Some(format!(
+                "it is USM of {}, the queue's is {}",
+                memory.context(),
+                queue.context()
+            )));
         }
         let reachable = self.usm_kind() != UsmKind::Device
             || memory.device() == queue.device()

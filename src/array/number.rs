@@ -44,7 +44,11 @@ impl Number {
         let refuse = || format!("{self} is no {dtype}");
         macro_rules! int {
             ($type:ty) => {
-                <$type>::try_from(self.whole().ok_or_else(refuse)?).map_err(|_| refuse())?.to_le_bytes().as_slice().into()
+                <$type>::try_from(self.whole().ok_or_else(refuse)?)
+                    .map_err(|_| refuse())?
+                    .to_le_bytes()
+                    .as_slice()
+                    .into()
             };
         }
         let real = || self.real().ok_or_else(refuse);

@@ -105,7 +105,9 @@ impl Array {
             )));
         }
         let source = source.on_queue(&self.queue).map_err(|error| match error {
-            Error::Placement(why) => Error::Placement(format!("{why}; collocate(source, like=target) copies it")),
+            Error::Placement(why) => {
+                Error::Placement(format!("{why}; collocate(source, like=target) copies it"))
+            }
             other => other,
         })?;
         if self.size() == 0 {

@@ -9,8 +9,8 @@
 
 use super::{Context, Event, Queue};
 use crate::error::{During, Result};
-use crate::runtime::{Handle, Pending};
 use crate::ffi;
+use crate::runtime::{Handle, Pending};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -42,13 +42,20 @@ impl Queue {
     pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
-        let raw = unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
+        let raw =
+            unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
         Ok(Event::new(raw, self))
     }
 
     /// # Safety
     /// Both ranges of `bytes` stay valid until the event completes, and this queue's device may access them.
-    pub(crate) unsafe fn memcpy(&self, target: usize, source: usize, bytes: usize, after: &[Event]) -> Result<Event> {
+    pub(crate) unsafe fn memcpy(
+        &self,
+        target: usize,
+        source: usize,
+        bytes: usize,
+        after: &[Event],
+    ) -> Result<Event> {
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
@@ -57,7 +64,13 @@ impl Queue {
 
     /// # Safety
     /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
-    pub(crate) unsafe fn memset(&self, target: usize, value: u8, bytes: usize, after: &[Event]) -> Result<Event> {
+    pub(crate) unsafe fn memset(
+        &self,
+        target: usize,
+        value: u8,
+        bytes: usize,
+        after: &[Event],
+    ) -> Result<Event> {
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
@@ -77,7 +90,9 @@ impl Queue {
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
         // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
-        let raw = unsafe { ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses) };
+        let raw = unsafe {
+            ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
+        };
         Ok(Event::new(raw.during("launching a kernel")?, self))
     }
 }

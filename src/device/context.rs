@@ -71,10 +71,6 @@ impl Context {
         self.0.raw.get()
     }
 
-    pub(crate) fn id(&self) -> usize {
-        self.0.id
-    }
-
     /// The devices of this context.
     ///
     /// # Errors

@@ -39,10 +39,9 @@ impl std::str::FromStr for UsmKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| Error::Value(format!("usm_type is \"device\", \"shared\" or \"host\", not {text:?}")))
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            Error::Value(format!("usm_type is \"device\", \"shared\" or \"host\", not {text:?}"))
+        })
     }
 }
 

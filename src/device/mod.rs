@@ -1,9 +1,9 @@
 //! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
 
 mod bridge;
+mod code;
 pub(crate) mod command;
 mod context;
-mod code;
 mod event;
 mod kind;
 mod program;
@@ -18,6 +18,6 @@ pub use kind::UsmKind;
 pub(crate) use program::{Code, Program};
 pub use queue::{Queue, QueueProperties};
 pub use registry::{PlatformProblem, devices, platform_problems};
-pub(crate) use registry::{default_device, select, visible};
+pub(crate) use registry::{default_device, select};
 pub use root::{Device, Partition};
 pub use selector::Selector;

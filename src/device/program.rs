@@ -34,12 +34,14 @@ struct Unit {
     options: Arc<[String]>,
 }
 
+type Built<K, V> = Lazy<Mutex<HashMap<K, V>>>;
+
 /// Built code lives as long as the process, like that of a shared library. The locks cover the maps only: two threads
 /// that need the same new code may both build it, and the first one built is the one both use.
-static KERNELS: Lazy<Mutex<HashMap<(Unit, Arc<str>), Program>>> = Lazy::new(Mutex::default);
+static KERNELS: Built<(Unit, Arc<str>), Program> = Lazy::new(Mutex::default);
 
 /// One SYCL source often has several kernels; compiling it once serves them all.
-static BUNDLES: Lazy<Mutex<HashMap<Unit, Arc<Handle<ffi::Bundle>>>>> = Lazy::new(Mutex::default);
+static BUNDLES: Built<Unit, Arc<Handle<ffi::Bundle>>> = Lazy::new(Mutex::default);
 
 impl Program {
     /// The kernel `name` for this context and device, built unless that was done before.
@@ -50,8 +52,12 @@ impl Program {
         name: &Arc<str>,
         options: &Arc<[String]>,
     ) -> Result<Self> {
-        let unit =
-            Unit { context: context.clone(), device: device.clone(), code: code.clone(), options: options.clone() };
+        let unit = Unit {
+            context: context.clone(),
+            device: device.clone(),
+            code: code.clone(),
+            options: options.clone(),
+        };
         let key = (unit, name.clone());
         if let Some(built) = KERNELS.lock().get(&key) {
             return Ok(built.clone());

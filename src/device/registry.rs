@@ -38,19 +38,26 @@ impl Registry {
         let mut found = Self { devices: Vec::new(), problems: Vec::new() };
         let mut indices = HashMap::new();
         let count = ffi::platform_count().during("listing platforms").map_err(|error| match error {
-            Error::Sycl { message, .. } => Error::RuntimeNotFound(format!("no platform can be listed: {message}{}", hint())),
+            Error::Sycl { message, .. } => {
+                Error::RuntimeNotFound(format!("no platform can be listed: {message}{}", hint()))
+            }
             other => other,
         })?;
         for platform in 0..count {
             if let Err(error) = found.add_platform(platform, &mut indices) {
-                let name = ffi::platform_info(platform).map_or_else(|_| format!("platform {platform}"), |info| info.name);
+                let name = ffi::platform_info(platform)
+                    .map_or_else(|_| format!("platform {platform}"), |info| info.name);
                 found.problems.push(PlatformProblem { platform: name, error });
             }
         }
         Ok(found)
     }
 
-    fn add_platform(&mut self, platform: usize, indices: &mut HashMap<(String, String), usize>) -> Result<()> {
+    fn add_platform(
+        &mut self,
+        platform: usize,
+        indices: &mut HashMap<(String, String), usize>,
+    ) -> Result<()> {
         let list = ffi::platform_devices(platform).during("listing the devices of a platform")?;
         for raw in &*list {
             let raw = ffi::device_copy(raw).during("keeping a device")?;
@@ -90,7 +97,7 @@ fn hint() -> String {
 }
 
 /// The visible devices in one line, for errors.
-pub(crate) fn visible() -> String {
+fn visible() -> String {
     match registry() {
         Ok(found) if found.devices.is_empty() => format!("none{}", hint()),
         Ok(found) => found.devices.iter().map(Device::to_string).collect::<Vec<_>>().join(", "),
@@ -106,9 +113,8 @@ pub(crate) fn select(selector: &Selector) -> Result<Device> {
 
 /// SYCL's own choice: the best rated device.
 pub(crate) fn default_device() -> Result<Device> {
-    choose(&Selector::parse(":")?, &registry()?.devices).ok_or_else(|| {
-        Error::RuntimeNotFound(format!("no SYCL device is visible{}", hint()))
-    })
+    choose(&Selector::parse(":")?, &registry()?.devices)
+        .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", hint())))
 }
 
 fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {

@@ -45,7 +45,11 @@ pub enum Partition {
 }
 
 impl Device {
-    pub(super) fn root(raw: UniquePtr<ffi::Device>, ordinal: usize, index: impl Fn(&str, &str) -> usize) -> Result<Self> {
+    pub(super) fn root(
+        raw: UniquePtr<ffi::Device>,
+        ordinal: usize,
+        index: impl Fn(&str, &str) -> usize,
+    ) -> Result<Self> {
         let raw = Handle::new(raw);
         let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
         let index = index(&info.backend, &info.device_type);
@@ -80,10 +84,6 @@ impl Device {
 
     pub(crate) fn raw(&self) -> Result<&ffi::Device> {
         self.0.raw.get()
-    }
-
-    pub(crate) fn id(&self) -> usize {
-        self.0.id
     }
 
     pub(super) fn score(&self) -> i32 {
@@ -221,7 +221,9 @@ impl Device {
                 return Err(Error::Value("a sub-device needs at least one compute unit, not 0".to_owned()));
             }
             Partition::ByCounts(counts) if counts.is_empty() || counts.contains(&0) => {
-                return Err(Error::Value(format!("each sub-device needs at least one compute unit, not {counts:?}")));
+                return Err(Error::Value(format!(
+                    "each sub-device needs at least one compute unit, not {counts:?}"
+                )));
             }
             Partition::Equally(units) => ffi::device_split_equally(raw, *units),
             Partition::ByCounts(counts) => ffi::device_split_by_counts(raw, counts),

@@ -189,8 +189,27 @@ mod tests {
     #[test]
     fn each_refused_form_says_which_part_is_wrong() {
         for text in [
-            "", ",", "CPU", " cpu", "gpu, cpu", "-1", "+0", "*", "*:cpu", "!cpu", "host", "acc", "all", "native_cpu",
-            "ext_oneapi_level_zero:gpu", "cpu:cpu", "opencl:cpu:0:0", "cpu;gpu", "cpu\0x", "1:2", "99999999999",
+            "",
+            ",",
+            "CPU",
+            " cpu",
+            "gpu, cpu",
+            "-1",
+            "+0",
+            "*",
+            "*:cpu",
+            "!cpu",
+            "host",
+            "acc",
+            "all",
+            "native_cpu",
+            "ext_oneapi_level_zero:gpu",
+            "cpu:cpu",
+            "opencl:cpu:0:0",
+            "cpu;gpu",
+            "cpu\0x",
+            "1:2",
+            "99999999999",
             "opencl:hip",
         ] {
             let error = Selector::parse(text).expect_err(text).to_string();

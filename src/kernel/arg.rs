@@ -110,9 +110,13 @@ impl Arg {
                 let wanted = match (param, dtype) {
                     (Param::Scalar(wanted), _) | (Param::Unknown, Some(wanted)) => *wanted,
                     (Param::Unknown, None) => {
-                        return Err("a plain number needs a type here: give params=, or a typed scalar".to_owned());
+                        return Err(
+                            "a plain number needs a type here: give params=, or a typed scalar".to_owned()
+                        );
                     }
-                    (other, _) => return Err(format!("it is a number where the kernel takes {}", describe(other))),
+                    (other, _) => {
+                        return Err(format!("it is a number where the kernel takes {}", describe(other)));
+                    }
                 };
                 Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
             }
@@ -133,14 +137,17 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
         return Err("it is read-only, and the kernel may write it".to_owned());
     }
     if !array.is_contiguous() {
-        return Err("it is a strided view, and a kernel sees its address only: pass a contiguous copy()".to_owned());
+        return Err(
+            "it is a strided view, and a kernel sees its address only: pass a contiguous copy()".to_owned()
+        );
     }
     Ok(KernelArg::pointer(array.address()))
 }
 
 /// A parameter for people: `float32`, `a pointer to float32`.
 pub(super) fn describe(param: &Param) -> String {
-    let pointer = |dtype: &Option<DType>| dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"));
+    let pointer =
+        |dtype: &Option<DType>| dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"));
     match param {
         Param::Scalar(dtype) => dtype.to_string(),
         Param::Read(dtype) => format!("{} that it reads", pointer(dtype)),

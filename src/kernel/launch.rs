@@ -181,7 +181,9 @@ impl Kernel {
 
     fn program(&self, queue: &Queue) -> Result<Program> {
         let (context, device) = (queue.context(), queue.device());
-        if let Some((_, _, program)) = self.0.built.lock().iter().find(|(c, d, _)| c == context && d == device) {
+        if let Some((_, _, program)) =
+            self.0.built.lock().iter().find(|(c, d, _)| c == context && d == device)
+        {
             return Ok(program.clone());
         }
         let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
@@ -231,16 +233,21 @@ impl Kernel {
         if let Some(declared) = self.0.signature.as_ref().and_then(|signature| signature.dimensions)
             && declared != global.len()
         {
-            return self.refuse(format!("it is declared for {declared} dimensions, and {global:?} has {}", global.len()));
+            return self.refuse(format!(
+                "it is declared for {declared} dimensions, and {global:?} has {}",
+                global.len()
+            ));
         }
-        let product = |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
+        let product =
+            |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
         if product(global).is_none_or(|items| isize::try_from(items).is_err()) {
             return self.refuse(format!("a range of {global:?} has more work-items than can be counted"));
         }
         let mut extents = Extents::range(global);
         let Some(local) = local else { return Ok(extents) };
         if local.len() != global.len() {
-            return self.refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
+            return self
+                .refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
         }
         if local.contains(&0) || global.iter().zip(local).any(|(all, group)| all % group != 0) {
             return self.refuse(format!("local range {local:?} does not divide global range {global:?}"));
@@ -270,6 +277,9 @@ impl Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.0.name).field("params", &self.params()).finish_non_exhaustive()
+        f.debug_struct("Kernel")
+            .field("name", &self.0.name)
+            .field("params", &self.params())
+            .finish_non_exhaustive()
     }
 }

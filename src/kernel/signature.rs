@@ -49,8 +49,11 @@ pub(super) fn read_signature(source: &str, name: &str) -> Option<Signature> {
     let tokens = tokens(&code);
     let start = (0..tokens.len()).find(|at| is_definition(&tokens, *at, name))?;
     let list = &tokens[start + 2..close(&tokens, start + 1)?];
-    let params =
-        if list.is_empty() || list == ["void"] { Vec::new() } else { split(list).into_iter().map(param).collect() };
+    let params = if list.is_empty() || list == ["void"] {
+        Vec::new()
+    } else {
+        split(list).into_iter().map(param).collect()
+    };
     Some(Signature { params, dimensions: dimensions(&tokens[..start]) })
 }
 
@@ -361,7 +364,9 @@ mod tests {
 
     #[test]
     fn broken_sources_give_no_signature_and_no_panic() {
-        for source in ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"] {
+        for source in
+            ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"]
+        {
             let _ = read_signature(source, "k");
         }
         assert_eq!(params("void k(int a"), None);

@@ -35,7 +35,11 @@ impl Queue {
     /// # Errors
     /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound), or
     /// [`Error::Sycl`](crate::Error::Sycl) when device, context and properties do not go together.
-    pub fn new(target: impl Into<Target>, context: Option<&Context>, properties: QueueProperties) -> Result<Self> {
+    pub fn new(
+        target: impl Into<Target>,
+        context: Option<&Context>,
+        properties: QueueProperties,
+    ) -> Result<Self> {
         let (device, context) = match (target.into(), context) {
             (Target::Queue(queue), None) => {
                 // A queue as it is, unless it is asked for something that it is not.
@@ -46,7 +50,8 @@ impl Queue {
             }
             (target, context) => {
                 let device = target.device()?;
-                let context = context.map_or_else(|| device.default_context(), |context| Ok(context.clone()))?;
+                let context =
+                    context.map_or_else(|| device.default_context(), |context| Ok(context.clone()))?;
                 (device, context)
             }
         };
@@ -92,7 +97,9 @@ mod tests {
         let values: Vec<u32> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16)
                 .map(|_| {
-                    scope.spawn(|| cache.get_or_make("a", |_| Ok(made.fetch_add(1, Ordering::Relaxed))).unwrap())
+                    scope.spawn(|| {
+                        cache.get_or_make("a", |_| Ok(made.fetch_add(1, Ordering::Relaxed))).unwrap()
+                    })
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -59,7 +59,11 @@ pub fn with_queue<T, E: From<Error>>(
     run(GLOBAL, target.into(), f)
 }
 
-fn run<T, E: From<Error>>(manager: ManagerId, target: Target, f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+fn run<T, E: From<Error>>(
+    manager: ManagerId,
+    target: Target,
+    f: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let _entered = target.queue()?.map(|queue| scope::enter(manager, queue));
     f()
 }

@@ -96,8 +96,11 @@ impl<E: Tracked> AccessLog<E> {
     /// Everything that may still use the memory, for its release.
     pub(crate) fn into_pending(self) -> SmallVec<[E; 4]> {
         // With reads present, each of them came after the write.
-        let last: SmallVec<[E; 4]> =
-            if self.reads.is_empty() { self.write.into_iter().collect() } else { self.reads.into_iter().collect() };
+        let last: SmallVec<[E; 4]> = if self.reads.is_empty() {
+            self.write.into_iter().collect()
+        } else {
+            self.reads.into_iter().collect()
+        };
         last.into_iter().filter(|event| !event.is_complete()).collect()
     }
 }
@@ -138,7 +141,7 @@ mod tests {
     fn a_read_waits_for_the_write_of_another_queue_only() {
         let mut log = AccessLog::default();
         log.record(Access::Write, event(1, Some(10)));
-        assert_eq!(names(&log, Access::Read, Some(10)), []);
+        assert!(names(&log, Access::Read, Some(10)).is_empty());
         assert_eq!(names(&log, Access::Read, Some(20)), [1]);
         assert_eq!(names(&log, Access::Read, None), [1]);
     }
@@ -172,7 +175,7 @@ mod tests {
             log.record(Access::Read, read);
             assert!(log.reads.len() <= CROWDED);
         }
-        assert_eq!(names(&log, Access::Write, None), []);
+        assert!(names(&log, Access::Write, None).is_empty());
         assert!(log.into_pending().is_empty());
     }
 

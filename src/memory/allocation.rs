@@ -52,7 +52,7 @@ pub(super) struct Log {
 impl Allocation {
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        let mut block = Pool::of(queue, kind)?.allocate(bytes, queue)?;
+        let mut block = Pool::of(queue, kind, bytes)?.allocate(bytes, queue)?;
         let access = AccessLog::after(block.take_last_use());
         Ok(Self {
             pointer: block.pointer(),
@@ -150,15 +150,17 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let log = self.log.get_mut();
         let mut pending = std::mem::take(&mut log.access).into_pending();
-        for queue in &log.shared_on {
-            // The other library let go of the memory, but its last work on it may still run.
-            match queue.barrier(&[]) {
-                Ok(event) => pending.push(event),
-                Err(error) => queue.store_error(&error),
-            }
-        }
         match std::mem::replace(&mut self.owner, Owner::Released) {
-            Owner::Ours(block) => block.retire(pending),
+            Owner::Ours(block) => {
+                for queue in &log.shared_on {
+                    // The other library let go of the memory, but its last work on it may still run.
+                    match queue.barrier(&[]) {
+                        Ok(event) => pending.push(event),
+                        Err(error) => queue.store_error(&error),
+                    }
+                }
+                block.retire(pending);
+            }
             Owner::Foreign(keep) => retire::keep_until(keep, pending),
             Owner::Released => {}
         }

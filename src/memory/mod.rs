@@ -8,6 +8,6 @@ mod retire;
 mod stats;
 
 pub(crate) use access::Access;
-pub(crate) use allocation::{Allocation, Foreign};
+pub(crate) use allocation::Allocation;
 pub(crate) use order::{Operand, ordered, ordered_across};
 pub use stats::{KindStats, set_limit, stats, trim};

@@ -75,7 +75,8 @@ fn queues_of_other_libraries(queue: &Queue, logs: &[(MutexGuard<'_, Log>, Access
     let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
     for (log, _) in logs {
         for other in &log.shared_on {
-            if !(other == queue && queue.in_order()) && !unseen.contains(other) {
+            let orders_itself = other == queue && queue.in_order();
+            if !orders_itself && !unseen.contains(other) {
                 unseen.push(other.clone());
             }
         }

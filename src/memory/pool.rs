@@ -59,11 +59,14 @@ struct Waiting {
 }
 
 impl Pool {
-    /// The pool for memory of this kind that `queue` uses.
-    pub(super) fn of(queue: &Queue, kind: UsmKind) -> Result<Arc<Self>> {
+    /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
+    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Arc<Self>> {
         let key = (queue.context().clone(), queue.device().clone(), kind);
         if let Some(pool) = POOLS.lock().get(&key) {
             return Ok(pool.clone());
+        }
+        if !queue.device().has_usm(kind) {
+            return Err(no_such_usm(queue.device(), kind, bytes));
         }
         let pool = Arc::new(Self::new(queue, kind)?);
         Ok(POOLS.lock().entry(key).or_insert(pool).clone())
@@ -75,18 +78,6 @@ impl Pool {
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
-        if !device.has_usm(kind) {
-            return Err(Error::Allocation {
-                asked: 0,
-                kind: kind.name(),
-                device: device.to_string(),
-                used: 0,
-                reserved: 0,
-                limit: None,
-                total: device.global_mem_size(),
-                note: format!("; the device has no {kind} USM"),
-            });
-        }
         let raw = ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on())
             .during("making a memory pool")?;
         let raw = Handle::new(raw);
@@ -132,9 +123,7 @@ impl Pool {
     }
 
     fn take_new(&self, bytes: usize) -> Result<usize> {
-        let take = || -> Result<usize> {
-            ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM")
-        };
+        let take = || -> Result<usize> { ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM") };
         // Pressure: give back what is free already, then what becomes free by waiting for it.
         for relieve in [|_: &Self| Ok(()), Self::give_back, Self::wait_and_give_back] {
             relieve(self)?;
@@ -235,6 +224,19 @@ impl Block {
             pool.waiting.lock().push_back(Waiting { pointer, bytes, pending });
             pool.reap(AT_ONCE);
         }
+    }
+}
+
+fn no_such_usm(device: &Device, kind: UsmKind, bytes: usize) -> Error {
+    Error::Allocation {
+        asked: bytes as u64,
+        kind: kind.name(),
+        device: device.to_string(),
+        used: 0,
+        reserved: 0,
+        limit: None,
+        total: device.global_mem_size(),
+        note: format!("; the device has no {kind} USM"),
     }
 }
 

@@ -8,8 +8,11 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+/// What a limit is for: a device, or each of them.
+type Scope = (Option<Device>, UsmKind);
+
 /// Limits asked for, kept for pools that do not exist yet.
-static LIMITS: Lazy<Mutex<HashMap<(Option<Device>, UsmKind), u64>>> = Lazy::new(Mutex::default);
+static LIMITS: Lazy<Mutex<HashMap<Scope, u64>>> = Lazy::new(Mutex::default);
 
 /// What the pools of one USM kind hold. Bytes unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

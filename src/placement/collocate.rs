@@ -40,7 +40,12 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(&self, dtype: Option<DType>, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+    pub fn converted(
+        &self,
+        dtype: Option<DType>,
+        kind: Option<UsmKind>,
+        queue: Option<&Queue>,
+    ) -> Result<Self> {
         let placed = queue.map_or_else(|| Ok(self.clone()), |queue| collocate(self, queue))?;
         let (dtype, kind) = (dtype.unwrap_or(self.dtype()), kind.unwrap_or(self.usm_kind()));
         if dtype == self.dtype() && kind == self.usm_kind() {
@@ -66,7 +71,10 @@ pub(crate) enum Item<'a> {
     Array(&'a Array),
     /// Host data; only the extension module plans for it.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
-    Host { bytes: u64, what: String },
+    Host {
+        bytes: u64,
+        what: String,
+    },
 }
 
 /// As [`explain`], with host data among the arrays.
@@ -167,8 +175,12 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
         Allocation::new(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
     ];
     let [(source_memory, read), (target_memory, write)] = operands(source, target);
-    let operands =
-        [(source_memory, read), (target_memory, write), (&buffers[0], Access::Write), (&buffers[1], Access::Write)];
+    let operands = [
+        (source_memory, read),
+        (target_memory, write),
+        (&buffers[0], Access::Write),
+        (&buffers[1], Access::Write),
+    ];
     ordered_across(to, &operands, |after| {
         let mut emptied: [Option<Event>; 2] = [None, None];
         for (number, start) in (0..bytes).step_by(chunk).enumerate() {

@@ -4,9 +4,9 @@ mod collocate;
 mod follow;
 mod plan;
 
-pub use collocate::{collocate, collocate_all, explain};
 #[cfg(feature = "python")]
 pub(crate) use collocate::{Item, explain_items};
+pub use collocate::{collocate, collocate_all, explain};
 pub use follow::follow;
 pub(crate) use follow::usable_from;
 pub use plan::{Action, Plan, Step};

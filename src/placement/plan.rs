@@ -53,7 +53,9 @@ pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
     let on_device = kind == UsmKind::Device;
     match (same_queue, same_context) {
         (true, _) => (Action::Keep, "it is on the target queue"),
-        (_, true) if !on_device => (Action::Rebind, "same context, and the memory is reachable from every device of it"),
+        (_, true) if !on_device => {
+            (Action::Rebind, "same context, and the memory is reachable from every device of it")
+        }
         (_, true) if same_device => (Action::Rebind, "same context and device"),
         (_, true) if peer_access => (Action::Rebind, "same context, and the devices have peer access"),
         // A direct copy between parts of one device hangs in the OpenCL adapter's completion callback.
@@ -102,7 +104,12 @@ impl fmt::Display for Plan {
             .iter()
             .enumerate()
             .map(|(position, step)| {
-                [format!("{position}  {}", step.what), step.action.name().to_owned(), size(step.bytes), step.reason.clone()]
+                [
+                    format!("{position}  {}", step.what),
+                    step.action.name().to_owned(),
+                    size(step.bytes),
+                    step.reason.clone(),
+                ]
             })
             .collect();
         let title = ["   array", "action", "moves", "why"];
@@ -147,8 +154,8 @@ mod tests {
     #[test]
     fn memory_is_used_in_place_exactly_where_the_target_can_reach_it() {
         for facts in all().filter(|facts| !facts.same_queue) {
-            let reachable =
-                facts.same_context && (facts.kind != UsmKind::Device || facts.same_device || facts.peer_access);
+            let reachable = facts.same_context
+                && (facts.kind != UsmKind::Device || facts.same_device || facts.peer_access);
             assert_eq!(decide(facts).0 == Action::Rebind, reachable, "{facts:?}");
         }
     }

@@ -158,7 +158,11 @@ impl Array {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.array.shape().first().copied().ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
+        self.array
+            .shape()
+            .first()
+            .copied()
+            .ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
     }
 
     fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
@@ -189,7 +193,10 @@ impl Array {
     /// Set every element to one value.
     fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some((number, _)) = index::scalar(value)? else {
-            return Err(PyTypeError::new_err(format!("fill takes a number, not {}", value.get_type().name()?)));
+            return Err(PyTypeError::new_err(format!(
+                "fill takes a number, not {}",
+                value.get_type().name()?
+            )));
         };
         fill(value.py(), &self.array, number)
     }
@@ -272,7 +279,13 @@ impl Array {
 
     fn __repr__(&self) -> String {
         let Self { array, .. } = self;
-        format!("<usmq.Array {}{:?} {} USM, {}>", array.dtype(), array.shape(), array.usm_kind(), array.queue())
+        format!(
+            "<usmq.Array {}{:?} {} USM, {}>",
+            array.dtype(),
+            array.shape(),
+            array.usm_kind(),
+            array.queue()
+        )
     }
 }
 

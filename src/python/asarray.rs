@@ -58,15 +58,18 @@ pub(super) fn asarray(
     let queue = target::queue(py, queue)?;
     if let Some(source) = shared(obj)? {
         let result = py.detach(|| source.converted(dtype, kind, queue.as_ref()))?;
-        let is_copy = result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
+        let is_copy =
+            result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
-            (Some(false), true) => {
-                Err(PyValueError::new_err("a copy is needed for another dtype, USM type or context, but copy=False"))
-            }
+            (Some(false), true) => Err(PyValueError::new_err(
+                "a copy is needed for another dtype, USM type or context, but copy=False",
+            )),
             (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
             _ => match obj.cast::<Array>() {
                 // The object itself, when it is what was asked for.
-                Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => Ok(own.clone().unbind()),
+                Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
+                    Ok(own.clone().unbind())
+                }
                 _ => Py::new(py, Array::new(result)),
             },
         };
@@ -100,7 +103,11 @@ fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queu
 }
 
 /// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
-pub(super) fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn copy_from_host(
+    py: Python<'_>,
+    target: &crate::Array,
+    source: &Bound<'_, PyAny>,
+) -> PyResult<()> {
     target.check_writable()?;
     let host = Host::read(source, None)?;
     if host.dtype() == target.dtype() && host.shape() == target.shape() {

@@ -33,10 +33,15 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         return Err(PyBufferError::new_err("the array is read-only"));
     }
     let Some(format) = format_of(array.dtype()) else {
-        return Err(PyBufferError::new_err(format!("the buffer protocol has no format for {}", array.dtype())));
+        return Err(PyBufferError::new_err(format!(
+            "the buffer protocol has no format for {}",
+            array.dtype()
+        )));
     };
     if flags & ffi::PyBUF_STRIDES != ffi::PyBUF_STRIDES && !array.is_contiguous() {
-        return Err(PyBufferError::new_err("the array is strided and the consumer asked for contiguous memory"));
+        return Err(PyBufferError::new_err(
+            "the array is strided and the consumer asked for contiguous memory",
+        ));
     }
     let access = if array.is_readonly() { Access::Read } else { Access::Write };
     slf.py().detach(|| array.allocation().wait_for_host(access))?;
@@ -54,7 +59,11 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         itemsize,
         readonly: c_int::from(array.is_readonly()),
         ndim: array.ndim() as c_int,
-        format: if flags & ffi::PyBUF_FORMAT != 0 { exported.format.as_ptr().cast_mut() } else { std::ptr::null_mut() },
+        format: if flags & ffi::PyBUF_FORMAT != 0 {
+            exported.format.as_ptr().cast_mut()
+        } else {
+            std::ptr::null_mut()
+        },
         shape: if flags & ffi::PyBUF_ND != 0 { exported.shape.as_mut_ptr() } else { std::ptr::null_mut() },
         strides: if flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES {
             exported.strides.as_mut_ptr()
@@ -152,7 +161,8 @@ impl<'py> Foreign<'py> {
             return vec![self.bytes() / self.view.itemsize.max(1).unsigned_abs()];
         }
         // SAFETY: a non-null shape has `ndim` entries while the view is held.
-        let shape = unsafe { std::slice::from_raw_parts(self.view.shape, self.view.ndim.unsigned_abs() as usize) };
+        let shape =
+            unsafe { std::slice::from_raw_parts(self.view.shape, self.view.ndim.unsigned_abs() as usize) };
         shape.iter().map(|extent| extent.unsigned_abs()).collect()
     }
 
@@ -167,7 +177,10 @@ impl<'py> Foreign<'py> {
         let itemsize = self.view.itemsize.unsigned_abs();
         let (bare, swapped) = match text.strip_prefix(['<', '@', '=']) {
             Some(bare) => (bare, false),
-            None => (text.trim_start_matches('>').trim_start_matches('!'), text.starts_with(['>', '!']) && itemsize > 1),
+            None => (
+                text.trim_start_matches('>').trim_start_matches('!'),
+                text.starts_with(['>', '!']) && itemsize > 1,
+            ),
         };
         let letter = match bare {
             "?" => "b",
@@ -177,7 +190,8 @@ impl<'py> Foreign<'py> {
             "Zf" | "Zd" | "F" | "D" => "c",
             _ => "",
         };
-        let found = DType::parse(&format!("{letter}{itemsize}")).ok().filter(|_| !letter.is_empty() && !swapped);
+        let found =
+            DType::parse(&format!("{letter}{itemsize}")).ok().filter(|_| !letter.is_empty() && !swapped);
         found.ok_or_else(|| {
             let hint = if swapped { "; big-endian data must be converted first" } else { "" };
             PyTypeError::new_err(format!("buffer format {text:?} is not a dtype that usmq supports{hint}"))
@@ -202,7 +216,8 @@ impl<'py> Foreign<'py> {
     /// The elements where they are, when they are contiguous in C order.
     pub(super) fn as_contiguous(&self) -> Option<&[u8]> {
         // SAFETY: a view that is held.
-        let contiguous = unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C' as std::ffi::c_char) };
+        let contiguous =
+            unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C' as std::ffi::c_char) };
         if contiguous == 0 || self.view.buf.is_null() {
             return None;
         }

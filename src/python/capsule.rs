@@ -19,7 +19,10 @@ pub(super) fn queue_capsule<'py>(py: Python<'py>, queue: &crate::Queue) -> PyRes
     capsule(py, queue.to_raw()?, QUEUE, delete_queue)
 }
 
-pub(super) fn context_capsule<'py>(py: Python<'py>, context: &crate::Context) -> PyResult<Bound<'py, PyCapsule>> {
+pub(super) fn context_capsule<'py>(
+    py: Python<'py>,
+    context: &crate::Context,
+) -> PyResult<Bound<'py, PyCapsule>> {
     capsule(py, context.to_raw()?, CONTEXT, delete_context)
 }
 

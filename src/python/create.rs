@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 /// ----------
 /// shape : int or sequence of int
 ///     Extents, outermost first. Zero is allowed.
-/// dtype : dtype
-///     The element type.
+/// dtype : dtype, optional
+///     The element type; float32 by default.
 /// usm_type : {"device", "shared", "host"}
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
@@ -144,8 +144,12 @@ pub(super) fn arange(
 }
 
 fn number(object: &Bound<'_, PyAny>) -> PyResult<(Number, Option<DType>)> {
-    index::scalar(object)?
-        .ok_or_else(|| PyTypeError::new_err(format!("expected a number, not {}", object.repr().map_or_else(|_| "that".to_owned(), |text| text.to_string()))))
+    index::scalar(object)?.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "expected a number, not {}",
+            object.repr().map_or_else(|_| "that".to_owned(), |text| text.to_string())
+        ))
+    })
 }
 
 fn plain_type(numbers: &[Number]) -> DType {

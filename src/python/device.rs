@@ -10,8 +10,8 @@ use pyo3::types::{PyInt, PySequence, PyString};
 ///
 /// Parameters
 /// ----------
-/// filter : str
-///     A SYCL filter string, as ``"gpu"``, ``"opencl:cpu"`` or ``"gpu:1"``.
+/// filter : str, Queue or Device, optional
+///     A SYCL filter string, as ``"gpu"``, ``"opencl:cpu"`` or ``"gpu:1"``; SYCL's default device when omitted.
 ///
 /// Raises
 /// ------
@@ -153,7 +153,9 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_str()? {
             "numa" => Ok(Partition::Numa),
-            other => Err(crate::Error::Value(format!("the named partition is \"numa\", not {other:?}")).into()),
+            other => {
+                Err(crate::Error::Value(format!("the named partition is \"numa\", not {other:?}")).into())
+            }
         };
     }
     if object.is_instance_of::<PyInt>() {
@@ -161,7 +163,9 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     }
     match object.cast::<PySequence>() {
         Ok(_) => Ok(Partition::ByCounts(index::extents(object)?)),
-        Err(_) => Err(PyTypeError::new_err("a partition is a number of compute units, a list of numbers, or \"numa\"")),
+        Err(_) => Err(PyTypeError::new_err(
+            "a partition is a number of compute units, a list of numbers, or \"numa\"",
+        )),
     }
 }
 

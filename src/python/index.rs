@@ -35,9 +35,14 @@ pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
 
 /// A sequence of numbers, none negative.
 pub(super) fn extents(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    if object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyString>() || object.cast::<PySequence>().is_err()
+    if object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyString>()
+        || object.cast::<PySequence>().is_err()
     {
-        return Err(PyTypeError::new_err(format!("a shape is a sequence of integers, not {}", object.repr()?)));
+        return Err(PyTypeError::new_err(format!(
+            "a shape is a sequence of integers, not {}",
+            object.repr()?
+        )));
     }
     not_negative(object.try_iter()?.map(|number| whole(&number?)).collect::<PyResult<_>>()?)
 }
@@ -46,8 +51,9 @@ fn not_negative(numbers: Vec<isize>) -> PyResult<Vec<usize>> {
     numbers
         .iter()
         .map(|extent| {
-            usize::try_from(*extent)
-                .map_err(|_| PyValueError::new_err(format!("a shape has no negative extents, as in {numbers:?}")))
+            usize::try_from(*extent).map_err(|_| {
+                PyValueError::new_err(format!("a shape has no negative extents, as in {numbers:?}"))
+            })
         })
         .collect()
 }
@@ -85,9 +91,9 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
 
 /// Slice bounds beyond the address space mean its end.
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
-    let value = value.call_method0("__index__").map_err(|_| {
-        PyTypeError::new_err("slice bounds are integers or None")
-    })?;
+    let value = value
+        .call_method0("__index__")
+        .map_err(|_| PyTypeError::new_err("slice bounds are integers or None"))?;
     match value.extract::<isize>() {
         Ok(number) => Ok(number),
         Err(_) if value.lt(0)? => Ok(isize::MIN + 1),
@@ -112,7 +118,9 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Opti
     else {
         return number(object).map(|number| number.map(|number| (number, None)));
     };
-    if ndim.extract::<usize>().ok() != Some(0) || object.getattr_opt("__sycl_usm_array_interface__")?.is_some() {
+    if ndim.extract::<usize>().ok() != Some(0)
+        || object.getattr_opt("__sycl_usm_array_interface__")?.is_some()
+    {
         return Ok(None);
     }
     let (dtype, value) = (super::dtype::parse(&dtype)?, item.call0()?);

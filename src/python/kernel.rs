@@ -164,7 +164,7 @@ fn kernel_options(
 }
 
 /// What a kernel does with an argument: made by ``usmq.read`` and ``usmq.write``.
-#[pyclass(module = "usmq", frozen)]
+#[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Mark {
     writes: bool,
     of: Py<PyAny>,
@@ -179,7 +179,7 @@ impl Mark {
 }
 
 /// Local memory of a work-group: made by ``usmq.local``.
-#[pyclass(module = "usmq", frozen)]
+#[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Local {
     nbytes: usize,
 }
@@ -254,7 +254,11 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
         let array = asarray::shared(marked)?.ok_or_else(|| refuse(marked))?;
-        return Ok(if mark.get().writes { crate::kernel::write(&array) } else { crate::kernel::read(&array) });
+        return Ok(if mark.get().writes {
+            crate::kernel::write(&array)
+        } else {
+            crate::kernel::read(&array)
+        });
     }
     if let Some((number, dtype)) = index::scalar(object)? {
         return Ok(Arg::number(number, dtype));

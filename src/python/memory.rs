@@ -27,7 +27,10 @@ use pyo3::types::PyDict;
 /// 1
 #[pyfunction]
 #[pyo3(signature = (device=None))]
-pub(super) fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+pub(super) fn memory_stats<'py>(
+    py: Python<'py>,
+    device: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
     let device = device_of(py, device)?;
     let all = PyDict::new(py);
     for (kind, stats) in memory::stats(device.as_ref())? {

@@ -111,7 +111,8 @@ pub(super) fn explain(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Plan> {
     let target = chosen(py, like, queue)?;
-    let objects = arrays.iter().map(|object| item(&object, target.is_some())).collect::<PyResult<Vec<_>>>()?;
+    let objects =
+        arrays.iter().map(|object| item(&object, target.is_some())).collect::<PyResult<Vec<_>>>()?;
     let items: Vec<_> = objects
         .iter()
         .map(|object| match object {
@@ -141,7 +142,9 @@ fn all(arrays: &Bound<'_, PyTuple>) -> PyResult<Vec<crate::Array>> {
 fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
     asarray::shared(object)?.ok_or_else(|| {
         let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("expected an array in USM, not {name}; usmq.asarray() brings host data there"))
+        PyTypeError::new_err(format!(
+            "expected an array in USM, not {name}; usmq.asarray() brings host data there"
+        ))
     })
 }
 
@@ -168,7 +171,11 @@ struct Given {
 }
 
 /// Arrays as they are; host data is put on the target.
-fn all_or_host(py: Python<'_>, objects: &Bound<'_, PyTuple>, target: Option<crate::Queue>) -> PyResult<Given> {
+fn all_or_host(
+    py: Python<'_>,
+    objects: &Bound<'_, PyTuple>,
+    target: Option<crate::Queue>,
+) -> PyResult<Given> {
     let arrays = objects.iter().map(|object| match (asarray::shared(&object)?, &target) {
         (Some(array), _) => Ok(array),
         (None, Some(queue)) => asarray::host_array(py, &object, queue),

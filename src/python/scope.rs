@@ -105,7 +105,7 @@ pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>
 }
 
 /// A scope made by ``use_queue``. It may be entered more than once, also while it is open.
-#[pyclass(module = "usmq", frozen)]
+#[pyclass(module = "usmq._core", frozen)]
 pub(super) struct UseQueue {
     variable: Py<PyAny>,
     /// None: the scope changes nothing.

@@ -26,7 +26,7 @@ pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<
 
 /// What dpnp holds on to while it uses an array of ours: the memory, not the Python object, so that no cycle keeps
 /// both alive.
-#[pyclass(module = "usmq", frozen)]
+#[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Lent(crate::Array);
 
 #[pymethods]
@@ -54,7 +54,8 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         kwargs.set_item("buffer", memory)?;
         kwargs.set_item("strides", PyTuple::new(py, owner.array.strides())?)?;
         kwargs.set_item("offset", offset)?;
-        let view = tensor.getattr("usm_ndarray")?.call((PyTuple::new(py, owner.array.shape())?,), Some(&kwargs))?;
+        let view =
+            tensor.getattr("usm_ndarray")?.call((PyTuple::new(py, owner.array.shape())?,), Some(&kwargs))?;
         if owner.array.is_readonly() {
             view.getattr("flags")?.set_item("W", false)?;
         }
@@ -97,23 +98,31 @@ fn optional<'py>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<Bound<
 fn descriptor(object: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<Descriptor> {
     let version = named("version", index::whole(&required(dict, "version")?))?;
     if version != 1 {
-        return Err(PyValueError::new_err(format!("__sycl_usm_array_interface__ version {version} is not 1")));
+        return Err(PyValueError::new_err(format!(
+            "__sycl_usm_array_interface__ version {version} is not 1"
+        )));
     }
     let data = required(dict, "data")?;
     if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
-        return Err(PyTypeError::new_err(format!("data is a tuple of an address and a flag, not {}", data.repr()?)));
+        return Err(PyTypeError::new_err(format!(
+            "data is a tuple of an address and a flag, not {}",
+            data.repr()?
+        )));
     }
     let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
     let [pointer, readonly] = &parts[..] else {
-        return Err(PyValueError::new_err(format!("data has an address and a flag, not {} entries", parts.len())));
+        return Err(PyValueError::new_err(format!(
+            "data has an address and a flag, not {} entries",
+            parts.len()
+        )));
     };
     let typestr = required(dict, "typestr")?;
-    let typestr = typestr.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err("typestr is a string as \"<f4\"")
-    })?;
+    let typestr =
+        typestr.cast::<PyString>().map_err(|_| PyTypeError::new_err("typestr is a string as \"<f4\""))?;
     let strides = match optional(dict, "strides")? {
         Some(strides) => {
-            let numbers = strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>();
+            let numbers =
+                strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>();
             Some(named("strides", numbers)?)
         }
         None => None,
@@ -156,7 +165,8 @@ fn is_dpctl_memory(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
     if let Ok(filter) = object.cast::<PyString>() {
         let target = Target::Filter(filter.to_str()?.to_owned());
-        let context = object.py().detach(|| target.device().and_then(|device: Device| device.default_context()))?;
+        let context =
+            object.py().detach(|| target.device().and_then(|device: Device| device.default_context()))?;
         return Ok(SyclObject::Context(context));
     }
     if let Ok(queue) = object.cast::<super::queue::Queue>() {

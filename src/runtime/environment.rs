@@ -4,23 +4,28 @@ use super::loaded::runtime_folder;
 use std::path::{Path, PathBuf};
 
 /// The OpenCL driver for CPUs that the wheel `intel-opencl-rt` brings.
-pub(crate) const CPU_RUNTIME: &str = "libintelocl.so";
+const CPU_RUNTIME: &str = "libintelocl.so";
 
 /// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
 pub(super) fn prepare() {
-    if std::env::var_os("OCL_ICD_FILENAMES").is_none() && !a_vendor_file_names_the_cpu_runtime() {
-        if let Some(driver) = cpu_runtime_beside_libsycl() {
-            set("OCL_ICD_FILENAMES", &driver);
+    if !is_set("OCL_ICD_FILENAMES")
+        && !a_vendor_file_names_the_cpu_runtime()
+        && let Some(driver) = cpu_runtime_beside_libsycl()
+    {
+        set("OCL_ICD_FILENAMES", &driver);
+    }
+    if !is_set("SYCL_CACHE_PERSISTENT")
+        && let Some(folder) = cache_folder()
+    {
+        set("SYCL_CACHE_PERSISTENT", Path::new("1"));
+        if !is_set("SYCL_CACHE_DIR") {
+            set("SYCL_CACHE_DIR", &folder);
         }
     }
-    if std::env::var_os("SYCL_CACHE_PERSISTENT").is_none() {
-        if let Some(folder) = cache_folder() {
-            set("SYCL_CACHE_PERSISTENT", Path::new("1"));
-            if std::env::var_os("SYCL_CACHE_DIR").is_none() {
-                set("SYCL_CACHE_DIR", &folder);
-            }
-        }
-    }
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some()
 }
 
 fn set(name: &str, value: &Path) {
@@ -31,13 +36,14 @@ fn set(name: &str, value: &Path) {
 }
 
 /// `<env>/lib/libintelocl.so`, when it lies beside the libsycl of this process.
-pub(crate) fn cpu_runtime_beside_libsycl() -> Option<PathBuf> {
+fn cpu_runtime_beside_libsycl() -> Option<PathBuf> {
     Some(runtime_folder()?.join(CPU_RUNTIME)).filter(|path| path.exists())
 }
 
 /// The same driver registered twice under two paths breaks its second device, so a system-wide registration wins.
 fn a_vendor_file_names_the_cpu_runtime() -> bool {
-    let folder = std::env::var_os("OCL_ICD_VENDORS").map_or_else(|| "/etc/OpenCL/vendors".into(), PathBuf::from);
+    let folder =
+        std::env::var_os("OCL_ICD_VENDORS").map_or_else(|| "/etc/OpenCL/vendors".into(), PathBuf::from);
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries
         .flatten()
@@ -55,7 +61,9 @@ fn names_a_present_cpu_runtime(library: &str) -> bool {
 /// `$XDG_CACHE_HOME/usmq` or `~/.cache/usmq`.
 fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache"))).map(|base| base.join("usmq"))
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|base| base.join("usmq"))
 }
 
 #[cfg(test)]

@@ -27,7 +27,10 @@ impl Drop for Pending {
 pub(crate) fn guard() {
     unsafe extern "C" {
         /// glibc: as `atexit`, with the exit status for the handler.
-        fn on_exit(handler: extern "C" fn(libc::c_int, *mut libc::c_void), data: *mut libc::c_void) -> libc::c_int;
+        fn on_exit(
+            handler: extern "C" fn(libc::c_int, *mut libc::c_void),
+            data: *mut libc::c_void,
+        ) -> libc::c_int;
     }
     // SAFETY: the handler is a function of this library, which is never unloaded. Should it not be registered, for
     // want of memory, the process ends as it would without it.

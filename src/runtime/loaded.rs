@@ -19,7 +19,7 @@ fn matching(maps: &str, prefix: &str) -> BTreeSet<PathBuf> {
 }
 
 /// The folder of the libsycl that this process uses.
-pub(crate) fn runtime_folder() -> Option<PathBuf> {
+pub(super) fn runtime_folder() -> Option<PathBuf> {
     Some(libraries("libsycl.so").first()?.parent()?.to_owned())
 }
 

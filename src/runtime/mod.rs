@@ -7,9 +7,9 @@ mod environment;
 pub(crate) mod exit;
 mod loaded;
 
-pub(crate) use environment::{CPU_RUNTIME, cpu_runtime_beside_libsycl};
 pub(crate) use exit::Pending;
-pub(crate) use loaded::{libraries, runtime_folder};
+#[cfg(feature = "python")]
+pub(crate) use loaded::libraries;
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;

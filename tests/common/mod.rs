@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
-use usmq::{Array, Context, DType, Device, Event, Kernel, KernelOptions, Launch, Partition, Queue, QueueProperties};
+use usmq::{
+    Array, Context, DType, Device, Event, Kernel, KernelOptions, Launch, Partition, Queue, QueueProperties,
+};
 use usmq::{Result, Target, UsmKind, devices};
 
 /// `advance` steps each state `steps` times along a chain that no compiler can shorten: `steps` sets how long a
@@ -109,7 +111,11 @@ impl Work {
 
 /// A kernel of [`SOURCE`].
 pub fn kernel(name: &str, queue: &Queue) -> Result<Kernel> {
-    Kernel::from_sycl_with(SOURCE, name, KernelOptions { queue: Some(queue.clone()), ..KernelOptions::default() })
+    Kernel::from_sycl_with(
+        SOURCE,
+        name,
+        KernelOptions { queue: Some(queue.clone()), ..KernelOptions::default() },
+    )
 }
 
 /// An uninitialised array of states in device memory.
@@ -169,7 +175,8 @@ pub fn two_parts(device: &Device) -> Result<Option<[Device; 2]>> {
 /// One in-order queue per context other than `queue`'s that this machine has: a second root device, a sub-device, a
 /// fresh context of the same device.
 pub fn queues_elsewhere(queue: &Queue) -> Result<Vec<Queue>> {
-    let mut queues = vec![Queue::new(queue.device(), Some(&Context::new(&[queue.device().clone()])?), IN_ORDER)?];
+    let mut queues =
+        vec![Queue::new(queue.device(), Some(&Context::new(&[queue.device().clone()])?), IN_ORDER)?];
     if let Some(root) = other_root(queue)? {
         queues.push(Queue::new(&root, None, IN_ORDER)?);
     }
