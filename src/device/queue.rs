@@ -3,24 +3,48 @@
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Pending};
-use once_cell::sync::Lazy;
+use crate::runtime::{self, Pending};
+use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
 ///
 /// Source: SYCL 2020, section 4.6.5.
 #[derive(Clone)]
-pub struct Queue(Arc<Inner>);
+pub struct Queue(Handle);
+
+/// Cached queues live as long as the process, so their handles need no count: a queue is cloned for every event.
+#[derive(Clone)]
+enum Handle {
+    Kept(&'static Inner),
+    Counted(Arc<Inner>),
+}
+
+/// What a floor above keeps with a queue, made at first use.
+pub(crate) type Slot = OnceCell<Arc<dyn Any + Send + Sync>>;
 
 struct Inner {
-    raw: Handle<ffi::Queue>,
+    raw: runtime::Handle<ffi::Queue>,
     id: usize,
     device: Device,
     context: Context,
     properties: QueueProperties,
+    slots: [Slot; 3],
+}
+
+impl Deref for Handle {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        match self {
+            Self::Kept(inner) => inner,
+            Self::Counted(inner) => inner,
+        }
+    }
 }
 
 /// What is asked of a queue by name; in-order without profiling unless said otherwise.
@@ -44,10 +68,11 @@ impl Queue {
         let QueueProperties { in_order, profiling } = properties;
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, profiling)
             .during(&format!("making a queue on {device}"))?;
-        let raw = Handle::new(raw);
+        let raw = runtime::Handle::new(raw);
         let id = ffi::queue_id(raw.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
-        Ok(Self(Arc::new(Inner { raw, id, device, context, properties })))
+        let slots = Default::default();
+        Ok(Self(Handle::Counted(Arc::new(Inner { raw, id, device, context, properties, slots }))))
     }
 
     /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
@@ -61,7 +86,7 @@ impl Queue {
         super::devices()?;
         release_idle();
         // SAFETY: the caller's promise.
-        let raw = Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
+        let raw = runtime::Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
         let queue = raw.get()?;
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
@@ -71,9 +96,10 @@ impl Queue {
                 in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
                 profiling: ffi::queue_profiling(queue).during("asking a queue for its properties")?,
             },
+            slots: Default::default(),
             raw,
         };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Handle::Counted(Arc::new(inner))))
     }
 
     /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
@@ -94,6 +120,19 @@ impl Queue {
             // SAFETY: the caller's promise. A destructor of the runtime that throws has no one to tell here.
             let _ = unsafe { ffi::queue_free_heap(address) };
         }
+    }
+
+    /// The same queue for the rest of the process, whose clones cost nothing.
+    pub(crate) fn keep(self) -> Self {
+        match self.0 {
+            Handle::Counted(inner) => Self(Handle::Kept(Box::leak(Box::new(inner)))),
+            kept @ Handle::Kept(_) => Self(kept),
+        }
+    }
+
+    /// One of three places for what belongs to a queue.
+    pub(crate) fn slot(&self, number: usize) -> &Slot {
+        &self.0.slots[number]
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Queue> {
@@ -162,7 +201,7 @@ impl Queue {
 }
 
 /// Queues that were dropped with work in flight.
-static BUSY: Lazy<Mutex<Vec<Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
+static BUSY: Lazy<Mutex<Vec<runtime::Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
 
 impl Drop for Inner {
     /// The OpenCL driver for CPUs locks up when the last handle to a queue goes inside one of the queue's own
@@ -174,7 +213,7 @@ impl Drop for Inner {
     }
 }
 
-fn is_idle(queue: &Handle<ffi::Queue>) -> bool {
+fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
     // In a forked child, or when the runtime cannot answer, the handle is better kept than released.
     queue.get().is_ok_and(|queue| ffi::queue_idle(queue).unwrap_or(false))
 }

@@ -11,14 +11,25 @@ use std::hash::Hash;
 /// A map whose values are made outside its lock. Generic, so that its rule is tested without a device.
 struct Cache<K, V>(Mutex<HashMap<K, V>>);
 
-impl<K: Eq + Hash, V: Clone> Cache<K, V> {
+/// A value that may be prepared for a life as long as the process.
+trait Keep: Clone {
+    fn keep(self) -> Self;
+}
+
+impl Keep for Queue {
+    fn keep(self) -> Self {
+        Self::keep(self)
+    }
+}
+
+impl<K: Eq + Hash, V: Keep> Cache<K, V> {
     /// The value for `key`, made if it is new. When two threads make one at once, both get the first that was put.
     fn get_or_make(&self, key: K, make: impl FnOnce(&K) -> Result<V>) -> Result<V> {
         if let Some(value) = self.0.lock().get(&key) {
             return Ok(value.clone());
         }
         let made = make(&key)?;
-        Ok(self.0.lock().entry(key).or_insert(made).clone())
+        Ok(self.0.lock().entry(key).or_insert_with(|| made.keep()).clone())
     }
 }
 
@@ -80,6 +91,12 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    impl Keep for u32 {
+        fn keep(self) -> Self {
+            self
+        }
+    }
 
     #[test]
     fn a_key_is_made_once_and_a_failure_is_not_kept() {

@@ -4,6 +4,7 @@ use super::scope::{self, ManagerId};
 use super::{Scope, Target};
 use crate::device::{Queue, QueueProperties};
 use crate::error::{Error, Result};
+use once_cell::sync::OnceCell;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,9 @@ static NEXT: AtomicUsize = AtomicUsize::new(GLOBAL + 1);
 /// The process-wide default, seen by every thread: a worker's plugin sets it in one, tasks run in others.
 static DEFAULT: RwLock<Option<Queue>> = RwLock::new(None);
 
+/// The last rule of the precedence; the runtime's answer does not change.
+static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
+
 /// The queue on which work runs when neither an argument nor the data says otherwise: that of the innermost
 /// [`with_queue`] on this thread, else the process default, else one on SYCL's default device.
 ///
@@ -23,8 +27,16 @@ static DEFAULT: RwLock<Option<Queue>> = RwLock::new(None);
 pub fn current_queue() -> Result<Queue> {
     match scope::innermost(GLOBAL).or_else(|| DEFAULT.read().clone()) {
         Some(queue) => Ok(queue),
-        None => Queue::new(Target::Unset, None, QueueProperties::default()),
+        None => SYCL_DEFAULT
+            .get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default()))
+            .cloned(),
     }
+}
+
+/// Whether [`current_queue`] can answer without asking the runtime.
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn current_queue_is_known() -> bool {
+    SYCL_DEFAULT.get().is_some()
 }
 
 /// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to SYCL's

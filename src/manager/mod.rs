@@ -9,6 +9,8 @@ mod future;
 mod scope;
 mod target;
 
+#[cfg(feature = "python")]
+pub(crate) use default::current_queue_is_known;
 pub use default::{QueueManager, current_queue, set_default_queue, with_queue};
 pub use future::{InQueue, Scoped};
 pub use scope::Scope;

@@ -13,9 +13,10 @@ use crate::runtime::Handle;
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 type Key = (Context, Device, UsmKind);
 
@@ -31,7 +32,7 @@ pub(super) struct Pool {
     raw: Handle<ffi::UsmPool>,
     pub(super) device: Device,
     pub(super) kind: UsmKind,
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: WaitingList,
     pub(super) counters: Counters,
 }
 
@@ -52,6 +53,44 @@ pub(super) struct Block {
     last_use: Option<Event>,
 }
 
+/// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
+#[derive(Default)]
+struct WaitingList {
+    blocks: Mutex<VecDeque<Waiting>>,
+    count: AtomicUsize,
+}
+
+impl WaitingList {
+    fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, block: Waiting) {
+        let mut blocks = self.blocks.lock();
+        blocks.push_back(block);
+        self.count.store(blocks.len(), Ordering::Relaxed);
+    }
+
+    fn pop_oldest(&self) -> Option<Waiting> {
+        let mut blocks = self.blocks.lock();
+        let block = blocks.pop_front();
+        self.count.store(blocks.len(), Ordering::Relaxed);
+        block
+    }
+
+    /// One of the newest blocks, of this size and with its only last use on this in-order queue.
+    fn take_of(&self, bytes: usize, queue: &Queue) -> Option<Waiting> {
+        let mut blocks = self.blocks.lock();
+        let recent = blocks.len().saturating_sub(RECENT);
+        let found = blocks.range(recent..).rposition(|block| {
+            block.bytes == bytes && matches!(&block.pending[..], [event] if event.queue() == queue)
+        })?;
+        let block = blocks.remove(recent + found);
+        self.count.store(blocks.len(), Ordering::Relaxed);
+        block
+    }
+}
+
 struct Waiting {
     pointer: usize,
     bytes: usize,
@@ -61,15 +100,18 @@ struct Waiting {
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
     pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Arc<Self>> {
-        let key = (queue.context().clone(), queue.device().clone(), kind);
-        if let Some(pool) = POOLS.lock().get(&key) {
-            return Ok(pool.clone());
-        }
-        if !queue.device().has_usm(kind) {
-            return Err(no_such_usm(queue.device(), kind, bytes));
-        }
-        let pool = Arc::new(Self::new(queue, kind)?);
-        Ok(POOLS.lock().entry(key).or_insert(pool).clone())
+        let slot = queue.slot(kind as usize).get_or_try_init(|| -> Result<Arc<dyn Any + Send + Sync>> {
+            if !queue.device().has_usm(kind) {
+                return Err(no_such_usm(queue.device(), kind, bytes));
+            }
+            let key = (queue.context().clone(), queue.device().clone(), kind);
+            if let Some(pool) = POOLS.lock().get(&key) {
+                return Ok(pool.clone());
+            }
+            let pool = Arc::new(Self::new(queue, kind)?);
+            Ok(POOLS.lock().entry(key).or_insert(pool).clone())
+        })?;
+        slot.clone().downcast().map_err(|_| Error::Interop("a queue's slot holds no memory pool".to_owned()))
     }
 
     pub(super) fn all() -> Vec<Arc<Self>> {
@@ -86,7 +128,7 @@ impl Pool {
             raw,
             device: device.clone(),
             kind,
-            waiting: Mutex::default(),
+            waiting: WaitingList::default(),
             counters: Counters::default(),
         })
     }
@@ -110,15 +152,10 @@ impl Pool {
 
     /// A block of this size whose last use is on the same in-order queue.
     fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(usize, Event)> {
-        if !queue.in_order() {
+        if !queue.in_order() || self.waiting.len() == 0 {
             return None;
         }
-        let mut waiting = self.waiting.lock();
-        let recent = waiting.len().saturating_sub(RECENT);
-        let found = waiting.range(recent..).rposition(|block| {
-            block.bytes == bytes && matches!(&block.pending[..], [event] if event.queue() == queue)
-        })?;
-        let mut block = waiting.remove(recent + found)?;
+        let mut block = self.waiting.take_of(bytes, queue)?;
         Some((block.pointer, block.pending.pop()?))
     }
 
@@ -142,7 +179,8 @@ impl Pool {
     }
 
     fn wait_and_give_back(&self) -> Result<()> {
-        let events: Vec<Event> = self.waiting.lock().iter().flat_map(|block| block.pending.clone()).collect();
+        let events: Vec<Event> =
+            self.waiting.blocks.lock().iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
             event.wait()?;
         }
@@ -180,14 +218,14 @@ impl Pool {
     /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked
     /// under the lock.
     fn reap(&self, most: usize) {
-        let most = most.min(self.waiting.lock().len());
+        let most = most.min(self.waiting.len());
         for _ in 0..most {
-            let Some(mut block) = self.waiting.lock().pop_front() else { return };
+            let Some(mut block) = self.waiting.pop_oldest() else { return };
             block.pending.retain(|event| !event.is_complete());
             if block.pending.is_empty() {
                 self.put(block.pointer);
             } else {
-                self.waiting.lock().push_back(block);
+                self.waiting.push(block);
             }
         }
     }
@@ -221,7 +259,7 @@ impl Block {
         if pending.is_empty() {
             pool.put(pointer);
         } else {
-            pool.waiting.lock().push_back(Waiting { pointer, bytes, pending });
+            pool.waiting.push(Waiting { pointer, bytes, pending });
             pool.reap(AT_ONCE);
         }
     }

@@ -38,8 +38,16 @@ fn global(py: Python<'_>) -> PyResult<&'static ScopeVar> {
 pub(super) fn current(py: Python<'_>) -> PyResult<crate::Queue> {
     match global(py)?.innermost(py)? {
         Some(queue) => Ok(queue.get().0.clone()),
-        None => Ok(py.detach(crate::current_queue)?),
+        None => unscoped(py),
     }
+}
+
+/// The GIL is released only where drivers may have to be loaded.
+fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
+    if crate::manager::current_queue_is_known() {
+        return Ok(crate::current_queue()?);
+    }
+    Ok(py.detach(crate::current_queue)?)
 }
 
 /// The queue on which work runs when neither an argument nor the data says otherwise.
@@ -57,7 +65,7 @@ pub(super) fn current(py: Python<'_>) -> PyResult<crate::Queue> {
 pub(super) fn current_queue(py: Python<'_>) -> PyResult<Bound<'_, Queue>> {
     match global(py)?.innermost(py)? {
         Some(queue) => Ok(queue),
-        None => Bound::new(py, Queue(py.detach(crate::current_queue)?)),
+        None => Bound::new(py, Queue(unscoped(py)?)),
     }
 }
 
