@@ -33,17 +33,18 @@
 //!
 //! # Order
 //!
-//! Every allocation knows who used it last. A command waits, on its device, for what it must; the host waits only when
-//! it reads. Memory lives until the last command that uses it is complete, whoever drops it when.
+//! Every allocation knows who used it last. A command waits, on its device, for what it must; the host waits only where
+//! it reads or hands over its own memory. Memory lives until the last command that uses it is complete, whoever drops it when.
 //!
 //! # Safety
 //!
-//! Launching a kernel is `unsafe`, since a kernel can write anywhere. Everything else is safe: no function can be made
-//! to touch memory that is gone, from any thread, and no C++ exception crosses into Rust.
+//! Launching a kernel is `unsafe`, since a kernel can write anywhere, and so is taking raw handles or memory from another
+//! library. Everything else is safe: no function can be made to touch memory that is gone, from any thread, and no C++
+//! exception crosses into Rust.
 //!
 //! # Features
 //!
-//! `python`: the extension module. `cuda`: hand-over with CUDA memory, through the driver loaded at run time.
+//! `python`: the extension module. `cuda`: what the NVIDIA driver says, loaded at run time.
 
 mod array;
 mod device;

@@ -1,4 +1,4 @@
-"""The exceptions of usmq. Each also is the built-in exception that a caller would expect."""
+"""The exceptions of usmq. Some are also the built-in exception that a caller would expect."""
 
 
 class Error(Exception):

@@ -169,8 +169,7 @@ class _Job:
                     raise _DemoError(f"dpnp cannot be imported: {missing}") from missing
                 note += [f"left out, dpnp cannot be imported: {missing}"]
                 return
-            # dpnp.asarray alone compares queues as Python objects and would copy.
-            lent = dpnp.asarray(dpnp.tensor.asarray(self.delay))
+            lent = dpnp.asarray(self.delay)
             ordered = dpnp.sort(lent)
             total = float(dpnp.sum(ordered[:known]))
             found = dpnp.asnumpy(ordered)

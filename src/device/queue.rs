@@ -168,7 +168,7 @@ impl Queue {
         self.0.properties.profiling
     }
 
-    /// Whether the device runs this process's host code too; messages and tests care, rules do not.
+    /// What was asked for when the queue was made.
     pub(crate) fn properties(&self) -> QueueProperties {
         self.0.properties
     }

@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// A function that runs on a device. Cheap to clone.
 ///
 /// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
-/// again at the first launch in another context. Each build is kept for the process, and on disk by the runtime.
+/// again at the first launch in another context. Each build is kept for the process; those of SYCL C++ also on disk, by
+/// the runtime.
 #[derive(Clone)]
 pub struct Kernel(Arc<Inner>);
 

@@ -13,8 +13,8 @@ pub(crate) type Operand<'a> = (&'a Allocation, Access);
 /// Calls `submit` with the events that the command must wait for, and notes the event it returns.
 ///
 /// The logs of all operands are held meanwhile, and in the order of their addresses: two threads that submit work on
-/// the same arrays do so one after the other, or one of them would not know of the other's command. `submit` takes no
-/// other lock and calls no foreign code.
+/// the same arrays do so one after the other, or one of them would not know of the other's command. `submit` locks
+/// no other log and calls no foreign code.
 pub(crate) fn ordered(
     queue: &Queue,
     operands: &[Operand<'_>],

@@ -56,7 +56,7 @@ impl Device {
         self.0.driver_version()
     }
 
-    /// ``"opencl"``, ``"level_zero"``, ``"cuda"`` or ``"hip"``.
+    /// ``"opencl"``, ``"level_zero"``, ``"cuda"``, ``"hip"``, ``"native_cpu"`` or ``"other"``.
     #[getter]
     fn backend(&self) -> &str {
         self.0.backend()

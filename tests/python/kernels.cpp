@@ -5,10 +5,10 @@
 namespace syclext = sycl::ext::oneapi;
 namespace syclexp = sycl::ext::oneapi::experimental;
 
-// A chain that no compiler can shorten, so it takes a time that steps sets, and whose result has a closed form: a launch
-// that is lost, doubled or out of order shows in every bit.
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void advance(
-    unsigned *x, unsigned steps) {
+// A chain that no compiler can shorten, so it takes a time that steps sets, and whose result has a closed form: a
+// launch that is lost, doubled or out of order shows in every bit.
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void advance(unsigned *x,
+                                                                                                       unsigned steps) {
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   unsigned state = x[i];
   for (unsigned k = 0; k < steps; ++k)
@@ -16,8 +16,9 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
   x[i] = state;
 }
 
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void advance_into(
-    const unsigned *x, unsigned *y, unsigned steps) {
+extern "C" SYCL_EXTERNAL
+SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void advance_into(const unsigned *x, unsigned *y,
+                                                                                   unsigned steps) {
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   unsigned state = x[i];
   for (unsigned k = 0; k < steps; ++k)
@@ -25,20 +26,22 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
   y[i] = state;
 }
 
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void fill(
-    float *x, float value) {
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void fill(float *x,
+                                                                                                    float value) {
   x[syclext::this_work_item::get_nd_item<1>().get_global_linear_id()] = value;
 }
 
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void axpy(
-    float a, const float *x, float *y, size_t n) {
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void axpy(float a,
+                                                                                                    const float *x,
+                                                                                                    float *y,
+                                                                                                    size_t n) {
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   if (i < n)
     y[i] = a * x[i] + y[i];
 }
 
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void copy_ints(
-    const int *x, int *y) {
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void copy_ints(const int *x,
+                                                                                                         int *y) {
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   y[i] = x[i];
 }
@@ -50,13 +53,12 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
 
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<3>)) void index3(int *x) {
   auto item = syclext::this_work_item::get_nd_item<3>();
-  x[item.get_global_linear_id()] =
-      10000 * item.get_global_id(0) + 100 * item.get_global_id(1) + item.get_global_id(2);
+  x[item.get_global_linear_id()] = 10000 * item.get_global_id(0) + 100 * item.get_global_id(1) + item.get_global_id(2);
 }
 
 // What an item knows of its group: its size, its number and the item's place in it.
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void groups(
-    int *size, int *group, int *place) {
+extern "C" SYCL_EXTERNAL
+SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void groups(int *size, int *group, int *place) {
   auto item = syclext::this_work_item::get_nd_item<1>();
   size_t i = item.get_global_linear_id();
   size[i] = item.get_local_range(0);
