@@ -29,6 +29,7 @@ struct Unavailable {
   }
 };
 
+// clang-format off
 #define USMQ_EACH(X)                                                                                                   \
   X(platform_count)                                                                                                    \
   X(platform_info)                                                                                                     \
@@ -44,6 +45,7 @@ struct Unavailable {
                                       X(pool_alloc) X(pool_free) X(pool_trim) X(pool_set_limit) X(pool_stats)          \
                                           X(bundle_from_sycl) X(bundle_kernel) X(kernel_from_opencl)                   \
                                               X(kernel_from_spirv) X(kernel_num_args)
+// clang-format on
 #define USMQ_UNAVAILABLE(name) inline constexpr Unavailable name{};
 USMQ_EACH(USMQ_UNAVAILABLE)
 #undef USMQ_UNAVAILABLE
