@@ -1,6 +1,6 @@
 //! Queue managers: the process-wide one, and a package's own that falls back to it.
 
-use super::scope::{self, ManagerId};
+use super::scope::{self, GLOBAL, ManagerId};
 use super::{Scope, Target};
 use crate::device::{Queue, QueueProperties};
 use crate::error::{Error, Result};
@@ -8,8 +8,6 @@ use once_cell::sync::OnceCell;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-pub(super) const GLOBAL: ManagerId = 0;
 
 static NEXT: AtomicUsize = AtomicUsize::new(GLOBAL + 1);
 

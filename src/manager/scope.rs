@@ -4,8 +4,11 @@ use crate::device::Queue;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-/// Distinguishes managers; the process-wide one is 0.
+/// Distinguishes managers.
 pub(super) type ManagerId = usize;
+
+/// The process-wide manager.
+pub(super) const GLOBAL: ManagerId = 0;
 
 /// A stack of handles, generic so that it is tested without a device.
 #[derive(Debug, Clone)]
@@ -87,7 +90,7 @@ impl Scope {
 
     /// A scope that holds just this queue, for the process-wide manager.
     pub(super) fn of(queue: Queue) -> Self {
-        Self(Stack(vec![(super::default::GLOBAL, queue)]))
+        Self(Stack(vec![(GLOBAL, queue)]))
     }
 
     /// This scope inside the thread's own ones.

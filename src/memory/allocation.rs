@@ -2,12 +2,11 @@
 
 use super::access::{Access, AccessLog, Tracked};
 use super::pool::{Block, Pool};
-use super::retire;
+use super::retire::{self, Foreign};
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::Result;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::any::Any;
 
 impl Tracked for Event {
     fn in_order_queue(&self) -> Option<usize> {
@@ -18,9 +17,6 @@ impl Tracked for Event {
         Self::is_complete(self)
     }
 }
-
-/// What keeps foreign memory alive. Dropped on any thread, once the last of our uses is complete.
-pub(crate) type Foreign = Box<dyn Any + Send + Sync>;
 
 enum Owner {
     /// From one of our pools; returned when its last use is complete.

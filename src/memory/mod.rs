@@ -2,6 +2,7 @@
 
 mod access;
 mod allocation;
+mod limits;
 mod order;
 mod pool;
 mod retire;

@@ -4,8 +4,7 @@
 //! use is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its
 //! next command comes after the last use anyway.
 
-use super::retire;
-use super::stats::limit_of;
+use super::{limits, retire};
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -123,7 +122,7 @@ impl Pool {
         let raw = ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on())
             .during("making a memory pool")?;
         let raw = Handle::new(raw);
-        ffi::pool_set_limit(raw.get()?, limit_of(device, kind).unwrap_or(u64::MAX));
+        ffi::pool_set_limit(raw.get()?, limits::of(Some(device), kind).unwrap_or(u64::MAX));
         Ok(Self {
             raw,
             device: device.clone(),
@@ -200,7 +199,7 @@ impl Pool {
             device: self.device.to_string(),
             used: self.counters.used.load(Ordering::Relaxed),
             reserved: self.provider().map_or(0, |provider| provider.reserved),
-            limit: limit_of(&self.device, self.kind),
+            limit: limits::of(Some(&self.device), self.kind),
             total: self.device.global_mem_size(),
             note,
         }

@@ -1,12 +1,15 @@
 //! Keep-alives of foreign memory whose last use is still in flight.
 
-use super::allocation::Foreign;
 use crate::device::Event;
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What keeps foreign memory alive. Dropped on any thread, once the last of our uses is complete.
+pub(super) type Foreign = Box<dyn Any + Send + Sync>;
 
 type Pending = SmallVec<[Event; 4]>;
 

@@ -1,18 +1,10 @@
-//! Statistics and limits of the memory pools.
+//! What the memory pools hold, and what may be asked of all of them.
 
+use super::limits;
 use super::pool::Pool;
 use crate::device::{Device, UsmKind};
 use crate::error::Result;
-use once_cell::sync::Lazy;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-
-/// What a limit is for: a device, or each of them.
-type Scope = (Option<Device>, UsmKind);
-
-/// Limits asked for, kept for pools that do not exist yet.
-static LIMITS: Lazy<Mutex<HashMap<Scope, u64>>> = Lazy::new(Mutex::default);
 
 /// What the pools of one USM kind hold. Bytes unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,11 +46,7 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
         sum.hits += count(&pool.counters.allocations).saturating_sub(provider.requests);
     }
     for (kind, sum) in &mut all {
-        let limits = LIMITS.lock();
-        sum.limit = device
-            .and_then(|device| limits.get(&(Some(device.clone()), *kind)))
-            .or_else(|| limits.get(&(None, *kind)))
-            .copied();
+        sum.limit = limits::of(device, *kind);
     }
     Ok(all)
 }
@@ -70,31 +58,15 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKind>) -> Result<()> {
     let kinds = kind.map_or(UsmKind::ALL.to_vec(), |kind| vec![kind]);
-    {
-        let mut limits = LIMITS.lock();
-        for kind in &kinds {
-            if device.is_none() {
-                // A limit for every device replaces those set for single ones.
-                limits.retain(|(_, of), _| of != kind);
-            }
-            match limit {
-                Some(bytes) => limits.insert((device.cloned(), *kind), bytes),
-                None => limits.remove(&(device.cloned(), *kind)),
-            };
-        }
+    for kind in &kinds {
+        limits::put(limit, device, *kind);
     }
     for pool in Pool::all() {
         if kinds.contains(&pool.kind) {
-            pool.set_limit(limit_of(&pool.device, pool.kind))?;
+            pool.set_limit(limits::of(Some(&pool.device), pool.kind))?;
         }
     }
     Ok(())
-}
-
-/// The limit in force for a pool.
-pub(super) fn limit_of(device: &Device, kind: UsmKind) -> Option<u64> {
-    let limits = LIMITS.lock();
-    limits.get(&(Some(device.clone()), kind)).or_else(|| limits.get(&(None, kind))).copied()
 }
 
 /// Returns memory that is kept for reuse to the runtime. Blocks whose last use is in flight stay.
