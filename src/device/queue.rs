@@ -125,7 +125,11 @@ impl Queue {
     /// The same queue for the rest of the process, whose clones cost nothing.
     pub(crate) fn keep(self) -> Self {
         match self.0 {
-            Handle::Counted(inner) => Self(Handle::Kept(Box::leak(Box::new(inner)))),
+            Handle::Counted(inner) => {
+                let inner: &'static Arc<Inner> = Box::leak(Box::new(inner));
+                KEPT.lock().push(inner);
+                Self(Handle::Kept(inner))
+            }
             kept @ Handle::Kept(_) => Self(kept),
         }
     }
@@ -196,6 +200,22 @@ impl Queue {
         if let Ok(raw) = self.raw() {
             // Storing fails only for want of memory; there is no one left to tell.
             let _ = ffi::queue_store_error(raw, &text);
+        }
+    }
+}
+
+/// Queues that live as long as the process.
+static KEPT: Lazy<Mutex<Vec<&'static Inner>>> = Lazy::new(Mutex::default);
+
+/// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
+pub(super) fn finish_work() {
+    let kept: Vec<_> = KEPT.lock().clone();
+    for queue in kept.iter().filter_map(|inner| inner.raw.get().ok()) {
+        let _ = ffi::queue_wait(queue);
+    }
+    for queue in std::mem::take(&mut *BUSY.lock()) {
+        if let Ok(queue) = queue.get() {
+            let _ = ffi::queue_wait(queue);
         }
     }
 }

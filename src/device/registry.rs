@@ -1,5 +1,6 @@
 //! Every root device, found once: the runtime's list does not change while the process lives.
 
+use super::queue::finish_work;
 use super::selector::Candidate;
 use super::{Device, Selector};
 use crate::error::{During, Error, Result};
@@ -27,6 +28,7 @@ fn registry() -> Result<&'static Registry> {
     runtime::ready()?;
     REGISTRY.get_or_try_init(|| {
         let found = Registry::enumerate()?;
+        runtime::exit::finish_with(finish_work);
         runtime::exit::guard();
         Ok(found)
     })

@@ -1,6 +1,7 @@
 //! What must happen before the SYCL runtime's own destructors run at the end of the process.
 
 use super::alive;
+use once_cell::sync::OnceCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -23,6 +24,14 @@ impl Drop for Pending {
     }
 }
 
+/// What waits for the work that is still in flight at the end of the process.
+static FINISH: OnceCell<fn()> = OnceCell::new();
+
+pub(crate) fn finish_with(finish: fn()) {
+    // Only the first one counts, and there is only one.
+    let _ = FINISH.set(finish);
+}
+
 /// Puts a handler before all destructors that are registered so far. Called once the runtime has registered its own.
 pub(crate) fn guard() {
     unsafe extern "C" {
@@ -39,6 +48,10 @@ pub(crate) fn guard() {
 
 extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
     if alive().is_ok() {
+        // Drivers tear themselves down under commands that still run.
+        if let Some(finish) = FINISH.get() {
+            finish();
+        }
         // A thread that still waits would find the runtime gone. Its work ends by itself, as the runtime's destructors
         // would also wait for it.
         while PENDING.load(Ordering::Acquire) != 0 {
