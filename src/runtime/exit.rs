@@ -1,6 +1,6 @@
 //! What must happen before the SYCL runtime's own destructors run at the end of the process.
 
-use super::alive;
+use super::{EXITING, FORKED, STATE};
 use once_cell::sync::OnceCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,8 +46,25 @@ pub(crate) fn guard() {
     unsafe { on_exit(leave, std::ptr::null_mut()) };
 }
 
+/// The thread that ends the process.
+static LEAVER: AtomicUsize = AtomicUsize::new(0);
+
+fn this_thread() -> usize {
+    // SAFETY: only tells who is asking.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Stops every thread but the one that ends the process: the runtime is going away, and so is the thread.
+pub(super) fn stay_out() {
+    while LEAVER.load(Ordering::Acquire) != this_thread() {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
 extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
-    if alive().is_ok() {
+    if STATE.load(Ordering::Acquire) != FORKED {
+        LEAVER.store(this_thread(), Ordering::Release);
+        STATE.store(EXITING, Ordering::Release);
         // Drivers tear themselves down under commands that still run.
         if let Some(finish) = FINISH.get() {
             finish();

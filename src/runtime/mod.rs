@@ -16,10 +16,18 @@ use cxx::UniquePtr;
 use cxx::memory::UniquePtrTarget;
 use once_cell::sync::OnceCell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 static STARTED: OnceCell<()> = OnceCell::new();
-static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the runtime may still be called.
+static STATE: AtomicU8 = AtomicU8::new(ALIVE);
+
+const ALIVE: u8 = 0;
+/// In a child that was forked after the runtime had started.
+const FORKED: u8 = 1;
+/// The process is ending; see `exit.rs`.
+const EXITING: u8 = 2;
 
 /// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
 pub(crate) fn ready() -> Result<()> {
@@ -35,12 +43,19 @@ pub(crate) fn ready() -> Result<()> {
 
 /// An error in a child that was forked after the runtime had started: its threads and device state are gone.
 pub(crate) fn alive() -> Result<()> {
-    if FORKED.load(Ordering::Relaxed) { Err(Error::Fork) } else { Ok(()) }
+    match STATE.load(Ordering::Relaxed) {
+        ALIVE => Ok(()),
+        FORKED => Err(Error::Fork),
+        _ => {
+            exit::stay_out();
+            Ok(())
+        }
+    }
 }
 
 fn watch_for_fork() {
     extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
+        STATE.store(FORKED, Ordering::Relaxed);
         exit::guard();
     }
     // SAFETY: the handler stores to a static atomic and registers a function.
