@@ -10,7 +10,7 @@
 use super::{Context, Event, Queue};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Pending};
+use crate::runtime::{Handle, Pending, exit};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -55,6 +55,7 @@ fn thread_of(context: &Context) -> Sender<Request> {
 }
 
 fn serve(requests: &Receiver<Request>) {
+    exit::help_to_the_end();
     while let Ok(request) = requests.recv() {
         answer(request);
     }

@@ -2,6 +2,7 @@
 
 use super::{EXITING, FORKED, STATE};
 use once_cell::sync::OnceCell;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -54,9 +55,18 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Stops every thread but the one that ends the process: the runtime is going away, and so is the thread.
+thread_local! {
+    static HELPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For threads of ours that others' work waits for: they may go on while the process ends.
+pub(crate) fn help_to_the_end() {
+    HELPS.set(true);
+}
+
+/// Stops every thread but the one that ends the process and its helpers: the runtime is going away, and so are they.
 pub(super) fn stay_out() {
-    while LEAVER.load(Ordering::Acquire) != this_thread() {
+    while !HELPS.get() && LEAVER.load(Ordering::Acquire) != this_thread() {
         std::thread::sleep(Duration::from_secs(1));
     }
 }
