@@ -25,9 +25,12 @@ static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
 pub fn current_queue() -> Result<Queue> {
     match scope::innermost(GLOBAL).or_else(|| DEFAULT.read().clone()) {
         Some(queue) => Ok(queue),
-        None => SYCL_DEFAULT
-            .get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default()))
-            .cloned(),
+        None => {
+            crate::runtime::alive()?;
+            SYCL_DEFAULT
+                .get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default()))
+                .cloned()
+        }
     }
 }
 
