@@ -23,7 +23,7 @@
 //!     assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]); // waits for what it must, nothing else
 //!     Ok(())
 //! })?;
-//! # usmq::Result::Ok(())
+//! # Ok::<(), usmq::Error>(())
 //! ```
 //!
 //! # Where work runs

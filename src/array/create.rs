@@ -54,7 +54,7 @@ impl Array {
     /// ```no_run
     /// let x = usmq::Array::from_slice(&[1.0f32, 2.0])?;
     /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
-    /// # usmq::Result::Ok(())
+    /// # Ok::<(), usmq::Error>(())
     /// ```
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
 ///     assert_eq!(x.queue(), &usmq::current_queue()?);
 ///     Ok(())
 /// })?;
-/// # usmq::Result::Ok(())
+/// # Ok::<(), usmq::Error>(())
 /// ```
 ///
 /// # Errors

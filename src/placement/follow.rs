@@ -14,7 +14,7 @@ use crate::manager::current_queue;
 /// let x = usmq::Array::zeros::<f32>([3])?;
 /// let y = usmq::Array::zeros::<f32>([3])?;
 /// assert_eq!(&usmq::follow(&[&x, &y])?, x.queue());
-/// # usmq::Result::Ok(())
+/// # Ok::<(), usmq::Error>(())
 /// ```
 pub fn follow(arrays: &[&Array]) -> Result<Queue> {
     let Some((first, rest)) = arrays.split_first() else { return current_queue() };
