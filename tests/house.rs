@@ -53,13 +53,80 @@ fn floor_of(path: &Path) -> Option<usize> {
     FLOORS.iter().position(|floor| *floor == name)
 }
 
-/// The modules that a line names behind `crate::`.
-fn named(line: &str) -> Vec<&str> {
-    let code = line.split("//").next().unwrap_or("");
-    code.match_indices("crate::")
-        .map(|(at, prefix)| &code[at + prefix.len()..])
-        .map(|rest| rest.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap_or(""))
-        .collect()
+/// The code of a Rust file: comments and the text of literals are blanked out, lines stay where they are.
+fn code_of(path: &Path) -> String {
+    let text = read(path);
+    let mut code = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some(c) = rest.chars().next() {
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if let Some(hashes) = raw_literal(rest) {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let start = hashes + 2;
+            rest[start..].find(&end).map_or(rest.len(), |at| start + at + end.len())
+        } else if c == '"' {
+            let mut escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == '"' && !escaped;
+                escaped = *c == '\\' && !escaped;
+                ends
+            });
+            end.map_or(rest.len(), |(at, _)| at + 1)
+        } else if rest.starts_with("'\"'") {
+            3
+        } else {
+            code.push(c);
+            rest = &rest[c.len_utf8()..];
+            continue;
+        };
+        code.extend(rest[..skip].chars().filter(|c| *c == '\n'));
+        rest = &rest[skip..];
+    }
+    code
+}
+
+/// Number of `#` of a raw string that starts here.
+fn raw_literal(rest: &str) -> Option<usize> {
+    let hashes = rest.strip_prefix('r')?;
+    let quote = hashes.trim_start_matches('#');
+    quote.starts_with('"').then_some(hashes.len() - quote.len())
+}
+
+/// The names behind each `crate::`, also in braces, with their lines.
+fn imports(code: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        let line = code[..at].matches('\n').count() + 1;
+        let rest = &code[at + prefix.len()..];
+        let list = rest.strip_prefix('{').and_then(|list| list.split_once("};")).map(|(list, _)| list);
+        let mut depth = 0;
+        // Of `{a::{b, c}, d}` only a and d stand behind `crate::`.
+        let outer = list.unwrap_or(rest).split(|c: char| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            (c == ',' && depth == 0) || (c == '\n' && list.is_none())
+        });
+        for item in outer.take(if list.is_some() { usize::MAX } else { 1 }) {
+            let item = item.trim_start();
+            let end = item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+            found.push((line, &item[..end]));
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+/// What lib.rs makes reachable as `crate::Name`, and the module it comes from.
+fn reexports() -> Vec<(String, String)> {
+    let code = code_of(Path::new("src/lib.rs"));
+    let mut found = Vec::new();
+    for item in code.split(';') {
+        let Some((_, path)) = item.split_once("use ") else { continue };
+        let Some((module, names)) = path.split_once("::") else { continue };
+        let names = names.trim_matches(|c: char| c == '{' || c == '}' || c.is_whitespace());
+        found.extend(names.split(',').map(|name| (name.trim().to_owned(), module.to_owned())));
+    }
+    found
 }
 
 #[test]
@@ -75,21 +142,47 @@ fn every_source_file_stands_on_a_floor() {
 
 #[test]
 fn imports_point_down() {
+    let reexports = reexports();
+    assert!(reexports.iter().any(|(name, module)| name == "Array" && module == "array"), "{reexports:?}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for path in files("src", &["rs"]) {
         let Some(own) = floor_of(&path) else { continue };
-        for (number, line) in read(&path).lines().enumerate() {
-            for module in named(line) {
-                let Some(floor) = FLOORS.iter().position(|floor| *floor == module) else { continue };
-                seen += 1;
-                if floor > own {
-                    wrong.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
-                }
+        let code = code_of(&path);
+        for (line, name) in imports(&code) {
+            let module = reexports.iter().find(|(known, _)| known == name).map_or(name, |(_, module)| module);
+            let Some(floor) = FLOORS.iter().position(|floor| *floor == module) else {
+                wrong.push(format!("{}:{line}: crate::{name} is on no floor", path.display()));
+                continue;
+            };
+            seen += 1;
+            if floor > own {
+                wrong.push(format!("{}:{line}: crate::{name} of {module} is above", path.display()));
             }
+        }
+        // The other way out of a floor. An inner module has its own `super`, which stays inside.
+        let is_door = path.ends_with("mod.rs") || path.components().count() == 2;
+        let way_out = if is_door { "super::" } else { "super::super::" };
+        let outer = code.lines().take_while(|line| !(line.contains("mod ") && line.ends_with('{')));
+        if outer.into_iter().any(|line| line.contains(way_out)) {
+            wrong.push(format!("{}: {way_out} leaves the floor", path.display()));
         }
     }
     assert!(seen > 100, "only {seen} imports were found; does the search still work?");
     assert!(wrong.is_empty(), "imports that point up:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn features_are_chosen_where_modules_are_listed() {
+    let mut seen = 0;
+    for path in files("src", &["rs"]) {
+        let listed = ["lib.rs", "mod.rs"].iter().any(|name| path.ends_with(name));
+        for (number, line) in code_of(&path).lines().enumerate() {
+            let chooses = line.contains("cfg(") && line.contains("feature");
+            seen += usize::from(chooses);
+            assert!(listed || !chooses, "{}:{}: {}", path.display(), number + 1, line.trim());
+        }
+    }
+    assert!(seen > 0, "no feature was found; does the search still work?");
 }
 
 #[test]
@@ -120,12 +213,29 @@ fn no_file_is_longer_than_a_reader_can_hold() {
 fn sycl_types_are_named_in_the_shim_only() {
     const KERNEL_TEXT: [&str; 3] = ["src/array/convert.rs", "src/array/dtype.rs", "src/kernel/signature.rs"];
     for path in files("src", &["rs"]) {
-        if path == Path::new("src/ffi.rs") || KERNEL_TEXT.iter().any(|kernel| path == Path::new(kernel)) {
+        if path == Path::new("src/ffi.rs") {
             continue;
         }
-        for (number, line) in read(&path).lines().enumerate() {
-            let code = line.split("//").next().unwrap_or("");
-            assert!(!code.contains("sycl::"), "{}:{}: {}", path.display(), number + 1, line.trim());
+        let (text, code) = (read(&path), code_of(&path));
+        assert_eq!(text.lines().count(), code.lines().count(), "{}", path.display());
+        let has_kernel_text = KERNEL_TEXT.iter().any(|kernel| path == Path::new(kernel));
+        for (number, (line, code)) in text.lines().zip(code.lines()).enumerate() {
+            let in_literal = line.split("//").next().is_some_and(|line| line.contains("sycl::"));
+            let allowed = !code.contains("sycl::") && (has_kernel_text || !in_literal);
+            assert!(allowed, "{}:{}: {}", path.display(), number + 1, line.trim());
         }
     }
+}
+
+#[test]
+fn the_search_itself_tells_code_from_text() {
+    let found = |code: &str| imports(code).into_iter().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(found("use crate::array::Array;"), ["array"]);
+    assert_eq!(found("use crate::{ffi, runtime::{self, Handle}, Device};"), ["ffi", "runtime", "Device"]);
+    assert_eq!(found("x: crate::Array, y: crate::DType"), ["Array", "DType"]);
+    let path = Path::new("tests/house.rs");
+    let code = code_of(path);
+    assert_eq!(code.lines().count(), read(path).lines().count());
+    assert!(code.contains("fn the_search_itself_tells_code_from_text"));
+    assert!(!code.contains("Of `{a::{b, c}, d}`") && !code.contains("use crate::{ffi"));
 }

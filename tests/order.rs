@@ -4,9 +4,9 @@ mod common;
 
 use common::{
     IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,
-    states, states_of, two_parts,
+    queues_elsewhere, states, states_of, two_parts,
 };
-use usmq::{Array, Context, Index, Queue, Result, UsmKind, collocate};
+use usmq::{Array, Context, DType, Index, Queue, Result, UsmKind, collocate};
 
 /// Elements of an array in these tests: few, so that a command is as long as its chain of steps.
 const SIZE: usize = 16;
@@ -116,7 +116,7 @@ fn every_way_to_read_waits_for_the_writer_of_another_queue() -> Result<()> {
     let readers: [fn(&Array) -> Result<Vec<u32>>; 6] = [
         |x| x.to_vec(),
         |x| x.copy()?.to_vec(),
-        |x| Ok(x.cast(usmq::DType::U64)?.to_vec::<u64>()?.into_iter().map(|value| value as u32).collect()),
+        |x| Ok(x.cast(DType::U64)?.to_vec::<u64>()?.into_iter().map(|value| value as u32).collect()),
         |x| x.converted(None, Some(UsmKind::Host), None)?.to_vec(),
         |x| Ok(x.to_bytes()?.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
         |x| x.reshape([4, 4])?.transpose().copy()?.transpose().to_vec(),
@@ -124,7 +124,7 @@ fn every_way_to_read_waits_for_the_writer_of_another_queue() -> Result<()> {
     for kind in UsmKind::ALL {
         for writer in &queues {
             for (number, read) in readers.iter().enumerate() {
-                let x = Array::arange(0, SIZE as i64, 1, usmq::DType::U32, kind, &queues[1])?;
+                let x = Array::arange(0, SIZE as i64, 1, DType::U32, kind, &queues[1])?;
                 work.advance(writer, &x, 100_000)?;
                 let mut expected = counted();
                 all_advanced(&mut expected, 100_000);
@@ -208,6 +208,26 @@ fn work_that_hops_between_parts_of_a_device_is_exact() -> Result<()> {
         hop(&first, &Queue::new(&second, context, LOOSE)?, rounds / 2)?;
     }
     hop(&root, &Queue::new(&first, None, IN_ORDER)?, 1000)
+}
+
+#[test]
+fn work_submitted_while_the_chunks_of_a_copy_are_in_flight_is_exact() -> Result<()> {
+    const SIZE: usize = 16 << 20;
+    const PART: usize = SIZE / 4;
+    let home = default_queue()?;
+    let x = Array::uninit([SIZE], DType::U8, UsmKind::Device, &home)?;
+    for away in queues_elsewhere(&home)? {
+        for round in 0..40u8 {
+            x.fill(round)?;
+            let moved = collocate(&x, &away)?;
+            x.fill(255u8)?;
+            for start in (0..SIZE).step_by(PART) {
+                let bytes = part(&moved, start, start + PART)?.to_bytes()?;
+                assert!(bytes == vec![round; PART], "bytes from {start}, round {round}, {home} to {away}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Random work on random queues, next to the same work done by the host in program order.

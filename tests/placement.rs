@@ -336,7 +336,7 @@ fn an_explicit_queue_wins_only_where_it_can_use_every_array() -> Result<()> {
 }
 
 #[test]
-fn a_plan_prints_as_a_table_and_does_nothing() -> Result<()> {
+fn a_plan_prints_as_a_table() -> Result<()> {
     let home = default_queue()?;
     let [_, profiling, ..] = four_queues(home.device(), None)?;
     let away = &queues_elsewhere(&home)?[0];
@@ -346,10 +346,7 @@ fn a_plan_prints_as_a_table_and_does_nothing() -> Result<()> {
         Array::uninit([3 * MIB / 2], DType::U8, UsmKind::Device, away)?,
         Array::uninit([4, 6], DType::F32, UsmKind::Host, away)?.transpose(),
     ];
-    let before = usmq::memory::stats(None)?;
     let plan = explain(&arrays.iter().collect::<Vec<_>>(), Some(&home))?;
-    assert_eq!(usmq::memory::stats(None)?, before, "planning allocates nothing");
-
     let text = plan.to_string();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 2 + arrays.len() + 1, "{text}");

@@ -1,0 +1,397 @@
+//! Kernels: from SYCL C++, OpenCL C and SPIR-V, their arguments and ranges, and what is refused before a launch.
+
+mod common;
+
+use common::{IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of};
+use usmq::{
+    Arg, Array, DType, Error, Index, Kernel, KernelOptions, Launch, Number, Param, Queue, Result, UsmKind,
+    local, read, with_queue, write,
+};
+
+const OPENCL: &str = "
+#ifndef TERM
+#define TERM 0
+#endif
+kernel void axpy(float a, global const float *x, global float *y, ulong n) {
+  size_t i = get_global_id(0);
+  if (i < n) y[i] += a * x[i] + TERM;
+}
+kernel void reverse(global const int *x, global int *y, local int *scratch) {
+  size_t i = get_global_id(0), l = get_local_id(0), n = get_local_size(0);
+  scratch[l] = x[i];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  y[i] = scratch[n - 1 - l];
+}
+kernel void scalars(char a, uchar b, short c, ushort d, int e, uint f, long g, ulong h, float i, double j,
+                    global double *out) {
+  out[0] = a; out[1] = b; out[2] = c; out[3] = d; out[4] = e;
+  out[5] = f; out[6] = g; out[7] = h; out[8] = i; out[9] = j;
+}
+";
+
+/// The queue, when its device takes OpenCL C and SPIR-V.
+fn opencl() -> Result<Option<Queue>> {
+    let queue = default_queue()?;
+    let is_opencl = queue.device().backend() == "opencl";
+    if !is_opencl {
+        println!("{} is not of the opencl backend: this test is left out", queue.device());
+    }
+    Ok(is_opencl.then_some(queue))
+}
+
+fn opencl_kernel(name: &str, flags: &[&str]) -> Result<Kernel> {
+    let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    Kernel::from_opencl(OPENCL, name, KernelOptions { flags, ..KernelOptions::default() })
+}
+
+/// Launches, where the test knows that the kernel keeps inside its arguments.
+fn start(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> Result<usmq::Event> {
+    // SAFETY: each caller gives as many work-items as its arrays have elements, or arguments that are refused.
+    unsafe { kernel.launch_with(Launch { global, local, queue: None }, args) }
+}
+
+/// The text of a refusal, which must be of the kind that the launch documents.
+fn refusal(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> String {
+    match start(kernel, global, local, args) {
+        Err(Error::Launch(text)) => text,
+        other => unreachable!("not refused as a launch: {other:?}"),
+    }
+}
+
+/// `kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }`, assembled by hand: the encoding of
+/// the SPIR-V specification, section 2.3, with its numbers of instructions.
+fn spirv() -> Vec<u8> {
+    let [void, u32_, u64_, v3, to_v3, to_u32, function, gid, add, x, term, entry, id3, id, place, old, new] =
+        std::array::from_fn(|number| number as u32 + 1);
+    let name = [u32::from_le_bytes(*b"add\0")];
+    let instructions: [(u32, &[u32]); 24] = [
+        (17, &[4]),                            // OpCapability Addresses
+        (17, &[6]),                            // OpCapability Kernel
+        (17, &[11]),                           // OpCapability Int64
+        (14, &[2, 2]),                         // OpMemoryModel Physical64 OpenCL
+        (15, &[6, add, name[0], gid]),         // OpEntryPoint Kernel
+        (71, &[gid, 11, 28]),                  // OpDecorate BuiltIn GlobalInvocationId
+        (71, &[gid, 22]),                      // OpDecorate Constant
+        (19, &[void]),                         // OpTypeVoid
+        (21, &[u32_, 32, 0]),                  // OpTypeInt
+        (21, &[u64_, 64, 0]),                  // OpTypeInt
+        (23, &[v3, u64_, 3]),                  // OpTypeVector
+        (32, &[to_v3, 1, v3]),                 // OpTypePointer Input
+        (32, &[to_u32, 5, u32_]),              // OpTypePointer CrossWorkgroup
+        (33, &[function, void, to_u32, u32_]), // OpTypeFunction
+        (59, &[to_v3, gid, 1]),                // OpVariable Input
+        (54, &[void, add, 0, function]),       // OpFunction
+        (55, &[to_u32, x]),                    // OpFunctionParameter
+        (55, &[u32_, term]),                   // OpFunctionParameter
+        (248, &[entry]),                       // OpLabel
+        (61, &[v3, id3, gid, 2, 32]),          // OpLoad Aligned 32
+        (81, &[u64_, id, id3, 0]),             // OpCompositeExtract
+        (70, &[to_u32, place, x, id]),         // OpInBoundsPtrAccessChain
+        (61, &[u32_, old, place, 2, 4]),       // OpLoad Aligned 4
+        (128, &[u32_, new, old, term]),        // OpIAdd
+    ];
+    let end: [(u32, &[u32]); 3] = [(62, &[place, new, 2, 4]), (253, &[]), (56, &[])]; // OpStore, OpReturn, the end
+    let mut words = vec![0x0723_0203, 0x0001_0000, 0, new + 1, 0];
+    for (code, operands) in instructions.into_iter().chain(end) {
+        words.push((operands.len() as u32 + 1) << 16 | code);
+        words.extend_from_slice(operands);
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn a_sycl_kernel_runs_and_its_signature_is_read() -> Result<()> {
+    let queue = default_queue()?;
+    let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
+    assert_eq!(axpy.name(), "axpy");
+    let f32s = Some(DType::F32);
+    let expected =
+        [Param::Scalar(DType::F32), Param::Read(f32s), Param::ReadWrite(f32s), Param::Scalar(DType::U64)];
+    assert_eq!(axpy.params(), Some(&expected[..]));
+    let x = Array::from_slice(&[1f32, 2.0, 3.0])?;
+    let y = Array::full([3], 0.5f32)?;
+    let event = start(&axpy, &[64], None, &[2f32.into(), (&x).into(), (&y).into(), 3u64.into()])?;
+    assert_eq!(event.queue(), &queue);
+    assert_eq!(y.to_vec::<f32>()?, [2.5, 4.5, 6.5]);
+    event.wait()?;
+    assert!(event.done()?);
+    // Clones and a second kernel of the same source share the build.
+    start(
+        &axpy.clone(),
+        &[3],
+        None,
+        &[1f32.into(), read(&x), (&y).into(), Arg::number(Number::Int(3), None)],
+    )?;
+    assert_eq!(y.to_vec::<f32>()?, [3.5, 6.5, 9.5]);
+    Ok(())
+}
+
+#[test]
+fn one_kernel_runs_in_every_context_its_data_lives_in() -> Result<()> {
+    let home = default_queue()?;
+    let advance = kernel("advance", &home)?;
+    for queue in queues_elsewhere(&home)?.into_iter().chain([home]) {
+        let x = states_of(&[1, 2, 3], &queue)?;
+        assert_eq!(start(&advance, &[3], None, &[(&x).into(), 7u32.into()])?.queue(), &queue);
+        assert_eq!(x.to_vec::<u32>()?, [1, 2, 3].map(|state| common::advanced(state, 7)), "{queue}");
+    }
+    Ok(())
+}
+
+#[test]
+fn opencl_c_runs_with_flags_and_every_type_of_scalar() -> Result<()> {
+    let Some(queue) = opencl()? else { return Ok(()) };
+    let x = Array::from_slice(&[1f32, 2.0])?;
+    for (flags, expected) in [(&[][..], [3f32, 5.0]), (&["-D", "TERM=10"], [13.0, 15.0])] {
+        let y = Array::full([2], 1f32)?;
+        let axpy = opencl_kernel("axpy", flags)?;
+        start(&axpy, &[2], None, &[2f32.into(), (&x).into(), (&y).into(), 2u64.into()])?;
+        assert_eq!(y.to_vec::<f32>()?, expected);
+    }
+    let out = Array::uninit([10], DType::F64, UsmKind::Shared, &queue)?;
+    let args: [Arg; 11] = [
+        (-1i8).into(),
+        255u8.into(),
+        (-300i16).into(),
+        65535u16.into(),
+        i32::MIN.into(),
+        u32::MAX.into(),
+        (-(1i64 << 40)).into(),
+        (1u64 << 50).into(),
+        0.5f32.into(),
+        (-1e300f64).into(),
+        write(&out),
+    ];
+    start(&opencl_kernel("scalars", &[])?, &[1], None, &args)?;
+    let expected = [
+        -1.0,
+        255.0,
+        -300.0,
+        65535.0,
+        f64::from(i32::MIN),
+        f64::from(u32::MAX),
+        -((1i64 << 40) as f64),
+        (1u64 << 50) as f64,
+        0.5,
+        -1e300,
+    ];
+    assert_eq!(out.to_vec::<f64>()?, expected);
+    Ok(())
+}
+
+#[test]
+fn local_memory_is_the_work_groups_own() -> Result<()> {
+    let Some(queue) = opencl()? else { return Ok(()) };
+    let reverse = opencl_kernel("reverse", &[])?;
+    let values: Vec<i32> = (0..64).collect();
+    let x = Array::from_slice(&values)?;
+    let y = Array::zeros::<i32>([64])?;
+    for group in [1, 8, 64] {
+        start(&reverse, &[64], Some(&[group]), &[(&x).into(), (&y).into(), local(group * 4)])?;
+        let expected: Vec<i32> = values.chunks(group).flat_map(|chunk| chunk.iter().rev().copied()).collect();
+        assert_eq!(y.to_vec::<i32>()?, expected);
+    }
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), local(0)]);
+    assert!(text.contains("argument 2"), "{text}");
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), (&y).into()]);
+    assert!(text.contains("argument 2") && text.contains("local memory"), "{text}");
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), local(32), local(32)]);
+    assert!(text.contains("argument 1") && text.contains("pointer to int32"), "{text}");
+    let too_much = queue.device().local_mem_size() as usize + 1;
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), local(too_much)]);
+    assert!(text.contains(&too_much.to_string()), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
+    let Some(queue) = opencl()? else { return Ok(()) };
+    let params = vec![Param::ReadWrite(Some(DType::U32)), Param::Scalar(DType::U32)];
+    for params in [None, Some(params)] {
+        let named = params.is_some();
+        let add = Kernel::from_spirv(&spirv(), "add", KernelOptions { params, ..KernelOptions::default() })?;
+        let x = states_of(&[10, 20, 30], &queue)?;
+        start(&add, &[3], None, &[(&x).into(), 5u32.into()])?;
+        assert_eq!(x.to_vec::<u32>()?, [15, 25, 35]);
+        let text = refusal(&add, &[3], None, &[(&x).into()]);
+        assert!(text.contains("takes 2 arguments") && text.contains("1 were given"), "{text}");
+        let plain = [(&x).into(), Arg::number(Number::Int(1), None)];
+        assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type from somewhere");
+    }
+    let broken = Kernel::from_spirv(b"no module", "add", KernelOptions::default());
+    assert!(matches!(broken, Err(Error::KernelBuild { .. })), "{broken:?}");
+    let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
+    assert!(matches!(unknown, Err(Error::KernelBuild { .. })), "{unknown:?}");
+    Ok(())
+}
+
+#[test]
+fn a_build_error_carries_name_device_and_the_compilers_log() -> Result<()> {
+    let queue = default_queue()?;
+    let sycl = SOURCE.replace("x[ITEM] = ITEM;", "x[ITEM] = no_such_name;");
+    let in_opencl = OPENCL.replace("a * x[i]", "a * no_such_name");
+    let mut built = vec![Kernel::from_sycl(&sycl, "place1")];
+    if opencl()?.is_some() {
+        built.push(Kernel::from_opencl(&in_opencl, "axpy", KernelOptions::default()));
+    }
+    for result in built {
+        let error = result.expect_err("the source is wrong");
+        let text = error.to_string();
+        let Error::KernelBuild { name, device, log } = error else { panic!("{text}") };
+        assert!(log.contains("no_such_name"), "{log}");
+        assert_eq!(device, queue.device().to_string());
+        assert!(text.contains(&name) && text.contains(&device) && text.contains(&log), "{text}");
+    }
+    let missing = Kernel::from_sycl(SOURCE, "no_such_kernel");
+    assert!(
+        matches!(&missing, Err(Error::KernelBuild { name, .. }) if name == "no_such_kernel"),
+        "{missing:?}"
+    );
+    assert!(matches!(Kernel::from_sycl(SOURCE, ""), Err(Error::Value(_))));
+    // A failure is not remembered: the same name builds from the right source.
+    assert!(Kernel::from_sycl(SOURCE, "place1").is_ok());
+    Ok(())
+}
+
+#[test]
+fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
+    let queue = default_queue()?;
+    let axpy = kernel("axpy", &queue)?;
+    let x = Array::full([4], 1f32)?;
+    let y = Array::full([4], 1f32)?;
+    let wrong_type = Array::zeros::<f64>([4])?;
+    let strided =
+        Array::full([8], 1f32)?.index(&[Index::Slice { start: None, stop: None, step: Some(2) }])?;
+    let (a, n): (Arg, Arg) = (2f32.into(), 4u64.into());
+    let good = [a.clone(), (&x).into(), (&y).into(), n.clone()];
+    for count in [0, 1, 3] {
+        let text = refusal(&axpy, &[4], None, &good[..count]);
+        assert!(
+            text.contains("takes 4 arguments") && text.contains(&format!("{count} were given")),
+            "{text}"
+        );
+    }
+    let cases: [(usize, Arg, &str); 9] = [
+        (0, 2f64.into(), "float64"),
+        (0, (&x).into(), "array"),
+        (0, Arg::number(Number::Complex(num_complex::Complex::new(1.0, 1.0)), None), "float32"),
+        (1, (&wrong_type).into(), "float64"),
+        (1, 1f32.into(), "pointer"),
+        (2, (&strided).into(), "strided"),
+        (2, Arg::from(&y.as_readonly()), "read-only"),
+        (3, 4i64.into(), "int64"),
+        (3, Arg::number(Number::Int(-1), None), "uint64"),
+    ];
+    for (position, wrong, part) in cases {
+        let mut args = good.clone();
+        args[position] = wrong;
+        let text = refusal(&axpy, &[4], None, &args);
+        assert!(text.contains(&format!("argument {position}")), "{text}");
+        assert!(text.contains(part) && text.contains("\"axpy\""), "{part:?} is missing in {text}");
+    }
+    assert_eq!(y.to_vec::<f32>()?, [1.0; 4], "nothing was launched");
+    // Where the kernel only reads, or the caller says so, a read-only array is welcome.
+    start(&axpy, &[4], None, &[a.clone(), Arg::from(&x.as_readonly()), (&y).into(), n.clone()])?;
+    assert_eq!(y.to_vec::<f32>()?, [3.0; 4]);
+    for result in
+        [y.as_readonly().fill(1f32), y.as_readonly().copy_from_slice(&[1f32; 4]), y.as_readonly().assign(&x)]
+    {
+        assert!(matches!(&result, Err(Error::Value(text)) if text.contains("read-only")), "{result:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ranges_of_one_to_three_dimensions_count_the_last_one_fastest() -> Result<()> {
+    let queue = default_queue()?;
+    for (name, global) in [("place1", &[24][..]), ("place2", &[4, 6]), ("place3", &[2, 3, 4])] {
+        let x = states(24, &queue)?;
+        let place = kernel(name, &queue)?;
+        let groups: [Option<&[usize]>; 3] = [None, Some(&[1, 1, 1][..global.len()]), Some(global)];
+        for local in groups {
+            x.fill(0u32)?;
+            start(&place, global, local, &[(&x).into()])?;
+            let expected: Vec<u32> = (0..24)
+                .map(|mut number| {
+                    let (mut code, mut unit) = (0, 1);
+                    for extent in global.iter().rev() {
+                        code += number % extent * unit;
+                        number /= extent;
+                        unit *= 100;
+                    }
+                    code as u32
+                })
+                .collect();
+            assert_eq!(x.to_vec::<u32>()?, expected, "{name} in groups of {local:?}");
+        }
+    }
+    let [size, group, place] = [states(24, &queue)?, states(24, &queue)?, states(24, &queue)?];
+    start(
+        &kernel("groups", &queue)?,
+        &[4, 6],
+        Some(&[2, 3]),
+        &[(&size).into(), (&group).into(), (&place).into()],
+    )?;
+    assert_eq!(size.to_vec::<u32>()?, [203; 24]);
+    let at = |cell: fn(u32, u32) -> u32| (0..24).map(|i| cell(i / 6, i % 6)).collect::<Vec<_>>();
+    assert_eq!(group.to_vec::<u32>()?, at(|row, column| row / 2 * 100 + column / 3));
+    assert_eq!(place.to_vec::<u32>()?, at(|row, column| row % 2 * 100 + column % 3));
+    Ok(())
+}
+
+#[test]
+fn wrong_ranges_are_refused_before_the_launch() -> Result<()> {
+    let queue = default_queue()?;
+    let place = kernel("place1", &queue)?;
+    let x = states(8, &queue)?;
+    let too_many = queue.device().max_work_group_size() + 1;
+    let cases: [(&[usize], Option<&[usize]>, &str); 7] = [
+        (&[], None, "1 to 3 dimensions"),
+        (&[1, 1, 1, 1], None, "1 to 3 dimensions"),
+        (&[8], Some(&[3]), "does not divide"),
+        (&[8], Some(&[0]), "does not divide"),
+        (&[8], Some(&[16]), "does not divide"),
+        (&[8], Some(&[8, 1]), "differ in dimensions"),
+        (&[too_many], Some(&[too_many]), "work-group"),
+    ];
+    for (global, local, part) in cases {
+        let text = refusal(&place, global, local, &[(&x).into()]);
+        assert!(text.contains(part) && text.contains("\"place1\""), "{part:?} is missing in {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_launch_of_no_work_items_does_nothing_and_keeps_the_order() -> Result<()> {
+    let queue = default_queue()?;
+    let advance = kernel("advance", &queue)?;
+    let x = states_of(&[5; 4], &queue)?;
+    let empty = states(0, &queue)?;
+    start(&advance, &[4], None, &[(&x).into(), 3_000_000u32.into()])?;
+    let event = start(&advance, &[0], None, &[(&x).into(), 1u32.into()])?;
+    event.wait()?;
+    assert_eq!(x.to_vec::<u32>()?, [common::advanced(5, 3_000_000); 4]);
+    start(&advance, &[0], None, &[(&empty).into(), 1u32.into()])?.wait()?;
+    let place = kernel("place3", &queue)?;
+    start(&place, &[3, 0, 2], None, &[(&empty).into()])?.wait()
+}
+
+#[test]
+fn timestamps_come_from_profiling_queues_only() -> Result<()> {
+    let plain = default_queue()?;
+    let timed = Queue::new(plain.device(), None, LOOSE_PROFILING)?;
+    assert!(with_queue(&plain, || kernel("nothing", &plain)).is_ok());
+    let nothing = kernel("nothing", &plain)?;
+    let run = |queue| with_queue(queue, || start(&nothing, &[1], None, &[0u32.into()]));
+    let refused = run(&plain)?.profiling();
+    assert!(matches!(refused, Err(Error::Value(_))), "{refused:?}");
+    let advance = kernel("advance", &plain)?;
+    let x = states(1, &timed)?;
+    x.fill(0u32)?;
+    let [submitted, started, ended] =
+        start(&advance, &[1], None, &[(&x).into(), 10_000_000u32.into()])?.profiling()?;
+    assert!(submitted <= started && started < ended, "{submitted} {started} {ended}");
+    assert!(ended - started > 1_000_000, "ten million steps take more than a millisecond");
+    assert_eq!(Queue::new(&plain, None, IN_ORDER)?, plain);
+    Ok(())
+}
