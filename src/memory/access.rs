@@ -106,6 +106,10 @@ impl<E: Tracked> AccessLog<E> {
 }
 
 #[cfg(test)]
+#[path = "access_tests.rs"]
+mod oracle_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
