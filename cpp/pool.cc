@@ -33,18 +33,19 @@ umf_result_t finalize(void *) { return UMF_RESULT_SUCCESS; }
 
 umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, void **pointer) {
   auto &source = *static_cast<UsmSource *>(provider);
-  const auto before = source.reserved.fetch_add(size);
-  try {
-    *pointer = before + size > source.limit.load() ? nullptr
-                                                   : sycl::aligned_alloc(std::max(alignment, kAlignment), size,
-                                                                         source.device, source.context, source.kind);
-  } catch (...) {
-    *pointer = nullptr;
-  }
-  if (*pointer == nullptr) {
-    source.reserved.fetch_sub(size);
+  *pointer = nullptr;
+  if (!source.budget.take(size)) {
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   }
+  try {
+    *pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context, source.kind);
+  } catch (...) {
+  }
+  if (*pointer == nullptr) {
+    source.budget.taken.fetch_sub(size);
+    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+  }
+  source.reserved.fetch_add(size);
   source.requests.fetch_add(1);
   return UMF_RESULT_SUCCESS;
 }
@@ -57,6 +58,7 @@ umf_result_t release(void *provider, void *pointer, std::size_t size) {
     return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
   }
   source.reserved.fetch_sub(size);
+  source.budget.taken.fetch_sub(size);
   return UMF_RESULT_SUCCESS;
 }
 
@@ -97,6 +99,17 @@ umf_memory_provider_ops_t provider_ops() {
 
 } // namespace
 
+bool UsmBudget::take(std::uint64_t bytes) const noexcept {
+  auto before = taken.load();
+  do {
+    const auto most = limit.load();
+    if (before > most || bytes > most - before) {
+      return false;
+    }
+  } while (!taken.compare_exchange_weak(before, before + bytes));
+  return true;
+}
+
 UsmPool::~UsmPool() {
   if (pool != nullptr) {
     umfPoolDestroy(pool);
@@ -106,8 +119,13 @@ UsmPool::~UsmPool() {
   }
 }
 
-std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep) {
-  auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context));
+std::unique_ptr<UsmBudget> budget_new() { return std::make_unique<UsmBudget>(); }
+
+void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept { budget.limit.store(bytes); }
+
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep,
+                                  const UsmBudget &budget) {
+  auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
   check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
   umf_disjoint_pool_params_handle_t params = nullptr;
@@ -136,8 +154,6 @@ void pool_trim(const UsmPool &pool) {
     check(result, "UMF could not trim a pool");
   }
 }
-
-void pool_set_limit(const UsmPool &pool, std::uint64_t bytes) noexcept { pool.source.limit.store(bytes); }
 
 PoolStats pool_stats(const UsmPool &pool) noexcept {
   PoolStats stats;

@@ -13,6 +13,15 @@ void wait_for(sycl::handler &handler, rust::Slice<const std::size_t> after) {
   }
 }
 
+std::vector<Event> listed(rust::Slice<const std::size_t> after) {
+  std::vector<Event> events;
+  events.reserve(after.size());
+  for (const std::size_t address : after) {
+    events.push_back(*reinterpret_cast<const Event *>(address));
+  }
+  return events;
+}
+
 std::unique_ptr<Event> own(Event event) { return std::make_unique<Event>(std::move(event)); }
 
 } // namespace
@@ -92,6 +101,8 @@ void queue_raise_errors(const Queue &queue) {
   queue.errors->raise();
 }
 
+void queue_raise_stored(const Queue &queue) { queue.errors->raise(); }
+
 void queue_store_error(const Queue &queue, rust::Str text) { queue.errors->put(std::string(text)); }
 
 std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::size_t> after) {
@@ -105,19 +116,14 @@ std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::
 std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
                                     rust::Slice<const std::size_t> after) {
   sycl::queue handle = queue.handle;
-  return own(handle.submit([&](sycl::handler &handler) {
-    wait_for(handler, after);
-    handler.memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes);
-  }));
+  return own(
+      handle.memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes, listed(after)));
 }
 
 std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                     rust::Slice<const std::size_t> after) {
   sycl::queue handle = queue.handle;
-  return own(handle.submit([&](sycl::handler &handler) {
-    wait_for(handler, after);
-    handler.memset(reinterpret_cast<void *>(target), value, bytes);
-  }));
+  return own(handle.memset(reinterpret_cast<void *>(target), value, bytes, listed(after)));
 }
 
 namespace {

@@ -45,16 +45,24 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
-// Where a pool takes its memory from, what it has taken, and the most it may take.
+// The bytes that several pools together have taken from the runtime, and the most they may take.
+struct UsmBudget {
+  bool take(std::uint64_t bytes) const noexcept;
+  mutable std::atomic<std::uint64_t> taken{0};
+  mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
+};
+
+// Where a pool takes its memory from, and what it has taken.
 struct UsmSource {
-  UsmSource(std::uint8_t code, const Device &on, const Context &in);
-  UsmSource(const UsmSource &other) : kind(other.kind), device(other.device), context(other.context) {}
+  UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of);
+  UsmSource(const UsmSource &other)
+      : kind(other.kind), device(other.device), context(other.context), budget(other.budget) {}
   sycl::usm::alloc kind;
   Device device;
   Context context;
+  const UsmBudget &budget;
   mutable std::atomic<std::uint64_t> reserved{0};
   mutable std::atomic<std::uint64_t> requests{0};
-  mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
 };
 
 struct UsmPool {
@@ -121,6 +129,7 @@ bool queue_profiling(const Queue &queue);
 bool queue_idle(const Queue &queue);
 void queue_wait(const Queue &queue);
 void queue_raise_errors(const Queue &queue);
+void queue_raise_stored(const Queue &queue);
 void queue_store_error(const Queue &queue, rust::Str text);
 
 // commands; `after` holds addresses of events that live during the call
@@ -149,11 +158,13 @@ std::uint8_t usm_kind(std::size_t pointer, const Context &context);
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 
 // memory pools
-std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep);
+std::unique_ptr<UsmBudget> budget_new();
+void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep,
+                                  const UsmBudget &budget);
 std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes);
 void pool_free(const UsmPool &pool, std::size_t pointer);
 void pool_trim(const UsmPool &pool);
-void pool_set_limit(const UsmPool &pool, std::uint64_t bytes) noexcept;
 PoolStats pool_stats(const UsmPool &pool) noexcept;
 
 // kernels

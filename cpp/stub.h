@@ -16,6 +16,7 @@ struct Queue {};
 struct Event {};
 struct Kernel {};
 struct Bundle {};
+struct UsmBudget {};
 struct UsmPool {};
 struct Promise {};
 
@@ -37,12 +38,13 @@ struct Unavailable {
   X(context_default) X(device_list) X(device_list_push) X(context_new) X(context_copy_from) X(context_copy_to_heap)   \
   X(context_free_heap) X(context_id) X(context_devices)                                                               \
   X(queue_new) X(queue_copy_from) X(queue_copy_to_heap) X(queue_free_heap) X(queue_id) X(queue_device) X(queue_context)\
-  X(queue_in_order) X(queue_profiling) X(queue_idle) X(queue_wait) X(queue_raise_errors) X(queue_store_error)         \
+  X(queue_in_order) X(queue_profiling) X(queue_idle) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
+  X(queue_store_error)                                                                                                \
   X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_launch)                                                    \
   X(promise_new) X(promise_event) X(promise_keep)                                                                     \
   X(event_address) X(event_done) X(event_wait) X(event_profiling)                                                     \
   X(usm_kind) X(usm_device)                                                                                           \
-  X(pool_new) X(pool_alloc) X(pool_free) X(pool_trim) X(pool_set_limit) X(pool_stats)                                 \
+  X(budget_new) X(budget_set_limit) X(pool_new) X(pool_alloc) X(pool_free) X(pool_trim) X(pool_stats)                 \
   X(bundle_from_sycl) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) X(kernel_num_args)
 // clang-format on
 #define USMQ_UNAVAILABLE(name) inline constexpr Unavailable name{};

@@ -3,11 +3,11 @@
 
 namespace usmq {
 
-UsmSource::UsmSource(std::uint8_t code, const Device &on, const Context &in)
+UsmSource::UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of)
     : kind(static_cast<UsmCode>(code) == UsmCode::Host     ? sycl::usm::alloc::host
            : static_cast<UsmCode>(code) == UsmCode::Shared ? sycl::usm::alloc::shared
                                                            : sycl::usm::alloc::device),
-      device(on), context(in) {}
+      device(on), context(in), budget(of) {}
 
 std::uint8_t usm_kind(std::size_t pointer, const Context &context) {
   switch (sycl::get_pointer_type(reinterpret_cast<const void *>(pointer), context)) {

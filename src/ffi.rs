@@ -81,6 +81,7 @@ pub(crate) mod bridge {
         type Event;
         type Kernel;
         type Bundle;
+        type UsmBudget;
         type UsmPool;
         type Promise;
 
@@ -137,6 +138,8 @@ pub(crate) mod bridge {
         fn queue_idle(queue: &Queue) -> Result<bool>;
         fn queue_wait(queue: &Queue) -> Result<()>;
         fn queue_raise_errors(queue: &Queue) -> Result<()>;
+        /// Only those that a wait has collected already.
+        fn queue_raise_stored(queue: &Queue) -> Result<()>;
         fn queue_store_error(queue: &Queue, text: &str) -> Result<()>;
 
         /// # Safety
@@ -185,14 +188,23 @@ pub(crate) mod bridge {
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
 
-        fn pool_new(kind: u8, device: &Device, context: &Context, keep: bool) -> Result<UniquePtr<UsmPool>>;
+        fn budget_new() -> Result<UniquePtr<UsmBudget>>;
+        fn budget_set_limit(budget: &UsmBudget, bytes: u64);
+        /// # Safety
+        /// The budget outlives the pool.
+        unsafe fn pool_new(
+            kind: u8,
+            device: &Device,
+            context: &Context,
+            keep: bool,
+            budget: &UsmBudget,
+        ) -> Result<UniquePtr<UsmPool>>;
         /// 0 when the memory cannot be had.
         fn pool_alloc(pool: &UsmPool, bytes: usize) -> Result<usize>;
         /// # Safety
         /// `pointer` came from `pool_alloc` of this pool, is freed once, and no command uses it any more.
         unsafe fn pool_free(pool: &UsmPool, pointer: usize) -> Result<()>;
         fn pool_trim(pool: &UsmPool) -> Result<()>;
-        fn pool_set_limit(pool: &UsmPool, bytes: u64);
         fn pool_stats(pool: &UsmPool) -> PoolStats;
 
         /// `registered` makes one kernel reachable by its C++ name; empty where all names are `extern "C"`.
@@ -256,6 +268,10 @@ unsafe impl Sync for Bundle {}
 unsafe impl Send for Promise {}
 // SAFETY: as above.
 unsafe impl Sync for Promise {}
+// SAFETY: as above; a budget is two atomics.
+unsafe impl Send for UsmBudget {}
+// SAFETY: as above.
+unsafe impl Sync for UsmBudget {}
 // SAFETY: as above; UMF's pools lock themselves, and the source's counters are atomic.
 unsafe impl Send for UsmPool {}
 // SAFETY: as above.

@@ -30,8 +30,8 @@ fn two_views_of_one_allocation_on_two_threads_lose_nothing() -> Result<()> {
         let (mine, shared) = (part(&whole, start, stop)?, part(&whole, 16, 48)?);
         for round in 0..2500 {
             let queue = &queues[(number + 2 * (round % 2)) % 4];
-            work.advance(queue, &mine, 700)?;
-            work.advance(queue, &shared, 300)?;
+            work.advance(queue, &mine, 5000)?;
+            work.advance(queue, &shared, 20_000)?;
         }
         Ok::<_, Error>(())
     };
@@ -40,8 +40,8 @@ fn two_views_of_one_allocation_on_two_threads_lose_nothing() -> Result<()> {
         let running: Vec<_> = (0..2).map(|number| threads.spawn(move || half(number))).collect();
         running.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
     });
-    all_advanced(&mut host, 2500 * 700);
-    all_advanced(&mut host[16..48], 2 * 2500 * 300);
+    all_advanced(&mut host, 2500 * 5000);
+    all_advanced(&mut host[16..48], 2 * 2500 * 20_000);
     assert_eq!(whole.to_vec::<u32>()?, host);
     Ok(())
 }

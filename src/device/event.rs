@@ -60,8 +60,11 @@ impl Event {
     /// # Errors
     /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported.
     pub fn wait(&self) -> Result<()> {
+        if self.0.done.load(Ordering::Acquire) {
+            return self.0.queue.raise_errors();
+        }
         self.wait_quietly()?;
-        self.0.queue.raise_errors()
+        self.0.queue.raise_stored_errors()
     }
 
     /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
@@ -87,6 +90,12 @@ impl Event {
         }
         self.wait()?;
         ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

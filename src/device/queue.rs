@@ -25,7 +25,7 @@ enum Handle {
 }
 
 /// What a floor above keeps with a queue, made at first use.
-pub(crate) type Slot = OnceCell<Arc<dyn Any + Send + Sync>>;
+pub(crate) type Slot = OnceCell<&'static (dyn Any + Send + Sync)>;
 
 struct Inner {
     raw: runtime::Handle<ffi::Queue>,
@@ -189,6 +189,11 @@ impl Queue {
     /// Reports what commands or clean-ups stored, without waiting.
     pub(crate) fn raise_errors(&self) -> Result<()> {
         ffi::queue_raise_errors(self.raw()?).during("work on a queue")
+    }
+
+    /// As [`Queue::raise_errors`], after a wait that has collected them.
+    pub(crate) fn raise_stored_errors(&self) -> Result<()> {
+        ffi::queue_raise_stored(self.raw()?).during("work on a queue")
     }
 
     /// Keeps an error of code that cannot fail (a destructor) for the next wait.

@@ -23,15 +23,20 @@ static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
 /// # Errors
 /// [`Error::RuntimeNotFound`] when no device is visible.
 pub fn current_queue() -> Result<Queue> {
-    match scope::innermost(GLOBAL).or_else(|| DEFAULT.read().clone()) {
+    match scope::innermost(GLOBAL) {
         Some(queue) => Ok(queue),
-        None => {
-            crate::runtime::alive()?;
-            SYCL_DEFAULT
-                .get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default()))
-                .cloned()
-        }
+        None => default_queue(),
     }
+}
+
+/// Apart, so that the answer of a scope stays a few instructions.
+#[inline(never)]
+fn default_queue() -> Result<Queue> {
+    if let Some(queue) = DEFAULT.read().clone() {
+        return Ok(queue);
+    }
+    crate::runtime::alive()?;
+    SYCL_DEFAULT.get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default())).cloned()
 }
 
 /// Whether [`current_queue`] can answer without asking the runtime.

@@ -25,7 +25,7 @@ impl Access {
 }
 
 /// What the log needs to know of an event.
-pub(crate) trait Tracked: Clone {
+pub(crate) trait Tracked: Clone + PartialEq {
     /// The queue it was submitted to, when that queue is in-order.
     fn in_order_queue(&self) -> Option<usize>;
     /// Whether it is complete. Once true, always true.
@@ -59,7 +59,7 @@ impl<E: Tracked> AccessLog<E> {
         let reads: &[E] = if access.writes() { &self.reads } else { &[] };
         for event in self.write.iter().chain(reads) {
             let ordered = queue.is_some() && event.in_order_queue() == queue;
-            if !ordered && !event.is_complete() {
+            if !ordered && !wait_for.contains(event) && !event.is_complete() {
                 wait_for.push(event.clone());
             }
         }
@@ -95,6 +95,9 @@ impl<E: Tracked> AccessLog<E> {
 
     /// Everything that may still use the memory, for its release.
     pub(crate) fn into_pending(self) -> SmallVec<[E; 4]> {
+        if self.write.is_none() && self.reads.is_empty() {
+            return SmallVec::new();
+        }
         // With reads present, each of them came after the write.
         let last: SmallVec<[E; 4]> = if self.reads.is_empty() {
             self.write.into_iter().collect()
@@ -115,7 +118,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    #[derive(Clone, Debug)]
+    #[derive(Clone, Debug, PartialEq)]
     struct Fake {
         name: u32,
         queue: Option<usize>,

@@ -10,7 +10,7 @@ const ALLOCATIONS: usize = 4;
 const IN_ORDER: usize = 3;
 const QUEUES: usize = 5;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Fake {
     number: usize,
     queue: Option<usize>,

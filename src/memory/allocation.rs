@@ -1,7 +1,7 @@
 //! An allocation: a range of USM with an owner and a log of who uses it.
 
 use super::access::{Access, AccessLog, Tracked};
-use super::pool::{Block, Pool};
+use super::pool::Pool;
 use super::retire::{self, Foreign};
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::Result;
@@ -20,11 +20,9 @@ impl Tracked for Event {
 
 enum Owner {
     /// From one of our pools; returned when its last use is complete.
-    Ours(Block),
-    /// Another library's; never freed by us.
-    Foreign(Foreign),
-    /// Given up: only while the allocation is being dropped.
-    Released,
+    Ours(&'static Pool),
+    /// Another library's; never freed by us. Nothing is kept any more while the allocation is being dropped.
+    Foreign { keep: Option<Foreign>, context: Context, device: Device },
 }
 
 /// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
@@ -33,8 +31,6 @@ pub(crate) struct Allocation {
     pointer: usize,
     bytes: usize,
     kind: UsmKind,
-    context: Context,
-    device: Device,
     owner: Owner,
     log: Mutex<Log>,
 }
@@ -48,15 +44,15 @@ pub(super) struct Log {
 impl Allocation {
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        let mut block = Pool::of(queue, kind, bytes)?.allocate(bytes, queue)?;
-        let access = AccessLog::after(block.take_last_use());
+        retire::reap();
+        let pool = Pool::of(queue, kind, bytes)?;
+        let (pointer, last_use) = pool.allocate(bytes, queue)?;
+        let access = AccessLog::after(last_use);
         Ok(Self {
-            pointer: block.pointer(),
+            pointer,
             bytes,
             kind,
-            context: queue.context().clone(),
-            device: queue.device().clone(),
-            owner: Owner::Ours(block),
+            owner: Owner::Ours(pool),
             log: Mutex::new(Log { access, shared_on: SmallVec::new() }),
         })
     }
@@ -70,14 +66,13 @@ impl Allocation {
         shared_on: Option<Queue>,
         owner: Foreign,
     ) -> Self {
+        retire::reap();
         let log = Log { access: AccessLog::default(), shared_on: shared_on.into_iter().collect() };
         Self {
             pointer,
             bytes,
             kind,
-            context: context.clone(),
-            device: device.clone(),
-            owner: Owner::Foreign(owner),
+            owner: Owner::Foreign { keep: Some(owner), context: context.clone(), device: device.clone() },
             log: Mutex::new(log),
         }
     }
@@ -95,11 +90,17 @@ impl Allocation {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        &self.context
+        match &self.owner {
+            Owner::Ours(pool) => &pool.context,
+            Owner::Foreign { context, .. } => context,
+        }
     }
 
     pub(crate) fn device(&self) -> &Device {
-        &self.device
+        match &self.owner {
+            Owner::Ours(pool) => &pool.device,
+            Owner::Foreign { device, .. } => device,
+        }
     }
 
     pub(super) fn log(&self) -> &Mutex<Log> {
@@ -133,6 +134,11 @@ impl Allocation {
         for queue in shared_on {
             queue.wait()?;
         }
+        // Much of what was dropped before is complete now.
+        if let Owner::Ours(pool) = &self.owner {
+            pool.reap_some();
+        }
+        retire::reap();
         Ok(())
     }
 
@@ -146,8 +152,8 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let log = self.log.get_mut();
         let mut pending = std::mem::take(&mut log.access).into_pending();
-        match std::mem::replace(&mut self.owner, Owner::Released) {
-            Owner::Ours(block) => {
+        match &mut self.owner {
+            Owner::Ours(pool) => {
                 for queue in &log.shared_on {
                     // The other library let go of the memory, but its last work on it may still run.
                     match queue.barrier(&[]) {
@@ -155,10 +161,13 @@ impl Drop for Allocation {
                         Err(error) => queue.store_error(&error),
                     }
                 }
-                block.retire(pending);
+                pool.retire(self.pointer, self.bytes, pending);
             }
-            Owner::Foreign(keep) => retire::keep_until(keep, pending),
-            Owner::Released => {}
+            Owner::Foreign { keep, .. } => {
+                if let Some(keep) = keep.take() {
+                    retire::keep_until(keep, pending);
+                }
+            }
         }
     }
 }

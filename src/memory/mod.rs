@@ -2,7 +2,7 @@
 
 mod access;
 mod allocation;
-mod limits;
+mod budget;
 mod order;
 mod pool;
 mod retire;

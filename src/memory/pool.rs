@@ -4,7 +4,7 @@
 //! use is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its
 //! next command comes after the last use anyway.
 
-use super::{limits, retire};
+use super::budget;
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -14,21 +14,25 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 type Key = (Context, Device, UsmKind);
 
-static POOLS: Lazy<Mutex<HashMap<Key, Arc<Pool>>>> = Lazy::new(Mutex::default);
+/// Pools are kept for good, so their blocks need not count them.
+static POOLS: Lazy<Mutex<HashMap<Key, &'static Pool>>> = Lazy::new(Mutex::default);
 
 /// How many waiting blocks one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
+
+/// How often an allocation that fits the limit tries again while other threads are about to return memory.
+const ROUNDS: usize = 100;
 
 /// How far back one allocation looks for a block of its own queue.
 const RECENT: usize = 16;
 
 pub(super) struct Pool {
     raw: Handle<ffi::UsmPool>,
+    pub(super) context: Context,
     pub(super) device: Device,
     pub(super) kind: UsmKind,
     waiting: WaitingList,
@@ -42,14 +46,6 @@ pub(super) struct Counters {
     pub(super) peak: AtomicU64,
     pub(super) live: AtomicU64,
     pub(super) allocations: AtomicU64,
-}
-
-/// A range of USM that belongs to a pool.
-pub(super) struct Block {
-    pool: Arc<Pool>,
-    pointer: usize,
-    bytes: usize,
-    last_use: Option<Event>,
 }
 
 /// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
@@ -98,33 +94,46 @@ struct Waiting {
 
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
-    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Arc<Self>> {
-        let slot = queue.slot(kind as usize).get_or_try_init(|| -> Result<Arc<dyn Any + Send + Sync>> {
-            if !queue.device().has_usm(kind) {
-                return Err(no_such_usm(queue.device(), kind, bytes));
-            }
-            let key = (queue.context().clone(), queue.device().clone(), kind);
-            if let Some(pool) = POOLS.lock().get(&key) {
-                return Ok(pool.clone());
-            }
-            let pool = Arc::new(Self::new(queue, kind)?);
-            Ok(POOLS.lock().entry(key).or_insert(pool).clone())
-        })?;
-        slot.clone().downcast().map_err(|_| Error::Interop("a queue's slot holds no memory pool".to_owned()))
+    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<&'static Self> {
+        let slot =
+            queue.slot(kind as usize).get_or_try_init(|| -> Result<&'static (dyn Any + Send + Sync)> {
+                if !queue.device().has_usm(kind) {
+                    return Err(no_such_usm(queue.device(), kind, bytes));
+                }
+                let key = (queue.context().clone(), queue.device().clone(), kind);
+                let known = POOLS.lock().get(&key).copied();
+                let pool = match known {
+                    Some(pool) => pool,
+                    None => {
+                        let pool = Self::new(queue, kind)?;
+                        let mut pools = POOLS.lock();
+                        *pools.entry(key).or_insert_with(|| Box::leak(Box::new(pool)))
+                    }
+                };
+                Ok(pool)
+            })?;
+        slot.downcast_ref().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
     }
 
-    pub(super) fn all() -> Vec<Arc<Self>> {
-        POOLS.lock().values().cloned().collect()
+    pub(super) fn all() -> Vec<&'static Self> {
+        POOLS.lock().values().copied().collect()
+    }
+
+    /// The pools that share this one's budget, this one included.
+    fn siblings(&self) -> impl Iterator<Item = &'static Self> {
+        Self::all().into_iter().filter(|pool| pool.device == self.device && pool.kind == self.kind)
     }
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
-        let raw = ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on())
-            .during("making a memory pool")?;
-        let raw = Handle::new(raw);
-        ffi::pool_set_limit(raw.get()?, limits::of(Some(device), kind).unwrap_or(u64::MAX));
+        let budget = budget::of(device, kind)?;
+        // SAFETY: a budget is kept for good.
+        let raw = unsafe {
+            ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on(), budget)
+        };
         Ok(Self {
-            raw,
+            raw: Handle::new(raw.during("making a memory pool")?),
+            context: queue.context().clone(),
             device: device.clone(),
             kind,
             waiting: WaitingList::default(),
@@ -132,21 +141,36 @@ impl Pool {
         })
     }
 
-    pub(super) fn allocate(self: &Arc<Self>, bytes: usize, queue: &Queue) -> Result<Block> {
-        retire::reap();
+    /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
+    pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
         let (pointer, last_use) = match self.take_own(bytes, queue) {
             Some((pointer, event)) => (pointer, Some(event)),
             None => {
-                self.reap(AT_ONCE);
+                self.reap_some();
                 (self.take_new(bytes)?, None)
             }
         };
         let Counters { used, peak, live, allocations } = &self.counters;
         let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        peak.fetch_max(now, Ordering::Relaxed);
+        if now > peak.load(Ordering::Relaxed) {
+            peak.fetch_max(now, Ordering::Relaxed);
+        }
         live.fetch_add(1, Ordering::Relaxed);
         allocations.fetch_add(1, Ordering::Relaxed);
-        Ok(Block { pool: self.clone(), pointer, bytes, last_use })
+        Ok((pointer, last_use))
+    }
+
+    /// Takes memory of this pool back, for use by others once `pending` is complete. Never blocks, and asks the runtime
+    /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
+    /// under its lock.
+    pub(super) fn retire(&self, pointer: usize, bytes: usize, pending: SmallVec<[Event; 4]>) {
+        self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.counters.live.fetch_sub(1, Ordering::Relaxed);
+        if pending.is_empty() {
+            self.put(pointer);
+        } else {
+            self.waiting.push(Waiting { pointer, bytes, pending });
+        }
     }
 
     /// A block of this size whose last use is on the same in-order queue.
@@ -160,15 +184,35 @@ impl Pool {
 
     fn take_new(&self, bytes: usize) -> Result<usize> {
         let take = || -> Result<usize> { ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM") };
-        // Pressure: give back what is free already, then what becomes free by waiting for it.
-        for relieve in [|_: &Self| Ok(()), Self::give_back, Self::wait_and_give_back] {
-            relieve(self)?;
-            match take()? {
-                0 => {}
-                pointer => return Ok(pointer),
+        let mut pointer = take()?;
+        // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
+        // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
+        for round in 0..ROUNDS {
+            if pointer != 0 || (round > 1 && !self.fits(bytes)) {
+                break;
+            }
+            for pool in self.siblings() {
+                if round > 0 {
+                    pool.wait_for_pending()?;
+                }
+                pool.give_back()?;
+            }
+            pointer = take()?;
+            if round > 1 {
+                std::thread::yield_now();
             }
         }
-        Err(self.out_of_memory(bytes))
+        if pointer == 0 { Err(self.out_of_memory(bytes)) } else { Ok(pointer) }
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        let limit = budget::limit(Some(&self.device), self.kind).unwrap_or(0);
+        self.used_by_all().saturating_add(bytes as u64) <= limit
+    }
+
+    /// Bytes of all arrays that count against this pool's budget.
+    fn used_by_all(&self) -> u64 {
+        self.siblings().map(|pool| pool.counters.used.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns what is complete and unused to the runtime.
@@ -177,13 +221,13 @@ impl Pool {
         ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
     }
 
-    fn wait_and_give_back(&self) -> Result<()> {
+    fn wait_for_pending(&self) -> Result<()> {
         let events: Vec<Event> =
             self.waiting.blocks.lock().iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
             event.wait()?;
         }
-        self.give_back()
+        Ok(())
     }
 
     fn out_of_memory(&self, bytes: usize) -> Error {
@@ -197,9 +241,9 @@ impl Pool {
             asked: bytes as u64,
             kind: self.kind.name(),
             device: self.device.to_string(),
-            used: self.counters.used.load(Ordering::Relaxed),
-            reserved: self.provider().map_or(0, |provider| provider.reserved),
-            limit: limits::of(Some(&self.device), self.kind),
+            used: self.used_by_all(),
+            reserved: self.siblings().filter_map(|pool| pool.provider().ok()).map(|held| held.reserved).sum(),
+            limit: budget::limit(Some(&self.device), self.kind),
             total: self.device.global_mem_size(),
             note,
         }
@@ -209,9 +253,9 @@ impl Pool {
         Ok(ffi::pool_stats(self.raw.get()?))
     }
 
-    pub(super) fn set_limit(&self, limit: Option<u64>) -> Result<()> {
-        ffi::pool_set_limit(self.raw.get()?, limit.unwrap_or(u64::MAX));
-        Ok(())
+    /// As many as one call should look at.
+    pub(super) fn reap_some(&self) {
+        self.reap(AT_ONCE);
     }
 
     /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked
@@ -236,30 +280,6 @@ impl Pool {
             // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the
             // block or the waiting list that owned it.
             let _ = unsafe { ffi::pool_free(raw, pointer) };
-        }
-    }
-}
-
-impl Block {
-    pub(super) fn pointer(&self) -> usize {
-        self.pointer
-    }
-
-    /// The event after which the block may be used on another queue than the one it was allocated for.
-    pub(super) fn take_last_use(&mut self) -> Option<Event> {
-        self.last_use.take()
-    }
-
-    /// Gives the block back once `pending` is complete. Never blocks.
-    pub(super) fn retire(self, pending: SmallVec<[Event; 4]>) {
-        let Self { pool, pointer, bytes, .. } = self;
-        pool.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
-        pool.counters.live.fetch_sub(1, Ordering::Relaxed);
-        if pending.is_empty() {
-            pool.put(pointer);
-        } else {
-            pool.waiting.push(Waiting { pointer, bytes, pending });
-            pool.reap(AT_ONCE);
         }
     }
 }

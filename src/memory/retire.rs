@@ -21,14 +21,13 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// How many waiting entries one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
 
-/// Drops `keep` once `pending` is complete: at once if it is, else in a later call of this or [`reap`].
+/// Drops `keep` once `pending` is complete: at once if it is, else in a later [`reap`].
 pub(super) fn keep_until(keep: Foreign, pending: Pending) {
     if pending.is_empty() {
         drop(keep);
     } else {
         put(keep, pending);
     }
-    reap();
 }
 
 fn put(keep: Foreign, pending: Pending) {

@@ -1,6 +1,6 @@
 //! What the memory pools hold, and what may be asked of all of them.
 
-use super::limits;
+use super::budget;
 use super::pool::Pool;
 use crate::device::{Device, UsmKind};
 use crate::error::Result;
@@ -46,27 +46,19 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
         sum.hits += count(&pool.counters.allocations).saturating_sub(provider.requests);
     }
     for (kind, sum) in &mut all {
-        sum.limit = limits::of(device, *kind);
+        sum.limit = budget::limit(device, *kind);
     }
     Ok(all)
 }
 
 /// Sets the most bytes that pools of `kind` (all kinds if `None`) take from the runtime, for `device` or for each
-/// device. `None` lifts the limit. Memory already taken beyond it stays until it is freed.
+/// device, whatever the contexts. `None` lifts the limit. Memory already taken beyond it stays until it is freed.
 ///
 /// # Errors
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKind>) -> Result<()> {
     let kinds = kind.map_or(UsmKind::ALL.to_vec(), |kind| vec![kind]);
-    for kind in &kinds {
-        limits::put(limit, device, *kind);
-    }
-    for pool in Pool::all() {
-        if kinds.contains(&pool.kind) {
-            pool.set_limit(limits::of(Some(&pool.device), pool.kind))?;
-        }
-    }
-    Ok(())
+    kinds.into_iter().try_for_each(|kind| budget::set_limit(limit, device, kind))
 }
 
 /// Returns memory that is kept for reuse to the runtime. Blocks whose last use is in flight stay.

@@ -30,7 +30,9 @@ pub(super) fn numbers(args: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
 
 /// A shape: a number or a sequence of them, none negative.
 pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    if object.cast::<PySequence>().is_ok() { extents(object) } else { not_negative(vec![whole(object)?]) }
+    // Asked first: whether something is a sequence takes Python code to answer.
+    let is_number = object.is_instance_of::<PyInt>() || object.cast::<PySequence>().is_err();
+    if is_number { not_negative(vec![whole(object)?]) } else { extents(object) }
 }
 
 /// A sequence of numbers, none negative.

@@ -3,14 +3,16 @@
 
 use super::queue::Queue;
 use super::target;
+use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use std::sync::Mutex;
 
 /// The scope variable of one manager. The value is the innermost queue, or None.
 struct ScopeVar {
     variable: Py<PyAny>,
+    /// The variable's method, looked up once.
+    get: Py<PyAny>,
 }
 
 impl ScopeVar {
@@ -18,11 +20,16 @@ impl ScopeVar {
         let class = py.import("contextvars")?.getattr("ContextVar")?;
         let kwargs = pyo3::types::PyDict::new(py);
         kwargs.set_item("default", py.None())?;
-        Ok(Self { variable: class.call((name,), Some(&kwargs))?.unbind() })
+        let variable = class.call((name,), Some(&kwargs))?;
+        Ok(Self { get: variable.getattr("get")?.unbind(), variable: variable.unbind() })
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self { variable: self.variable.clone_ref(py), get: self.get.clone_ref(py) }
     }
 
     fn innermost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Queue>>> {
-        let value = self.variable.bind(py).call_method0(pyo3::intern!(py, "get"))?;
+        let value = self.get.bind(py).call0()?;
         if value.is_none() { Ok(None) } else { Ok(Some(value.cast_into::<Queue>()?)) }
     }
 }
@@ -65,8 +72,21 @@ fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
 pub(super) fn current_queue(py: Python<'_>) -> PyResult<Bound<'_, Queue>> {
     match global(py)?.innermost(py)? {
         Some(queue) => Ok(queue),
-        None => Bound::new(py, Queue(unscoped(py)?)),
+        None => object_of(py, unscoped(py)?),
     }
+}
+
+/// The object that stands for the default queue, made anew only when that has changed.
+fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> {
+    static LAST: Mutex<Option<Py<Queue>>> = Mutex::new(None);
+    // Python code, which may come here again, never runs under the lock.
+    let last = LAST.lock().as_ref().map(|object| object.bind(py).clone());
+    if let Some(object) = last.filter(|object| object.get().0 == queue) {
+        return Ok(object);
+    }
+    let object = Bound::new(py, Queue(queue))?;
+    let _before = LAST.lock().replace(object.clone().unbind());
+    Ok(object)
 }
 
 /// Make a queue current inside a ``with`` block.
@@ -138,11 +158,11 @@ impl UseQueue {
     }
 
     fn push(&self, token: Option<Py<PyAny>>) {
-        self.tokens.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(token);
+        self.tokens.lock().push(token);
     }
 
     fn pop(&self) -> Option<Option<Py<PyAny>>> {
-        self.tokens.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop()
+        self.tokens.lock().pop()
     }
 }
 
@@ -194,16 +214,12 @@ impl UseQueue {
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct QueueManager {
     manager: crate::QueueManager,
-    scope: Py<PyAny>,
+    scope: ScopeVar,
 }
 
 impl QueueManager {
-    fn scope(&self, py: Python<'_>) -> ScopeVar {
-        ScopeVar { variable: self.scope.clone_ref(py) }
-    }
-
     fn current(&self, py: Python<'_>) -> PyResult<crate::Queue> {
-        if let Some(queue) = self.scope(py).innermost(py)? {
+        if let Some(queue) = self.scope.innermost(py)? {
             return Ok(queue.get().0.clone());
         }
         self.manager.scoped_or_default_queue().map_or_else(|| current(py), Ok)
@@ -215,7 +231,7 @@ impl QueueManager {
     #[new]
     fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
         let scope = ScopeVar::new(py, &format!("usmq.QueueManager({name})"))?;
-        Ok(Self { manager: crate::QueueManager::new(name), scope: scope.variable })
+        Ok(Self { manager: crate::QueueManager::new(name), scope })
     }
 
     /// The name given at creation.
@@ -232,7 +248,7 @@ impl QueueManager {
     /// Make a queue this manager's current one inside a ``with`` block; None changes nothing.
     fn use_queue(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<UseQueue> {
         let own = Self { manager: self.manager.clone(), scope: self.scope.clone_ref(py) };
-        UseQueue::new(py, &self.scope(py), target, Some(own))
+        UseQueue::new(py, &self.scope, target, Some(own))
     }
 
     /// Set this manager's default; None returns to the process-wide queue.

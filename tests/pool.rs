@@ -1,0 +1,400 @@
+//! Memory: reuse in stream order, limits and trimming, and pools that stay as small as the work needs.
+
+mod common;
+
+use common::{Work, advanced, default_queue, four_queues, queues_elsewhere, states, states_of};
+use parking_lot::{Mutex, MutexGuard};
+use std::process::Command;
+use usmq::memory::{KindStats, set_limit, stats, trim};
+use usmq::{Array, DType, Device, Error, Queue, Result, UsmKind, explain};
+
+const MIB: usize = 1 << 20;
+
+/// Steps of a command that runs long enough for a test to look at what happens meanwhile.
+const LONG: u32 = 20_000_000;
+
+/// Statistics and limits belong to the process: one test at a time, each from pools that hold nothing.
+struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+fn alone() -> Result<Alone> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = Alone(ONE_AT_A_TIME.lock());
+    for queue in four_queues(default_queue()?.device(), None)? {
+        queue.wait()?;
+    }
+    trim(None)?;
+    Ok(alone)
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = set_limit(None, None, None);
+    }
+}
+
+fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
+    let all = stats(Some(device))?;
+    Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
+}
+
+fn bytes(count: usize, kind: UsmKind, queue: &Queue) -> Result<Array> {
+    Array::uninit([count], DType::U8, kind, queue)
+}
+
+#[test]
+fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
+    let _alone = alone()?;
+    for queue in &four_queues(default_queue()?.device(), None)?[..2] {
+        let work = Work::new(queue)?;
+        for kind in UsmKind::ALL {
+            let x = Array::uninit([1000], DType::U32, kind, queue)?;
+            x.fill(1u32)?;
+            let event = work.advance(queue, &x, LONG / 500)?;
+            let address = x.address();
+            drop(x);
+            let before = of(kind, queue.device())?;
+            let y = Array::uninit([1000], DType::U32, kind, queue)?;
+            assert!(!event.done()?, "the test needs work in flight here");
+            assert_eq!(y.address(), address, "{kind} USM of {queue}");
+            let after = of(kind, queue.device())?;
+            assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
+            // The next use comes after the last one of the former owner.
+            y.fill(2u32)?;
+            work.advance(queue, &y, 3)?;
+            assert_eq!(y.to_vec::<u32>()?, [advanced(2, 3); 1000]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> {
+    let _alone = alone()?;
+    let queues = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&queues[0])?;
+    // Out-of-order queues give their own memory back to themselves no sooner than to others.
+    for (user, next) in [(0, 1), (0, 2), (2, 0), (2, 2), (1, 3), (3, 3)] {
+        let (user, next) = (&queues[user], &queues[next]);
+        let x = states_of(&[7; 1000], user)?;
+        let y = states(1000, user)?;
+        let event = work.advance(user, &x, LONG / 500)?;
+        work.advance_into(user, &x, &y, 1)?;
+        let address = x.address();
+        drop(x);
+        // Whatever is written here must not reach the kernel that still runs.
+        let mut others = Vec::new();
+        for _ in 0..40 {
+            let other = states(1000, next)?;
+            assert_ne!(other.address(), address, "memory in use on {user} given to {next}");
+            other.fill(u32::MAX)?;
+            others.push(other);
+        }
+        assert!(!event.done()?, "the test needs work in flight here");
+        assert_eq!(y.to_vec::<u32>()?, [advanced(7, LONG / 500 + 1); 1000]);
+        let most = of(UsmKind::Device, user.device())?.reserved;
+        drop((others, y));
+        user.wait()?;
+        next.wait()?;
+        // Done, it serves anyone.
+        let again = (0..42).map(|_| states(1000, next)).collect::<Result<Vec<_>>>()?;
+        let now = of(UsmKind::Device, user.device())?.reserved;
+        assert!(now <= most, "{now} bytes where {most} were enough");
+        drop(again);
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_used_on_two_queues_waits_for_both() -> Result<()> {
+    let _alone = alone()?;
+    let queues = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&queues[0])?;
+    let x = states_of(&[1; 16], &queues[0])?;
+    let seen = [states(16, &queues[0])?, states(16, &queues[1])?];
+    let event = work.advance_into(&queues[1], &x, &seen[1], LONG)?;
+    work.advance_into(&queues[0], &x, &seen[0], 1)?;
+    let address = x.address();
+    drop(x);
+    let y = states(16, &queues[0])?;
+    assert!(!event.done()?, "the test needs work in flight here");
+    assert_ne!(y.address(), address, "the other queue still reads it");
+    y.fill(0u32)?;
+    assert_eq!(seen[1].to_vec::<u32>()?, [advanced(1, LONG); 16]);
+    Ok(())
+}
+
+#[test]
+fn statistics_count_what_arrays_hold() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        let before = of(kind, queue.device())?;
+        let kept = [bytes(3 * MIB, kind, &queue)?, bytes(100, kind, &queue)?];
+        let view = kept[0].reshape([3, -1])?;
+        let empty = [bytes(0, kind, &queue)?, bytes(0, kind, &queue)?];
+        assert_ne!(empty[0].address(), empty[1].address(), "each of them is an array of its own");
+        let now = of(kind, queue.device())?;
+        assert_eq!(now.used, before.used + 3 * MIB as u64 + 100);
+        assert_eq!(now.live, before.live + 4);
+        assert!(now.reserved >= now.used && now.peak >= now.used, "{now:?}");
+        drop((kept, empty));
+        assert_eq!(of(kind, queue.device())?.used, before.used + 3 * MIB as u64, "the view holds its memory");
+        drop(view);
+        let after = of(kind, queue.device())?;
+        assert_eq!((after.used, after.live), (before.used, before.live));
+        assert!(after.peak >= now.used);
+    }
+    // A plan is only a plan.
+    let x = bytes(MIB, UsmKind::Device, &queue)?;
+    let elsewhere = queues_elsewhere(&queue)?;
+    let before = stats(None)?;
+    for away in &elsewhere {
+        explain(&[&x], Some(away))?;
+    }
+    assert_eq!(stats(None)?, before);
+    Ok(())
+}
+
+#[test]
+fn trimming_gives_back_what_nobody_uses() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        let kept = bytes(1000, kind, &queue)?;
+        kept.fill(7u8)?;
+        let least = of(kind, queue.device())?.reserved;
+        drop(bytes(64 * MIB, kind, &queue)?);
+        trim(Some(queue.device()))?;
+        assert!(of(kind, queue.device())?.reserved <= least, "{kind}");
+        assert_eq!(kept.to_vec::<u8>()?, [7; 1000]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_limit_is_an_error_with_numbers_and_then_no_harm() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        let start = of(kind, queue.device())?;
+        let limit = start.reserved + 64 * MIB as u64;
+        set_limit(Some(limit), None, Some(kind))?;
+        assert_eq!(of(kind, queue.device())?.limit, Some(limit));
+        let held = bytes(40 * MIB, kind, &queue)?;
+        let error = bytes(48 * MIB, kind, &queue).expect_err("88 MiB of 64");
+        let text = error.to_string();
+        let Error::Allocation { asked, used, reserved, limit: told, total, kind: named, ref device, .. } =
+            error
+        else {
+            panic!("{text}")
+        };
+        assert_eq!((asked, used, told), (48 * MIB as u64, start.used + 40 * MIB as u64, Some(limit)));
+        assert!(reserved >= used && reserved <= limit, "{text}");
+        assert_eq!((named, total), (kind.name(), queue.device().global_mem_size()));
+        for part in ["48.0 MiB", "in use", "limit", kind.name(), device] {
+            assert!(text.contains(part), "{part:?} is missing in {text}");
+        }
+        let now = of(kind, queue.device())?;
+        assert_eq!((now.used, now.live), (used, start.live + 1), "a refusal counts for nothing");
+        // What is left can be had, and with the first array gone the rest too.
+        bytes(8 * MIB, kind, &queue)?.fill(1u8)?;
+        drop(held);
+        bytes(48 * MIB, kind, &queue)?.fill(1u8)?;
+        set_limit(None, None, Some(kind))?;
+        assert_eq!(of(kind, queue.device())?.limit, None);
+        assert_eq!(bytes(100 * MIB, kind, &queue)?.size(), 100 * MIB);
+    }
+    Ok(())
+}
+
+#[test]
+fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Result<()> {
+    let _alone = alone()?;
+    let queues = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&queues[0])?;
+    let small = states_of(&[1], &queues[0])?;
+    let limit = of(UsmKind::Device, queues[0].device())?.reserved + 64 * MIB as u64;
+    set_limit(Some(limit), Some(queues[0].device()), Some(UsmKind::Device))?;
+    for size in [48, 7, 60, 1, 30, 60, 15] {
+        for _ in 0..2 {
+            assert_eq!(bytes(size * MIB, UsmKind::Device, &queues[0])?.size(), size * MIB);
+        }
+    }
+    for round in 0..5u32 {
+        // The only memory there is belongs to a command that has yet to run, on another queue.
+        let x = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[0])?;
+        let event = work.advance(&queues[0], &small, LONG)?;
+        x.fill(5u32)?;
+        let copy = x.index(&[usmq::Index::Slice { start: None, stop: Some(64), step: None }])?.copy()?;
+        drop(x);
+        assert!(!event.done()?, "the test needs work in flight here");
+        let y = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[1])?;
+        assert!(event.done()?, "the memory was given away under the command that uses it");
+        y.fill(round)?;
+        assert_eq!(copy.to_vec::<u32>()?, [5; 64]);
+        assert!(of(UsmKind::Device, queues[0].device())?.reserved <= limit);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Result<()> {
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let elsewhere = queues_elsewhere(&home)?;
+    set_limit(Some(64 * MIB as u64), Some(home.device()), None)?;
+    for kind in UsmKind::ALL {
+        let _held = bytes(40 * MIB, kind, &home)?;
+        for away in &elsewhere {
+            let result = bytes(40 * MIB, kind, away);
+            let is_same = away.device() == home.device();
+            assert_eq!(result.is_err(), is_same, "{kind} on {away}, beside 40 of 64 MiB on {home}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> {
+    const THREADS: usize = 8;
+    const SHARE: usize = 8 * MIB;
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let queues = &four_queues(home.device(), None)?[..2];
+    // Room for what all threads hold at once, and for nothing that waits to be let go.
+    let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
+    set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
+    let run = |number: usize| -> Result<()> {
+        for round in 0..200 {
+            let queue = &queues[(number + round) % 2];
+            // Sizes of different pages of the pool, so that what one thread lets go does not fit the next.
+            let size = SHARE >> ((number + round) % 3);
+            let x = bytes(size, UsmKind::Device, queue)?;
+            x.fill(number as u8)?;
+            let states = x.index(&[usmq::Index::Slice { start: None, stop: Some(4096), step: None }])?;
+            if round % 16 == 0 {
+                assert_eq!(states.to_vec::<u8>()?, [number as u8; 4096]);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| {
+        let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
+        all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
+    });
+    assert!(of(UsmKind::Device, home.device())?.reserved <= limit);
+    Ok(())
+}
+
+#[test]
+fn more_than_there_is_is_an_error_that_says_so() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        let before = of(kind, queue.device())?;
+        let error = bytes(1 << 50, kind, &queue).expect_err("a pebibyte");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Allocation { asked, limit: None, .. } if asked == 1 << 50), "{text}");
+        assert!(text.contains("1.0 PiB") && text.contains("largest single allocation"), "{text}");
+        let after = of(kind, queue.device())?;
+        assert_eq!((after.used, after.live, after.reserved), (before.used, before.live, before.reserved));
+    }
+    assert!(matches!(
+        Array::uninit([usize::MAX, 2], DType::F64, UsmKind::Host, &queue),
+        Err(Error::Value(_))
+    ));
+    Ok(())
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}
+
+#[test]
+fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_than_a_thousand() -> Result<()> {
+    let _alone = alone()?;
+    let queues = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&queues[0])?;
+    let device = queues[0].device();
+    let mut reserved = 0;
+    let mut before = 0;
+    for round in 0..100_000usize {
+        // Mostly one queue, as most programs; now and then memory that was used on two.
+        let queue = &queues[if round % 10 == 9 { 1 + round / 10 % 3 } else { 0 }];
+        let x = states([16, 256, 4096][round % 3], queue)?;
+        work.advance(queue, &x, 1)?;
+        if round % 50 == 0 {
+            work.advance(&queues[0], &x, 1)?;
+        }
+        drop(x);
+        if round % 500 == 0 {
+            // A program that never waits would only measure how far the host gets ahead of the device.
+            queues.iter().try_for_each(Queue::wait)?;
+        }
+        if round == 2000 {
+            (reserved, before) = (of(UsmKind::Device, device)?.reserved, resident());
+        }
+        if round > 2000 && round % 1000 == 0 {
+            let now = of(UsmKind::Device, device)?.reserved;
+            assert!(
+                now <= reserved + reserved / 2,
+                "{now} bytes reserved in round {round}, {reserved} in 2000"
+            );
+        }
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 32 * MIB, "the process grew by {grown} bytes");
+    assert_eq!(of(UsmKind::Device, device)?.used, 0);
+    Ok(())
+}
+
+#[test]
+fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
+    let _alone = alone()?;
+    let queues = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&queues[0])?;
+    for queue in &queues {
+        let x = states_of(&[1; 16], queue)?;
+        let event = work.advance(queue, &x, 2 * LONG)?;
+        let many = (0..500).map(|_| states(16, queue)).collect::<Result<Vec<_>>>()?;
+        for y in &many {
+            work.advance_into(queue, &x, y, 1)?;
+        }
+        drop(many);
+        assert!(!event.done()?, "dropping waited for the work on {queue}");
+        queue.wait()?;
+        drop(x);
+        trim(None)?;
+        let left = of(UsmKind::Device, queue.device())?;
+        assert_eq!((left.used, left.live), (0, 0));
+        assert_eq!(left.reserved, 0, "blocks are still waiting for work on {queue} that is complete");
+    }
+    Ok(())
+}
+
+const OFF: &str = "USMQ_TEST_POOL_OFF";
+
+#[test]
+fn without_pooling_memory_goes_straight_back_to_the_runtime() -> Result<()> {
+    let name = "without_pooling_memory_goes_straight_back_to_the_runtime";
+    if std::env::var_os(OFF).is_none() {
+        let program = std::env::current_exe().expect("a test binary has a path");
+        let child =
+            Command::new(program).args(["--exact", name]).env(OFF, "1").env("USMQ_POOL", "0").output();
+        let output = child.expect("a test binary can be started");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return Ok(());
+    }
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        for size in [1, 100, MIB] {
+            let x = bytes(size, kind, &queue)?;
+            assert!(of(kind, queue.device())?.reserved >= size as u64);
+            drop(x);
+            assert_eq!(of(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
+        }
+    }
+    Ok(())
+}
