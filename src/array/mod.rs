@@ -55,6 +55,10 @@ impl Array {
         &self.allocation
     }
 
+    pub(crate) fn shared_allocation(&self) -> Arc<Allocation> {
+        self.allocation.clone()
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

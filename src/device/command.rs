@@ -47,6 +47,16 @@ impl Queue {
         Ok(Event::new(raw, self))
     }
 
+    /// As [`Queue::barrier`], after an event of another library.
+    ///
+    /// # Safety
+    /// `event` is the address of a live `sycl::event` of this process's libsycl. It is copied, not kept.
+    pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
+        Ok(Event::new(raw.during("submitting a barrier after another library's event")?, self))
+    }
+
     /// # Safety
     /// Both ranges of `bytes` stay valid until the event completes, and this queue's device may access them.
     pub(crate) unsafe fn memcpy(

@@ -31,6 +31,11 @@ impl Event {
         self.0.raw.get()
     }
 
+    /// The address of the `sycl::event`, for another library; it is good while this event or a clone of it lives.
+    pub(crate) fn address(&self) -> Result<*mut std::ffi::c_void> {
+        Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
+    }
+
     /// The queue on which the command runs.
     #[must_use]
     pub fn queue(&self) -> &Queue {

@@ -73,7 +73,7 @@ pub unsafe fn import(
     };
     let shared_on = matches!(object, SyclObject::Queue(_)).then(|| queue.clone());
     let memory = (span.first, span.bytes, kind);
-    let allocation = Allocation::foreign(memory, context, &device, shared_on, owner);
+    let allocation = Allocation::foreign(memory, context, &device, shared_on, None, owner);
     let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
     Ok(Array::of(Arc::new(allocation), view, dtype, queue, readonly))
 }

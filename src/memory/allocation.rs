@@ -58,16 +58,18 @@ impl Allocation {
     }
 
     /// Another library's memory. `pointer` and the `bytes` after it are USM of `kind` in `context`, as the runtime
-    /// said, and stay so while `owner` lives. `shared_on` is the queue of the library's own work, if it named one.
+    /// said, and stay so while `owner` lives. `shared_on` is the queue of the library's own work, if it named
+    /// one; `ready` is complete when the memory may be used.
     pub(crate) fn foreign(
         (pointer, bytes, kind): (usize, usize, UsmKind),
         context: &Context,
         device: &Device,
         shared_on: Option<Queue>,
+        ready: Option<Event>,
         owner: Foreign,
     ) -> Self {
         retire::reap();
-        let log = Log { access: AccessLog::default(), shared_on: shared_on.into_iter().collect() };
+        let log = Log { access: AccessLog::after(ready), shared_on: shared_on.into_iter().collect() };
         Self {
             pointer,
             bytes,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What keeps foreign memory alive. Dropped on any thread, once the last of our uses is complete.
-pub(super) type Foreign = Box<dyn Any + Send + Sync>;
+pub(crate) type Foreign = Box<dyn Any + Send + Sync>;
 
 type Pending = SmallVec<[Event; 4]>;
 
@@ -22,7 +22,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 const AT_ONCE: usize = 4;
 
 /// Drops `keep` once `pending` is complete: at once if it is, else in a later [`reap`].
-pub(super) fn keep_until(keep: Foreign, pending: Pending) {
+pub(crate) fn keep_until(keep: Foreign, pending: Pending) {
     if pending.is_empty() {
         drop(keep);
     } else {

@@ -1,0 +1,349 @@
+//! Columns: Arrow arrays whose buffers are unified shared memory.
+
+use super::layout::{Layout as Physical, values_type};
+use super::schema::Field;
+use super::source::Later;
+use crate::array::{Array, DType, Index, Layout};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
+///
+/// Columns are not written to: Arrow data is immutable once it is handed over. Kernels read the buffers as arrays.
+#[derive(Clone)]
+pub struct Column(pub(super) Arc<Node>);
+
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) field: Arc<Field>,
+    pub(super) length: usize,
+    pub(super) offset: usize,
+    /// `None` when nobody has counted.
+    pub(super) null_count: Option<usize>,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) children: Vec<Column>,
+    pub(super) dictionary: Option<Column>,
+    pub(super) queue: Queue,
+}
+
+/// One buffer, as bytes.
+#[derive(Clone)]
+pub(super) enum Buffer {
+    /// Of no size, or a validity bitmap where nothing is null.
+    Absent,
+    Held(Array),
+    /// Foreign device memory whose size only other device memory knows.
+    Later(Arc<Later>),
+}
+
+impl Buffer {
+    fn held(&self) -> Option<Array> {
+        match self {
+            Self::Held(array) => Some(array.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn address(&self) -> usize {
+        match self {
+            Self::Absent => 0,
+            Self::Held(array) => array.address(),
+            Self::Later(later) => later.pointer(),
+        }
+    }
+}
+
+impl Column {
+    pub(super) fn of(node: Node) -> Self {
+        Self(Arc::new(node))
+    }
+
+    /// The type, name and metadata.
+    #[must_use]
+    pub fn field(&self) -> &Arc<Field> {
+        &self.0.field
+    }
+
+    /// Number of values, nulls included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.length == 0
+    }
+
+    /// How many values of each buffer come before the first of this column.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.0.offset
+    }
+
+    /// The queue that the column's own work goes to, and that kernels follow.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    /// The columns that this one nests: the fields of a struct, the items of a list.
+    #[must_use]
+    pub fn children(&self) -> &[Self] {
+        &self.0.children
+    }
+
+    /// The values that this column holds indices into.
+    #[must_use]
+    pub fn dictionary(&self) -> Option<&Self> {
+        self.0.dictionary.as_ref()
+    }
+
+    /// Number of nulls. When the producer has not counted them, waits for the validity bitmap and counts.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with what the work reported.
+    pub fn null_count(&self) -> Result<usize> {
+        if let Some(count) = self.0.null_count {
+            return Ok(count);
+        }
+        let Some(bitmap) = self.validity()? else { return Ok(0) };
+        let (bytes, first) = (bitmap.to_vec::<u8>()?, self.bit_offset());
+        let valid = (first..first + self.len()).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 == 1).count();
+        Ok(self.len() - valid)
+    }
+
+    /// Position of the first value's bit in [`validity`](Self::validity) and in the values of a boolean column.
+    #[must_use]
+    pub fn bit_offset(&self) -> usize {
+        self.0.offset % 8
+    }
+
+    /// The validity bitmap, least significant bit first, from [`bit_offset`](Self::bit_offset); `None` when nothing
+    /// is null.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when the runtime refuses.
+    pub fn validity(&self) -> Result<Option<Array>> {
+        if !self.layout().has_validity() || matches!(self.0.buffers[0], Buffer::Absent) {
+            return Ok(None);
+        }
+        self.bits(0).map(Some)
+    }
+
+    /// What kernels compute with: numbers, times and decimals as integers or floats (a second axis holds the parts of
+    /// wide ones), booleans as a bitmap from [`bit_offset`](Self::bit_offset), text as its bytes, a dictionary's
+    /// indices.
+    ///
+    /// # Errors
+    /// [`Error::Type`] for nested and run-end encoded columns, whose children hold the values.
+    pub fn values(&self) -> Result<Array> {
+        let layout = self.layout();
+        if layout == Physical::Bits {
+            return self.bits(1);
+        }
+        if let Physical::Bytes { .. } = layout {
+            let Some(bytes) = self.buffer(2)? else { return self.nothing(DType::U8) };
+            return Ok(bytes);
+        }
+        let Some((dtype, parts)) = values_type(self.field().format(), layout) else {
+            return Err(Error::Type(format!("{self} has no values of its own; its children have them")));
+        };
+        self.typed(1, dtype, parts, self.len())
+    }
+
+    /// Where each text or list begins and, as one more, where the last one ends; of a list view and a dense union
+    /// where each value begins.
+    ///
+    /// # Errors
+    /// [`Error::Type`] for columns without offsets.
+    pub fn offsets(&self) -> Result<Array> {
+        let (dtype, extra) = match self.layout() {
+            Physical::Bytes { large } | Physical::List { large } => (wide(large), 1),
+            Physical::ListView { large } => (wide(large), 0),
+            Physical::Union { dense: true, .. } => (DType::I32, 0),
+            _ => return Err(Error::Type(format!("{self} has no offsets"))),
+        };
+        self.typed(1, dtype, 1, self.len() + extra)
+    }
+
+    /// How many values each list view has.
+    ///
+    /// # Errors
+    /// [`Error::Type`] for other columns.
+    pub fn sizes(&self) -> Result<Array> {
+        match self.layout() {
+            Physical::ListView { large } => self.typed(2, wide(large), 1, self.len()),
+            _ => Err(Error::Type(format!("{self} has no sizes"))),
+        }
+    }
+
+    /// Which child each value of a union is in.
+    ///
+    /// # Errors
+    /// [`Error::Type`] for other columns.
+    pub fn type_ids(&self) -> Result<Array> {
+        match self.layout() {
+            Physical::Union { .. } => self.typed(0, DType::I8, 1, self.len()),
+            _ => Err(Error::Type(format!("{self} has no type ids"))),
+        }
+    }
+
+    /// A part of the column, sharing its memory.
+    ///
+    /// # Errors
+    /// [`Error::Index`] when the column ends before.
+    pub fn slice(&self, start: usize, length: usize) -> Result<Self> {
+        if start.checked_add(length).is_none_or(|end| end > self.len()) {
+            return Err(Error::Index(format!("values {start} to {start} + {length} of {self}")));
+        }
+        let null_count = self.0.null_count.filter(|count| *count == 0 || length == self.len());
+        let node = (*self.0).clone();
+        Ok(Self::of(Node { length, offset: self.0.offset + start, null_count, ..node }))
+    }
+
+    /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when a copy is needed and memory is short.
+    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
+            Some(array) => Ok(Buffer::Held(array.converted(None, kind, queue)?.as_readonly())),
+            None => Ok(Buffer::Absent),
+        });
+        let buffers = buffers.collect::<Result<_>>()?;
+        let children = self.children().iter().map(|child| child.converted(kind, queue));
+        let children = children.collect::<Result<_>>()?;
+        let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
+        let queue = queue.unwrap_or(self.queue()).clone();
+        Ok(Self::of(Node { buffers, children, dictionary, queue, ..(*self.0).clone() }))
+    }
+
+    /// Blocks until all of the column may be read.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with what the work reported.
+    pub fn wait(&self) -> Result<()> {
+        self.arrays()?.iter().try_for_each(Array::wait)
+    }
+
+    /// Every buffer of the column, its children and its dictionary.
+    pub(super) fn arrays(&self) -> Result<Vec<Array>> {
+        let mut all = Vec::new();
+        for number in 0..self.0.buffers.len() {
+            all.extend(self.buffer(number)?);
+        }
+        for nested in self.children().iter().chain(self.dictionary()) {
+            all.extend(nested.arrays()?);
+        }
+        Ok(all)
+    }
+
+    /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
+    /// whose other buffers are here, and ready when those are.
+    pub(super) fn held(&self) -> Vec<Array> {
+        let nested = self.children().iter().chain(self.dictionary()).flat_map(Self::held);
+        self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
+    }
+
+    /// The same column under another name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        let field = Arc::new(self.field().named(name));
+        Self::of(Node { field, ..(*self.0).clone() })
+    }
+
+    /// One buffer as bytes. May have to wait for others, to learn its size.
+    pub(super) fn buffer(&self, number: usize) -> Result<Option<Array>> {
+        match &self.0.buffers[number] {
+            Buffer::Absent => Ok(None),
+            Buffer::Held(array) => Ok(Some(array.clone())),
+            Buffer::Later(later) => later.array(|| self.size_of_later(number)).map(Some),
+        }
+    }
+
+    /// Bytes of a buffer whose size is data: the last offset, or an entry in the sizes of views.
+    fn size_of_later(&self, number: usize) -> Result<usize> {
+        let last = match self.layout() {
+            Physical::Bytes { large } => {
+                let offsets = self.typed(1, wide(large), 1, self.len() + 1)?;
+                let last = offsets.index(&[Index::At(-1)])?;
+                if large { last.to_vec::<i64>()?[0] } else { i64::from(last.to_vec::<i32>()?[0]) }
+            }
+            _ => {
+                let sizes = self.0.buffers.len() - 1;
+                let Some(sizes) = self.buffer(sizes)? else { return Ok(0) };
+                retyped(&sizes, DType::I64, number - 2, &[1])?.to_vec::<i64>()?[0]
+            }
+        };
+        usize::try_from(last).map_err(|_| Error::Interop(format!("a buffer of {self} has {last} bytes")))
+    }
+
+    pub(super) fn layout(&self) -> Physical {
+        self.0.field.layout
+    }
+
+    /// Values of a buffer from this column's offset on.
+    fn typed(&self, buffer: usize, dtype: DType, parts: usize, count: usize) -> Result<Array> {
+        let shape: &[usize] = if parts == 1 { &[count] } else { &[count, parts] };
+        match self.buffer(buffer)? {
+            Some(bytes) => retyped(&bytes, dtype, self.offset() * parts, shape),
+            None if count == 0 || parts == 0 => {
+                Array::uninit(shape, dtype, UsmKind::Device, self.queue()).map(|array| array.as_readonly())
+            }
+            None => Err(Error::Interop(format!("buffer {buffer} of {self} is missing"))),
+        }
+    }
+
+    /// The bytes of a bitmap that hold this column's bits.
+    fn bits(&self, buffer: usize) -> Result<Array> {
+        let Some(bytes) = self.buffer(buffer)? else { return self.nothing(DType::U8) };
+        retyped(&bytes, DType::U8, self.offset() / 8, &[(self.bit_offset() + self.len()).div_ceil(8)])
+    }
+
+    fn nothing(&self, dtype: DType) -> Result<Array> {
+        Array::uninit([0], dtype, UsmKind::Device, self.queue())
+    }
+}
+
+const fn wide(large: bool) -> DType {
+    if large { DType::I64 } else { DType::I32 }
+}
+
+/// Bytes as elements of another type, from element `first` on.
+fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result<Array> {
+    let start = bytes.layout().offset();
+    if !bytes.address().is_multiple_of(dtype.itemsize()) || !start.is_multiple_of(dtype.itemsize()) {
+        return Err(Error::Interop(format!(
+            "address {:#x} is not a multiple of the {} bytes of {dtype}",
+            bytes.address(),
+            dtype.itemsize()
+        )));
+    }
+    let layout = Layout::foreign(shape, None, start / dtype.itemsize() + first, dtype.itemsize())?;
+    let needed = (first + layout.size()) * dtype.itemsize();
+    if needed > bytes.nbytes() {
+        return Err(Error::Interop(format!(
+            "a buffer has {} bytes, and {needed} are needed",
+            bytes.nbytes()
+        )));
+    }
+    Ok(Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
+}
+
+/// `float64[1000] "miles" (queue … on opencl:cpu:0 …)`.
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (field, queue) = (self.field(), self.queue());
+        write!(f, "column {:?} ({}[{}], {queue})", field.name(), field.format(), self.len())
+    }
+}
+
+impl fmt::Debug for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,175 @@
+//! Columns become arrays of the Arrow interfaces, for another library: nothing is copied.
+
+use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
+use super::column::Column;
+use crate::device::{Event, Queue};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Operand, ordered};
+use std::ffi::c_void;
+use std::ptr;
+
+/// How a consumer learns that the data is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ready {
+    /// It waits for an event, on its device.
+    #[default]
+    Event,
+    /// The export waits, and there is no event.
+    Now,
+}
+
+impl Column {
+    /// The type of this column, for another library.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name that C cannot spell.
+    pub fn export_schema(&self) -> Result<ArrowSchema> {
+        self.field().export()
+    }
+
+    /// This column as an array on its oneAPI root device. Its event is complete once all work that was submitted on
+    /// any of its buffers, by any queue, is complete.
+    ///
+    /// The consumer owns the struct and releases it, on any thread, after its own work on the data; the memory lives
+    /// until then. Both sides leave the data unchanged.
+    ///
+    /// Source: the Arrow C Device data interface; `ARROW_DEVICE_ONEAPI` is for devices that are not sub-devices.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
+    /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
+    pub fn export_device(&self, ready: Ready) -> Result<ArrowDeviceArray> {
+        let device = self.queue().device();
+        check_nameable(self.queue())?;
+        let event = match ready {
+            Ready::Event => self.joined()?,
+            Ready::Now => {
+                self.wait_for_writes()?;
+                None
+            }
+        };
+        let sync_event = event.as_ref().map_or(Ok(ptr::null_mut()), Event::address)?;
+        Ok(ArrowDeviceArray {
+            array: export(self, event),
+            device_id: device.ordinal() as i64,
+            device_type: DEVICE_ONEAPI,
+            sync_event,
+            reserved: [0; 3],
+        })
+    }
+
+    /// This column as an array that the host may read, without a copy: only of host and shared USM. Waits for the
+    /// work on it.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for device memory; [`to_host`](Self::to_host) copies it. [`Error::Sycl`] with what the work
+    /// reported.
+    pub fn export_host(&self) -> Result<ArrowArray> {
+        if let Some(array) = self.arrays()?.iter().find(|array| !array.usm_kind().is_host_accessible()) {
+            return Err(Error::Interop(format!(
+                "{self} is in {} USM, which the host cannot read; to_arrow() copies it",
+                array.usm_kind()
+            )));
+        }
+        self.wait_for_writes()?;
+        Ok(export(self, None))
+    }
+
+    /// As [`export_host`](Self::export_host), as a device array of type `ARROW_DEVICE_CPU`.
+    ///
+    /// # Errors
+    /// As [`export_host`](Self::export_host).
+    pub fn export_host_device(&self) -> Result<ArrowDeviceArray> {
+        Ok(ArrowDeviceArray {
+            array: self.export_host()?,
+            device_id: -1,
+            device_type: DEVICE_CPU,
+            sync_event: ptr::null_mut(),
+            reserved: [0; 3],
+        })
+    }
+
+    /// A copy in host USM; itself when the host can read it already.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short.
+    pub fn to_host(&self) -> Result<Self> {
+        if self.arrays()?.iter().all(|array| array.usm_kind().is_host_accessible()) {
+            return Ok(self.clone());
+        }
+        self.converted(Some(crate::device::UsmKind::Host), None)
+    }
+
+    /// An event that completes after every write to the column so far.
+    fn joined(&self) -> Result<Option<Event>> {
+        let held = self.held();
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let operands: Vec<Operand<'_>> =
+            held.iter().map(|array| (array.allocation(), Access::Read)).collect();
+        ordered(self.queue(), &operands, |after| self.queue().barrier(after)).map(Some)
+    }
+
+    fn wait_for_writes(&self) -> Result<()> {
+        self.held().iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
+    }
+}
+
+/// A root device in its platform's default context is what `device_id` can stand for.
+fn check_nameable(queue: &Queue) -> Result<()> {
+    let device = queue.device();
+    let why = if device.parent().is_some() {
+        "is on a sub-device"
+    } else if *queue.context() != device.default_context()? {
+        "is not in its platform's default context"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Interop(format!(
+        "memory of {queue} {why}, and a device number cannot say so; collocate it to {} first",
+        device.root_device()
+    )))
+}
+
+/// What an exported struct points to. It never points back to the struct, which may move.
+struct Exported {
+    _column: Column,
+    buffers: Vec<*const c_void>,
+    children: Vec<Heap<ArrowArray>>,
+    dictionary: Option<Heap<ArrowArray>>,
+    /// What `sync_event` of the root points to.
+    _event: Option<Event>,
+}
+
+fn export(column: &Column, event: Option<Event>) -> ArrowArray {
+    let nested = |column: &Column| Heap::new(export(column, None));
+    let mut owned = Box::new(Exported {
+        buffers: column.0.buffers.iter().map(|buffer| buffer.address() as *const c_void).collect(),
+        children: column.children().iter().map(nested).collect(),
+        dictionary: column.dictionary().map(nested),
+        _column: column.clone(),
+        _event: event,
+    });
+    let mut array = ArrowArray::empty();
+    array.length = column.len() as i64;
+    array.null_count = column.0.null_count.map_or(-1, |count| count as i64);
+    array.offset = column.offset() as i64;
+    array.n_buffers = owned.buffers.len() as i64;
+    array.buffers = if owned.buffers.is_empty() { ptr::null_mut() } else { owned.buffers.as_mut_ptr() };
+    array.n_children = owned.children.len() as i64;
+    array.children = Heap::list(&mut owned.children);
+    array.dictionary = owned.dictionary.as_ref().map_or(ptr::null_mut(), Heap::as_ptr);
+    array.release = Some(release);
+    array.private_data = Box::into_raw(owned).cast();
+    array
+}
+
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: the consumer passes a struct that `export` filled and that is not released.
+    let array = unsafe { &mut *array };
+    array.release = None;
+    // SAFETY: made from a box in `export`, and taken once: `release` is gone. Children that were moved out are
+    // released structs by now, and drop as such. Dropping memory never waits, panics or needs Python's lock.
+    drop(unsafe { Box::from_raw(array.private_data.cast::<Exported>()) });
+}

@@ -1,0 +1,305 @@
+//! Another library's arrays become columns: host memory is copied to USM, device memory is used where it is.
+
+use super::abi::{
+    ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
+    DEVICE_ONEAPI, Foreign,
+};
+use super::check::{Checked, broken, check, offsets};
+use super::column::{Buffer, Column, Node};
+use super::layout::{Layout, Part};
+use super::schema::Field;
+use super::source::{Host, Source, Usm};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Where an import is to end up, as far as the caller says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Placed<'a> {
+    /// The queue; for host data the current one, for device data one that can use it where it is.
+    pub queue: Option<&'a Queue>,
+    /// The USM kind; for host data device memory, for device data what it is.
+    pub kind: Option<UsmKind>,
+}
+
+impl Column {
+    /// The column of an array on any device that usmq knows. USM is used where it is and its event waited for by the
+    /// queue, not the host; host memory is copied. The array is released once the last command that uses it is done,
+    /// or before an error is returned.
+    ///
+    /// Source: the Arrow C Device data interface, "The ArrowDeviceArray structure".
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for a struct that breaks the rules as far as that can be seen, memory that is no USM, or a
+    /// device type that usmq does not know; [`Error::Allocation`] when a copy is needed and memory is short.
+    pub fn import_device(
+        field: &Arc<Field>,
+        array: Foreign<ArrowDeviceArray>,
+        placed: Placed<'_>,
+    ) -> Result<Self> {
+        let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.0;
+        if array.is_released() {
+            return Err(broken(field, "it is released"));
+        }
+        match device_type {
+            DEVICE_CPU => Self::import(field, Foreign(array), placed),
+            DEVICE_ONEAPI => {
+                // SAFETY: whoever vouched for the struct did so for its event.
+                let column = unsafe { import_usm(field, array, device_id, sync_event as usize) }?;
+                column.converted(placed.kind, placed.queue)
+            }
+            DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(format!(
+                "the Arrow array is on CUDA device {device_id} (device type {device_type}), which usmq cannot \
+                 reach yet; have its producer copy it to the host"
+            ))),
+            other => Err(Error::Interop(format!(
+                "the Arrow array is on a device of type {other}; usmq takes type {DEVICE_CPU} (host) and \
+                 {DEVICE_ONEAPI} (oneAPI)"
+            ))),
+        }
+    }
+
+    /// The column of an array in host memory, copied to USM. Returns before the copies are complete; the array is
+    /// released after them, or before an error is returned.
+    ///
+    /// Source: the Arrow C data interface, "The ArrowArray structure".
+    ///
+    /// # Errors
+    /// As [`Column::import_device`].
+    pub fn import(field: &Arc<Field>, array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
+        let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
+        let array = Shared(array.0);
+        let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
+        // SAFETY: whoever made a `Foreign` vouched for its pointers.
+        let result = unsafe { column(field, &array.0, Rows::ALL, &mut source) };
+        match result {
+            Ok(column) => {
+                source.finish(Box::new(array));
+                Ok(column)
+            }
+            Err(error) => {
+                source.abandon();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The array's pointers are as the interface says.
+unsafe fn import_usm(field: &Arc<Field>, array: ArrowArray, device_id: i64, event: usize) -> Result<Column> {
+    // SAFETY: the caller's promise.
+    let first = unsafe { first_pointer(field, &array) }?;
+    let array = Arc::new(Shared(array));
+    let owner: Arc<dyn Any + Send + Sync> = array.clone();
+    // SAFETY: as above.
+    let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
+    // SAFETY: as above.
+    unsafe { column(field, &array.0, Rows::ALL, &mut source) }
+}
+
+/// An imported array that several buffers keep.
+struct Shared(ArrowArray);
+
+// SAFETY: after the import nothing but its release touches the struct.
+unsafe impl Sync for Shared {}
+
+/// The address of some buffer.
+///
+/// # Safety
+/// As [`import_usm`].
+unsafe fn first_pointer(field: &Field, array: &ArrowArray) -> Result<Option<usize>> {
+    // SAFETY: the caller's promise.
+    let Checked { buffers, children, dictionary, .. } = unsafe { check(field, array) }?;
+    if let Some(pointer) = buffers.iter().find(|pointer| **pointer != 0) {
+        return Ok(Some(*pointer));
+    }
+    let nested = children.into_iter().zip(field.children().iter().map(Arc::as_ref));
+    for (array, field) in nested.chain(dictionary.into_iter().zip(field.dictionary())) {
+        // SAFETY: as above.
+        if let Some(pointer) = unsafe { first_pointer(field, array) }? {
+            return Ok(Some(pointer));
+        }
+    }
+    Ok(None)
+}
+
+/// Which rows of a child its parent shows.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: usize,
+    count: usize,
+}
+
+impl Rows {
+    const ALL: Self = Self { first: 0, count: usize::MAX };
+}
+
+/// # Safety
+/// The array's pointers are as the interface says.
+unsafe fn column<S: Source>(
+    field: &Arc<Field>,
+    array: &ArrowArray,
+    rows: Rows,
+    source: &mut S,
+) -> Result<Column> {
+    // SAFETY: the caller's promise.
+    let checked = unsafe { check(field, array) }?;
+    let layout = field.layout;
+    let first = checked.offset + rows.first.min(checked.length);
+    // Whole bytes of bitmaps can be left behind, and with them the values before.
+    let cut = S::COPIES && !matches!(layout, Layout::RunEnds);
+    let skip = if cut { first & !7 } else { 0 };
+    let length = rows.count.min(checked.length - rows.first.min(checked.length));
+    let whole = length == checked.length;
+    let span = Span { skip, end: first - skip + length };
+    let mut node = Node {
+        field: field.clone(),
+        length,
+        offset: first - skip,
+        null_count: checked.null_count.filter(|count| whole || *count == 0),
+        buffers: Vec::with_capacity(checked.buffers.len()),
+        children: Vec::new(),
+        dictionary: None,
+        queue: source.queue().clone(),
+    };
+    // SAFETY: as above.
+    let extent = unsafe { buffers(&checked, &mut node, span, source) }?;
+    for (number, (child, field)) in checked.children.iter().zip(field.children()).enumerate() {
+        let rows = match layout {
+            Layout::Struct | Layout::Union { dense: false, .. } => Rows { first: skip, count: span.end },
+            Layout::FixedList(width) => Rows { first: skip * width, count: span.end * width },
+            Layout::List { .. } => Rows { first: 0, count: extent.unwrap_or(usize::MAX) },
+            _ => Rows::ALL,
+        };
+        // SAFETY: as above.
+        let child =
+            unsafe { column(field, child, rows, source) }.map_err(|error| within(error, field, number))?;
+        node.children.push(child);
+    }
+    if let (Some(array), Some(field)) = (checked.dictionary, &field.dictionary) {
+        // SAFETY: as above.
+        node.dictionary = Some(unsafe { column(field, array, Rows::ALL, source) }?);
+    }
+    Ok(Column::of(node))
+}
+
+/// The values that are taken from a producer's buffers.
+#[derive(Clone, Copy)]
+struct Span {
+    /// How many are left behind at the start.
+    skip: usize,
+    /// How many buffers hold after those.
+    end: usize,
+}
+
+/// Fills the buffers of `node`, and says where the last value ends where offsets do so.
+///
+/// # Safety
+/// As [`column`].
+unsafe fn buffers<S: Source>(
+    checked: &Checked<'_>,
+    node: &mut Node,
+    Span { skip, end }: Span,
+    source: &mut S,
+) -> Result<Option<usize>> {
+    let field = node.field.clone();
+    let layout = field.layout;
+    let mut extent = None;
+    for (part, pointer) in layout.parts().iter().zip(checked.buffers) {
+        let buffer = match *part {
+            Part::Tail if *pointer == 0 => Buffer::Absent,
+            Part::Tail => match extent {
+                Some(0) => Buffer::Absent,
+                Some(bytes) => source.buffer(*pointer, bytes)?,
+                None => source.later(*pointer)?,
+            },
+            Part::Offsets(width) if *pointer == 0 => {
+                extent = Some(0);
+                zeros(width, source)?
+            }
+            _ => {
+                let (Some(bytes), Some(before)) = (layout.bytes(*part, end), layout.bytes(*part, skip))
+                else {
+                    return Err(broken(&field, "its size is beyond the address space"));
+                };
+                let start = match *part {
+                    Part::Offsets(width) => before - width,
+                    _ => before,
+                };
+                if let Part::Offsets(width) = *part {
+                    let most = child_length(&field, checked);
+                    let range = (skip + node.offset, node.length + 1);
+                    // SAFETY: the caller's promise: there is one offset more than values.
+                    let found = unsafe { offsets(source, &field, (*pointer, width), range, most) }?;
+                    extent = found.map(|extent| extent.end);
+                }
+                if *pointer == 0 || bytes == 0 {
+                    Buffer::Absent
+                } else {
+                    source.buffer(*pointer + start, bytes)?
+                }
+            }
+        };
+        node.buffers.push(buffer);
+    }
+    if layout == Layout::Views {
+        // SAFETY: as above.
+        unsafe { views(checked, node, source) }?;
+    }
+    Ok(extent)
+}
+
+/// The data buffers of views, and the last buffer, which holds their sizes.
+///
+/// # Safety
+/// As [`column`].
+unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut S) -> Result<()> {
+    let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(()) };
+    if data.is_empty() {
+        node.buffers.push(Buffer::Absent);
+        return Ok(());
+    }
+    if *sizes == 0 {
+        return Err(broken(&node.field, "the sizes of its data buffers are null"));
+    }
+    // SAFETY: the interface puts one 64-bit size for each data buffer there.
+    let known = unsafe { source.look::<i64>(*sizes, data.len()) }.map(<[i64]>::to_vec);
+    for (number, pointer) in data.iter().enumerate() {
+        let buffer = match known.as_ref().map(|known| usize::try_from(known[number])) {
+            _ if *pointer == 0 => Buffer::Absent,
+            None => source.later(*pointer)?,
+            Some(Ok(0)) => Buffer::Absent,
+            Some(Ok(bytes)) => source.buffer(*pointer, bytes)?,
+            Some(Err(_)) => return Err(broken(&node.field, "a data buffer has a negative size")),
+        };
+        node.buffers.push(buffer);
+    }
+    node.buffers.push(source.buffer(*sizes, data.len() * size_of::<i64>())?);
+    Ok(())
+}
+
+/// The most that offsets may say: the length of the one child there is, else anything.
+fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
+    match (field.layout, &checked.children[..]) {
+        (Layout::List { .. }, [child]) => usize::try_from(child.length).unwrap_or(0),
+        _ => isize::MAX as usize,
+    }
+}
+
+/// The one offset of an array without values, which its producer may have left out.
+fn zeros<S: Source>(width: usize, source: &S) -> Result<Buffer> {
+    let zeros =
+        crate::array::Array::uninit([width], crate::array::DType::U8, UsmKind::Device, source.queue())?;
+    zeros.fill_bytes(&[0])?;
+    Ok(Buffer::Held(zeros.as_readonly()))
+}
+
+fn within(error: Error, field: &Field, number: usize) -> Error {
+    match error {
+        Error::Interop(why) => Error::Interop(format!("in child {number} {:?}: {why}", field.name())),
+        other => other,
+    }
+}

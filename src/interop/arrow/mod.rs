@@ -1,0 +1,32 @@
+//! Arrow: the C data, C stream and C Device data interfaces, both ways, over unified shared memory.
+//!
+//! A [`Column`] is an Arrow array of any layout in USM, a [`Table`] several of one length. Device arrays carry type
+//! `ARROW_DEVICE_ONEAPI` (14), the ordinal of the root device and the address of a `sycl::event`; both libraries must
+//! share one libsycl, since that event is a C++ object.
+//!
+//! What usmq fills is the plain struct ([`ArrowDeviceArray`] and its like); what another library filled is
+//! [`Foreign`], and vouching for it is the one unsafe step.
+
+mod abi;
+mod check;
+mod column;
+mod consume;
+mod export;
+mod import;
+mod layout;
+mod produce;
+mod schema;
+mod source;
+mod table;
+
+pub use abi::{
+    ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
+    ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,
+};
+pub use column::Column;
+pub use consume::{Arrays, Stream};
+pub use export::Ready;
+pub use import::Placed;
+pub use produce::Batches;
+pub use schema::Field;
+pub use table::Table;

@@ -1,0 +1,358 @@
+//! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
+
+use super::abi::{ArrowSchema, FLAG_NULLABLE, Foreign, Heap};
+use super::layout::Layout;
+use crate::error::{Error, Result};
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+/// Nesting beyond this is taken for a cycle.
+const DEEPEST: usize = 64;
+/// So are more fields than this.
+const MOST_FIELDS: usize = 1 << 20;
+
+/// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
+///
+/// Source: Arrow columnar format, "The ArrowSchema structure".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    pub(super) format: String,
+    pub(super) name: String,
+    /// As the interface encodes it; extension types live here.
+    pub(super) metadata: Option<Box<[u8]>>,
+    pub(super) flags: i64,
+    pub(super) children: Vec<Arc<Field>>,
+    pub(super) dictionary: Option<Arc<Field>>,
+    pub(super) layout: Layout,
+}
+
+impl Field {
+    /// A nullable field without children, as `Field::new("miles", "g")`.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for an unknown format or one with children; [`Error::Value`] for a name with a NUL.
+    pub fn new(name: &str, format: &str) -> Result<Self> {
+        Self::nested(name, format, Vec::new())
+    }
+
+    /// A nullable field with children.
+    ///
+    /// # Errors
+    /// As [`Field::new`], and when the number of children does not fit the format.
+    pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
+        if name.contains('\0') {
+            return Err(Error::Value(format!("an Arrow name has no NUL, unlike {name:?}")));
+        }
+        let layout = Layout::parse(format)?;
+        check_children(format, layout, children.len())?;
+        let (format, name) = (format.to_owned(), name.to_owned());
+        Ok(Self { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None, layout })
+    }
+
+    /// The schema of a record batch: a struct that is never null.
+    pub(super) fn record(children: Vec<Arc<Self>>) -> Result<Self> {
+        Ok(Self { flags: 0, ..Self::nested("", "+s", children)? })
+    }
+
+    /// The format string, as `"g"` for float64.
+    #[must_use]
+    pub fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// The name; may be empty.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether values may be null.
+    #[must_use]
+    pub fn is_nullable(&self) -> bool {
+        self.flags & FLAG_NULLABLE != 0
+    }
+
+    /// The fields of the children, of a struct or list.
+    #[must_use]
+    pub fn children(&self) -> &[Arc<Self>] {
+        &self.children
+    }
+
+    /// The field of the values, when this one holds indices into a dictionary.
+    #[must_use]
+    pub fn dictionary(&self) -> Option<&Self> {
+        self.dictionary.as_deref()
+    }
+
+    /// Whether this is the schema of a record batch rather than of a column: a struct that is never null.
+    #[must_use]
+    pub fn is_record(&self) -> bool {
+        self.layout == Layout::Struct && !self.is_nullable()
+    }
+
+    /// The same field under another name.
+    pub(super) fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
+    pub(super) fn same_type(&self, other: &Self) -> bool {
+        let dictionaries = match (&self.dictionary, &other.dictionary) {
+            (Some(own), Some(others)) => own.same_type(others),
+            (None, None) => true,
+            _ => false,
+        };
+        dictionaries
+            && self.format == other.format
+            && self.children.len() == other.children.len()
+            && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
+    }
+
+    /// Reads another library's struct, which stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for everything that can be seen to be wrong.
+    pub fn import(schema: &Foreign<ArrowSchema>) -> Result<Self> {
+        // SAFETY: whoever made a `Foreign` vouched for its pointers.
+        unsafe { import(&schema.0, 0, &mut 0) }
+    }
+
+    /// A struct that owns a copy of this field.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name that C cannot spell.
+    pub fn export(&self) -> Result<ArrowSchema> {
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| Error::Value(format!("an Arrow name has no NUL, unlike {text:?}")))
+        };
+        let children = self.children.iter().map(|child| child.export().map(Heap::new));
+        let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
+        let mut owned = Box::new(Exported {
+            format: text(&self.format)?,
+            name: text(&self.name)?,
+            metadata: self.metadata.clone(),
+            children: children.collect::<Result<_>>()?,
+            dictionary: dictionary.transpose()?,
+        });
+        let mut schema = ArrowSchema::empty();
+        schema.format = owned.format.as_ptr();
+        schema.name = owned.name.as_ptr();
+        schema.metadata = owned.metadata.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
+        schema.flags = self.flags;
+        schema.n_children = owned.children.len() as i64;
+        schema.children = Heap::list(&mut owned.children);
+        schema.dictionary = owned.dictionary.as_ref().map_or(ptr::null_mut(), Heap::as_ptr);
+        schema.release = Some(release);
+        schema.private_data = Box::into_raw(owned).cast();
+        Ok(schema)
+    }
+}
+
+/// What an exported struct points to.
+struct Exported {
+    format: CString,
+    name: CString,
+    metadata: Option<Box<[u8]>>,
+    children: Vec<Heap<ArrowSchema>>,
+    dictionary: Option<Heap<ArrowSchema>>,
+}
+
+unsafe extern "C" fn release(schema: *mut ArrowSchema) {
+    // SAFETY: the consumer passes a struct that `export` filled and that is not released.
+    let schema = unsafe { &mut *schema };
+    schema.release = None;
+    // SAFETY: made from a box in `export`, and taken once: `release` is gone. Children that were moved out are
+    // released structs by now, and drop as such.
+    drop(unsafe { Box::from_raw(schema.private_data.cast::<Exported>()) });
+}
+
+fn broken(what: impl std::fmt::Display) -> Error {
+    Error::Interop(format!("the ArrowSchema is not valid: {what}"))
+}
+
+fn check_children(format: &str, layout: Layout, count: usize) -> Result<()> {
+    match layout.children() {
+        Some(expected) if expected != count => {
+            Err(broken(format_args!("format {format:?} has {expected} children, not {count}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// # Safety
+/// As [`Field::import`].
+unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
+    *fields += 1;
+    if depth > DEEPEST || *fields > MOST_FIELDS {
+        return Err(broken("it is nested too deeply, or in a cycle"));
+    }
+    if schema.is_released() {
+        return Err(broken("it is released"));
+    }
+    // SAFETY: the caller's promise, for each of the pointers.
+    let (format, name) = (unsafe { text(schema.format, "format") }?, unsafe { text(schema.name, "name") }?);
+    let format = format.ok_or_else(|| broken("it has no format"))?;
+    let layout = Layout::parse(&format)?;
+    // SAFETY: as above.
+    let children = unsafe { pointers(schema.children, schema.n_children, "children") }?;
+    check_children(&format, layout, children.len())?;
+    let children = children.iter().map(|child| {
+        // SAFETY: as above; null is told apart.
+        let child = unsafe { child.as_ref() }.ok_or_else(|| broken("a child is null"))?;
+        // SAFETY: as above.
+        unsafe { import(child, depth + 1, fields) }.map(Arc::new)
+    });
+    let children = children.collect::<Result<_>>()?;
+    // SAFETY: as above.
+    let dictionary = unsafe { schema.dictionary.as_ref() };
+    // SAFETY: as above.
+    let dictionary = dictionary.map(|field| unsafe { import(field, depth + 1, fields) }.map(Arc::new));
+    // SAFETY: as above.
+    let metadata = unsafe { metadata(schema.metadata) }?;
+    let (name, flags) = (name.unwrap_or_default(), schema.flags);
+    Ok(Field { format, name, metadata, flags, children, dictionary: dictionary.transpose()?, layout })
+}
+
+/// # Safety
+/// `text` is null or the start of a string that ends with a NUL.
+unsafe fn text(text: *const c_char, what: &str) -> Result<Option<String>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    match text.to_str() {
+        Ok(text) => Ok(Some(text.to_owned())),
+        Err(_) => Err(broken(format_args!("its {what} {text:?} is not UTF-8"))),
+    }
+}
+
+/// A list of structs that a parent points to.
+///
+/// # Safety
+/// `list` is null or points to `count` pointers, which live while the parent does.
+pub(super) unsafe fn pointers<'a, T>(list: *mut *mut T, count: i64, what: &str) -> Result<&'a [*mut T]> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(count) if count <= MOST_FIELDS && !list.is_null() => {
+            // SAFETY: the caller's promise.
+            Ok(unsafe { slice::from_raw_parts(list, count) })
+        }
+        _ => {
+            Err(Error::Interop(format!("the Arrow struct is not valid: it says that it has {count} {what}")))
+        }
+    }
+}
+
+/// A copy of encoded metadata: a count of pairs, then for each key and value its length and bytes. Numbers have 32
+/// bits in the order of this machine.
+///
+/// # Safety
+/// `start` is null or points to such an encoding.
+unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
+    if start.is_null() {
+        return Ok(None);
+    }
+    let start = start.cast::<u8>();
+    let number = |at: usize| -> Result<usize> {
+        // SAFETY: the caller's promise: the encoding goes on at least to `at`.
+        let place = unsafe { start.add(at) }.cast::<i32>();
+        // SAFETY: it has a number there.
+        let number = unsafe { place.read_unaligned() };
+        usize::try_from(number).map_err(|_| broken(format_args!("its metadata has {number} bytes or pairs")))
+    };
+    let mut bytes = size_of::<i32>();
+    for _ in 0..number(0)? {
+        for _key_or_value in 0..2 {
+            bytes += size_of::<i32>() + number(bytes)?;
+        }
+    }
+    // SAFETY: the encoding was walked up to this many bytes.
+    Ok(Some(unsafe { slice::from_raw_parts(start, bytes) }.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A struct column with a dictionary, an extension type and a nested list.
+    fn sample() -> Field {
+        let values = Arc::new(Field::new("", "u").unwrap());
+        let mut indices = Field::new("carrier", "i").unwrap();
+        indices.dictionary = Some(values);
+        let mut item = Field::new("item", "w:16").unwrap();
+        let mut metadata = 1i32.to_ne_bytes().to_vec();
+        for text in ["ARROW:extension:name", "arrow.uuid"] {
+            metadata.extend((text.len() as i32).to_ne_bytes());
+            metadata.extend(text.as_bytes());
+        }
+        item.metadata = Some(metadata.into());
+        let list = Field::nested("ids", "+l", vec![Arc::new(item)]).unwrap();
+        Field::record(vec![Arc::new(indices), Arc::new(list)]).unwrap()
+    }
+
+    fn read(schema: &ArrowSchema) -> Result<Field> {
+        // SAFETY: the tests' structs come from `export`, with single fields made wrong.
+        unsafe { import(schema, 0, &mut 0) }
+    }
+
+    #[test]
+    fn a_field_comes_back_word_for_word() {
+        let field = sample();
+        let schema = field.export().unwrap();
+        assert_eq!(read(&schema).unwrap(), field);
+        // The struct may move, and its memory is its own.
+        let moved = Box::new(schema);
+        drop(field);
+        assert_eq!(read(&moved).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_child_that_was_moved_out_outlives_its_parent() {
+        let schema = sample().export().unwrap();
+        // SAFETY: `export` made two children.
+        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
+        // SAFETY: a child of this export, used by no one else.
+        let child = unsafe { super::super::abi::Foreign::take(children[1]) }.0;
+        drop(schema);
+        assert_eq!(read(&child).unwrap(), *sample().children[1]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_an_error() {
+        let fails = |spoil: &dyn Fn(&mut ArrowSchema), word: &str| {
+            let mut schema = sample().export().unwrap();
+            let (children, format) = (schema.children, schema.format);
+            spoil(&mut schema);
+            let text = read(&schema).unwrap_err().to_string();
+            assert!(text.contains(word), "{word:?} is missing in {text}");
+            // As it was, for its release.
+            (schema.children, schema.format) = (children, format);
+        };
+        fails(&|schema| schema.format = ptr::null(), "no format");
+        fails(&|schema| schema.format = c"+sÿ".as_ptr(), "not UTF-8");
+        fails(&|schema| schema.format = c"+zz".as_ptr(), "+zz");
+        fails(&|schema| schema.format = c"+l".as_ptr(), "1 children, not 2");
+        fails(&|schema| schema.name = c"Ã(".as_ptr(), "not UTF-8");
+        fails(&|schema| schema.n_children = -1, "-1 children");
+        fails(&|schema| schema.n_children = i64::MAX, "children");
+        fails(&|schema| schema.children = ptr::null_mut(), "children");
+        static NEGATIVE: [u8; 4] = (-1i32).to_ne_bytes();
+        fails(&|schema| schema.metadata = NEGATIVE.as_ptr().cast(), "metadata");
+        assert!(read(&ArrowSchema::empty()).is_err());
+        // A child that is its own child.
+        let schema = sample().export().unwrap();
+        // SAFETY: `export` made two children.
+        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
+        // SAFETY: a child of this export, used by no one else.
+        let list = unsafe { &mut *children[1] };
+        let own = ptr::from_mut(list);
+        // SAFETY: the list has one child; the cycle is undone before the release.
+        let item = unsafe { std::mem::replace(&mut *list.children, own) };
+        assert!(read(&schema).unwrap_err().to_string().contains("cycle"));
+        // SAFETY: as above.
+        unsafe { *list.children = item };
+    }
+}

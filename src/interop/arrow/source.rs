@@ -1,0 +1,203 @@
+//! Where the buffers of an imported array come from: host memory that is copied, or device memory that is used.
+
+use super::column::Buffer;
+use crate::array::{Array, DType, Layout};
+use crate::device::{Context, Device, Event, Queue, QueueProperties, UsmKind, devices};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
+use once_cell::sync::OnceCell;
+use smallvec::SmallVec;
+use std::slice;
+use std::sync::Arc;
+
+/// Where buffers go.
+pub(super) trait Source {
+    /// The queue of the columns that are made.
+    fn queue(&self) -> &Queue;
+
+    /// Whether buffers are copied, so that what a slice does not show can be left behind.
+    const COPIES: bool;
+
+    /// `bytes` at `pointer`, neither of them 0.
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer>;
+
+    /// A buffer whose size only the data knows.
+    fn later(&mut self, pointer: usize) -> Result<Buffer>;
+
+    /// The host's view of such memory, where it has one.
+    ///
+    /// # Safety
+    /// The producer has `count` values of `T` at `pointer`.
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]>;
+}
+
+/// Host memory, copied to USM without waiting. The owner is kept until the copies are complete.
+pub(super) struct Host {
+    queue: Queue,
+    kind: UsmKind,
+    pending: SmallVec<[Event; 4]>,
+}
+
+impl Host {
+    pub(super) fn new(queue: Queue, kind: UsmKind) -> Self {
+        Self { queue, kind, pending: SmallVec::new() }
+    }
+
+    /// Lets the owner go as soon as nothing reads its memory.
+    pub(super) fn finish(self, owner: Keep) {
+        keep_until(owner, self.pending);
+    }
+
+    /// Waits for copies that are running, so that the owner may go at once.
+    pub(super) fn abandon(self) {
+        for event in self.pending {
+            // There is an error to report already; should the wait fail, the queue's own wait is the last resort.
+            if event.wait().is_err() {
+                let _ = self.queue.wait();
+            }
+        }
+    }
+}
+
+impl Source for Host {
+    const COPIES: bool = true;
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
+        let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
+        let event = ordered(&self.queue, &[(array.allocation(), Access::Write)], |after| {
+            // SAFETY: the producer vouches for the source, which `finish` keeps; the target is a new allocation.
+            unsafe { self.queue.memcpy(array.address(), pointer, bytes, after) }
+        })?;
+        if self.queue.in_order() {
+            self.pending.clear();
+        }
+        self.pending.push(event);
+        Ok(Buffer::Held(array.as_readonly()))
+    }
+
+    fn later(&mut self, _: usize) -> Result<Buffer> {
+        Err(Error::Interop("the size of a buffer in host memory is not known".to_owned()))
+    }
+
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
+        if count == 0 || !pointer.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: the caller's promise, and it is aligned.
+        Some(unsafe { slice::from_raw_parts(pointer as *const T, count) })
+    }
+}
+
+/// Another library's USM, used where it is.
+#[derive(Clone)]
+pub(super) struct Usm {
+    queue: Queue,
+    /// What must be complete before anything else uses the memory.
+    ready: Option<Event>,
+    owner: Arc<dyn std::any::Any + Send + Sync>,
+}
+
+impl Usm {
+    /// The memory that `first` is part of, with `ordinal` as the producer's word on the device. `sync_event` is 0 or
+    /// the address of a live `sycl::event`.
+    ///
+    /// # Safety
+    /// The promise for `sync_event`.
+    pub(super) unsafe fn new(
+        first: Option<usize>,
+        ordinal: i64,
+        sync_event: usize,
+        owner: Arc<dyn std::any::Any + Send + Sync>,
+    ) -> Result<Self> {
+        let queue = match first {
+            Some(pointer) => queue_for(pointer, ordinal)?,
+            None => current_queue()?,
+        };
+        let ready = match sync_event {
+            0 => None,
+            // SAFETY: the caller's promise.
+            event => Some(unsafe { queue.barrier_after_foreign(event) }?),
+        };
+        Ok(Self { queue, ready, owner })
+    }
+
+    fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
+        let (context, device) = (self.queue.context(), self.queue.device());
+        let Some(kind) = context.kind_of(pointer)? else { return Err(not_usm(pointer, context)) };
+        let owner = Box::new(self.owner.clone());
+        let memory = (pointer, bytes, kind);
+        let allocation = Allocation::foreign(memory, context, device, None, self.ready.clone(), owner);
+        let layout = Layout::contiguous(&[bytes], 1)?;
+        Ok(Array::of(Arc::new(allocation), layout, DType::U8, self.queue.clone(), true))
+    }
+}
+
+impl Source for Usm {
+    const COPIES: bool = false;
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
+        self.array(pointer, bytes).map(Buffer::Held)
+    }
+
+    fn later(&mut self, pointer: usize) -> Result<Buffer> {
+        Ok(Buffer::Later(Arc::new(Later { source: self.clone(), pointer, array: OnceCell::new() })))
+    }
+
+    unsafe fn look<T>(&self, _: usize, _: usize) -> Option<&[T]> {
+        None
+    }
+}
+
+/// A foreign buffer that becomes an array once its size is known.
+pub(super) struct Later {
+    source: Usm,
+    pointer: usize,
+    array: OnceCell<Array>,
+}
+
+impl Later {
+    pub(super) fn pointer(&self) -> usize {
+        self.pointer
+    }
+
+    pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Array> {
+        self.array.get_or_try_init(|| self.source.array(self.pointer, bytes()?)).cloned()
+    }
+}
+
+/// A queue from which the memory can be used: the current one if it can, else the cached one of the memory's device
+/// and context. The runtime is asked, not the producer: its number only says which context is tried first.
+fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
+    let current = current_queue()?;
+    if current.context().kind_of(pointer)?.is_some()
+        && current.context().device_of(pointer)? == *current.device()
+    {
+        return Ok(current);
+    }
+    let mut roots: Vec<Device> = devices()?;
+    roots.sort_by_key(|device| i64::try_from(device.ordinal()) != Ok(ordinal));
+    for root in &roots {
+        let context = root.default_context()?;
+        if context.kind_of(pointer)?.is_some() {
+            let device = context.device_of(pointer)?;
+            return Queue::new(&device, Some(&context), QueueProperties::default());
+        }
+    }
+    Err(Error::Interop(format!(
+        "{pointer:#x}, said to be memory of oneAPI device {ordinal}, is no USM of the current queue's context or of a \
+         platform's default context; the producer must use one of them, and the libsycl of this process"
+    )))
+}
+
+fn not_usm(pointer: usize, context: &Context) -> Error {
+    Error::Interop(format!("{pointer:#x} is no USM of {context}, as other buffers of the array are"))
+}

@@ -1,0 +1,185 @@
+//! Tables: columns of one length under names, in one or more batches.
+
+use super::column::{Column, Node};
+use super::schema::Field;
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// Columns of one schema in unified shared memory, on one device; rows come in one or more batches, as in a stream.
+#[derive(Clone)]
+pub struct Table {
+    schema: Arc<Field>,
+    batches: Vec<Column>,
+    queue: Queue,
+}
+
+impl Table {
+    /// A table of one batch, with the columns' names.
+    ///
+    /// # Errors
+    /// [`Error::Value`] without columns or for columns of different lengths; [`Error::Placement`] when they are on
+    /// different queues, which `collocate` mends.
+    pub fn new(columns: Vec<Column>) -> Result<Self> {
+        let Some(first) = columns.first() else {
+            return Err(Error::Value("a table needs at least one column".to_owned()));
+        };
+        let (length, queue) = (first.len(), first.queue().clone());
+        for column in &columns {
+            if column.len() != length {
+                return Err(Error::Value(format!("{first} and {column} have different lengths")));
+            }
+            if *column.queue() != queue {
+                return Err(Error::Placement(format!(
+                    "{first} and {column} are on different queues; collocate them first"
+                )));
+            }
+        }
+        let schema = Arc::new(Field::record(columns.iter().map(|column| column.field().clone()).collect())?);
+        let batch = record(&schema, columns, length, &queue);
+        Ok(Self { schema, batches: vec![batch], queue })
+    }
+
+    /// A table of structs without nulls, as streams give them.
+    pub(super) fn of_batches(schema: Arc<Field>, batches: Vec<Column>, queue: Queue) -> Result<Self> {
+        let batches = batches.into_iter().map(|batch| flat(&schema, batch)).collect::<Result<_>>()?;
+        Ok(Self { schema, batches, queue })
+    }
+
+    /// The table whose rows are a column of structs, none of them null.
+    ///
+    /// # Errors
+    /// [`Error::Type`] for other columns.
+    pub fn from_structs(column: Column) -> Result<Self> {
+        let (schema, queue) = (column.field().clone(), column.queue().clone());
+        if column.layout() != super::layout::Layout::Struct {
+            return Err(Error::Type(format!("{column} holds no structs, so it is no table")));
+        }
+        Self::of_batches(schema, vec![column], queue)
+    }
+
+    /// A struct of the columns' fields.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<Field> {
+        &self.schema
+    }
+
+    /// The queue that the table's own work goes to.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Number of rows of all batches.
+    #[must_use]
+    pub fn num_rows(&self) -> usize {
+        self.batches.iter().map(Column::len).sum()
+    }
+
+    /// The batches: columns of structs, one child per column of the table.
+    #[must_use]
+    pub fn batches(&self) -> &[Column] {
+        &self.batches
+    }
+
+    /// The columns' names, in their order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.schema.children().iter().map(|field| field.name())
+    }
+
+    /// The columns.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a table of several batches, whose [`batches`](Self::batches) have columns of their own.
+    pub fn columns(&self) -> Result<&[Column]> {
+        match &self.batches[..] {
+            [batch] => Ok(batch.children()),
+            batches => Err(Error::Value(format!(
+                "{self} has {} batches, so its columns are in pieces; take them from its batches",
+                batches.len()
+            ))),
+        }
+    }
+
+    /// The column of this name.
+    ///
+    /// # Errors
+    /// [`Error::Index`] when there is none, or more than one; as [`columns`](Self::columns).
+    pub fn column(&self, name: &str) -> Result<&Column> {
+        let number = self.number(name)?;
+        Ok(&self.columns()?[number])
+    }
+
+    /// The table with these columns only, in this order.
+    ///
+    /// # Errors
+    /// [`Error::Index`] as [`column`](Self::column).
+    pub fn select(&self, names: &[impl AsRef<str>]) -> Result<Self> {
+        let numbers = names.iter().map(|name| self.number(name.as_ref())).collect::<Result<Vec<_>>>()?;
+        let fields = numbers.iter().map(|number| self.schema.children()[*number].clone()).collect();
+        let schema = Arc::new(Field { children: fields, ..(*self.schema).clone() });
+        let batches = self.batches.iter().map(|batch| {
+            let columns = numbers.iter().map(|number| batch.children()[*number].clone()).collect();
+            record(&schema, columns, batch.len(), &self.queue)
+        });
+        Ok(Self { batches: batches.collect(), schema: schema.clone(), queue: self.queue.clone() })
+    }
+
+    /// The table on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when a copy is needed and memory is short.
+    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        let batches = self.batches.iter().map(|batch| batch.converted(kind, queue));
+        let queue = queue.unwrap_or(&self.queue).clone();
+        Ok(Self { schema: self.schema.clone(), batches: batches.collect::<Result<_>>()?, queue })
+    }
+
+    fn number(&self, name: &str) -> Result<usize> {
+        let mut found = self.names().enumerate().filter(|(_, own)| *own == name);
+        match (found.next(), found.next()) {
+            (Some((number, _)), None) => Ok(number),
+            (Some(_), Some(_)) => Err(Error::Index(format!("{self} has several columns named {name:?}"))),
+            _ => {
+                let names: Vec<_> = self.names().collect();
+                Err(Error::Index(format!("{self} has no column {name:?}; it has {names:?}")))
+            }
+        }
+    }
+}
+
+fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Queue) -> Column {
+    Column::of(Node {
+        field: schema.clone(),
+        length,
+        offset: 0,
+        null_count: Some(0),
+        buffers: vec![super::column::Buffer::Absent],
+        children,
+        dictionary: None,
+        queue: queue.clone(),
+    })
+}
+
+/// A struct column without offset, as record batches must be.
+fn flat(schema: &Arc<Field>, batch: Column) -> Result<Column> {
+    if batch.null_count()? > 0 {
+        return Err(Error::Interop(format!("{batch} has nulls, so it is no record batch")));
+    }
+    let part = |column: &Column| column.slice(batch.offset(), batch.len());
+    let children = batch.children().iter().map(part).collect::<Result<_>>()?;
+    Ok(record(schema, children, batch.len(), batch.queue()))
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table of {} rows and {} columns ({})", self.num_rows(), self.names().len(), self.queue)
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
