@@ -82,7 +82,7 @@ lint: .venv/.ready ## Check formats, lints and types
 	.venv/bin/mypy python/usmq $(wildcard examples/*.py)
 	@echo "==> lints: clippy, with and without the optional features (about 3 minutes the first time)"
 	cargo clippy --all-targets -- -D warnings
-	cargo clippy --all-targets --features python,cuda -- -D warnings
+	cargo clippy --all-targets --features python,cuda,arrow -- -D warnings
 
 .PHONY: fmt
 fmt: .venv/.ready ## Format all sources

@@ -44,7 +44,7 @@
 //!
 //! # Features
 //!
-//! `python`: the extension module. `cuda`: what the NVIDIA driver says, loaded at run time.
+//! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: what the NVIDIA driver says, loaded at run time.
 
 mod array;
 mod device;

@@ -5,11 +5,12 @@ use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::{asarray, buffer, index, suai};
 use crate::Number;
+use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use std::ffi::c_int;
 
 /// An n-dimensional array in unified shared memory, with the queue its work goes to.
@@ -199,6 +200,23 @@ impl Array {
             )));
         };
         fill(value.py(), &self.array, number)
+    }
+
+    /// Arrow PyCapsule interface: the type of the column that this array makes.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        super::arrow::schema(py, &Column::from_array("", &self.array)?)
+    }
+
+    /// Arrow PyCapsule interface, as that of ``Column``.
+    #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        wait: Option<bool>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        super::arrow::device_array(py, &Column::from_array("", &self.array)?, requested_schema, wait, kwargs)
     }
 
     /// Block until nothing that was submitted so far uses the memory.

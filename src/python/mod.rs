@@ -1,6 +1,7 @@
 //! The Python extension `usmq._core`: names, conversions, exceptions, the GIL. No logic that a Rust user lacks.
 
 mod array;
+mod arrow;
 mod asarray;
 mod buffer;
 mod capsule;
@@ -26,6 +27,11 @@ mod core {
     #[pymodule_export]
     use super::{
         array::Array,
+        arrow::column::Column,
+        arrow::field::Field,
+        arrow::from_arrow,
+        arrow::table::Table,
+        arrow::view::{ColumnView, TableView},
         asarray::asarray,
         create::{arange, empty, full, zeros},
         device::{Device, devices, platform_problems},

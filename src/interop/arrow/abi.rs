@@ -253,6 +253,12 @@ macro_rules! movable {
 movable!(ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream);
 
 impl<T: Struct> Foreign<T> {
+    /// The struct itself, still as another library filled it.
+    #[cfg(feature = "python")]
+    pub(crate) fn into_inner(self) -> T {
+        self.0
+    }
+
     /// Moves a struct out of its place, as the interfaces say: copied, and the source marked released.
     ///
     /// # Safety

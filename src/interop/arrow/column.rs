@@ -90,6 +90,12 @@ impl Column {
         &self.0.queue
     }
 
+    /// The kind of the first buffer there is; `None` without memory.
+    #[must_use]
+    pub fn usm_kind(&self) -> Option<UsmKind> {
+        self.held().first().map(Array::usm_kind)
+    }
+
     /// The columns that this one nests: the fields of a struct, the items of a list.
     #[must_use]
     pub fn children(&self) -> &[Self] {

@@ -8,10 +8,14 @@
 //! [`Foreign`], and vouching for it is the one unsafe step.
 
 mod abi;
+mod build;
 mod check;
+mod collect;
 mod column;
 mod consume;
 mod export;
+#[cfg(feature = "arrow")]
+mod host;
 mod import;
 mod layout;
 mod produce;
@@ -23,6 +27,7 @@ pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,
 };
+pub use collect::Imported;
 pub use column::Column;
 pub use consume::{Arrays, Stream};
 pub use export::Ready;

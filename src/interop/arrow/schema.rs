@@ -68,6 +68,20 @@ impl Field {
         &self.name
     }
 
+    /// The metadata, key by key.
+    pub fn metadata(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        // The encoding was walked when it was read, so nothing is missing.
+        let mut rest = self.metadata.as_deref().map_or(&[][..], |bytes| &bytes[size_of::<i32>()..]);
+        let mut part = move || -> Option<&[u8]> {
+            let (length, after) = rest.split_first_chunk()?;
+            let (bytes, after) =
+                after.split_at_checked(i32::from_ne_bytes(*length).unsigned_abs() as usize)?;
+            rest = after;
+            Some(bytes)
+        };
+        std::iter::from_fn(move || Some((part()?, part()?)))
+    }
+
     /// Whether values may be null.
     #[must_use]
     pub fn is_nullable(&self) -> bool {
@@ -332,10 +346,10 @@ mod tests {
             (schema.children, schema.format) = (children, format);
         };
         fails(&|schema| schema.format = ptr::null(), "no format");
-        fails(&|schema| schema.format = c"+sÿ".as_ptr(), "not UTF-8");
+        fails(&|schema| schema.format = c"+s\xff".as_ptr(), "not UTF-8");
         fails(&|schema| schema.format = c"+zz".as_ptr(), "+zz");
         fails(&|schema| schema.format = c"+l".as_ptr(), "1 children, not 2");
-        fails(&|schema| schema.name = c"Ã(".as_ptr(), "not UTF-8");
+        fails(&|schema| schema.name = c"\xc3\x28".as_ptr(), "not UTF-8");
         fails(&|schema| schema.n_children = -1, "-1 children");
         fails(&|schema| schema.n_children = i64::MAX, "children");
         fails(&|schema| schema.children = ptr::null_mut(), "children");

@@ -136,6 +136,15 @@ impl Table {
         Ok(Self { schema: self.schema.clone(), batches: batches.collect::<Result<_>>()?, queue })
     }
 
+    /// A copy in host USM; itself when the host can read it already.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short.
+    pub fn to_host(&self) -> Result<Self> {
+        let batches = self.batches.iter().map(Column::to_host).collect::<Result<_>>()?;
+        Ok(Self { batches, ..self.clone() })
+    }
+
     fn number(&self, name: &str) -> Result<usize> {
         let mut found = self.names().enumerate().filter(|(_, own)| *own == name);
         match (found.next(), found.next()) {

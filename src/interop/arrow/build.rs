@@ -1,0 +1,103 @@
+//! Columns from usmq's own arrays, and of nothing.
+
+use super::column::{Buffer, Column, Node};
+use super::layout::Part;
+use super::schema::Field;
+use crate::array::{Array, DType, Layout};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+impl Column {
+    /// The values of a contiguous array without nulls, sharing its memory: one axis gives numbers, more give lists of
+    /// fixed size. From then on leave the array as it is.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for no axis at all.
+    pub fn from_array(name: &str, array: &Array) -> Result<Self> {
+        let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow column: {why}")));
+        let format = match array.dtype() {
+            DType::I8 => "c",
+            DType::U8 => "C",
+            DType::I16 => "s",
+            DType::U16 => "S",
+            DType::I32 => "i",
+            DType::U32 => "I",
+            DType::I64 => "l",
+            DType::U64 => "L",
+            DType::F16 => "e",
+            DType::F32 => "f",
+            DType::F64 => "g",
+            DType::Bool => return refuse("Arrow's booleans are bits; cast it to uint8"),
+            DType::BF16 | DType::C64 | DType::C128 => return refuse("Arrow has no such type; cast it"),
+        };
+        let Some((rows, inner)) = array.shape().split_first() else {
+            return refuse("it has no axis; reshape it to (1,)");
+        };
+        if !array.is_contiguous() {
+            return refuse("it is strided; copy() gives one that is not");
+        }
+        let mut column = plain(name, format, array)?;
+        for extent in inner.iter().rev() {
+            let length = if *extent == 0 { *rows } else { column.len() / extent };
+            let item = column.named("item");
+            let field = Field::nested(name, &format!("+w:{extent}"), vec![item.field().clone()])?;
+            column = Self::of(Node {
+                field: Arc::new(field),
+                length,
+                buffers: vec![Buffer::Absent],
+                children: vec![item],
+                ..(*column.0).clone()
+            });
+        }
+        Ok(column)
+    }
+
+    /// A column of this type without values.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short.
+    pub fn empty(field: &Arc<Field>, queue: &Queue) -> Result<Self> {
+        let buffer = |part: &Part| match part {
+            Part::Offsets(width) => {
+                let zero = Array::uninit([*width], DType::U8, UsmKind::Device, queue)?;
+                zero.fill_bytes(&[0])?;
+                Ok(Buffer::Held(zero.as_readonly()))
+            }
+            _ => Ok(Buffer::Absent),
+        };
+        let mut buffers = field.layout.parts().iter().map(buffer).collect::<Result<Vec<_>>>()?;
+        if field.layout == super::layout::Layout::Views {
+            buffers.push(Buffer::Absent);
+        }
+        let children = field.children().iter().map(|field| Self::empty(field, queue));
+        let dictionary = field.dictionary.as_ref().map(|field| Self::empty(field, queue));
+        Ok(Self::of(Node {
+            field: field.clone(),
+            length: 0,
+            offset: 0,
+            null_count: Some(0),
+            buffers,
+            children: children.collect::<Result<_>>()?,
+            dictionary: dictionary.transpose()?,
+            queue: queue.clone(),
+        }))
+    }
+}
+
+/// All elements of a contiguous array as one axis.
+fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
+    let itemsize = array.dtype().itemsize();
+    let layout = Layout::foreign(&[array.nbytes()], None, array.layout().offset() * itemsize, 1)?;
+    let bytes = Array::of(array.shared_allocation(), layout, DType::U8, array.queue().clone(), true);
+    Ok(Column::of(Node {
+        field: Arc::new(Field::new(name, format)?),
+        length: array.size(),
+        offset: 0,
+        null_count: Some(0),
+        buffers: vec![Buffer::Absent, if bytes.nbytes() == 0 { Buffer::Absent } else { Buffer::Held(bytes) }],
+        children: Vec::new(),
+        dictionary: None,
+        queue: array.queue().clone(),
+    }))
+}

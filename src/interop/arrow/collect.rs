@@ -1,0 +1,101 @@
+//! A whole stream becomes one column or table.
+
+use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU, Foreign};
+use super::column::Column;
+use super::consume::Arrays;
+use super::import::Placed;
+use super::schema::Field;
+use super::table::Table;
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use std::sync::Arc;
+
+/// What an array or stream holds, by its schema: a struct that is never null is a record batch.
+#[derive(Debug, Clone)]
+pub enum Imported {
+    /// Values of one type.
+    Column(Column),
+    /// Columns with names.
+    Table(Table),
+}
+
+impl Imported {
+    /// One array: a record batch becomes a table.
+    ///
+    /// # Errors
+    /// As [`Table::from_structs`].
+    pub fn of(column: Column) -> Result<Self> {
+        if column.field().is_record() {
+            return Table::from_structs(column).map(Self::Table);
+        }
+        Ok(Self::Column(column))
+    }
+
+    /// All arrays of a host stream, copied to USM as one.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] with the producer's text when it fails; as [`Column::import`].
+    pub fn from_stream(stream: Foreign<ArrowArrayStream>, placed: Placed<'_>) -> Result<Self> {
+        let mut arrays = Arrays::new(stream)?;
+        let field = arrays.field().clone();
+        let chunks = arrays.by_ref().collect::<Result<Vec<_>>>()?;
+        Self::from_chunks(&field, chunks, placed)
+    }
+
+    /// All arrays of a device stream. Those in USM stay where they are: a table keeps them as batches.
+    ///
+    /// # Errors
+    /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
+    pub fn from_device_stream(stream: Foreign<ArrowDeviceArrayStream>, placed: Placed<'_>) -> Result<Self> {
+        let on_host = stream.0.device_type == DEVICE_CPU;
+        let mut arrays = Arrays::new(stream)?;
+        let field = arrays.field().clone();
+        if on_host {
+            let chunks = arrays.by_ref().map(|array| array.map(|array| Foreign(array.0.array)));
+            let chunks = chunks.collect::<Result<Vec<_>>>()?;
+            return Self::from_chunks(&field, chunks, placed);
+        }
+        let columns = arrays.by_ref().map(|array| Column::import_device(&field, array?, placed));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Self::from_columns(field, columns, placed)
+    }
+
+    fn from_chunks(
+        field: &Arc<Field>,
+        mut chunks: Vec<Foreign<ArrowArray>>,
+        placed: Placed<'_>,
+    ) -> Result<Self> {
+        // Without values there is nothing to join, and several such arrays are as good as one.
+        if chunks.iter().any(|chunk| chunk.0.length != 0) {
+            chunks.retain(|chunk| chunk.0.length != 0);
+        } else {
+            chunks.truncate(1);
+        }
+        #[cfg(feature = "arrow")]
+        if chunks.len() > 1 {
+            chunks = vec![super::host::joined(field, chunks)?];
+        }
+        let columns = chunks.into_iter().map(|chunk| Column::import(field, chunk, placed));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Self::from_columns(field.clone(), columns, placed)
+    }
+
+    fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: Placed<'_>) -> Result<Self> {
+        if columns.is_empty() {
+            let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
+            columns.push(Column::empty(&field, &queue)?);
+        }
+        if field.is_record() {
+            let queue = columns[0].queue().clone();
+            return Table::of_batches(field, columns, queue).map(Self::Table);
+        }
+        match (columns.pop(), columns.len()) {
+            (Some(column), 0) => Ok(Self::Column(column)),
+            (_, more) => Err(Error::Interop(format!(
+                "the stream has {} arrays of format {:?}, and a column is one; take them one by one",
+                more + 1,
+                field.format()
+            ))),
+        }
+    }
+}

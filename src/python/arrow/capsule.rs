@@ -1,0 +1,143 @@
+//! The capsules of the Arrow PyCapsule interface, both ways.
+//!
+//! A capsule owns its struct. A consumer moves the struct out, which leaves a released one behind; the destructor
+//! releases what nobody took.
+
+use crate::interop::arrow::{
+    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field, Foreign,
+    Struct,
+};
+use crate::{Error, Result};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The structs that have a capsule, and its name.
+pub(super) trait Named: Struct {
+    const NAME: &'static CStr;
+
+    fn is_released(&self) -> bool;
+}
+
+macro_rules! named {
+    ($($type:ident $name:literal),* $(,)?) => { $(
+        impl Named for $type {
+            const NAME: &'static CStr = $name;
+
+            fn is_released(&self) -> bool {
+                $type::is_released(self)
+            }
+        }
+    )* };
+}
+
+named!(
+    ArrowSchema c"arrow_schema",
+    ArrowArray c"arrow_array",
+    ArrowArrayStream c"arrow_array_stream",
+    ArrowDeviceArray c"arrow_device_array",
+    ArrowDeviceArrayStream c"arrow_device_array_stream",
+);
+
+/// A capsule that owns the struct.
+pub(super) fn give<T: Named>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyCapsule>> {
+    let pointer = NonNull::from(Box::leak(Box::new(value))).cast();
+    // SAFETY: the pointer is a fresh box of the type that the name stands for, and the destructor frees that.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(free::<T>)) }
+}
+
+unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule, which `give` made under this name.
+    let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
+    if !pointer.is_null() {
+        // SAFETY: the box of `give`, freed once. Dropping a struct that was moved out does nothing.
+        drop(unsafe { Box::from_raw(pointer.cast::<T>()) });
+    }
+}
+
+/// The struct of another library's capsule, moved out.
+pub(super) fn take<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> {
+    let pointer = pointer::<T>(object)?;
+    // SAFETY: the name promises such a struct, and Python's lock keeps others away.
+    if unsafe { pointer.as_ref() }.is_released() {
+        let text = format!("the capsule {:?} has been used: its struct is released", T::NAME);
+        return Err(Error::Interop(text).into());
+    }
+    // SAFETY: as above.
+    Ok(unsafe { Foreign::take(pointer.as_ptr()) })
+}
+
+fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
+    if !object.is_instance_of::<PyCapsule>() {
+        return Err(PyTypeError::new_err(format!(
+            "expected a capsule {:?}, not {}",
+            T::NAME,
+            object.get_type().name()?
+        )));
+    }
+    // SAFETY: a live object; the question is made for any.
+    if unsafe { ffi::PyCapsule_IsValid(object.as_ptr(), T::NAME.as_ptr()) } == 0 {
+        return Err(
+            Error::Interop(format!("expected a capsule {:?}, not {}", T::NAME, object.repr()?)).into()
+        );
+    }
+    // SAFETY: it is a capsule of this name, as just asked.
+    let pointer = unsafe { ffi::PyCapsule_GetPointer(object.as_ptr(), T::NAME.as_ptr()) };
+    NonNull::new(pointer.cast()).ok_or_else(|| PyErr::fetch(object.py()))
+}
+
+/// The struct behind a capsule that stays whole: for a schema that was only shown.
+pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
+    let pointer = pointer::<ArrowSchema>(object)?;
+    // SAFETY: the name promises such a struct; it is put back before anyone else can look.
+    let schema = unsafe { Foreign::take(pointer.as_ptr()) };
+    let field = Field::import(&schema);
+    // SAFETY: as above; what stands there is released and owns nothing.
+    unsafe { pointer.as_ptr().write(schema.into_inner()) };
+    Ok(field?)
+}
+
+/// A schema and an array, as the protocol's methods return them.
+pub(super) fn pair<'py, A: Named>(
+    object: &Bound<'py, PyAny>,
+    method: &str,
+) -> PyResult<(Arc<Field>, Foreign<A>)> {
+    let both = object.call_method0(method)?;
+    let both = both.cast::<PyTuple>().map_err(PyErr::from)?;
+    let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = both.extract()?;
+    // Checked first: an array that was taken is ours to release.
+    pointer::<A>(&array)?;
+    let field = Field::import(&take::<ArrowSchema>(&schema)?)?;
+    Ok((Arc::new(field), take::<A>(&array)?))
+}
+
+/// Keyword arguments of a later protocol mean nothing as long as they are None.
+pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let Some(kwargs) = kwargs else { return Ok(()) };
+    let unknown: Vec<_> =
+        kwargs.iter().filter(|(_, value)| !value.is_none()).map(|(name, _)| name.to_string()).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(PyNotImplementedError::new_err(format!("arguments that usmq does not know: {}", unknown.join(", "))))
+}
+
+/// A requested schema is a wish, but one for another number of columns cannot be met.
+pub(super) fn check_requested(requested: Option<&Bound<'_, PyAny>>, own: &Field) -> PyResult<()> {
+    let Some(requested) = requested.filter(|requested| !requested.is_none()) else { return Ok(()) };
+    let wish = look(requested)?;
+    let fits: Result<()> = if wish.children().len() == own.children().len() {
+        Ok(())
+    } else {
+        Err(Error::Interop(format!(
+            "the requested schema has {} fields, the data {}",
+            wish.children().len(),
+            own.children().len()
+        )))
+    };
+    Ok(fits?)
+}

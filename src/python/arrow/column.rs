@@ -1,0 +1,212 @@
+//! `usmq.Column`.
+
+use super::capsule::{check_requested, give, refuse_unknown};
+use super::field::Field;
+use super::view::ColumnView;
+use crate::interop::arrow::{self, ArrowDeviceArrayStream, Ready};
+use crate::python::array::Array;
+use crate::python::device::Device;
+use crate::python::queue::Queue;
+use crate::python::target;
+use crate::{Error, UsmKind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
+
+/// An Arrow array in unified shared memory; made by ``from_arrow`` or taken from a table. Never written to.
+///
+/// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries take a column
+/// through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); the host takes ``to_arrow()`` or ``host_view()``.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.from_arrow(usmq.arange(4)).values().to_numpy().tolist()
+/// [0, 1, 2, 3]
+#[pyclass(module = "usmq", frozen)]
+pub(in crate::python) struct Column(pub(super) arrow::Column);
+
+#[pymethods]
+impl Column {
+    /// The name; may be empty.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.field().name()
+    }
+
+    /// The Arrow format string, as ``"g"`` for float64.
+    #[getter]
+    fn format(&self) -> &str {
+        self.0.field().format()
+    }
+
+    /// The type, name and metadata.
+    #[getter]
+    fn field(&self) -> Field {
+        Field(self.0.field().clone())
+    }
+
+    /// Number of nulls; waits for the data when the producer has not counted them.
+    #[getter]
+    fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(py.detach(|| self.0.null_count())?)
+    }
+
+    /// Position of the first value's bit in ``validity()``, and in ``values()`` of booleans.
+    #[getter]
+    fn bit_offset(&self) -> usize {
+        self.0.bit_offset()
+    }
+
+    /// The queue that the column's own work goes to, and that kernels follow.
+    #[getter]
+    fn queue(&self) -> Queue {
+        Queue(self.0.queue().clone())
+    }
+
+    /// The queue's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.queue().device().clone())
+    }
+
+    /// The USM kind; None without memory.
+    #[getter]
+    fn usm_type(&self) -> Option<&'static str> {
+        self.0.usm_kind().map(UsmKind::name)
+    }
+
+    /// The columns that this one nests.
+    #[getter]
+    fn children(&self) -> Vec<Self> {
+        self.0.children().iter().cloned().map(Self).collect()
+    }
+
+    /// The values that this column holds indices into; None without a dictionary.
+    #[getter]
+    fn dictionary(&self) -> Option<Self> {
+        self.0.dictionary().cloned().map(Self)
+    }
+
+    /// What kernels compute with; not for nested columns, whose children hold the values.
+    ///
+    /// Numbers; times and decimals as integers, wide ones with a second axis for their parts; booleans as a bitmap
+    /// from ``bit_offset``; text as its bytes; a dictionary's indices.
+    fn values(&self, py: Python<'_>) -> PyResult<Array> {
+        Ok(Array::new(py.detach(|| self.0.values())?))
+    }
+
+    /// The validity bitmap, least significant bit first, from ``bit_offset``; None when nothing is null.
+    fn validity(&self, py: Python<'_>) -> PyResult<Option<Array>> {
+        Ok(py.detach(|| self.0.validity())?.map(Array::new))
+    }
+
+    /// Where each text or list begins and, as one more, where the last one ends.
+    fn offsets(&self, py: Python<'_>) -> PyResult<Array> {
+        Ok(Array::new(py.detach(|| self.0.offsets())?))
+    }
+
+    /// How many values each list view has.
+    fn sizes(&self, py: Python<'_>) -> PyResult<Array> {
+        Ok(Array::new(py.detach(|| self.0.sizes())?))
+    }
+
+    /// Which child each value of a union is in.
+    fn type_ids(&self, py: Python<'_>) -> PyResult<Array> {
+        Ok(Array::new(py.detach(|| self.0.type_ids())?))
+    }
+
+    /// The column on another queue or in memory of another kind; copies only what cannot be used from there.
+    #[pyo3(signature = (queue=None, usm_type=None))]
+    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
+        let queue = target::queue(py, queue)?;
+        let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+        Ok(Self(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+    }
+
+    /// Block until nothing that was submitted so far uses the column.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.wait())?)
+    }
+
+    /// The column as a pyarrow array on the host; needs pyarrow. Waits.
+    fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let view = ColumnView(py.detach(|| self.0.to_host())?);
+        super::pyarrow(py)?.call_method1("array", (view,))
+    }
+
+    /// The column for readers on the host, without a copy; only of host and shared USM. Waits.
+    fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
+        ColumnView::of(py, &self.0)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let slice = key.cast::<PySlice>().map_err(|_| {
+            PyTypeError::new_err(
+                "a column is cut with a slice, as in column[2:5]; values() gives its numbers",
+            )
+        })?;
+        let parts = slice.indices(self.0.len() as isize)?;
+        if parts.step != 1 {
+            return Err(PyValueError::new_err(format!("a column is cut with step 1, not {}", parts.step)));
+        }
+        Ok(Self(self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?))
+    }
+
+    /// Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.0.export_schema()?)
+    }
+
+    /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_ONEAPI with an event, or, for ``wait=True``, after a
+    /// wait and without one.
+    #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        wait: Option<bool>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        device_array(py, &self.0, requested_schema, wait, kwargs)
+    }
+
+    /// Arrow PyCapsule interface: a stream of one device array.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        refuse_unknown(kwargs)?;
+        check_requested(requested_schema, self.0.field())?;
+        let column = self.0.clone();
+        let batches = Box::new(std::iter::once_with(move || Ok(column)));
+        give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.Column {:?} {}[{}]>", self.name(), self.format(), self.0.len())
+    }
+}
+
+/// The two capsules of a column.
+pub(in crate::python) fn device_array<'py>(
+    py: Python<'py>,
+    column: &arrow::Column,
+    requested: Option<&Bound<'py, PyAny>>,
+    wait: Option<bool>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    refuse_unknown(kwargs)?;
+    check_requested(requested, column.field())?;
+    let ready = if wait == Some(true) { Ready::Now } else { Ready::Event };
+    let (schema, array) =
+        py.detach(|| Ok::<_, Error>((column.export_schema()?, column.export_device(ready)?)))?;
+    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
+}

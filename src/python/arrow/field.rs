@@ -1,0 +1,72 @@
+//! `usmq.Field`: the type of a column or table.
+
+use super::capsule::give;
+use crate::interop::arrow;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict};
+use std::sync::Arc;
+
+/// The type, name and metadata of an Arrow column; of a table a struct of its columns.
+///
+/// ``pyarrow.field(x)``, or ``pyarrow.schema(x)`` for a table's, accepts it.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.Table({"x": usmq.zeros(3)}).schema.children[0].format
+/// 'f'
+#[pyclass(module = "usmq", frozen, eq)]
+#[derive(PartialEq)]
+pub(in crate::python) struct Field(pub(super) Arc<arrow::Field>);
+
+#[pymethods]
+impl Field {
+    /// The name; may be empty.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The Arrow format string, as ``"g"`` for float64.
+    #[getter]
+    fn format(&self) -> &str {
+        self.0.format()
+    }
+
+    /// Whether values may be null.
+    #[getter]
+    fn nullable(&self) -> bool {
+        self.0.is_nullable()
+    }
+
+    /// The fields of the children.
+    #[getter]
+    fn children(&self) -> Vec<Self> {
+        self.0.children().iter().cloned().map(Self).collect()
+    }
+
+    /// The field of the values, when this one holds indices into a dictionary.
+    #[getter]
+    fn dictionary(&self) -> Option<Self> {
+        self.0.dictionary().map(|field| Self(Arc::new(field.clone())))
+    }
+
+    /// Metadata as the producer gave it, extension types included.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let metadata = PyDict::new(py);
+        for (key, value) in self.0.metadata() {
+            metadata.set_item(PyBytes::new(py, key), PyBytes::new(py, value))?;
+        }
+        Ok(metadata)
+    }
+
+    /// Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.0.export()?)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.Field {:?} {}>", self.0.name(), self.0.format())
+    }
+}

@@ -1,0 +1,148 @@
+//! Arrow in Python: `from_arrow`, and columns and tables that speak the Arrow PyCapsule interface.
+
+mod capsule;
+pub(super) mod column;
+pub(super) mod field;
+pub(super) mod table;
+pub(super) mod view;
+
+use super::array::Array;
+use super::target;
+use crate::UsmKind;
+use crate::interop::arrow::{
+    self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, Imported, Placed,
+};
+use capsule::{give, pair, take};
+use column::Column;
+pub(super) use column::device_array;
+use pyo3::exceptions::{PyImportError, PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use table::Table;
+
+/// A table or column from any library that speaks Arrow.
+///
+/// Parameters
+/// ----------
+/// obj : object
+///     Anything with ``__arrow_c_device_array__``, ``__arrow_c_device_stream__``, ``__arrow_c_array__`` or
+///     ``__arrow_c_stream__`` (pyarrow, nanoarrow, polars), or a usmq.Array. Of several, the first counts.
+/// columns : sequence of str, optional
+///     Only these columns of a table, in this order.
+/// usm_type : {"device", "shared", "host"}, optional
+///     The USM kind; ``"device"`` for host data, for device data what it is.
+/// queue : str, Device, Queue, optional
+///     Where the data goes; the current queue for host data, for device data one that can use it where it is.
+///
+/// Returns
+/// -------
+/// Table or Column
+///     A table for a record batch, else a column. Data of type ARROW_DEVICE_ONEAPI is used where it is, and its event
+///     waited for by the queue; host data is copied, without a wait.
+///
+/// Raises
+/// ------
+/// InteropError
+///     The object breaks its protocol, or is on a device that usmq cannot reach.
+/// KeyError
+///     There is no column of that name.
+///
+/// Examples
+/// --------
+/// >>> import pyarrow as pa, usmq
+/// >>> table = usmq.from_arrow(pa.table({"x": [1, 2, 3], "name": ["a", None, "c"]}))
+/// >>> table["x"].values().to_numpy().tolist(), table["name"].null_count
+/// ([1, 2, 3], 1)
+#[pyfunction]
+#[pyo3(signature = (obj, *, columns=None, usm_type=None, queue=None))]
+pub(super) fn from_arrow(
+    py: Python<'_>,
+    obj: &Bound<'_, PyAny>,
+    columns: Option<Vec<String>>,
+    usm_type: Option<&str>,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    let queue = match target::queue(py, queue)? {
+        // The scope of this Python context, which Rust cannot see, is where host data goes.
+        None if !on_a_device(obj)? => Some(super::scope::current(py)?),
+        given => given,
+    };
+    let imported = imported(obj, Placed { queue: queue.as_ref(), kind })?;
+    let imported = match (imported, columns) {
+        (imported, None) => imported,
+        (Imported::Table(table), Some(names)) => Imported::Table(selected(&table, &names)?),
+        (Imported::Column(column), Some(_)) => {
+            return Err(PyTypeError::new_err(format!("{column} is no table, so columns= means nothing")));
+        }
+    };
+    match imported {
+        Imported::Table(table) => Ok(Py::new(py, Table(table))?.into_any()),
+        Imported::Column(column) => Ok(Py::new(py, Column(column))?.into_any()),
+    }
+}
+
+/// Whether the object may hold device memory, which stays on its own queue.
+fn on_a_device(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(obj.is_instance_of::<Array>() || obj.is_instance_of::<Table>() || obj.is_instance_of::<Column>())
+}
+
+fn imported(obj: &Bound<'_, PyAny>, placed: Placed<'_>) -> PyResult<Imported> {
+    let py = obj.py();
+    // Our own objects need not pass through structs that cannot name every device.
+    if let Ok(array) = obj.cast::<Array>() {
+        let column = arrow::Column::from_array("", &array.get().array)?;
+        return Ok(Imported::Column(py.detach(|| column.converted(placed.kind, placed.queue))?));
+    }
+    if let Ok(table) = obj.cast::<Table>() {
+        let table = &table.get().0;
+        return Ok(Imported::Table(py.detach(|| table.converted(placed.kind, placed.queue))?));
+    }
+    if let Ok(column) = obj.cast::<Column>() {
+        let column = &column.get().0;
+        return Ok(Imported::Column(py.detach(|| column.converted(placed.kind, placed.queue))?));
+    }
+    let has = |method: &str| obj.hasattr(method);
+    let column = if has("__arrow_c_device_array__")? {
+        let (field, array) = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
+        py.detach(|| arrow::Column::import_device(&field, array, placed))?
+    } else if has("__arrow_c_device_stream__")? {
+        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
+        return Ok(py.detach(|| Imported::from_device_stream(stream, placed))?);
+    } else if has("__arrow_c_array__")? {
+        let (field, array) = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
+        py.detach(|| arrow::Column::import(&field, array, placed))?
+    } else if has("__arrow_c_stream__")? {
+        let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
+        return Ok(py.detach(|| Imported::from_stream(stream, placed))?);
+    } else {
+        return Err(PyTypeError::new_err(format!(
+            "expected an object of the Arrow PyCapsule interface (__arrow_c_device_array__, \
+             __arrow_c_device_stream__, __arrow_c_array__ or __arrow_c_stream__) or a usmq.Array, not {}",
+            obj.get_type().name()?
+        )));
+    };
+    Ok(py.detach(|| Imported::of(column))?)
+}
+
+/// The schema capsule of a column.
+pub(super) fn schema<'py>(py: Python<'py>, column: &arrow::Column) -> PyResult<Bound<'py, PyCapsule>> {
+    give(py, column.export_schema()?)
+}
+
+fn selected(table: &arrow::Table, names: &[String]) -> PyResult<arrow::Table> {
+    table.select(names).map_err(|error| match error {
+        crate::Error::Index(why) => PyKeyError::new_err(why),
+        other => other.into(),
+    })
+}
+
+fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("pyarrow").map_err(|missing| {
+        let hint =
+            "to_arrow() gives pyarrow objects: pip install pyarrow; host_view() serves other libraries";
+        let error = PyImportError::new_err(hint);
+        error.set_cause(py, Some(missing));
+        error
+    })
+}

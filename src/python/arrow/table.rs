@@ -1,0 +1,178 @@
+//! `usmq.Table`.
+
+use super::capsule::{check_requested, give, refuse_unknown};
+use super::column::{Column, device_array};
+use super::field::Field;
+use super::view::TableView;
+use crate::interop::arrow::{self, ArrowDeviceArrayStream};
+use crate::python::array::Array;
+use crate::python::device::Device;
+use crate::python::queue::Queue;
+use crate::python::target;
+use crate::{Error, UsmKind};
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+/// Columns of one length under names, in unified shared memory; made by ``from_arrow`` or from arrays.
+///
+/// Parameters
+/// ----------
+/// columns : dict of str to Array or Column
+///     All of one length and on one queue. Arrays share their memory with the table; leave them as they are.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> table = usmq.Table({"x": usmq.arange(4), "y": usmq.zeros(4)})
+/// >>> table.column_names, table.num_rows
+/// (['x', 'y'], 4)
+#[pyclass(module = "usmq", frozen)]
+pub(in crate::python) struct Table(pub(super) arrow::Table);
+
+#[pymethods]
+impl Table {
+    #[new]
+    fn new(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let columns = columns.iter().map(|(name, value)| {
+            let name: String = name.extract()?;
+            if let Ok(column) = value.cast::<Column>() {
+                return Ok(column.get().0.named(&name));
+            }
+            match value.cast::<Array>() {
+                Ok(array) => Ok(arrow::Column::from_array(&name, &array.get().array)?),
+                Err(_) => Err(PyTypeError::new_err(format!(
+                    "column {name:?} is a usmq.Array or usmq.Column, not {}",
+                    value.get_type().name()?
+                ))),
+            }
+        });
+        Ok(Self(arrow::Table::new(columns.collect::<PyResult<_>>()?)?))
+    }
+
+    /// Number of rows of all batches.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    /// The columns' names, in their order.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        self.0.names().collect()
+    }
+
+    /// The columns; only of a table of one batch.
+    #[getter]
+    fn columns(&self) -> PyResult<Vec<Column>> {
+        Ok(self.0.columns()?.iter().cloned().map(Column).collect())
+    }
+
+    /// A struct of the columns' fields.
+    #[getter]
+    fn schema(&self) -> Field {
+        Field(self.0.schema().clone())
+    }
+
+    /// The rows as they came, as tables of one batch each.
+    #[getter]
+    fn batches(&self) -> PyResult<Vec<Self>> {
+        let tables = self.0.batches().iter().cloned().map(arrow::Table::from_structs);
+        Ok(tables.map(|table| table.map(Self)).collect::<crate::Result<_>>()?)
+    }
+
+    /// The queue that the table's own work goes to.
+    #[getter]
+    fn queue(&self) -> Queue {
+        Queue(self.0.queue().clone())
+    }
+
+    /// The queue's device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device(self.0.queue().device().clone())
+    }
+
+    /// The table on another queue or in memory of another kind; copies only what cannot be used from there.
+    #[pyo3(signature = (queue=None, usm_type=None))]
+    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
+        let queue = target::queue(py, queue)?;
+        let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+        Ok(Self(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+    }
+
+    /// Block until nothing that was submitted so far uses the table.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.batches().iter().try_for_each(arrow::Column::wait))?)
+    }
+
+    /// The table as a pyarrow table on the host; needs pyarrow. Waits.
+    fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let view = TableView::copy(py, &self.0)?;
+        super::pyarrow(py)?.call_method1("table", (view,))
+    }
+
+    /// The table for readers on the host, without a copy; only of host and shared USM. Waits.
+    fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
+        TableView::of(py, &self.0)
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn __getitem__(&self, name: &str) -> PyResult<Column> {
+        match self.0.column(name) {
+            Ok(column) => Ok(Column(column.clone())),
+            Err(Error::Index(why)) => Err(PyKeyError::new_err(why)),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.0.schema().export()?)
+    }
+
+    /// Arrow PyCapsule interface, for a table of one batch; as that of ``Column``.
+    #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        wait: Option<bool>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        device_array(py, single(&self.0)?, requested_schema, wait, kwargs)
+    }
+
+    /// Arrow PyCapsule interface: the batches as device arrays.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        refuse_unknown(kwargs)?;
+        check_requested(requested_schema, self.0.schema())?;
+        let batches = self.0.batches().to_vec().into_iter().map(Ok);
+        give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.Table of {} rows: {}>", self.0.num_rows(), self.column_names().join(", "))
+    }
+}
+
+/// The one batch of a table.
+pub(super) fn single(table: &arrow::Table) -> PyResult<&arrow::Column> {
+    match table.batches() {
+        [batch] => Ok(batch),
+        batches => Err(Error::Interop(format!(
+            "{table} has {} batches, and an array is one; take its stream",
+            batches.len()
+        ))
+        .into()),
+    }
+}

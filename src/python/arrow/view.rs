@@ -1,0 +1,140 @@
+//! What readers on the host get: the same memory, shown through the host's part of the Arrow PyCapsule interface.
+
+use super::capsule::{check_requested, give, refuse_unknown};
+use super::table::single;
+use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
+use crate::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+/// A column that the host can read; ``pyarrow.array(view)`` shares its memory.
+#[pyclass(module = "usmq._core", frozen)]
+pub(in crate::python) struct ColumnView(pub(super) arrow::Column);
+
+impl ColumnView {
+    pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
+        // Whether it can be read is found out here, not in the consumer.
+        py.detach(|| column.export_host())?;
+        Ok(Self(column.clone()))
+    }
+}
+
+#[pymethods]
+impl ColumnView {
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.0.export_schema()?)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        host_array(py, &self.0, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        refuse_unknown(kwargs)?;
+        host_device_array(py, &self.0, requested_schema)
+    }
+}
+
+/// A table that the host can read; ``pyarrow.table(view)`` shares its memory.
+#[pyclass(module = "usmq._core", frozen)]
+pub(in crate::python) struct TableView(arrow::Table);
+
+impl TableView {
+    pub(super) fn of(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
+        py.detach(|| table.batches().iter().try_for_each(|batch| batch.export_host().map(drop)))?;
+        Ok(Self(table.clone()))
+    }
+
+    /// Of the same memory where the host can read it, else of a copy.
+    pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
+        Ok(Self(py.detach(|| table.to_host())?))
+    }
+}
+
+#[pymethods]
+impl TableView {
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.0.schema().export()?)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        host_array(py, single(&self.0)?, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        refuse_unknown(kwargs)?;
+        host_device_array(py, single(&self.0)?, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        check_requested(requested_schema, self.0.schema())?;
+        give(py, ArrowArrayStream::new(self.0.schema().clone(), self.batches()))
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        refuse_unknown(kwargs)?;
+        check_requested(requested_schema, self.0.schema())?;
+        give(py, ArrowDeviceArrayStream::of_host(self.0.schema().clone(), self.batches()))
+    }
+}
+
+impl TableView {
+    fn batches(&self) -> arrow::Batches {
+        Box::new(self.0.batches().to_vec().into_iter().map(Ok))
+    }
+}
+
+fn host_array<'py>(
+    py: Python<'py>,
+    column: &arrow::Column,
+    requested: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    check_requested(requested, column.field())?;
+    let (schema, array) =
+        py.detach(|| -> Result<_> { Ok((column.export_schema()?, column.export_host()?)) })?;
+    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
+}
+
+fn host_device_array<'py>(
+    py: Python<'py>,
+    column: &arrow::Column,
+    requested: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    check_requested(requested, column.field())?;
+    let (schema, array) =
+        py.detach(|| Ok::<_, Error>((column.export_schema()?, column.export_host_device()?)))?;
+    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
+}
