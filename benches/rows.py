@@ -155,6 +155,10 @@ def main() -> None:
     rows = ROWS
     if sys.argv[1:] == ["collocate"]:
         make, rows = collocate_names, COLLOCATE
+    elif sys.argv[1:] == ["arrow"]:
+        import arrow_rows
+
+        make, rows = arrow_rows.names, arrow_rows.ROWS
     known = make()
     print("ready", flush=True)
     for line in sys.stdin:

@@ -54,6 +54,9 @@ def rows() -> list[Row]:
     def py(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(f"py.{name}", unit, count, target, peer_name)
 
+    def arrow(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
+        return Row(f"arrow.{name}", unit, count, target, peer_name, "arrow", "arrow")
+
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
     far = "dpctl MemoryUSMDevice + copy_from_device"
@@ -82,6 +85,10 @@ def rows() -> list[Row]:
         Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
         Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),
         py("import", "ms", 1, 0.6, "import dpctl"),
+        arrow("exchange_rows", "us", 100, 1.2, "1e7 rows against 1e3, 10 columns"),
+        arrow("exchange", "us", 100, 1.0, "nanoarrow c_device_array of 10 host columns"),
+        arrow("host_to_usm", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
+        arrow("usm_to_host", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
     ]
 
 
@@ -158,6 +165,8 @@ def programs(wanted: set[str]) -> dict[str, Program]:
         started["cpp"] = Program([str(build_peer()), str(BENCHES / "axpy.cpp")], base)
     if "python" in wanted:
         started["python"] = Program(python, base)
+    if "arrow" in wanted:
+        started["arrow"] = Program([*python, "arrow"], base)
     if "collocate" in wanted:
         started["collocate"] = Program([*python, "collocate"], two)
     return started

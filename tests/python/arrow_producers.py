@@ -29,7 +29,6 @@ from arrow_structs import (
     ArrowSchema,
     bitmap,
     capsule,
-    children,
     released_part,
     usm,
 )
@@ -95,18 +94,18 @@ def record(**columns: Node) -> Node:
 
 # Callbacks find their producer by the number in private_data, and none goes before a late call.
 _numbers = itertools.count(1)
-_owners: dict[int, tuple[Any, str]] = {}
+_owners: dict[int, tuple[Any, str, list[Any]]] = {}
 
 
 def _releaser(struct_type: Any) -> Any:
     def release(at: int) -> None:
         struct = struct_type.from_address(at)
-        owner, what = _owners[struct.private_data]
+        owner, what, parts = _owners[struct.private_data]
         owner.log.append(what)
         for probe in owner.probes:
             probe(what)
-        for child in children(struct):
-            child.release = None
+        for part in parts:  # the struct itself may lie about them
+            part.release = None
         struct.release = None
 
     return RELEASE(release)
@@ -150,9 +149,9 @@ class Producer:
         assert isinstance(array, ArrowArray)
         return array
 
-    def _own(self, struct: Any, what: str) -> Any:
+    def _own(self, struct: Any, what: str, parts: list[Any]) -> Any:
         number = next(_numbers)
-        _owners[number] = self, what
+        _owners[number] = self, what, parts
         struct.private_data = number
         struct.release = ctypes.cast(_RELEASERS[type(struct)], c_void_p).value
         return struct
@@ -179,9 +178,9 @@ class Producer:
             children=self._pointers(inner),
         )
         if node.dictionary:
-            self.kept.append(self._schema(node.dictionary, "child"))
-            struct.dictionary = addressof(self.kept[-1])
-        return self._own(struct, what)  # type: ignore[no-any-return]
+            inner.append(self._schema(node.dictionary, "child"))
+            struct.dictionary = addressof(inner[-1])
+        return self._own(struct, what, inner)  # type: ignore[no-any-return]
 
     def _array(self, node: Node, what: str) -> ArrowArray:
         inner = [self._array(child, "child") for child in node.children]
@@ -197,9 +196,9 @@ class Producer:
             children=self._pointers(inner),
         )
         if node.dictionary:
-            self.kept.append(self._array(node.dictionary, "child"))
-            struct.dictionary = addressof(self.kept[-1])
-        return self._own(struct, what)  # type: ignore[no-any-return]
+            inner.append(self._array(node.dictionary, "child"))
+            struct.dictionary = addressof(inner[-1])
+        return self._own(struct, what, inner)  # type: ignore[no-any-return]
 
     def _hand(self, what: str, struct: Any, name: bytes) -> Any:
         if released_part(struct).release:
@@ -296,9 +295,7 @@ class StreamProducer:
             if self.on_device
             else ArrowArrayStream(**pointers)
         )
-        number = next(_numbers)
-        _owners[number] = self, "stream"
-        self.struct.private_data = number
+        self.struct.private_data = next(_numbers)
         PRODUCERS.append(self)
 
     def _called(self, name: str) -> None:

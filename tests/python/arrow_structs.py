@@ -188,14 +188,14 @@ def wait_for(device: ArrowDeviceArray) -> None:
 
 
 class At:
-    """USM at an address, for dpctl."""
+    """USM at an address, as an array of another library."""
 
-    def __init__(self, at: int, nbytes: int) -> None:
+    def __init__(self, at: int, count: int, dtype: str = "u1", readonly: bool = True) -> None:
         self.__sycl_usm_array_interface__ = {
             "version": 1,
-            "data": (at, True),
-            "shape": (nbytes,),
-            "typestr": "|u1",
+            "data": (at, readonly),
+            "shape": (count,),
+            "typestr": dtype,
             "syclobj": dpctl.SyclQueue(),
         }
 
@@ -215,7 +215,7 @@ def usm(values: Any, kind: str = "device") -> Any:
     return memory
 
 
-def bitmap(bits: Sequence[bool]) -> Any:
+def bitmap(bits: Sequence[int]) -> Any:
     return np.packbits(np.array(bits, "u1"), bitorder="little")
 
 

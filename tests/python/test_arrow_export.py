@@ -51,9 +51,9 @@ SOURCES: dict[str, Callable[..., Any]] = {
 }
 
 
-def tree(array: Any) -> list[Any]:
-    parts = [*children(array), dictionary(array)]
-    return [array, *itertools.chain.from_iterable(tree(part) for part in parts if part)]
+def tree(struct: Any) -> list[Any]:
+    parts = [*children(struct), dictionary(struct)]
+    return [struct, *itertools.chain.from_iterable(tree(part) for part in parts if part)]
 
 
 def is_usm(at: int) -> bool:
@@ -112,10 +112,10 @@ def test_d4_what_a_device_number_does_not_reach_is_not_exported(
         device = usmq.current_queue().device
         queue = usmq.Queue(device, context=usmq.Context([device]))
     obj = SOURCES[source](queue=queue)
-    with pytest.raises(usmq.InteropError, match="context|sub-device"):
+    with pytest.raises(usmq.InteropError, match=r"context|sub-device"):
         obj.__arrow_c_device_array__()
     if source in ("column", "table"):
-        with pytest.raises(usmq.InteropError, match="context|sub-device"):
+        with pytest.raises(usmq.InteropError, match=r"context|sub-device"):
             obj.__arrow_c_device_stream__()
         assert len(obj.to_arrow()) == 3
 
@@ -201,14 +201,9 @@ def test_d7_release_works_at_another_address_and_on_any_thread(source: str, thre
 def test_d8_structs_of_every_part_may_move(name: str) -> None:
     exported = Exported(usmq.from_arrow(made(name, True)))
     for root in (move(exported.device).array, move(exported.schema)):
-        assert all(part.release and part.private_data for part in tree_of(root))
+        assert all(part.release and part.private_data for part in tree(root))
         release(root)
         assert root.release is None
-
-
-def tree_of(struct: Any) -> list[Any]:
-    parts = [*children(struct), dictionary(struct)]
-    return [struct, *itertools.chain.from_iterable(tree_of(part) for part in parts if part)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -31,6 +31,17 @@ impl Imported {
         Ok(Self::Column(column))
     }
 
+    /// On another queue or in memory of another kind, as far as given.
+    ///
+    /// # Errors
+    /// As [`Column::converted`].
+    pub fn converted(&self, Placed { queue, kind }: Placed<'_>) -> Result<Self> {
+        match self {
+            Self::Column(column) => column.converted(kind, queue).map(Self::Column),
+            Self::Table(table) => table.converted(kind, queue).map(Self::Table),
+        }
+    }
+
     /// All arrays of a host stream, copied to USM as one.
     ///
     /// # Errors

@@ -208,7 +208,8 @@ impl Column {
         }
         let null_count = self.0.null_count.filter(|count| *count == 0 || length == self.len());
         let node = (*self.0).clone();
-        Ok(Self::of(Node { length, offset: self.0.offset + start, null_count, ..node }))
+        let offset = if length == 0 { 0 } else { self.0.offset + start };
+        Ok(Self::of(Node { length, offset, null_count, ..node }))
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
@@ -216,6 +217,9 @@ impl Column {
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
     pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        if kind.is_none() && queue.is_none_or(|queue| queue == self.queue()) {
+            return Ok(self.clone());
+        }
         let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
             Some(array) => Ok(Buffer::Held(array.converted(None, kind, queue)?.as_readonly())),
             None => Ok(Buffer::Absent),

@@ -148,11 +148,12 @@ unsafe fn column<S: Source>(
     // SAFETY: the caller's promise.
     let checked = unsafe { check(field, array) }?;
     let layout = field.layout;
-    let first = checked.offset + rows.first.min(checked.length);
+    let length = rows.count.min(checked.length - rows.first.min(checked.length));
+    // Nothing begins anywhere; pyarrow, for one, stumbles over views that begin later.
+    let first = if length == 0 { 0 } else { checked.offset + rows.first };
     // Whole bytes of bitmaps can be left behind, and with them the values before.
     let cut = S::COPIES && !matches!(layout, Layout::RunEnds);
     let skip = if cut { first & !7 } else { 0 };
-    let length = rows.count.min(checked.length - rows.first.min(checked.length));
     let whole = length == checked.length;
     let span = Span { skip, end: first - skip + length };
     let mut node = Node {

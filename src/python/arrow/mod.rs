@@ -63,12 +63,10 @@ pub(super) fn from_arrow(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    let queue = match target::queue(py, queue)? {
-        // The scope of this Python context, which Rust cannot see, is where host data goes.
-        None if !on_a_device(obj)? => Some(super::scope::current(py)?),
-        given => given,
-    };
-    let imported = imported(obj, Placed { queue: queue.as_ref(), kind })?;
+    let queue = target::queue(py, queue)?;
+    // Rust does not see the scope of this Python context.
+    let current = super::scope::current(py)?;
+    let imported = imported(obj, Place { current, queue, kind })?;
     let imported = match (imported, columns) {
         (imported, None) => imported,
         (Imported::Table(table), Some(names)) => Imported::Table(selected(&table, &names)?),
@@ -82,47 +80,58 @@ pub(super) fn from_arrow(
     }
 }
 
-/// Whether the object may hold device memory, which stays on its own queue.
-fn on_a_device(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
-    Ok(obj.is_instance_of::<Array>() || obj.is_instance_of::<Table>() || obj.is_instance_of::<Column>())
+/// Where an import is to end up, and the queue that is current meanwhile.
+struct Place {
+    current: crate::Queue,
+    queue: Option<crate::Queue>,
+    kind: Option<UsmKind>,
 }
 
-fn imported(obj: &Bound<'_, PyAny>, placed: Placed<'_>) -> PyResult<Imported> {
+impl Place {
+    /// Runs an import without Python's lock.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        import: impl FnOnce(Placed<'_>) -> crate::Result<T> + Send,
+    ) -> PyResult<T> {
+        let placed = Placed { queue: self.queue.as_ref(), kind: self.kind };
+        Ok(py.detach(|| crate::with_queue(&self.current, || import(placed)))?)
+    }
+}
+
+fn imported(obj: &Bound<'_, PyAny>, place: Place) -> PyResult<Imported> {
     let py = obj.py();
     // Our own objects need not pass through structs that cannot name every device.
-    if let Ok(array) = obj.cast::<Array>() {
-        let column = arrow::Column::from_array("", &array.get().array)?;
-        return Ok(Imported::Column(py.detach(|| column.converted(placed.kind, placed.queue))?));
-    }
-    if let Ok(table) = obj.cast::<Table>() {
-        let table = &table.get().0;
-        return Ok(Imported::Table(py.detach(|| table.converted(placed.kind, placed.queue))?));
-    }
-    if let Ok(column) = obj.cast::<Column>() {
-        let column = &column.get().0;
-        return Ok(Imported::Column(py.detach(|| column.converted(placed.kind, placed.queue))?));
+    let own = if let Ok(array) = obj.cast::<Array>() {
+        Some(Imported::Column(arrow::Column::from_array("", &array.get().array)?))
+    } else if let Ok(table) = obj.cast::<Table>() {
+        Some(Imported::Table(table.get().0.clone()))
+    } else {
+        obj.cast::<Column>().ok().map(|column| Imported::Column(column.get().0.clone()))
+    };
+    if let Some(own) = own {
+        return place.run(py, |placed| own.converted(placed));
     }
     let has = |method: &str| obj.hasattr(method);
-    let column = if has("__arrow_c_device_array__")? {
+    if has("__arrow_c_device_array__")? {
         let (field, array) = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
-        py.detach(|| arrow::Column::import_device(&field, array, placed))?
+        place.run(py, |placed| arrow::Column::import_device(&field, array, placed).and_then(Imported::of))
     } else if has("__arrow_c_device_stream__")? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
-        return Ok(py.detach(|| Imported::from_device_stream(stream, placed))?);
+        place.run(py, |placed| Imported::from_device_stream(stream, placed))
     } else if has("__arrow_c_array__")? {
         let (field, array) = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
-        py.detach(|| arrow::Column::import(&field, array, placed))?
+        place.run(py, |placed| arrow::Column::import(&field, array, placed).and_then(Imported::of))
     } else if has("__arrow_c_stream__")? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
-        return Ok(py.detach(|| Imported::from_stream(stream, placed))?);
+        place.run(py, |placed| Imported::from_stream(stream, placed))
     } else {
-        return Err(PyTypeError::new_err(format!(
+        Err(PyTypeError::new_err(format!(
             "expected an object of the Arrow PyCapsule interface (__arrow_c_device_array__, \
              __arrow_c_device_stream__, __arrow_c_array__ or __arrow_c_stream__) or a usmq.Array, not {}",
             obj.get_type().name()?
-        )));
-    };
-    Ok(py.detach(|| Imported::of(column))?)
+        )))
+    }
 }
 
 /// The schema capsule of a column.

@@ -1,0 +1,325 @@
+"""Capsules and dunders, rule by rule (Y of the specification)."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import arrow_structs
+import nanoarrow
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+from arrow_producers import Producer, StreamProducer, gives, ints, record, strings
+from arrow_structs import (
+    ARRAY,
+    DEVICE_ARRAY,
+    DEVICE_STREAM,
+    SCHEMA,
+    STREAM,
+    ArrowDeviceArray,
+    ArrowDeviceArrayStream,
+    ArrowSchema,
+    Exported,
+    capsule,
+    children,
+    eventually,
+    live,
+    name_of,
+    pointer,
+    text,
+)
+
+no_leaks = arrow_structs.no_leaks
+
+TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"]})
+DEVICE: dict[str, Callable[..., Any]] = {
+    "column": lambda **o: usmq.from_arrow(TABLE["a"].chunk(0), **o),
+    "table": lambda **o: usmq.from_arrow(TABLE, **o),
+    "array": lambda **o: usmq.zeros(3, "i4", **o),
+    "grid": lambda **o: usmq.zeros((3, 2), "i4", **o),
+}
+HOST = {
+    "column": lambda: usmq.from_arrow(TABLE["a"].chunk(0), usm_type="shared").host_view(),
+    "table": lambda: usmq.from_arrow(TABLE, usm_type="host").host_view(),
+}
+FIELDS = {
+    "field": lambda: usmq.from_arrow(TABLE["a"].chunk(0)).field,
+    "schema": lambda: usmq.from_arrow(TABLE).schema,
+    "child": lambda: usmq.from_arrow(TABLE).schema.children[1],
+}
+
+
+@pytest.mark.parametrize("source", DEVICE)
+def test_y1_device_capsules_have_the_names_of_the_specification(source: str) -> None:
+    obj = DEVICE[source]()
+    schema, array = obj.__arrow_c_device_array__()
+    assert type(obj.__arrow_c_device_array__()) is tuple
+    assert (name_of(schema), name_of(array)) == (SCHEMA, DEVICE_ARRAY)
+    assert name_of(obj.__arrow_c_schema__()) == SCHEMA
+    if source in ("column", "table"):
+        assert name_of(obj.__arrow_c_device_stream__()) == DEVICE_STREAM
+
+
+@pytest.mark.parametrize("source", HOST)
+def test_y1_host_capsules_have_the_names_of_the_specification(source: str) -> None:
+    view = HOST[source]()
+    assert tuple(map(name_of, view.__arrow_c_array__())) == (SCHEMA, ARRAY)
+    assert tuple(map(name_of, view.__arrow_c_device_array__())) == (SCHEMA, DEVICE_ARRAY)
+    assert name_of(view.__arrow_c_schema__()) == SCHEMA
+    assert hasattr(view, "__arrow_c_stream__") is (source == "table")
+    if source == "table":
+        assert name_of(view.__arrow_c_stream__()) == STREAM
+
+
+@pytest.mark.parametrize("source", DEVICE)
+def test_y2_a_capsule_that_nobody_takes_frees_what_it_holds(source: str) -> None:
+    before = live()
+    obj = DEVICE[source]()
+    capsules = [obj.__arrow_c_device_array__() for _ in range(5)]
+    capsules.append(obj.__arrow_c_schema__())
+    del obj
+    assert live() > before
+    del capsules
+    assert eventually(lambda: live() == before)
+
+
+@pytest.mark.parametrize("source", ["column", "table"])
+def test_y2_a_consumer_that_fails_half_way_frees_nothing_twice(source: str) -> None:
+    """pyarrow takes the schema, then finds that it knows no such device."""
+    before = live()
+    obj = DEVICE[source]()
+    take = pa.array if source == "column" else pa.record_batch
+    for _ in range(3):
+        with pytest.raises((KeyError, pa.ArrowException), match="14"):
+            take(obj)
+    del obj
+    gc.collect()
+    assert eventually(lambda: live() == before)
+
+
+@pytest.mark.parametrize("source", DEVICE)
+def test_y3_a_capsule_is_used_once(source: str) -> None:
+    held = [DEVICE[source]().__arrow_c_device_array__()]
+    obj = gives(device_array=lambda: held[0])
+    taken = usmq.from_arrow(obj)
+    assert len(taken) == 3
+    schema, array = held[0]
+    assert ArrowSchema.from_address(pointer(schema, SCHEMA)).release is None
+    assert ArrowDeviceArray.from_address(pointer(array, DEVICE_ARRAY)).array.release is None
+    for _ in range(2):
+        with pytest.raises(usmq.InteropError):
+            usmq.from_arrow(obj)
+    held.clear()
+    del schema, array
+    assert len(taken.to_arrow()) == 3, "the capsule took nothing with it"
+
+
+def test_y3_a_stream_capsule_is_used_once() -> None:
+    given = usmq.from_arrow(TABLE).__arrow_c_device_stream__()
+    obj = gives(device_stream=lambda: given)
+    assert usmq.from_arrow(obj).to_arrow().equals(TABLE)
+    assert ArrowDeviceArrayStream.from_address(pointer(given, DEVICE_STREAM)).release is None
+    with pytest.raises(usmq.InteropError):
+        usmq.from_arrow(obj)
+
+
+def pair(names: tuple[bytes, bytes]) -> Callable[[], Any]:
+    def call() -> Any:
+        made = Producer(ints([1, 2]))
+        at = [pointer(made.schema_capsule(), SCHEMA), pointer(made.device_capsule(), DEVICE_ARRAY)]
+        return capsule(at[0], names[0]), capsule(at[1], names[1])
+
+    return call
+
+
+PAIRS = {
+    "arrays without a device": (SCHEMA, ARRAY),
+    "used ones": (SCHEMA, b"used_arrow_device_array"),
+    "used schemas": (b"used_arrow_schema", DEVICE_ARRAY),
+    "swapped ones": (DEVICE_ARRAY, SCHEMA),
+    "a stream": (SCHEMA, DEVICE_STREAM),
+    "of no name": (SCHEMA, b""),
+    "of dlpack": (SCHEMA, b"dltensor"),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_y3_capsules_of_other_names_are_refused_untouched(case: str) -> None:
+    with pytest.raises(usmq.InteropError, match="capsule"):
+        usmq.from_arrow(gives(device_array=pair(PAIRS[case])))
+    (producer,) = arrow_structs.PRODUCERS
+    assert producer.untouched()
+
+
+@pytest.mark.parametrize("name", ["array", "stream", "device_stream"])
+def test_y3_the_name_belongs_to_the_dunder(name: str) -> None:
+    def wrong() -> Any:
+        if name == "array":
+            return pair((SCHEMA, DEVICE_ARRAY))()
+        stream = StreamProducer(record(), [], None if name == "device_stream" else 1)
+        return stream.capsule()
+
+    with pytest.raises(usmq.InteropError, match="capsule"):
+        usmq.from_arrow(gives(**{name: wrong}))
+    (producer,) = arrow_structs.PRODUCERS
+    assert (producer.calls if name != "array" else producer.log) == []
+
+
+WRONG = [None, 1, "text", (), (1,), (1, 2), (None, None), (1, 2, 3), [], object()]
+
+
+@pytest.mark.parametrize("name", ["device_array", "device_stream", "array", "stream"])
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_y3_what_is_no_capsule_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises((usmq.InteropError, TypeError)):
+        usmq.from_arrow(gives(**{name: lambda: wrong}))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_y3_one_capsule_or_three_are_no_pair(count: int) -> None:
+    schema, array = pair((SCHEMA, DEVICE_ARRAY))()
+    given = (schema, array, array)[:count]
+    with pytest.raises((usmq.InteropError, TypeError)):
+        usmq.from_arrow(gives(device_array=lambda: given))
+    (producer,) = arrow_structs.PRODUCERS
+    assert producer.untouched()
+
+
+@pytest.mark.parametrize("wrong", [1, None, "text", (1, 2)])
+def test_a_dunder_that_cannot_be_called_is_a_type_error(wrong: Any) -> None:
+    odd = type("Odd", (), {"__arrow_c_device_array__": wrong})()
+    with pytest.raises((TypeError, usmq.InteropError)):
+        usmq.from_arrow(odd)
+
+
+@pytest.mark.parametrize("method", ["__arrow_c_device_array__", "__arrow_c_device_stream__"])
+@pytest.mark.parametrize("source", ["column", "table"])
+def test_y4_options_nobody_knows_must_be_none(source: str, method: str) -> None:
+    export = getattr(DEVICE[source](), method)
+    assert export(None, future=None, other=None)
+    assert export(requested_schema=None)
+    with pytest.raises(NotImplementedError, match="future"):
+        export(future=1)
+    with pytest.raises(NotImplementedError, match=r"(?s)first.*second|second.*first"):
+        export(None, first=False, second=0, third=None)
+
+
+def test_y4_the_export_of_an_array_has_the_same_options() -> None:
+    x = usmq.zeros(3)
+    assert x.__arrow_c_device_array__(None, future=None)
+    assert x.__arrow_c_device_array__(requested_schema=None)
+    with pytest.raises(NotImplementedError, match="future"):
+        x.__arrow_c_device_array__(future=1)
+
+
+OTHER_SCHEMAS = {
+    "one field less": pa.schema([("a", pa.int32())]),
+    "one field more": pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int8())]),
+    "no fields": pa.schema([]),
+    "no struct": pa.int32(),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_SCHEMAS)
+def test_y5_a_schema_of_other_fields_is_refused(case: str) -> None:
+    table = usmq.from_arrow(TABLE)
+    before = live()
+    for method in (table.__arrow_c_device_array__, table.__arrow_c_device_stream__):
+        with pytest.raises(usmq.InteropError):
+            method(OTHER_SCHEMAS[case].__arrow_c_schema__())
+    assert live() == before
+    column = usmq.from_arrow(TABLE["a"].chunk(0))
+    with pytest.raises(usmq.InteropError):
+        column.__arrow_c_device_array__(TABLE.schema.__arrow_c_schema__())
+
+
+def test_y5_a_schema_that_fits_is_best_effort() -> None:
+    table = usmq.from_arrow(TABLE)
+    for asked in (TABLE.schema, pa.schema([("a", pa.int64()), ("b", pa.large_string())])):
+        schema, array = table.__arrow_c_device_array__(asked.__arrow_c_schema__())
+        again = usmq.from_arrow(gives(device_array=lambda pair=(schema, array): pair))
+        assert again.column_names == ["a", "b"]
+        assert again.to_arrow().to_pydict() == TABLE.to_pydict()
+    column = usmq.from_arrow(TABLE["a"].chunk(0))
+    assert column.__arrow_c_device_array__(pa.int64().__arrow_c_schema__())
+    assert table.__arrow_c_device_stream__(TABLE.schema.__arrow_c_schema__())
+
+
+@pytest.mark.parametrize("wrong", [1, "text", object(), TABLE.schema])
+def test_y5_what_is_no_schema_capsule_is_refused(wrong: Any) -> None:
+    with pytest.raises((TypeError, usmq.InteropError)):
+        usmq.from_arrow(TABLE).__arrow_c_device_array__(wrong)
+    other = usmq.from_arrow(TABLE).__arrow_c_device_array__()[1]
+    with pytest.raises((TypeError, usmq.InteropError)):
+        usmq.from_arrow(TABLE).__arrow_c_device_array__(other)
+
+
+@pytest.mark.parametrize("kind", arrow_structs.KINDS)
+@pytest.mark.parametrize("source", DEVICE)
+def test_y6_what_lies_in_usm_does_not_say_that_it_is_host_data(source: str, kind: str) -> None:
+    obj = DEVICE[source](usm_type=kind)
+    assert not hasattr(obj, "__arrow_c_array__")
+    assert not hasattr(obj, "__arrow_c_stream__")
+    assert hasattr(obj, "__arrow_c_device_array__")
+    with pytest.raises(TypeError):
+        nanoarrow.Array(obj)
+
+
+@pytest.mark.parametrize("source", HOST)
+def test_y6_a_host_view_gives_what_the_host_can_read(source: str) -> None:
+    view = HOST[source]()
+    exported = Exported(view)
+    device = exported.device
+    assert (device.device_type, device.device_id, device.sync_event) == (
+        arrow_structs.CPU,
+        -1,
+        None,
+    )
+    assert list(device.reserved) == [0, 0, 0]
+    expected = TABLE if source == "table" else TABLE["a"].chunk(0)
+    take = pa.record_batch if source == "table" else pa.array
+    for name in ("array", "device_array"):
+        found = take(gives(**{name: getattr(view, f"__arrow_c_{name}__")}))
+        found.validate(full=True)
+        assert found.to_pylist() == expected.to_pylist()
+    assert nanoarrow.Array(view).to_pylist() == expected.to_pylist()
+    assert usmq.from_arrow(view).to_arrow().to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("source", DEVICE)
+def test_y7_exports_take_no_memory(source: str) -> None:
+    obj = DEVICE[source]()
+    before = live()
+    kept = [Exported(obj) for _ in range(10)]
+    assert live() == before
+    del kept
+
+
+@pytest.mark.parametrize("source", [*DEVICE, *FIELDS, *(f"host {name}" for name in HOST)])
+def test_y8_everything_says_its_schema(source: str) -> None:
+    obj = {**DEVICE, **FIELDS, **{f"host {k}": v for k, v in HOST.items()}}[source]()
+    before = live()
+    first, second = obj.__arrow_c_schema__(), obj.__arrow_c_schema__()
+    assert live() == before
+    schema = ArrowSchema.from_address(pointer(first, SCHEMA))
+    assert schema.release
+    forms = {"column": b"i", "field": b"i", "array": b"i", "grid": b"+w:2", "child": b"u"}
+    assert text(schema.format) == forms.get(source.removeprefix("host "), b"+s")
+    if text(schema.format) == b"+s":
+        assert [text(child.name) for child in children(schema)] == [b"a", b"b"]
+        assert pa.schema(obj).equals(TABLE.schema)
+    else:
+        assert nanoarrow.c_schema(obj).format == (text(schema.format) or b"").decode()
+        assert pa.field(obj).nullable
+    del obj, second
+    assert text(schema.format), "a schema outlives its object"
+
+
+def test_y8_a_schema_says_what_is_in_the_array() -> None:
+    words = strings([b"x"], metadata=np.array([1, 1], "i4").tobytes() + b"k\1\0\0\0v")
+    column = usmq.from_arrow(Producer(words))
+    assert column.field.metadata == {b"k": b"v"}
+    assert pa.field(column).metadata == {b"k": b"v"}

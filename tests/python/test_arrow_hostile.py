@@ -1,0 +1,394 @@
+"""Structs that lie: each is refused with an InteropError, nothing crashes, nothing leaks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import addressof, c_void_p
+from dataclasses import replace
+from typing import Any
+
+import arrow_structs
+import dpctl
+import dpctl.memory
+import numpy as np
+import pytest
+import usmq
+from arrow_producers import Node, Producer, gives, ints, lists, strings
+from arrow_producers import record as batch
+from arrow_structs import (
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    CUDA_MANAGED,
+    ONEAPI,
+    ArrowArray,
+    ArrowSchema,
+    bitmap,
+    children,
+    dictionary,
+    usm,
+)
+
+no_leaks = arrow_structs.no_leaks
+
+BASES: dict[str, Node] = {
+    "ints": ints([1, None, 3, 4]),
+    "texts": strings([b"a", b"bc", b"def"]),
+    "lists": lists(ints([1, 2, 3]), [1, 2]),
+    "pairs": Node(b"+w:2", 2, [None], [replace(ints([1, 2, 3, 4]), name=b"item")]),
+    "struct": Node(b"+s", 2, [None], [replace(ints([1, 2]), name=b"a")]),
+    "batch": batch(a=ints([1, 2]), b=strings([b"x", b"y"])),
+    "words": Node(b"c", 2, [None, np.array([1, 0], "i1")], dictionary=strings([b"x", b"y"])),
+    "views": Node(b"vu", 1, [None, np.zeros(16, "u1"), np.zeros(4, "u1"), np.array([4], "i8")]),
+    "list views": Node(
+        b"+vl",
+        2,
+        [None, np.array([0, 1], "i4"), np.array([1, 2], "i4")],
+        [replace(ints([1, 2, 3]), name=b"item")],
+    ),
+    "union": Node(
+        b"+us:0,1",
+        2,
+        [np.array([0, 1], "i1")],
+        [replace(ints([1, 2]), name=b"i"), replace(strings([b"x", b"y"]), name=b"s")],
+    ),
+    "map": Node(
+        b"+m",
+        1,
+        [None, np.array([0, 2], "i4")],
+        [replace(batch(key=strings([b"x", b"y"]), value=ints([1, 2])), name=b"entries", length=2)],
+    ),
+    "runs": Node(
+        b"+r",
+        4,
+        [],
+        [replace(ints([1, 4]), name=b"run_ends"), replace(strings([b"x", b"y"]), name=b"values")],
+    ),
+}
+
+
+def setter(**fields: Any) -> Callable[[Any], None]:
+    def set_(struct: Any) -> None:
+        for name, value in fields.items():
+            setattr(struct, name, value)
+
+    return set_
+
+
+def of_array(**fields: Any) -> Callable[[Producer], None]:
+    return lambda producer: setter(**fields)(producer.array)
+
+
+def of_child(n: int = 0, **fields: Any) -> Callable[[Producer], None]:
+    return lambda producer: setter(**fields)(children(producer.array)[n])
+
+
+def buffer(n: int, at: int | None = None) -> Callable[[Producer], None]:
+    def lose(producer: Producer) -> None:
+        (c_void_p * producer.array.n_buffers).from_address(producer.array.buffers)[n] = at
+
+    return lose
+
+
+def no_child(producer: Producer) -> None:
+    (c_void_p * 1).from_address(producer.array.children)[0] = None
+
+
+def cycle(of: str) -> Callable[[Producer], None]:
+    def tie(producer: Producer) -> None:
+        root = producer.array if of == "array" else producer.schema
+        (c_void_p * 1).from_address(root.children)[0] = addressof(root)
+
+    return tie
+
+
+def both_cycles(producer: Producer) -> None:
+    cycle("array")(producer)
+    cycle("schema")(producer)
+
+
+def dictionary_of_itself(producer: Producer) -> None:
+    producer.array.dictionary = addressof(producer.array)
+    producer.schema.dictionary = addressof(producer.schema)
+
+
+def too_deep(producer: Producer) -> None:
+    """Put ten thousand lists into the list."""
+    for root in (producer.array, producer.schema):
+        kind = type(root)
+        levels = (kind * 10_000)()
+        links = (c_void_p * 10_000)(*[addressof(level) for level in levels])
+        for n, level in enumerate(levels):
+            ctypes.memmove(addressof(level), addressof(root), ctypes.sizeof(kind))
+            if n + 1 < len(levels):
+                level.children = addressof(links) + 8 * (n + 1)
+            else:
+                level.n_children = 0
+        producer.kept += [levels, links]
+        root.children = addressof(links)
+
+
+# What is changed, in which array.
+ARRAYS: dict[str, tuple[str, Callable[[Producer], None]]] = {
+    "released": ("ints", of_array(release=None)),
+    "negative length": ("ints", of_array(length=-1)),
+    "length times size overflows": ("ints", of_array(length=2**62)),
+    "largest length": ("ints", of_array(length=2**63 - 1, null_count=-1)),
+    "negative offset": ("ints", of_array(offset=-1)),
+    "offset plus length overflows": ("ints", of_array(offset=2**63 - 1)),
+    "offset times size overflows": ("ints", of_array(offset=2**62)),
+    "null count below -1": ("ints", of_array(null_count=-2)),
+    "null count above length": ("ints", of_array(null_count=5)),
+    "nulls without a bitmap": ("ints", buffer(0)),
+    "no array of buffers": ("ints", of_array(buffers=None)),
+    "too few buffers": ("ints", of_array(n_buffers=1)),
+    "too many buffers": ("ints", of_array(n_buffers=3)),
+    "no buffers": ("ints", of_array(n_buffers=0)),
+    "negative number of buffers": ("ints", of_array(n_buffers=-1)),
+    "huge number of buffers": ("ints", of_array(n_buffers=2**60)),
+    "no data": ("ints", buffer(1)),
+    "negative number of children": ("ints", of_array(n_children=-1)),
+    "children that are not there": ("ints", of_array(n_children=1)),
+    "texts without offsets": ("texts", buffer(1)),
+    "texts with two buffers": ("texts", of_array(n_buffers=2)),
+    "largest length of texts": ("texts", of_array(length=2**63 - 1)),
+    "list without children": ("lists", of_array(n_children=0)),
+    "list without array of children": ("lists", of_array(children=None)),
+    "list of a child at NULL": ("lists", no_child),
+    "list of a released child": ("lists", of_child(release=None)),
+    "list of two": ("lists", of_array(n_children=2)),
+    "list of many": ("lists", of_array(n_children=2**61)),
+    "child of negative length": ("lists", of_child(length=-1)),
+    "child without data": ("lists", of_child(buffers=None)),
+    "child of too few buffers": ("lists", of_child(n_buffers=1)),
+    "pairs of too short a child": ("pairs", of_child(length=3)),
+    "pairs of an overflowing length": ("pairs", of_array(length=2**63 - 1)),
+    "pairs beyond their child": ("pairs", of_array(offset=1)),
+    "struct longer than its child": ("struct", of_array(length=3)),
+    "struct beyond its child": ("struct", of_array(offset=1)),
+    "struct of two buffers": ("struct", of_array(n_buffers=2)),
+    "batch of columns of two lengths": ("batch", of_child(1, length=1)),
+    "batch of a released column": ("batch", of_child(1, release=None)),
+    "words without dictionary": ("words", of_array(dictionary=None)),
+    "words of a released dictionary": (
+        "words",
+        lambda p: setter(release=None)(dictionary(p.array)),
+    ),
+    "words of a negative dictionary": ("words", lambda p: setter(length=-1)(dictionary(p.array))),
+    "dictionary that the type does not have": (
+        "words",
+        lambda p: setter(dictionary=None)(p.schema),
+    ),
+    "views without sizes": ("views", of_array(n_buffers=2)),
+    "views of no texts": ("views", buffer(2)),
+    "views of sizes at NULL": ("views", buffer(3)),
+    "list views without sizes": ("list views", of_array(n_buffers=2)),
+    "list views of sizes at NULL": ("list views", buffer(2)),
+    "union of one child": ("union", of_array(n_children=1)),
+    "union of short children": ("union", of_child(length=1)),
+    "union without type ids": ("union", buffer(0)),
+    "union with validity": ("union", of_array(n_buffers=2)),
+    "map without entries": ("map", of_array(n_children=0)),
+    "map of a released child": ("map", of_child(release=None)),
+    "runs of one child": ("runs", of_array(n_children=1)),
+    "runs of fewer values than ends": ("runs", of_child(1, length=1)),
+    "child that is its parent": ("lists", cycle("array")),
+    "type that is its own item": ("lists", cycle("schema")),
+    "list of itself": ("lists", both_cycles),
+    "dictionary of itself": ("words", dictionary_of_itself),
+    "ten thousand lists deep": ("lists", too_deep),
+}
+WAYS = ["array", "device array", "oneAPI array"]
+
+
+def refused(producer: Producer, way: str) -> str:
+    obj: Any = producer
+    if way == "array":
+        obj = gives(array=lambda: (producer.schema_capsule(), producer.array_capsule()))
+    with pytest.raises(usmq.InteropError) as error:
+        usmq.from_arrow(obj)
+    assert isinstance(error.value, BufferError)
+    message = str(error.value)
+    assert message
+    return message
+
+
+def producer_of(base: str | Node, way: str) -> Producer:
+    node = BASES[base] if isinstance(base, str) else base
+    return Producer(node.on_device(), ONEAPI) if way.startswith("oneAPI") else Producer(node)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("base", BASES)
+def test_what_is_changed_below_is_fine_as_it_was(base: str, way: str) -> None:
+    producer = producer_of(base, way)
+    usmq.from_arrow(producer).to_arrow().validate(full=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", ARRAYS)
+def test_d20_an_array_that_cannot_be_is_refused(case: str, way: str) -> None:
+    base, change = ARRAYS[case]
+    producer = producer_of(base, way)
+    change(producer)
+    refused(producer, way)
+
+
+FORMATS = [None, b"", b"z z", b"zz", b"ii", b"w", b"w:", b"w:-1", b"w:x", b"w:99999999999999999999"]
+FORMATS += [b"d", b"d:", b"d:5", b"d:5,2,77", b"d:x,y", b"t", b"td", b"tdX", b"tts", b"ttX"]
+FORMATS += [b"ts", b"tss", b"tsx:", b"tD", b"ti", b"tiX", b"+", b"+x", b"+w", b"+w:", b"+w:-2"]
+FORMATS += [b"+l", b"+s:", b"+u", b"+ud", b"+us:0,0", b"+us:-1", b"+us:128", b"+v", b"+vx", b"v"]
+FORMATS += [b"vx", b"\xff\xfe", b"i\n", b" i", b"I:", b"x" * 100_000]
+
+
+@pytest.mark.parametrize("way", ["device array", "oneAPI array"])
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: repr(form)[:30])
+def test_a_format_that_is_none_is_refused(form: bytes | None, way: str) -> None:
+    producer = producer_of("ints", way)
+    producer.schema.format = producer._string(form)
+    refused(producer, way)
+
+
+SCHEMAS: dict[str, tuple[str, Callable[[Any], None]]] = {
+    "released": ("ints", setter(release=None)),
+    "negative number of children": ("ints", setter(n_children=-1)),
+    "children that are not there": ("ints", setter(n_children=1)),
+    "list without item": ("lists", setter(n_children=0)),
+    "list without array of children": ("lists", setter(children=None)),
+    "list of many": ("lists", setter(n_children=2**61)),
+    "list of a released item": ("lists", lambda s: setter(release=None)(children(s)[0])),
+    "list of an item without format": ("lists", lambda s: setter(format=None)(children(s)[0])),
+    "batch of one column less": ("batch", setter(n_children=1)),
+    "dictionary that the array does not have": (
+        "ints",
+        lambda s: setter(dictionary=addressof(s))(s),
+    ),
+    "released dictionary": ("words", lambda s: setter(release=None)(dictionary(s))),
+    "run ends of texts": ("runs", lambda s: setter(format=children(s)[1].format)(children(s)[0])),
+    "map of ints": ("map", lambda s: setter(format=children(children(s)[0])[1].format)(s)),
+}
+
+
+@pytest.mark.parametrize("way", ["device array", "oneAPI array"])
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_a_schema_that_cannot_be_is_refused(case: str, way: str) -> None:
+    base, change = SCHEMAS[case]
+    producer = producer_of(base, way)
+    change(producer.schema)
+    refused(producer, way)
+
+
+@pytest.mark.parametrize("where", ["column", "item"])
+def test_a_name_that_is_no_utf_8_is_refused(where: str) -> None:
+    inner = replace(ints([1]), name=b"\xff\xfe" if where == "item" else b"item")
+    root = Node(b"+l", 1, [None, np.array([0, 1], "i4")], [inner])
+    table = batch(a=root)
+    if where == "column":
+        table = replace(table, children=[replace(root, name=b"a\xc3(")])
+    refused(Producer(table), "device array")
+
+
+def packed(*numbers: int, rest: bytes = b"") -> bytes:
+    return np.array(numbers, "i4").tobytes() + rest
+
+
+@pytest.mark.parametrize(
+    "metadata", [packed(-1), packed(1, -5), packed(1, 1, rest=b"k" + packed(-2)), packed(-(2**31))]
+)
+def test_metadata_of_negative_sizes_is_refused(metadata: bytes) -> None:
+    refused(Producer(replace(BASES["ints"], metadata=metadata)), "device array")
+
+
+def test_what_is_odd_but_allowed_is_taken() -> None:
+    nameless = replace(batch(), length=2, children=[replace(ints([1, 2]), name=None)])
+    assert usmq.from_arrow(Producer(nameless)).column_names == [""]
+    flagged = Producer(replace(ints([1, 2]), flags=-1, metadata=packed(0)))
+    assert usmq.from_arrow(flagged).to_arrow().to_pylist() == [1, 2]
+    # A CPU array has no use for an event; pyarrow does not look at it either.
+    event = dpctl.SyclEvent()
+    synced = Producer(ints([1, 2]), CPU, sync_event=event.addressof_ref())
+    assert usmq.from_arrow(synced).to_arrow().to_pylist() == [1, 2]
+
+
+OFFSETS: dict[str, Node] = {
+    "negative first": Node(b"u", 2, [None, np.array([-1, 0, 1], "i4"), np.zeros(9, "u1")]),
+    "negative": Node(b"z", 2, [None, np.array([0, -5, 1], "i4"), np.zeros(9, "u1")]),
+    "falling": Node(b"u", 2, [None, np.array([0, 5, 3], "i4"), np.zeros(9, "u1")]),
+    "falling, of 64 bits": Node(b"U", 2, [None, np.array([0, 5, 3], "i8"), np.zeros(9, "u1")]),
+    "lowest of 64 bits": Node(b"Z", 1, [None, np.array([0, -(2**63)], "i8"), np.zeros(9, "u1")]),
+    "beyond the child": lists(ints([1, 2]), [1, 2]),
+    "before the child": Node(
+        b"+l", 1, [None, np.array([-1, 1], "i4")], [replace(ints([1]), name=b"i")]
+    ),
+    "falling in a child": Node(
+        b"+L", 2, [None, np.array([0, 2, 1], "i8")], [replace(ints([1, 2]), name=b"i")]
+    ),
+    "of a map": replace(BASES["map"], buffers=[None, np.array([0, 3], "i4")]),
+    "of a list view": replace(
+        BASES["list views"], buffers=[None, np.array([0, -1], "i4"), np.array([1, 2], "i4")]
+    ),
+    "sizes of a list view": replace(
+        BASES["list views"], buffers=[None, np.array([0, 1], "i4"), np.array([1, 3], "i4")]
+    ),
+    "negative sizes of a list view": replace(
+        BASES["list views"], buffers=[None, np.array([0, 1], "i4"), np.array([1, -1], "i4")]
+    ),
+    "negative sizes of views": replace(
+        BASES["views"],
+        buffers=[None, np.zeros(16, "u1"), np.zeros(4, "u1"), np.array([-4], "i8")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OFFSETS)
+def test_offsets_of_host_data_stay_in_range(case: str) -> None:
+    refused(Producer(OFFSETS[case]), "device array")
+    refused(Producer(batch(a=ints([1, 2]), b=OFFSETS["falling"])), "device array")
+
+
+NOT_HERE = [CUDA, CUDA_HOST, CUDA_MANAGED, 0, 4, 7, 8, 9, 10, 12, 15, 16, 99, -1, 2**31 - 1]
+
+
+@pytest.mark.parametrize("device_type", NOT_HERE)
+def test_d21_a_device_that_usmq_has_not_is_refused_by_name(device_type: int) -> None:
+    producer = Producer(ints([1, 2]), device_type, device_id=0)
+    # Buffers must not be touched first: these would crash.
+    buffer(1, at=16)(producer)
+    message = refused(producer, "device array")
+    assert str(device_type) in message or (device_type in (2, 3, 13) and "CUDA" in message)
+
+
+@pytest.mark.parametrize("part", ["data", "validity", "offsets", "child", "dictionary"])
+def test_d23_device_data_must_be_usm(part: str) -> None:
+    host = {
+        "data": Node(b"i", 2, [None, np.zeros(2, "i4")]),
+        "validity": replace(Node(b"i", 2, [None, np.zeros(2, "i4")]).on_device(), null_count=1),
+        "offsets": Node(b"u", 1, [None, np.array([0, 1], "i4"), usm(np.zeros(1, "u1"))]),
+        "child": replace(lists(ints([]), [1]).on_device(), children=[replace(ints([1]), name=b"")]),
+        "dictionary": replace(BASES["words"].on_device(), dictionary=strings([b"x", b"y"])),
+    }[part]
+    if part == "validity":
+        host.buffers = [bitmap([1, 0]), host.buffers[1]]
+    refused(Producer(host, ONEAPI), "device array")
+
+
+def test_d23_device_data_of_another_context_is_refused(sub_device: usmq.Device) -> None:
+    queue = usmq.Queue(sub_device)
+    memory = dpctl.memory.MemoryUSMDevice(16, queue=dpctl.SyclQueue(queue._get_capsule()))
+    refused(Producer(Node(b"i", 4, [None, memory]), ONEAPI), "device array")
+
+
+def test_an_error_of_the_object_itself_is_the_callers() -> None:
+    def fail() -> Any:
+        raise ZeroDivisionError("mine")
+
+    for name in ("device_array", "device_stream", "array", "stream"):
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            usmq.from_arrow(gives(**{name: fail}))
+
+
+def test_the_structs_are_as_large_as_in_the_header() -> None:
+    sizes = [ctypes.sizeof(kind) for kind in (ArrowSchema, ArrowArray)]
+    sizes.append(ctypes.sizeof(arrow_structs.ArrowDeviceArray))
+    assert sizes == [72, 80, 128], "the tests themselves are wrong"

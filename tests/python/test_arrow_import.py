@@ -1,0 +1,391 @@
+"""What usmq takes over from others: where it lies, in order, and released once, when done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import arrow_structs
+import dpctl
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+from arrow_producers import Node, Producer, StreamProducer, address, gives, ints, lists, strings
+from arrow_producers import record as batch
+from arrow_structs import (
+    CPU,
+    KINDS,
+    ONEAPI,
+    STEPS,
+    At,
+    Exported,
+    bitmap,
+    buffers,
+    children,
+    dictionary,
+    eventually,
+    foreign,
+    kernel,
+    live,
+    usm,
+)
+from test_arrow_export import tree
+from test_arrow_types import TYPES, made, same
+
+no_leaks = arrow_structs.no_leaks
+
+Oracle = Callable[[Any, int], Any]
+WORDS = Node(
+    b"c", 4, [None, np.array([1, 0, 1, 1], "i1")], dictionary=strings([b"x", b"why"]), name=b"w"
+)
+VIEWS = Node(
+    b"vu",
+    2,
+    [
+        None,
+        np.frombuffer(
+            np.int32(3).tobytes()
+            + b"abc".ljust(12, b"\0")
+            + np.int32(14).tobytes()
+            + b"four"
+            + np.array([0, 0], "i4").tobytes(),
+            "u1",
+        ),
+        np.frombuffer(b"fourteen chars", "u1"),
+        np.array([14], "i8"),
+    ],
+)
+# Arrays of another library, and what they are in Python.
+NODES: dict[str, tuple[Node, list[Any]]] = {
+    "ints": (ints([1, 2, 3]), [1, 2, 3]),
+    "ints with nulls": (ints([1, None, 3]), [1, None, 3]),
+    "nulls that were not counted": (replace(ints([1, None, 3]), null_count=-1), [1, None, 3]),
+    "ints at an offset": (
+        replace(ints([9, None, 3, 4, None, 6], offset=2), length=3),
+        [3, 4, None],
+    ),
+    "uncounted at an offset": (
+        replace(ints([9, None, 3, 4, None, 6], offset=2), length=3, null_count=-1),
+        [3, 4, None],
+    ),
+    "a bitmap without nulls": (
+        Node(b"i", 2, [bitmap([True] * 2), np.array([5, 6], "i4")]),
+        [5, 6],
+    ),
+    "bools": (Node(b"b", 3, [None, bitmap([0, 1, 1, 0, 1])], offset=2), [True, False, True]),
+    "texts": (strings([b"a", b"", b"long"]), ["a", "", "long"]),
+    "texts at an offset": (
+        replace(strings([b"a", b"", b"long"], offset=1), length=2),
+        ["", "long"],
+    ),
+    "lists": (lists(ints([1, 2, None]), [2, 0, 1]), [[1, 2], [], [None]]),
+    "lists of texts": (lists(strings([b"a", b"bc"]), [0, 2]), [[], ["a", "bc"]]),
+    "dictionary": (WORDS, ["why", "x", "why", "why"]),
+    "views": (VIEWS, ["abc", "fourteen chars"]),
+    "struct": (
+        Node(b"+s", 2, [bitmap([1, 0])], [replace(ints([1, 2]), name=b"a")], null_count=1),
+        [{"a": 1}, None],
+    ),
+    "struct at an offset": (
+        Node(b"+s", 1, [None], [replace(ints([1, 2, 3]), name=b"a")], offset=1),
+        [{"a": 2}],
+    ),
+    "nothing": (Node(b"n", 3, [], null_count=3), [None] * 3),
+    "empty without buffers": (Node(b"i", 0, [None, None]), []),
+    "empty texts without buffers": (Node(b"u", 0, [None, None, None]), []),
+}
+
+
+def addresses(node: Node) -> list[int]:
+    found = [address(b) or 0 for b in node.buffers]
+    parts = [*node.children, *([node.dictionary] if node.dictionary else [])]
+    return found + [at for part in parts for at in addresses(part)]
+
+
+def exported(obj: Any) -> list[int]:
+    array = Exported(obj)
+    return [at for part in tree(array.array) for at in buffers(part)]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_host_data_of_another_library_is_copied(name: str) -> None:
+    node, values = NODES[name]
+    producer = Producer(node)
+    column = usmq.from_arrow(producer)
+    assert column.to_arrow().to_pylist() == values
+    assert column.null_count == values.count(None)
+    assert eventually(lambda: sorted(producer.log) == ["array", "schema"]), producer.log
+    assert column.to_arrow().to_pylist() == values, "it needs its source no more"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NODES)
+def test_d23_device_data_is_used_where_it_is(name: str, kind: str) -> None:
+    node, values = NODES[name]
+    producer = Producer(node.on_device(kind), ONEAPI)
+    before = live()
+    column = usmq.from_arrow(producer)
+    assert live() == before, "something was copied"
+    assert column.queue.device == usmq.current_queue().device
+    assert column.to_arrow().to_pylist() == values
+    assert column.null_count == values.count(None)
+    assert "array" not in producer.log
+    again = usmq.from_arrow(column)
+    given = [at for at in addresses(producer.root) if at]
+    if values:
+        assert column.usm_type == kind or name == "nothing"
+        assert [at for at in exported(column) if at] == given
+        assert [at for at in exported(again) if at] == given
+    del column
+    usmq.current_queue().wait()
+    assert "array" not in producer.log
+    assert again.to_arrow().to_pylist() == values
+
+
+@pytest.mark.parametrize("device_type", [CPU, ONEAPI])
+def test_d25_d26_what_is_taken_over_is_moved_and_its_root_released_once(device_type: int) -> None:
+    node = batch(a=lists(ints([1, 2]), [1, 1]), w=replace(WORDS, length=2))
+    producer = Producer(node.on_device() if device_type == ONEAPI else node, device_type)
+    table = usmq.from_arrow(producer)
+    assert producer.array.release is None, "the source is marked as moved"
+    assert producer.schema.release is None
+    assert table.to_arrow().to_pydict() == {"a": [[1], [2]], "w": ["why", "x"]}
+    parts = [*table.columns, table["a"].children[0], table["w"].dictionary]
+    del table
+    assert [part.to_arrow().to_pylist() for part in parts] == [
+        [[1], [2]],
+        ["why", "x"],
+        [1, 2],
+        ["x", "why"],
+    ]
+    del parts
+    assert eventually(lambda: sorted(producer.log) == ["array", "schema"]), producer.log
+
+
+@pytest.mark.parametrize("device_type", [CPU, ONEAPI])
+def test_a_record_batch_at_an_offset_is_its_rows(device_type: int) -> None:
+    node = replace(batch(a=ints([1, 2, None, 4]), b=strings([b"", b"x", b"yz", b""])), offset=1)
+    node.length = 2
+    producer = Producer(node.on_device() if device_type == ONEAPI else node, device_type)
+    table = usmq.from_arrow(producer)
+    assert table.to_arrow().to_pydict() == {"a": [2, None], "b": ["x", "yz"]}
+    array = Exported(table).array
+    assert (array.length, array.offset) == (2, 0)
+    assert [child.offset + child.length <= 4 for child in children(array)] == [True, True]
+
+
+def test_d28_a_device_table_gives_the_columns_asked_for() -> None:
+    producer = Producer(batch(a=ints([1, 2]), b=strings([b"x", b"y"])).on_device(), ONEAPI)
+    table = usmq.from_arrow(producer, columns=["b"])
+    assert table.to_arrow().to_pydict() == {"b": ["x", "y"]}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_our_own_export_is_ours_at_the_same_addresses(name: str) -> None:
+    array = made(name, True)[5:28]
+    column = usmq.from_arrow(array)
+    before = live()
+    again = usmq.from_arrow(column)
+    assert live() == before
+    assert exported(again) == exported(column)
+    same(again.to_arrow(), array, name)
+    same(usmq.from_arrow(column[1:9]).to_arrow(), array[1:9], name)
+
+
+def test_our_own_export_outlives_what_exported_it() -> None:
+    again = usmq.from_arrow(usmq.from_arrow(usmq.from_arrow(pa.array(["a", "b"]))))
+    others = [usmq.zeros(2, "i4") for _ in range(20)]
+    assert again.to_arrow().to_pylist() == ["a", "b"]
+    del others
+
+
+def producer_of(memory: Any, event: Any = None, **options: Any) -> Producer:
+    node = Node(b"I", memory.nbytes // 4, [None, memory])
+    sync = event.addressof_ref() if event is not None else 0
+    return Producer(node, ONEAPI, sync_event=sync, **options)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("use", ["values", "to_arrow", "kernel", "export"])
+def test_d22_the_event_of_the_producer_is_waited_for(
+    use: str, in_order: bool, advanced: Oracle
+) -> None:
+    _, advance = foreign()
+    memory = usm(np.arange(4, dtype="u4"))
+    event = advance(memory, STEPS)
+    queue = usmq.Queue(usmq.current_queue().device, in_order=in_order)
+    producer = producer_of(memory, event)
+    column = usmq.from_arrow(producer, queue=queue)
+    pending = event.execution_status != dpctl.event_status_type.complete
+    assert pending, "the import waited on the host"
+    del event  # what the import needs of it, it has copied
+    if use == "values":
+        found = column.values().to_numpy()
+    elif use == "to_arrow":
+        found = column.to_arrow().to_numpy()
+    elif use == "kernel":
+        y = usmq.empty(4, "u4", queue=queue)
+        kernel("advance_into")(4, column.values(), y, 0, queue=queue)
+        found = y.to_numpy()
+    else:
+        struct = Exported(column)
+        arrow_structs.wait_for(struct.device)
+        found = arrow_structs.read(buffers(struct.array)[1], "u4", 4)
+    np.testing.assert_array_equal(found, advanced(np.arange(4), STEPS))
+
+
+def test_d26_release_comes_after_the_work_on_the_data(advanced: Oracle) -> None:
+    x, y = usm(np.arange(4, dtype="u4")), usm(np.zeros(4, "u4"), "shared")
+    producer = producer_of(x)
+    seen: list[Any] = []
+    result = np.asarray(y).view("u4")
+    producer.probes.append(lambda what: seen.append(result.copy()) if what == "array" else None)
+    column = usmq.from_arrow(producer)
+    target = usmq.asarray(At(y._pointer, 4, "<u4", readonly=False), copy=False)
+    running = kernel("advance_into")(4, column.values(), target, STEPS)
+    del column
+    assert not running.done(), "dropping a column waited for the device"
+    assert "array" not in producer.log
+    running.wait()
+    assert eventually(lambda: "array" in producer.log)
+    np.testing.assert_array_equal(seen, [advanced(np.arange(4), STEPS)])
+
+
+def test_d26_an_export_of_an_import_keeps_the_source() -> None:
+    producer = producer_of(usm(np.arange(4, dtype="u4")))
+    struct = arrow_structs.move(Exported(usmq.from_arrow(producer)).device)
+    usmq.current_queue().wait()
+    assert "array" not in producer.log
+    arrow_structs.release(struct)
+    assert eventually(lambda: producer.log.count("array") == 1)
+
+
+@pytest.mark.parametrize("part", ["values", "slice", "child", "dictionary"])
+def test_any_part_keeps_the_source(part: str) -> None:
+    node = replace(WORDS, length=4).on_device() if part == "dictionary" else None
+    producer = Producer(node or lists(ints([1, 2, 3]), [3]).on_device(), ONEAPI)
+    column = usmq.from_arrow(producer)
+    take: dict[str, Callable[[Any], Any]] = {
+        "values": lambda c: c.children[0].values()[1:],
+        "slice": lambda c: c[0:1],
+        "child": lambda c: c.children[0],
+        "dictionary": lambda c: c.dictionary,
+    }
+    kept = take[part](column)
+    del column
+    usmq.current_queue().wait()
+    assert "array" not in producer.log
+    del kept
+    assert eventually(lambda: "array" in producer.log)
+
+
+def test_the_last_reference_may_go_on_another_thread() -> None:
+    producer = producer_of(usm(np.arange(4, dtype="u4")))
+    held = [usmq.from_arrow(producer)]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    assert eventually(lambda: producer.log.count("array") == 1)
+
+
+def test_host_data_is_copied_without_a_wait_and_kept_until_then() -> None:
+    x = usmq.zeros(1, "u4")
+    producer = Producer(batch(a=ints(list(range(10_000))), b=strings([b"word"] * 10_000)))
+    running = kernel("advance")(1, x, STEPS)
+    table = usmq.from_arrow(producer)
+    assert not running.done(), "the import waited for the queue"
+    assert "array" not in producer.log, "the copies cannot be done yet"
+    table.wait()
+    assert running.done()
+    assert eventually(lambda: "array" in producer.log)
+    assert table["a"].values().to_numpy().tolist() == list(range(10_000))
+
+
+def test_host_data_dropped_at_once_is_kept_until_it_is_copied() -> None:
+    x = usmq.zeros(1, "u4")
+    producer = Producer(ints(list(range(10_000))))
+    running = kernel("advance")(1, x, STEPS)
+    usmq.from_arrow(producer)
+    assert not running.done()
+    assert "array" not in producer.log
+    running.wait()
+    assert eventually(lambda: "array" in producer.log)
+
+
+@pytest.mark.parametrize("number", [1, 77, -1])
+def test_d23_a_wrong_device_number_is_refused_or_the_pointer_decides(number: int) -> None:
+    producer = producer_of(usm(np.arange(4, dtype="u4")), device_id=number)
+    try:
+        column = usmq.from_arrow(producer)
+    except usmq.InteropError:
+        return
+    assert column.device == usmq.current_queue().device
+    assert column.values().to_numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_data_of_the_second_device_stays_there(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    there = usmq.Queue(two_devices[1])
+    x = usmq.asarray(np.arange(4, dtype="i4"), queue=there)
+    column = usmq.from_arrow(usmq.from_arrow(x))
+    assert column.device == two_devices[1]
+    assert column.values().ptr == x.ptr
+    theirs = dpctl.memory.MemoryUSMDevice(16, queue=dpctl.SyclQueue(two_devices[1].filter_string))
+    theirs.copy_from_host(np.arange(4, dtype="u4").view("u1"))
+    producer = producer_of(theirs, device_id=two_devices[1].ordinal)
+    imported = usmq.from_arrow(producer)
+    assert imported.device == two_devices[1]
+    assert imported.values().ptr == theirs._pointer
+    assert imported.values().to_numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_the_first_dunder_there_is_decides(queue: usmq.Queue) -> None:
+    def offer(*names: str) -> tuple[Any, list[str]]:
+        def pair(device: bool) -> Any:
+            producer = Producer(ints([1, 2]))
+            last = producer.device_capsule() if device else producer.array_capsule()
+            return producer.schema_capsule(), last
+
+        def stream(device_type: int | None) -> Any:
+            chunks = [Producer(batch(a=ints([1, 2])))]
+            return StreamProducer(batch(a=ints([])), chunks, device_type).capsule()
+
+        ways: dict[str, Callable[[], Any]] = {
+            "device_array": lambda: pair(True),
+            "device_stream": lambda: stream(CPU),
+            "array": lambda: pair(False),
+            "stream": lambda: stream(None),
+        }
+        obj = gives(**{name: ways[name] for name in names})
+        return obj, obj.called
+
+    order = ["device_array", "device_stream", "array", "stream"]
+    for n, first in enumerate(order):
+        obj, called = offer(*reversed(order[n:]))
+        assert len(usmq.from_arrow(obj)) == 2
+        assert called == [first]
+
+
+@pytest.mark.parametrize("sizes", ["in USM", "on the host"])
+def test_d28_the_sizes_of_views_may_lie_where_arrow_c_plus_plus_puts_them(sizes: str) -> None:
+    """The specification has every buffer on the device; Arrow C++ leaves the sizes on the host."""
+    node = VIEWS.on_device()
+    if sizes == "on the host":
+        node.buffers = [*node.buffers[:-1], VIEWS.buffers[-1]]
+    producer = Producer(node, ONEAPI)
+    column = usmq.from_arrow(producer)
+    assert column.to_arrow().to_pylist() == ["abc", "fourteen chars"]
+    assert [at for at in exported(column) if at][:2] == addresses(node)[1:3]
+
+
+def test_a_dictionary_is_taken_over_with_its_column() -> None:
+    producer = Producer(WORDS.on_device(), ONEAPI)
+    column = usmq.from_arrow(producer)
+    theirs = addresses(producer.root)
+    assert column.dictionary.offsets().ptr == theirs[3]
+    assert buffers(dictionary(Exported(column).array)) == theirs[2:]
+    assert column.field.dictionary.format == "u"
