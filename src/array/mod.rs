@@ -161,6 +161,12 @@ impl Array {
         Self { readonly: true, ..self.clone() }
     }
 
+    /// The same memory, to be written through this handle: for memory that is known to be no one else's.
+    #[cfg(feature = "python")]
+    pub(crate) fn as_writable(&self) -> Self {
+        Self { readonly: false, ..self.clone() }
+    }
+
     /// The same memory with another queue for its work. Order is kept: it is the memory that knows its last use.
     ///
     /// # Errors

@@ -105,6 +105,11 @@ impl Allocation {
         }
     }
 
+    #[cfg(feature = "python")]
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.owner, Owner::Ours(_))
+    }
+
     pub(super) fn log(&self) -> &Mutex<Log> {
         &self.log
     }

@@ -3,6 +3,7 @@
 use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
+use super::quiet::Quiet;
 use super::{asarray, buffer, index, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
@@ -29,14 +30,14 @@ use std::ffi::c_int;
 /// [1.0, 3.0]
 #[pyclass(module = "usmq", frozen, weakref)]
 pub(super) struct Array {
-    pub(super) array: crate::Array,
+    pub(super) array: Quiet<crate::Array>,
     /// The view of this array that dpnp was given. It holds a [`suai::Lent`], not this object: no cycle.
     pub(super) usm_ndarray: PyOnceLock<Py<PyAny>>,
 }
 
 impl Array {
     pub(super) fn new(array: crate::Array) -> Self {
-        Self { array, usm_ndarray: PyOnceLock::new() }
+        Self { array: Quiet::new(array), usm_ndarray: PyOnceLock::new() }
     }
 }
 

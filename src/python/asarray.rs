@@ -7,13 +7,15 @@ use crate::UsmKind;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=False";
+
 /// An array of an object's elements, without a copy where that is possible.
 ///
 /// Parameters
 /// ----------
 /// obj : object
-///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), a
-///     number, or nested sequences of numbers.
+///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), an
+///     Arrow array without nulls, a number, or nested sequences of numbers.
 /// dtype : dtype, optional
 ///     The element type; that of the object by default.
 /// usm_type : {"device", "shared", "host"}, optional
@@ -74,9 +76,17 @@ pub(super) fn asarray(
             },
         };
     }
+    if let Some((numbers, copied)) = super::arrow::numbers(obj, queue.as_ref(), kind)? {
+        let result = py.detach(|| numbers.converted(dtype, kind, queue.as_ref()))?;
+        return match (copy, copied || result.address() != numbers.address()) {
+            (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
+            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            _ => Py::new(py, Array::new(result)),
+        };
+    }
     let host = Host::read(obj, dtype)?;
     if copy == Some(false) {
-        return Err(PyValueError::new_err("host memory cannot become USM without a copy, but copy=False"));
+        return Err(PyValueError::new_err(NO_COPY));
     }
     let queue = queue.map_or_else(|| scope::current(py), Ok)?;
     let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
@@ -90,7 +100,7 @@ pub(super) fn asarray(
 /// The object's own USM, when it has any.
 pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
     if let Ok(own) = obj.cast::<Array>() {
-        return Ok(Some(own.get().array.clone()));
+        return Ok(Some(crate::Array::clone(&own.get().array)));
     }
     suai::import(obj)
 }

@@ -246,7 +246,7 @@ fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
 
 fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if let Ok(own) = object.cast::<super::array::Array>() {
-        return Ok(Arg::from(&own.get().array));
+        return Ok(Arg::from(&*own.get().array));
     }
     if let Ok(local) = object.cast::<Local>() {
         return Ok(crate::kernel::local(local.get().nbytes));

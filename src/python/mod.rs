@@ -15,6 +15,7 @@ mod kernel;
 mod memory;
 mod placement;
 mod queue;
+mod quiet;
 mod scope;
 mod suai;
 mod target;

@@ -346,7 +346,7 @@ class StreamProducer:
         type(self.struct).from_address(stream).release = None
 
     def capsule(self) -> Any:
-        self.handed = True
+        self.handed = bool(self.struct.release)
         return capsule(addressof(self.struct), DEVICE_STREAM if self.on_device else STREAM)
 
     def __arrow_c_device_stream__(self, requested_schema: Any = None, **_: Any) -> Any:

@@ -155,6 +155,23 @@ def test_a_column_streams_itself_as_one_batch() -> None:
 
 
 def test_several_batches_are_no_single_array() -> None:
+    table = of_four()
+    with pytest.raises(usmq.InteropError, match="batch"):
+        table.__arrow_c_device_array__()
+
+
+def test_a_table_of_several_batches_is_taken_batch_by_batch() -> None:
+    table = of_four()
+    for whole in (lambda: table["a"], lambda: table.columns):
+        with pytest.raises((usmq.Error, ValueError), match="batch"):
+            whole()
+    again = usmq.from_arrow(table)
+    assert [len(part) for part in again.batches] == [2, 0, 1, 3]
+    assert rows(again) == ROWS.to_pydict()
+
+
+def test_d7_a_release_during_an_error_leaves_the_error_as_it_is() -> None:
+    """The table goes while the error is under way, and the source's release is Python's."""
     with pytest.raises(usmq.InteropError, match="batch"):
         of_four().__arrow_c_device_array__()
 

@@ -261,6 +261,7 @@ def check(schema: Any, array: Any) -> None:
     assert array.length >= 0
     assert array.offset >= 0
     assert array.null_count >= -1
+    assert all(is_usm(at) for at in given if at), "D1"
     if form in ("vu", "vz"):
         assert count >= 3
         assert given[-1] or count == 3, "the sizes of the texts"

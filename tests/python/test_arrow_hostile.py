@@ -236,7 +236,7 @@ def test_d20_an_array_that_cannot_be_is_refused(case: str, way: str) -> None:
 
 
 FORMATS = [None, b"", b"z z", b"zz", b"ii", b"w", b"w:", b"w:-1", b"w:x", b"w:99999999999999999999"]
-FORMATS += [b"d", b"d:", b"d:5", b"d:5,2,77", b"d:x,y", b"t", b"td", b"tdX", b"tts", b"ttX"]
+FORMATS += [b"d", b"d:", b"d:5", b"d:5,2,77", b"d:x,y", b"t", b"td", b"tdX", b"tt", b"ttX"]
 FORMATS += [b"ts", b"tss", b"tsx:", b"tD", b"ti", b"tiX", b"+", b"+x", b"+w", b"+w:", b"+w:-2"]
 FORMATS += [b"+l", b"+s:", b"+u", b"+ud", b"+us:0,0", b"+us:-1", b"+us:128", b"+v", b"+vx", b"v"]
 FORMATS += [b"vx", b"\xff\xfe", b"i\n", b" i", b"I:", b"x" * 100_000]

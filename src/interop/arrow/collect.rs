@@ -3,7 +3,7 @@
 use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU, Foreign};
 use super::column::Column;
 use super::consume::Arrays;
-use super::import::Placed;
+use super::import::{Placed, check_device};
 use super::schema::Field;
 use super::table::Table;
 use crate::error::{Error, Result};
@@ -59,6 +59,7 @@ impl Imported {
     /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
     pub fn from_device_stream(stream: Foreign<ArrowDeviceArrayStream>, placed: Placed<'_>) -> Result<Self> {
         let on_host = stream.0.device_type == DEVICE_CPU;
+        check_device(stream.0.device_type, -1)?;
         let mut arrays = Arrays::new(stream)?;
         let field = arrays.field().clone();
         if on_host {

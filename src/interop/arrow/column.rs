@@ -96,10 +96,17 @@ impl Column {
         self.held().first().map(Array::usm_kind)
     }
 
-    /// The columns that this one nests: the fields of a struct, the items of a list.
+    /// The columns that this one nests: the fields of a struct, the items of a list. Those of structs and of lists of
+    /// fixed size begin where this column does; into others, its offsets point.
     #[must_use]
-    pub fn children(&self) -> &[Self] {
-        &self.0.children
+    pub fn children(&self) -> Vec<Self> {
+        let each = match self.layout() {
+            Physical::Struct | Physical::Union { dense: false, .. } => 1,
+            Physical::FixedList(width) => width,
+            _ => return self.0.children.clone(),
+        };
+        let part = |child: &Self| child.part(self.0.offset * each, self.0.length * each);
+        self.0.children.iter().map(part).collect()
     }
 
     /// The values that this column holds indices into.
@@ -206,10 +213,17 @@ impl Column {
         if start.checked_add(length).is_none_or(|end| end > self.len()) {
             return Err(Error::Index(format!("values {start} to {start} + {length} of {self}")));
         }
-        let null_count = self.0.null_count.filter(|count| *count == 0 || length == self.len());
-        let node = (*self.0).clone();
+        Ok(self.part(start, length))
+    }
+
+    /// As [`slice`](Self::slice), for a part that is there.
+    fn part(&self, start: usize, length: usize) -> Self {
+        let null_count = match self.layout() {
+            Physical::Null => Some(length),
+            _ => self.0.null_count.filter(|count| *count == 0 || length == self.len()),
+        };
         let offset = if length == 0 { 0 } else { self.0.offset + start };
-        Ok(Self::of(Node { length, offset, null_count, ..node }))
+        Self::of(Node { length, offset, null_count, ..(*self.0).clone() })
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
@@ -225,7 +239,7 @@ impl Column {
             None => Ok(Buffer::Absent),
         });
         let buffers = buffers.collect::<Result<_>>()?;
-        let children = self.children().iter().map(|child| child.converted(kind, queue));
+        let children = self.0.children.iter().map(|child| child.converted(kind, queue));
         let children = children.collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
@@ -240,13 +254,19 @@ impl Column {
         self.arrays()?.iter().try_for_each(Array::wait)
     }
 
+    /// Whether all memory is usmq's own, so that the column is a copy of what it was imported from.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_copy(&self) -> bool {
+        self.held().iter().all(|array| array.allocation().is_ours())
+    }
+
     /// Every buffer of the column, its children and its dictionary.
     pub(super) fn arrays(&self) -> Result<Vec<Array>> {
         let mut all = Vec::new();
         for number in 0..self.0.buffers.len() {
             all.extend(self.buffer(number)?);
         }
-        for nested in self.children().iter().chain(self.dictionary()) {
+        for nested in self.0.children.iter().chain(self.dictionary()) {
             all.extend(nested.arrays()?);
         }
         Ok(all)
@@ -255,7 +275,7 @@ impl Column {
     /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
     /// whose other buffers are here, and ready when those are.
     pub(super) fn held(&self) -> Vec<Array> {
-        let nested = self.children().iter().chain(self.dictionary()).flat_map(Self::held);
+        let nested = self.0.children.iter().chain(self.dictionary()).flat_map(Self::held);
         self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
     }
 

@@ -58,6 +58,14 @@ impl Column {
         })
     }
 
+    /// Whether [`export_device`](Self::export_device) can name where the memory is.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] as there.
+    pub fn check_exportable(&self) -> Result<()> {
+        check_nameable(self.queue())
+    }
+
     /// This column as an array that the host may read, without a copy: only of host and shared USM. Waits for the
     /// work on it.
     ///
@@ -146,7 +154,7 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     let nested = |column: &Column| Heap::new(export(column, None));
     let mut owned = Box::new(Exported {
         buffers: column.0.buffers.iter().map(|buffer| buffer.address() as *const c_void).collect(),
-        children: column.children().iter().map(nested).collect(),
+        children: column.0.children.iter().map(nested).collect(),
         dictionary: column.dictionary().map(nested),
         _column: column.clone(),
         _event: event,

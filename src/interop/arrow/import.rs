@@ -6,6 +6,7 @@ use super::abi::{
 };
 use super::check::{Checked, broken, check, offsets};
 use super::column::{Buffer, Column, Node};
+use super::contents::check_contents;
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::source::{Host, Source, Usm};
@@ -43,22 +44,13 @@ impl Column {
         if array.is_released() {
             return Err(broken(field, "it is released"));
         }
-        match device_type {
-            DEVICE_CPU => Self::import(field, Foreign(array), placed),
-            DEVICE_ONEAPI => {
-                // SAFETY: whoever vouched for the struct did so for its event.
-                let column = unsafe { import_usm(field, array, device_id, sync_event as usize) }?;
-                column.converted(placed.kind, placed.queue)
-            }
-            DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(format!(
-                "the Arrow array is on CUDA device {device_id} (device type {device_type}), which usmq cannot \
-                 reach yet; have its producer copy it to the host"
-            ))),
-            other => Err(Error::Interop(format!(
-                "the Arrow array is on a device of type {other}; usmq takes type {DEVICE_CPU} (host) and \
-                 {DEVICE_ONEAPI} (oneAPI)"
-            ))),
+        check_device(device_type, device_id)?;
+        if device_type == DEVICE_CPU {
+            return Self::import(field, Foreign(array), placed);
         }
+        // SAFETY: whoever vouched for the struct did so for its event.
+        let column = unsafe { import_usm(field, array, device_id, sync_event as usize) }?;
+        column.converted(placed.kind, placed.queue)
     }
 
     /// The column of an array in host memory, copied to USM. Returns before the copies are complete; the array is
@@ -84,6 +76,21 @@ impl Column {
                 Err(error)
             }
         }
+    }
+}
+
+/// An error unless it is a type of device that usmq can reach.
+pub(super) fn check_device(device_type: i32, device_id: i64) -> Result<()> {
+    match device_type {
+        DEVICE_CPU | DEVICE_ONEAPI => Ok(()),
+        DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(format!(
+            "the Arrow data is on CUDA device {device_id} (device type {device_type}), which usmq cannot reach yet; \
+             have its producer copy it to the host"
+        ))),
+        other => Err(Error::Interop(format!(
+            "the Arrow data is on a device of type {other}; usmq takes type {DEVICE_CPU} (host) and \
+             {DEVICE_ONEAPI} (oneAPI)"
+        ))),
     }
 }
 
@@ -147,6 +154,8 @@ unsafe fn column<S: Source>(
 ) -> Result<Column> {
     // SAFETY: the caller's promise.
     let checked = unsafe { check(field, array) }?;
+    // SAFETY: as above.
+    unsafe { check_contents(field, &checked, source) }?;
     let layout = field.layout;
     let length = rows.count.min(checked.length - rows.first.min(checked.length));
     // Nothing begins anywhere; pyarrow, for one, stumbles over views that begin later.
@@ -160,7 +169,12 @@ unsafe fn column<S: Source>(
         field: field.clone(),
         length,
         offset: first - skip,
-        null_count: checked.null_count.filter(|count| whole || *count == 0),
+        null_count: match layout {
+            Layout::Null => Some(length),
+            // Without values there is no bitmap.
+            _ if length == 0 => Some(0),
+            _ => checked.null_count.filter(|count| whole || *count == 0),
+        },
         buffers: Vec::with_capacity(checked.buffers.len()),
         children: Vec::new(),
         dictionary: None,
@@ -270,9 +284,9 @@ unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut 
     let known = unsafe { source.look::<i64>(*sizes, data.len()) }.map(<[i64]>::to_vec);
     for (number, pointer) in data.iter().enumerate() {
         let buffer = match known.as_ref().map(|known| usize::try_from(known[number])) {
-            _ if *pointer == 0 => Buffer::Absent,
-            None => source.later(*pointer)?,
             Some(Ok(0)) => Buffer::Absent,
+            _ if *pointer == 0 => return Err(broken(&node.field, "a data buffer is null")),
+            None => source.later(*pointer)?,
             Some(Ok(bytes)) => source.buffer(*pointer, bytes)?,
             Some(Err(_)) => return Err(broken(&node.field, "a data buffer has a negative size")),
         };

@@ -13,6 +13,7 @@ mod check;
 mod collect;
 mod column;
 mod consume;
+mod contents;
 mod export;
 #[cfg(feature = "arrow")]
 mod host;

@@ -106,6 +106,12 @@ impl Field {
         self.layout == Layout::Struct && !self.is_nullable()
     }
 
+    /// The ids of a union's children, in their order.
+    pub(super) fn type_ids(&self) -> impl Iterator<Item = u8> {
+        let ids = self.format.split_once(':').map_or("", |(_, ids)| ids);
+        ids.split(',').filter_map(|id| id.parse().ok())
+    }
+
     /// The same field under another name.
     pub(super) fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }

@@ -94,7 +94,7 @@ impl Table {
     /// [`Error::Value`] for a table of several batches, whose [`batches`](Self::batches) have columns of their own.
     pub fn columns(&self) -> Result<&[Column]> {
         match &self.batches[..] {
-            [batch] => Ok(batch.children()),
+            [batch] => Ok(&batch.0.children),
             batches => Err(Error::Value(format!(
                 "{self} has {} batches, so its columns are in pieces; take them from its batches",
                 batches.len()
@@ -120,7 +120,7 @@ impl Table {
         let fields = numbers.iter().map(|number| self.schema.children()[*number].clone()).collect();
         let schema = Arc::new(Field { children: fields, ..(*self.schema).clone() });
         let batches = self.batches.iter().map(|batch| {
-            let columns = numbers.iter().map(|number| batch.children()[*number].clone()).collect();
+            let columns = numbers.iter().map(|number| batch.0.children[*number].clone()).collect();
             record(&schema, columns, batch.len(), &self.queue)
         });
         Ok(Self { batches: batches.collect(), schema: schema.clone(), queue: self.queue.clone() })
@@ -176,9 +176,7 @@ fn flat(schema: &Arc<Field>, batch: Column) -> Result<Column> {
     if batch.null_count()? > 0 {
         return Err(Error::Interop(format!("{batch} has nulls, so it is no record batch")));
     }
-    let part = |column: &Column| column.slice(batch.offset(), batch.len());
-    let children = batch.children().iter().map(part).collect::<Result<_>>()?;
-    Ok(record(schema, children, batch.len(), batch.queue()))
+    Ok(record(schema, batch.children(), batch.len(), batch.queue()))
 }
 
 impl fmt::Display for Table {

@@ -7,6 +7,7 @@ use crate::interop::arrow::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field, Foreign,
     Struct,
 };
+use crate::python::quiet::quietly;
 use crate::{Error, Result};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi;
@@ -55,7 +56,7 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
     let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
     if !pointer.is_null() {
         // SAFETY: the box of `give`, freed once. Dropping a struct that was moved out does nothing.
-        drop(unsafe { Box::from_raw(pointer.cast::<T>()) });
+        quietly(|| drop(unsafe { Box::from_raw(pointer.cast::<T>()) }));
     }
 }
 
@@ -107,8 +108,11 @@ pub(super) fn pair<'py, A: Named>(
     method: &str,
 ) -> PyResult<(Arc<Field>, Foreign<A>)> {
     let both = object.call_method0(method)?;
-    let both = both.cast::<PyTuple>().map_err(PyErr::from)?;
-    let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = both.extract()?;
+    let pair = both.cast::<PyTuple>().ok().filter(|both| both.len() == 2);
+    let Some(pair) = pair else {
+        return Err(PyTypeError::new_err(format!("{method}() gives two capsules, not {}", both.repr()?)));
+    };
+    let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
     // Checked first: an array that was taken is ours to release.
     pointer::<A>(&array)?;
     let field = Field::import(&take::<ArrowSchema>(&schema)?)?;

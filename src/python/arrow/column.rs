@@ -7,6 +7,7 @@ use crate::interop::arrow::{self, ArrowDeviceArrayStream, Ready};
 use crate::python::array::Array;
 use crate::python::device::Device;
 use crate::python::queue::Queue;
+use crate::python::quiet::Quiet;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -24,7 +25,13 @@ use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 /// >>> usmq.from_arrow(usmq.arange(4)).values().to_numpy().tolist()
 /// [0, 1, 2, 3]
 #[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Column(pub(super) arrow::Column);
+pub(in crate::python) struct Column(pub(super) Quiet<arrow::Column>);
+
+impl Column {
+    pub(super) fn new(column: arrow::Column) -> Self {
+        Self(Quiet::new(column))
+    }
+}
 
 #[pymethods]
 impl Column {
@@ -79,13 +86,13 @@ impl Column {
     /// The columns that this one nests.
     #[getter]
     fn children(&self) -> Vec<Self> {
-        self.0.children().iter().cloned().map(Self).collect()
+        self.0.children().into_iter().map(Self::new).collect()
     }
 
     /// The values that this column holds indices into; None without a dictionary.
     #[getter]
     fn dictionary(&self) -> Option<Self> {
-        self.0.dictionary().cloned().map(Self)
+        self.0.dictionary().cloned().map(Self::new)
     }
 
     /// What kernels compute with; not for nested columns, whose children hold the values.
@@ -121,7 +128,7 @@ impl Column {
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the column.
@@ -131,7 +138,7 @@ impl Column {
 
     /// The column as a pyarrow array on the host; needs pyarrow. Waits.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let view = ColumnView(py.detach(|| self.0.to_host())?);
+        let view = ColumnView::new(py.detach(|| self.0.to_host())?);
         super::pyarrow(py)?.call_method1("array", (view,))
     }
 
@@ -154,7 +161,7 @@ impl Column {
         if parts.step != 1 {
             return Err(PyValueError::new_err(format!("a column is cut with step 1, not {}", parts.step)));
         }
-        Ok(Self(self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?))
+        Ok(Self::new(self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?))
     }
 
     /// Arrow PyCapsule interface.
@@ -185,7 +192,8 @@ impl Column {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         refuse_unknown(kwargs)?;
         check_requested(requested_schema, self.0.field())?;
-        let column = self.0.clone();
+        py.detach(|| self.0.check_exportable())?;
+        let column = arrow::Column::clone(&self.0);
         let batches = Box::new(std::iter::once_with(move || Ok(column)));
         give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
     }

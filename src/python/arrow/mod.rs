@@ -15,7 +15,7 @@ use crate::interop::arrow::{
 use capsule::{give, pair, take};
 use column::Column;
 pub(super) use column::device_array;
-use pyo3::exceptions::{PyImportError, PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyImportError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use table::Table;
@@ -75,8 +75,8 @@ pub(super) fn from_arrow(
         }
     };
     match imported {
-        Imported::Table(table) => Ok(Py::new(py, Table(table))?.into_any()),
-        Imported::Column(column) => Ok(Py::new(py, Column(column))?.into_any()),
+        Imported::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
+        Imported::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
     }
 }
 
@@ -105,9 +105,9 @@ fn imported(obj: &Bound<'_, PyAny>, place: Place) -> PyResult<Imported> {
     let own = if let Ok(array) = obj.cast::<Array>() {
         Some(Imported::Column(arrow::Column::from_array("", &array.get().array)?))
     } else if let Ok(table) = obj.cast::<Table>() {
-        Some(Imported::Table(table.get().0.clone()))
+        Some(Imported::Table(arrow::Table::clone(&table.get().0)))
     } else {
-        obj.cast::<Column>().ok().map(|column| Imported::Column(column.get().0.clone()))
+        obj.cast::<Column>().ok().map(|column| Imported::Column(arrow::Column::clone(&column.get().0)))
     };
     if let Some(own) = own {
         return place.run(py, |placed| own.converted(placed));
@@ -132,6 +132,40 @@ fn imported(obj: &Bound<'_, PyAny>, place: Place) -> PyResult<Imported> {
             obj.get_type().name()?
         )))
     }
+}
+
+/// The numbers of an Arrow object without nulls, and whether they are a copy; None for other objects. Copies may be
+/// written to, another library's memory may not.
+pub(super) fn numbers(
+    obj: &Bound<'_, PyAny>,
+    queue: Option<&crate::Queue>,
+    kind: Option<UsmKind>,
+) -> PyResult<Option<(crate::Array, bool)>> {
+    let py = obj.py();
+    let methods =
+        ["__arrow_c_device_array__", "__arrow_c_device_stream__", "__arrow_c_array__", "__arrow_c_stream__"];
+    if !methods.iter().map(|method| obj.hasattr(method)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
+        return Ok(None);
+    }
+    let place = Place { current: super::scope::current(py)?, queue: queue.cloned(), kind };
+    let Imported::Column(column) = imported(obj, place)? else {
+        return Err(PyTypeError::new_err(
+            "a table is no array; from_arrow() reads it, and its columns have values()",
+        ));
+    };
+    if py.detach(|| column.null_count())? > 0 {
+        return Err(PyValueError::new_err(format!(
+            "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
+        )));
+    }
+    if column.field().format() == "b" || column.dictionary().is_some() {
+        return Err(PyTypeError::new_err(format!(
+            "{column} holds bits or indices, not numbers; from_arrow() gives them as they are"
+        )));
+    }
+    let copied = !obj.is_instance_of::<Column>() && column.is_copy();
+    let values = py.detach(|| column.values())?;
+    Ok(Some((if copied { values.as_writable() } else { values }, copied)))
 }
 
 /// The schema capsule of a column.

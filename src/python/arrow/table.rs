@@ -8,6 +8,7 @@ use crate::interop::arrow::{self, ArrowDeviceArrayStream};
 use crate::python::array::Array;
 use crate::python::device::Device;
 use crate::python::queue::Queue;
+use crate::python::quiet::Quiet;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -28,12 +29,18 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 /// >>> table.column_names, table.num_rows
 /// (['x', 'y'], 4)
 #[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Table(pub(super) arrow::Table);
+pub(in crate::python) struct Table(pub(super) Quiet<arrow::Table>);
+
+impl Table {
+    pub(super) fn new(table: arrow::Table) -> Self {
+        Self(Quiet::new(table))
+    }
+}
 
 #[pymethods]
 impl Table {
     #[new]
-    fn new(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn of(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
         let columns = columns.iter().map(|(name, value)| {
             let name: String = name.extract()?;
             if let Ok(column) = value.cast::<Column>() {
@@ -47,7 +54,7 @@ impl Table {
                 ))),
             }
         });
-        Ok(Self(arrow::Table::new(columns.collect::<PyResult<_>>()?)?))
+        Ok(Self::new(arrow::Table::new(columns.collect::<PyResult<_>>()?)?))
     }
 
     /// Number of rows of all batches.
@@ -65,7 +72,7 @@ impl Table {
     /// The columns; only of a table of one batch.
     #[getter]
     fn columns(&self) -> PyResult<Vec<Column>> {
-        Ok(self.0.columns()?.iter().cloned().map(Column).collect())
+        Ok(self.0.columns()?.iter().cloned().map(Column::new).collect())
     }
 
     /// A struct of the columns' fields.
@@ -78,7 +85,7 @@ impl Table {
     #[getter]
     fn batches(&self) -> PyResult<Vec<Self>> {
         let tables = self.0.batches().iter().cloned().map(arrow::Table::from_structs);
-        Ok(tables.map(|table| table.map(Self)).collect::<crate::Result<_>>()?)
+        Ok(tables.map(|table| table.map(Self::new)).collect::<crate::Result<_>>()?)
     }
 
     /// The queue that the table's own work goes to.
@@ -98,7 +105,7 @@ impl Table {
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the table.
@@ -123,7 +130,7 @@ impl Table {
 
     fn __getitem__(&self, name: &str) -> PyResult<Column> {
         match self.0.column(name) {
-            Ok(column) => Ok(Column(column.clone())),
+            Ok(column) => Ok(Column::new(column.clone())),
             Err(Error::Index(why)) => Err(PyKeyError::new_err(why)),
             Err(other) => Err(other.into()),
         }
@@ -156,6 +163,7 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         refuse_unknown(kwargs)?;
         check_requested(requested_schema, self.0.schema())?;
+        py.detach(|| self.0.batches().iter().try_for_each(arrow::Column::check_exportable))?;
         let batches = self.0.batches().to_vec().into_iter().map(Ok);
         give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
     }

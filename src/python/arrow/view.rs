@@ -3,19 +3,24 @@
 use super::capsule::{check_requested, give, refuse_unknown};
 use super::table::single;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
+use crate::python::quiet::Quiet;
 use crate::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 /// A column that the host can read; ``pyarrow.array(view)`` shares its memory.
 #[pyclass(module = "usmq._core", frozen)]
-pub(in crate::python) struct ColumnView(pub(super) arrow::Column);
+pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
+    pub(super) fn new(column: arrow::Column) -> Self {
+        Self(Quiet::new(column))
+    }
+
     pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
         // Whether it can be read is found out here, not in the consumer.
         py.detach(|| column.export_host())?;
-        Ok(Self(column.clone()))
+        Ok(Self::new(column.clone()))
     }
 }
 
@@ -48,17 +53,17 @@ impl ColumnView {
 
 /// A table that the host can read; ``pyarrow.table(view)`` shares its memory.
 #[pyclass(module = "usmq._core", frozen)]
-pub(in crate::python) struct TableView(arrow::Table);
+pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
     pub(super) fn of(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
         py.detach(|| table.batches().iter().try_for_each(|batch| batch.export_host().map(drop)))?;
-        Ok(Self(table.clone()))
+        Ok(Self(Quiet::new(table.clone())))
     }
 
     /// Of the same memory where the host can read it, else of a copy.
     pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        Ok(Self(py.detach(|| table.to_host())?))
+        Ok(Self(Quiet::new(py.detach(|| table.to_host())?)))
     }
 }
 
