@@ -1,4 +1,4 @@
-"""The demo: the flights of a year through SYCL kernels, two queues and dpnp, checked by numpy."""
+"""The demo: a year of flights from Arrow through SYCL kernels, two queues and dpnp, and checked."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import usmq
 
-if TYPE_CHECKING:  # numpy is an extra: _flights is imported once main can say so
-    from usmq._flights import Check, Flights, Summary
+if TYPE_CHECKING:  # numpy and pyarrow are extras: these are imported once main can say so
+    from usmq._flights import Flights
+    from usmq._reference import Check, Reference
 
 KERNELS = ("great_circle", "carrier_partials", "carrier_totals")
 # Items of the first reduction step; each adds its share of the flights in a fixed order.
@@ -31,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     options = _options(argv)
     try:
         from usmq._flights import DataError
+
+        importlib.import_module("usmq._reference")  # numpy may be what is missing
     except ModuleNotFoundError as missing:
         hint = "pip install usmq[demo]"
         print(f"usmq demo: {missing.name} is not installed: {hint}", file=sys.stderr)
@@ -63,16 +66,21 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from usmq._flights import Check, data_folder, load
+    from usmq._flights import data_folder, load
+    from usmq._reference import Check, Reference
 
     print("usmq demo: the flights from New York City in 2013\n")
     with _stage("read") as note:
         flights = load(data_folder(options.data))
-        note += [f"{flights.carrier.size:,} flights, {flights.lat.size:,} airports"]
+        flown, airports = flights.table.num_rows, flights.airports.num_rows
+        note += [f"{flown:,} flights, {airports:,} airports, by pyarrow"]
+    with _stage("decode") as note:
+        reference = Reference(flights)
+        note += ["plain columns for numpy, which computes the same"]
     with usmq.use_queue(options.queue) as queue:
         second = _second_queue(queue, options.second)
         dtype = options.dtype or ("f8" if "fp64" in queue.device.aspects else "f4")
-        job = _Job(flights, dtype, queue, second, Check(dtype))
+        job = _Job(flights.with_reals(dtype), reference, dtype, queue, second, Check(dtype))
         job.upload()
         job.compute()
         job.collocate()
@@ -83,7 +91,11 @@ def _run(options: argparse.Namespace) -> None:
         print(f"  {name:<11}{_describe(where)}")
         print("\n".join(f"{'':13}{line}" for line in did))
     print()
-    _print_table(flights, summary)
+    _print_table(summary, flights.airlines)
+    if reference.unlisted:
+        codes = ", ".join(f"{code} ({flown:,})" for code, flown in reference.unlisted.items())
+        print(f"\n  No distance: airports.csv does not list {codes}.")
+    print("  No delay recorded: counted as flights, left out of the mean delay.")
 
 
 class _Job:
@@ -92,32 +104,34 @@ class _Job:
     def __init__(
         self,
         flights: Flights,
+        reference: Reference,
         dtype: str,
         queue: usmq.Queue,
         second: usmq.Queue,
         check: Check,
     ) -> None:
-        self.flights, self.dtype, self.check = flights, dtype, check
+        self.flights, self.reference = flights, reference
+        self.dtype, self.check = dtype, check
         self.queue, self.second = queue, second
         self.did: list[str] = []
         self.second_did: list[str] = []
 
     def upload(self) -> None:
-        flights = self.flights
+        """Move the flights as one table, and beside it the airports, which have other rows."""
+        sent = self.flights
         with _stage("upload") as note:
-            self.carrier = usmq.asarray(flights.carrier)
-            self.origin = usmq.asarray(flights.origin)
-            self.dest = usmq.asarray(flights.dest)
-            self.lat = usmq.asarray(flights.lat.astype(self.dtype))
-            self.lon = usmq.asarray(flights.lon.astype(self.dtype))
-            self.delay = usmq.asarray(flights.delay.astype(self.dtype))
-            self.recorded = usmq.asarray(flights.recorded.astype(self.dtype))
+            self.table: usmq.Table = usmq.from_arrow(sent.table)
+            self.airports: usmq.Table = usmq.from_arrow(sent.airports.select(["lat", "lon"]))
+            self.airport_of = [
+                usmq.from_arrow(sent.airport_of(name)).values() for name in ("origin", "dest")
+            ]
             self.queue.wait()
-            columns = [self.carrier, self.origin, self.dest]
-            columns += [self.lat, self.lon, self.delay, self.recorded]
-            size = sum(column.nbytes for column in columns) / 1e6
-            note += [f"{len(columns)} columns, {size:.1f} MB of {columns[0].usm_type} USM"]
-        self.did += note
+            columns = self.table.columns
+            text = ", ".join(column.name for column in columns if column.dictionary is not None)
+            note += [f"one table: {len(columns)} columns, {self.table.num_rows:,} rows, "]
+            note += [f"{sent.table.nbytes / 1e6:.1f} MB of {columns[0].usm_type} USM; "]
+            note += [f"{text} as dictionaries"]
+        self.did += ["".join(note)]
 
     def compute(self) -> None:
         """Launch the kernels; no launch names a queue, because the columns know theirs."""
@@ -128,17 +142,24 @@ class _Job:
             )
             note += [f"{len(KERNELS)} kernels of one SYCL source, reals are {self.dtype}"]
         with _stage("run") as note:
-            n, carriers = self.flights.carrier.size, len(self.flights.carriers)
+            n, carriers = self.table.num_rows, len(self.flights.dictionary("carrier"))
             rows = carriers + 1
+            lat, lon = (self.airports[name].values() for name in ("lat", "lon"))
+            carrier, origin, dest, delay, recorded = (
+                self.table[name].values()
+                for name in ("carrier", "origin", "dest", "arr_delay", "distance")
+            )
+            delay_bits = _bitmap(self.table["arr_delay"])
+            recorded_bits = _bitmap(self.table["distance"])
             self.miles = usmq.empty((n,), self.dtype)
-            columns = (self.carrier, self.delay, self.recorded, self.miles)
             partial = (
                 usmq.empty((WORKERS, rows, 3), "i4"),
                 usmq.empty((WORKERS, rows, 2), self.dtype),
             )
-            self.counts = usmq.empty((rows, 3), "i4")
-            self.means = usmq.empty((rows, 2), self.dtype)
-            great_circle(n, self.lat, self.lon, self.origin, self.dest, self.miles, n)
+            self.counts = usmq.empty((3, rows), "i4")
+            self.means = usmq.empty((2, rows), self.dtype)
+            great_circle(n, lat, lon, origin, dest, *self.airport_of, self.miles, n)
+            columns = (carrier, delay, *delay_bits, recorded, *recorded_bits, self.miles)
             partials(WORKERS, *columns, *partial, n, WORKERS, carriers)
             done = totals(rows, *partial, self.counts, self.means, WORKERS, carriers)
             done.wait()
@@ -159,8 +180,9 @@ class _Job:
             self.check.problems += ["the collocated column does not follow the second queue"]
 
     def lend_to_dpnp(self, required: bool) -> None:
-        """Lend the delays to dpnp, without a copy, and let it sort and add them up."""
-        wanted, known = self.flights.sorted_delays(), self.flights.known_delays()
+        """Lend delays and bitmap to dpnp, without a copy, to sort and add up the known delays."""
+        column, wanted = self.table["arr_delay"], self.reference.sorted_delays()
+        delay, (bits, first) = column.values(), _bitmap(column)
         with _stage("dpnp") as note:
             try:
                 dpnp: Any = importlib.import_module("dpnp")
@@ -169,36 +191,53 @@ class _Job:
                     raise _DemoError(f"dpnp cannot be imported: {missing}") from missing
                 note += [f"left out, dpnp cannot be imported: {missing}"]
                 return
-            lent = dpnp.asarray(self.delay)
-            ordered = dpnp.sort(lent)
-            total = float(dpnp.sum(ordered[:known]))
+            lent, lent_bits = dpnp.asarray(delay), dpnp.asarray(bits)
+            places = dpnp.arange(8, dtype="u1", sycl_queue=lent_bits.sycl_queue)
+            known = dpnp.reshape(lent_bits[:, None] >> places & 1, -1)[first : first + len(column)]
+            ordered = dpnp.sort(lent[known.astype(bool)])
+            total = float(dpnp.sum(ordered))
             found = dpnp.asnumpy(ordered)
-            note += [f"sort and sum of the delays: {found[0]:.0f} to {found[known - 1]:.0f}"]
-            note += [f" minutes, {total:,.0f} in all"]
-        ours, theirs = self.delay.ptr, int(lent.__sycl_usm_array_interface__["data"][0])
-        verdict = "equal, no copy" if ours == theirs else "DIFFERENT"
-        print(f"{'':13}address in usmq {ours:#x}, in dpnp {theirs:#x}: {verdict}")
-        if ours != theirs:
-            self.check.problems += [f"dpnp has a copy at {theirs:#x} of the delays at {ours:#x}"]
+            note += [f"sort and sum of {found.size:,} known delays: {total:,.0f} minutes in all"]
+        for what, ours, theirs in (("delays", delay, lent), ("bitmap", bits, lent_bits)):
+            address = int(theirs.__sycl_usm_array_interface__["data"][0])
+            verdict = "equal, no copy" if ours.ptr == address else "DIFFERENT"
+            print(f"{'':13}{what} in usmq at {ours.ptr:#x}, in dpnp at {address:#x}: {verdict}")
+            if ours.ptr != address:
+                self.check.problems += [f"dpnp has a copy of the {what}"]
         self.check.same("delay sorted by dpnp", found, wanted)
-        self.check.total("sum of delays by dpnp", total, float(wanted[:known].sum()))
-        self.did += ["dpnp, on the delays in place: sort, sum"]
+        self.check.total("sum of delays by dpnp", total, float(wanted.sum()))
+        self.did += ["dpnp, on the delays and their bitmap in place: sort, sum"]
 
-    def results(self) -> Summary:
-        """Compare every result with numpy's; raise with the first differences."""
-        from usmq._flights import Summary
+    def results(self) -> Any:
+        """Return the summary as a pyarrow table; raise with the first differences from numpy's."""
+        from usmq._flights import by_carrier
 
         with _stage("check") as note:
-            miles, check = self.miles.to_numpy(), self.check
-            summary = Summary(self.counts.to_numpy(), self.means.to_numpy())
-            wanted = self.flights.great_circle()
+            miles, check, reference = self.miles.to_numpy(), self.check, self.reference
+            found = {
+                "carrier": usmq.from_arrow(self.flights.summary_rows()),
+                **dict(zip(("flights", "delays", "errors"), self.counts, strict=True)),
+                **dict(zip(("mean_delay", "mean_error"), self.means, strict=True)),
+            }
+            summary = by_carrier(usmq.Table(found).to_arrow())
+            wanted = reference.great_circle()
             check.distances(miles, wanted)
             check.same("collocated distance", self.moved.to_numpy(), miles)
-            check.summary(summary, self.flights.summarize(wanted), self.flights.carriers)
+            check.summary(summary, reference.summarize(wanted))
+            check.table("the table from the device", self.table.to_arrow(), self.flights.table)
             if check.problems:
-                raise _DemoError("\n  ".join(["results differ from numpy's:", *check.problems]))
+                raise _DemoError("\n  ".join(["results differ:", *check.problems]))
             note += [f"{check.numbers:,} numbers agree with numpy's (distances to {check.rtol:g})"]
+            note += [f"; to_arrow() gives back all {check.values:,} values of the table"]
         return summary
+
+
+def _bitmap(column: usmq.Column) -> tuple[usmq.Array, int]:
+    """Return the validity bitmap and its first bit; Arrow has none where nothing is null."""
+    bits, first = column.validity(), column.bit_offset
+    if bits is None:
+        bits = usmq.full((first + len(column) + 7) // 8, 255, "u1", queue=column.queue)
+    return bits, first
 
 
 def _kernel_source(dtype: str) -> str:
@@ -235,19 +274,23 @@ def _stage(name: str) -> Iterator[list[str]]:
         print(f"{took:7.3f} s  {''.join(note) or 'not finished'}", flush=True)
 
 
-def _print_table(flights: Flights, summary: Summary) -> None:
+def _print_table(summary: Any, airlines: dict[str, str]) -> None:
     row = "  {:<8}{:<28}{:>9}{:>11}{:>14}{:>11}{:>14}".format
     print(row("carrier", "airline", "flights", "no delay", "mean arrival", "no", "mean |dist."))
     print(row("", "", "", "recorded", "delay, min", "distance", "error|, mi"))
     print(row("-" * 7, "-" * 27, *("-" * width for width in (8, 9, 13, 9, 12))))
-    carriers = zip([*flights.carriers, "all"], [*flights.airlines, ""], strict=True)
-    for (code, airline), counts, means in zip(carriers, summary.counts, summary.means, strict=True):
-        count, delays, distances = (int(number) for number in counts)
-        late, error = (float(mean) for mean in means)
-        missing = f"{count - delays:,}", f"{count - distances:,}"
-        cells = f"{count:,}", missing[0], f"{late:.2f}", missing[1], f"{error:.3f}"
-        print(row(code, airline[:27], *cells))
-    if flights.unlisted:
-        codes = ", ".join(f"{code} ({flown:,})" for code, flown in flights.unlisted.items())
-        print(f"\n  No distance: airports.csv does not list {codes}.")
-    print("  No delay recorded: counted as flights, left out of the mean delay.")
+    for found in summary.to_pylist()[:-1]:
+        airline = airlines.get(found["carrier"], "(not in airlines.csv)")
+        print(row(found["carrier"], airline[:27], *_cells(found)))
+    print(row("all", "", *_cells(summary.to_pylist()[-1])))
+
+
+def _cells(found: dict[str, Any]) -> list[str]:
+    flown = found["flights"]
+    return [
+        f"{flown:,}",
+        f"{flown - found['delays']:,}",
+        f"{found['mean_delay']:.2f}",
+        f"{flown - found['errors']:,}",
+        f"{found['mean_error']:.3f}",
+    ]

@@ -1,5 +1,8 @@
 // Flight distances and their summary per carrier: the SYCL kernels of the demo, shared by Python and Rust. The host
 // replaces the word REAL by a built-in type (f64 where the device has it, else f32) before the text is compiled.
+//
+// Columns are laid out as in Arrow: text is an index into a dictionary, and where numbers may be missing a bitmap says
+// which are there. What a missing number's place holds has no meaning, and is not read.
 #include <cstddef>
 #include <limits>
 #include <sycl/sycl.hpp>
@@ -13,14 +16,19 @@ constexpr REAL radians_per_degree = REAL(0.017453292519943295);
 
 static REAL square(REAL x) { return x * x; }
 
-// Great-circle distance in miles of every flight (haversine). lat and lon are in degrees, by airport; origin and dest
-// are airport numbers, and a negative one is an airport without coordinates: the distance is then NaN.
+// A bit of a bitmap, the lowest bit of each byte first.
+static bool is_set(const unsigned char *bitmap, size_t bit) { return bitmap[bit / 8] >> (bit % 8) & 1; }
+
+// Great-circle distance in miles of every flight (haversine). lat and lon are in degrees, by airport. origin and dest
+// are indices into dictionaries of airport codes, and origin_airport and dest_airport have the airport of each code,
+// negative for one without coordinates: the distance is then NaN.
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void great_circle(
-    const REAL *lat, const REAL *lon, const int *origin, const int *dest, REAL *miles, size_t flights) {
+    const REAL *lat, const REAL *lon, const int *origin, const int *dest, const int *origin_airport,
+    const int *dest_airport, REAL *miles, size_t flights) {
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   if (i >= flights)
     return;
-  int a = origin[i], b = dest[i];
+  int a = origin_airport[origin[i]], b = dest_airport[dest[i]];
   if (a < 0 || b < 0) {
     miles[i] = std::numeric_limits<REAL>::quiet_NaN();
     return;
@@ -32,11 +40,13 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
   miles[i] = 2 * earth_radius_miles * sycl::asin(sycl::sqrt(sycl::fmin(h, REAL(1))));
 }
 
-// Per worker and row: {flights, known delays, known distances} and {sum of delays, sum of |distance error|}. There is
-// one row for each carrier and a last one for all of them. Each worker owns its rows, so there are no atomics and the
-// order of the additions, hence the result, is the same in every run.
+// Per worker and row: {flights, known delays, known errors} and {sum of delays, sum of |distance error|}. There is one
+// row for each carrier and a last one for all of them. carrier is an index into a dictionary of carriers. The bitmaps
+// of delay and recorded begin at the bits named. Each worker owns its rows, so there are no atomics and the order of
+// the additions, hence the result, is the same in every run.
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void carrier_partials(
-    const int *carrier, const REAL *delay, const REAL *recorded, const REAL *miles, int *counts, REAL *sums,
+    const int *carrier, const REAL *delay, const unsigned char *delay_valid, size_t delay_bit, const REAL *recorded,
+    const unsigned char *recorded_valid, size_t recorded_bit, const REAL *miles, int *counts, REAL *sums,
     size_t flights, size_t workers, size_t carriers) {
   size_t worker = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
   if (worker >= workers)
@@ -49,19 +59,21 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
   for (size_t k = 0; k < rows * 2; ++k)
     my_sums[k] = 0;
   for (size_t i = worker; i < flights; i += workers) {
-    bool has_delay = !sycl::isnan(delay[i]), has_miles = !sycl::isnan(miles[i]);
-    REAL error = sycl::fabs(miles[i] - recorded[i]);
+    bool has_delay = is_set(delay_valid, delay_bit + i);
+    bool has_error = is_set(recorded_valid, recorded_bit + i) && !sycl::isnan(miles[i]);
+    REAL late = has_delay ? delay[i] : REAL(0);
+    REAL error = has_error ? sycl::fabs(miles[i] - recorded[i]) : REAL(0);
     for (size_t row : {size_t(carrier[i]), carriers}) {
       my_counts[row * 3 + 0] += 1;
       my_counts[row * 3 + 1] += has_delay ? 1 : 0;
-      my_counts[row * 3 + 2] += has_miles ? 1 : 0;
-      my_sums[row * 2 + 0] += has_delay ? delay[i] : REAL(0);
-      my_sums[row * 2 + 1] += has_miles ? error : REAL(0);
+      my_counts[row * 3 + 2] += has_error ? 1 : 0;
+      my_sums[row * 2 + 0] += late;
+      my_sums[row * 2 + 1] += error;
     }
   }
 }
 
-// One item per row adds what the workers found; a mean over nothing is NaN.
+// One item per row adds what the workers found, into one column after the other; a mean over nothing is NaN.
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void carrier_totals(
     const int *counts, const REAL *sums, int *total_counts, REAL *means, size_t workers, size_t carriers) {
   size_t row = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
@@ -78,8 +90,8 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
       sum[k] += sums[at * 2 + k];
   }
   for (int k = 0; k < 3; ++k)
-    total_counts[row * 3 + k] = count[k];
-  // count[1] and count[2] are the known delays and the known distances: what sum[0] and sum[1] were added from.
+    total_counts[k * rows + row] = count[k];
+  // count[1] and count[2] are the known delays and the known errors: what sum[0] and sum[1] were added from.
   for (int k = 0; k < 2; ++k)
-    means[row * 2 + k] = count[k + 1] ? sum[k] / count[k + 1] : std::numeric_limits<REAL>::quiet_NaN();
+    means[k * rows + row] = count[k + 1] ? sum[k] / count[k + 1] : std::numeric_limits<REAL>::quiet_NaN();
 }
