@@ -105,7 +105,6 @@ impl Allocation {
         }
     }
 
-    #[cfg(feature = "python")]
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.owner, Owner::Ours(_))
     }

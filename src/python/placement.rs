@@ -142,9 +142,12 @@ fn all(arrays: &Bound<'_, PyTuple>) -> PyResult<Vec<crate::Array>> {
 fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
     asarray::shared(object)?.ok_or_else(|| {
         let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!(
-            "expected an array in USM, not {name}; usmq.asarray() brings host data there"
-        ))
+        let mend = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
+            "its to(queue) moves it, and values() of a column are an array"
+        } else {
+            "usmq.asarray() brings host data there"
+        };
+        PyTypeError::new_err(format!("expected an array in USM, not {name}; {mend}"))
     })
 }
 

@@ -254,8 +254,8 @@ movable!(ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDevic
 
 impl<T: Struct> Foreign<T> {
     /// The struct itself, still as another library filled it.
-    #[cfg(feature = "python")]
-    pub(crate) fn into_inner(self) -> T {
+    #[must_use]
+    pub fn into_inner(self) -> T {
         self.0
     }
 

@@ -4,6 +4,7 @@ use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CP
 use super::column::Column;
 use super::consume::Arrays;
 use super::import::{Placed, check_device};
+use super::joined;
 use super::schema::Field;
 use super::table::Table;
 use crate::error::{Error, Result};
@@ -35,10 +36,16 @@ impl Imported {
     ///
     /// # Errors
     /// As [`Column::converted`].
-    pub fn converted(&self, Placed { queue, kind }: Placed<'_>) -> Result<Self> {
+    pub fn converted(&self, Placed { queue, kind, columns }: Placed<'_>) -> Result<Self> {
         match self {
+            Self::Column(column) if columns.is_some() => {
+                Err(Error::Type(format!("{column} is no table, so it has no columns to choose from")))
+            }
             Self::Column(column) => column.converted(kind, queue).map(Self::Column),
-            Self::Table(table) => table.converted(kind, queue).map(Self::Table),
+            Self::Table(table) => {
+                let table = columns.map_or_else(|| Ok(table.clone()), |names| table.select(names))?;
+                table.converted(kind, queue).map(Self::Table)
+            }
         }
     }
 
@@ -83,9 +90,8 @@ impl Imported {
         } else {
             chunks.truncate(1);
         }
-        #[cfg(feature = "arrow")]
         if chunks.len() > 1 {
-            chunks = vec![super::host::joined(field, chunks)?];
+            chunks = joined(field, chunks)?;
         }
         let columns = chunks.into_iter().map(|chunk| Column::import(field, chunk, placed));
         let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -95,8 +101,9 @@ impl Imported {
     fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: Placed<'_>) -> Result<Self> {
         if columns.is_empty() {
             let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-            columns.push(Column::empty(&field, &queue)?);
+            columns.push(Column::empty(&placed.field(&field)?, &queue)?);
         }
+        let field = columns[0].field().clone();
         if field.is_record() {
             let queue = columns[0].queue().clone();
             return Table::of_batches(field, columns, queue).map(Self::Table);

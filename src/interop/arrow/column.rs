@@ -90,6 +90,13 @@ impl Column {
         &self.0.queue
     }
 
+    /// Bytes of all buffers, of children and dictionary too. Text whose size only device memory knows does not count; a
+    /// slice counts the buffers that it is part of.
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        self.held().iter().map(Array::nbytes).sum()
+    }
+
     /// The kind of the first buffer there is; `None` without memory.
     #[must_use]
     pub fn usm_kind(&self) -> Option<UsmKind> {
@@ -254,9 +261,9 @@ impl Column {
         self.arrays()?.iter().try_for_each(Array::wait)
     }
 
-    /// Whether all memory is usmq's own, so that the column is a copy of what it was imported from.
-    #[cfg(feature = "python")]
-    pub(crate) fn is_copy(&self) -> bool {
+    /// Whether all memory is usmq's own, so that an imported column is a copy.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
         self.held().iter().all(|array| array.allocation().is_ours())
     }
 

@@ -62,11 +62,11 @@ fn structs(array: &ArrayRef) -> Result<&StructArray> {
     structs.ok_or_else(|| Error::Interop(format!("{} is no struct", array.data_type())))
 }
 
-/// One array of the values of several.
+/// The values of several arrays as those of one.
 ///
 /// # Errors
 /// [`Error::Interop`] for arrays that are not valid, or that arrow-rs cannot join.
-pub(super) fn joined(field: &Field, arrays: Vec<Foreign<ArrowArray>>) -> Result<Foreign<ArrowArray>> {
+pub(super) fn joined(field: &Field, arrays: Vec<Foreign<ArrowArray>>) -> Result<Vec<Foreign<ArrowArray>>> {
     for array in &arrays {
         // SAFETY: whoever made a `Foreign` vouched for its pointers.
         unsafe { check(field, &array.0) }?;
@@ -76,7 +76,7 @@ pub(super) fn joined(field: &Field, arrays: Vec<Foreign<ArrowArray>>) -> Result<
         let arrays: Vec<_> = arrays.into_iter().map(|array| read(field, array.0)).collect::<Result<_>>()?;
         let parts: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
         let (array, _) = to_ffi(&concat(&parts).map_err(refused)?.to_data()).map_err(refused)?;
-        Ok(theirs(array))
+        Ok(vec![theirs(array)])
     };
     catch_unwind(AssertUnwindSafe(join)).unwrap_or_else(|_| {
         Err(Error::Interop(format!("arrow-rs could not join batches of {:?}", field.format())))

@@ -23,6 +23,33 @@ pub struct Placed<'a> {
     pub queue: Option<&'a Queue>,
     /// The USM kind; for host data device memory, for device data what it is.
     pub kind: Option<UsmKind>,
+    /// Only these columns of a record batch, in this order; no other is copied.
+    pub columns: Option<&'a [String]>,
+}
+
+/// The columns of a record batch that are taken.
+struct Wanted {
+    field: Arc<Field>,
+    numbers: Vec<usize>,
+}
+
+impl Placed<'_> {
+    /// The field of what an import of `field` gives.
+    pub(super) fn field(&self, field: &Arc<Field>) -> Result<Arc<Field>> {
+        self.wanted(field).map(|wanted| wanted.field)
+    }
+
+    fn wanted(&self, field: &Arc<Field>) -> Result<Wanted> {
+        let Some(names) = self.columns else {
+            return Ok(Wanted { field: field.clone(), numbers: (0..field.children().len()).collect() });
+        };
+        if !field.is_record() {
+            let format = field.format();
+            return Err(Error::Type(format!("an array of format {format:?} has no columns to choose from")));
+        }
+        let numbers = names.iter().map(|name| field.child(name)).collect::<Result<Vec<_>>>()?;
+        Ok(Wanted { field: Arc::new(field.selected(&numbers)), numbers })
+    }
 }
 
 impl Column {
@@ -49,7 +76,7 @@ impl Column {
             return Self::import(field, Foreign(array), placed);
         }
         // SAFETY: whoever vouched for the struct did so for its event.
-        let column = unsafe { import_usm(field, array, device_id, sync_event as usize) }?;
+        let column = unsafe { import_usm(field, array, device_id, sync_event as usize, placed) }?;
         column.converted(placed.kind, placed.queue)
     }
 
@@ -64,8 +91,9 @@ impl Column {
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
         let array = Shared(array.0);
         let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
+        let wanted = placed.wanted(field)?;
         // SAFETY: whoever made a `Foreign` vouched for its pointers.
-        let result = unsafe { column(field, &array.0, Rows::ALL, &mut source) };
+        let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) };
         match result {
             Ok(column) => {
                 source.finish(Box::new(array));
@@ -96,7 +124,14 @@ pub(super) fn check_device(device_type: i32, device_id: i64) -> Result<()> {
 
 /// # Safety
 /// The array's pointers are as the interface says.
-unsafe fn import_usm(field: &Arc<Field>, array: ArrowArray, device_id: i64, event: usize) -> Result<Column> {
+unsafe fn import_usm(
+    field: &Arc<Field>,
+    array: ArrowArray,
+    device_id: i64,
+    event: usize,
+    placed: Placed<'_>,
+) -> Result<Column> {
+    let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
     let array = Arc::new(Shared(array));
@@ -104,7 +139,7 @@ unsafe fn import_usm(field: &Arc<Field>, array: ArrowArray, device_id: i64, even
     // SAFETY: as above.
     let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
     // SAFETY: as above.
-    unsafe { column(field, &array.0, Rows::ALL, &mut source) }
+    unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) }
 }
 
 /// An imported array that several buffers keep.
@@ -150,6 +185,7 @@ unsafe fn column<S: Source>(
     field: &Arc<Field>,
     array: &ArrowArray,
     rows: Rows,
+    wanted: &Wanted,
     source: &mut S,
 ) -> Result<Column> {
     // SAFETY: the caller's promise.
@@ -166,7 +202,7 @@ unsafe fn column<S: Source>(
     let whole = length == checked.length;
     let span = Span { skip, end: first - skip + length };
     let mut node = Node {
-        field: field.clone(),
+        field: wanted.field.clone(),
         length,
         offset: first - skip,
         null_count: match layout {
@@ -182,7 +218,8 @@ unsafe fn column<S: Source>(
     };
     // SAFETY: as above.
     let extent = unsafe { buffers(&checked, &mut node, span, source) }?;
-    for (number, (child, field)) in checked.children.iter().zip(field.children()).enumerate() {
+    for number in &wanted.numbers {
+        let (child, field) = (checked.children[*number], &field.children()[*number]);
         let rows = match layout {
             Layout::Struct | Layout::Union { dense: false, .. } => Rows { first: skip, count: span.end },
             Layout::FixedList(width) => Rows { first: skip * width, count: span.end * width },
@@ -190,13 +227,13 @@ unsafe fn column<S: Source>(
             _ => Rows::ALL,
         };
         // SAFETY: as above.
-        let child =
-            unsafe { column(field, child, rows, source) }.map_err(|error| within(error, field, number))?;
-        node.children.push(child);
+        let child = unsafe { column(field, child, rows, &Placed::default().wanted(field)?, source) };
+        node.children.push(child.map_err(|error| within(error, field, *number))?);
     }
     if let (Some(array), Some(field)) = (checked.dictionary, &field.dictionary) {
         // SAFETY: as above.
-        node.dictionary = Some(unsafe { column(field, array, Rows::ALL, source) }?);
+        let values = unsafe { column(field, array, Rows::ALL, &Placed::default().wanted(field)?, source) };
+        node.dictionary = Some(values?);
     }
     Ok(Column::of(node))
 }

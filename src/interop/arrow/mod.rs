@@ -24,6 +24,15 @@ mod schema;
 mod source;
 mod table;
 
+#[cfg(feature = "arrow")]
+use host::joined;
+
+/// Without arrow-rs batches stay apart.
+#[cfg(not(feature = "arrow"))]
+fn joined(_: &Field, arrays: Vec<Foreign<ArrowArray>>) -> crate::Result<Vec<Foreign<ArrowArray>>> {
+    Ok(arrays)
+}
+
 pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,

@@ -112,6 +112,28 @@ impl Field {
         ids.split(',').filter_map(|id| id.parse().ok())
     }
 
+    /// The number of the one child of this name.
+    ///
+    /// # Errors
+    /// [`Error::Index`] when there is none, or more than one.
+    pub(super) fn child(&self, name: &str) -> Result<usize> {
+        let mut found = self.children.iter().enumerate().filter(|(_, child)| child.name == name);
+        match (found.next(), found.next()) {
+            (Some((number, _)), None) => Ok(number),
+            (Some(_), Some(_)) => Err(Error::Index(format!("several columns are named {name:?}"))),
+            _ => {
+                let names: Vec<_> = self.children.iter().map(|child| child.name()).collect();
+                Err(Error::Index(format!("there is no column {name:?}, only {names:?}")))
+            }
+        }
+    }
+
+    /// The same field with these children only.
+    pub(super) fn selected(&self, numbers: &[usize]) -> Self {
+        let children = numbers.iter().map(|number| self.children[*number].clone()).collect();
+        Self { children, ..self.clone() }
+    }
+
     /// The same field under another name.
     pub(super) fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }

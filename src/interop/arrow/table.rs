@@ -107,7 +107,7 @@ impl Table {
     /// # Errors
     /// [`Error::Index`] when there is none, or more than one; as [`columns`](Self::columns).
     pub fn column(&self, name: &str) -> Result<&Column> {
-        let number = self.number(name)?;
+        let number = self.schema.child(name)?;
         Ok(&self.columns()?[number])
     }
 
@@ -116,9 +116,9 @@ impl Table {
     /// # Errors
     /// [`Error::Index`] as [`column`](Self::column).
     pub fn select(&self, names: &[impl AsRef<str>]) -> Result<Self> {
-        let numbers = names.iter().map(|name| self.number(name.as_ref())).collect::<Result<Vec<_>>>()?;
-        let fields = numbers.iter().map(|number| self.schema.children()[*number].clone()).collect();
-        let schema = Arc::new(Field { children: fields, ..(*self.schema).clone() });
+        let numbers =
+            names.iter().map(|name| self.schema.child(name.as_ref())).collect::<Result<Vec<_>>>()?;
+        let schema = Arc::new(self.schema.selected(&numbers));
         let batches = self.batches.iter().map(|batch| {
             let columns = numbers.iter().map(|number| batch.0.children[*number].clone()).collect();
             record(&schema, columns, batch.len(), &self.queue)
@@ -143,18 +143,6 @@ impl Table {
     pub fn to_host(&self) -> Result<Self> {
         let batches = self.batches.iter().map(Column::to_host).collect::<Result<_>>()?;
         Ok(Self { batches, ..self.clone() })
-    }
-
-    fn number(&self, name: &str) -> Result<usize> {
-        let mut found = self.names().enumerate().filter(|(_, own)| *own == name);
-        match (found.next(), found.next()) {
-            (Some((number, _)), None) => Ok(number),
-            (Some(_), Some(_)) => Err(Error::Index(format!("{self} has several columns named {name:?}"))),
-            _ => {
-                let names: Vec<_> = self.names().collect();
-                Err(Error::Index(format!("{self} has no column {name:?}; it has {names:?}")))
-            }
-        }
     }
 }
 

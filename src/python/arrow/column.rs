@@ -59,6 +59,12 @@ impl Column {
         Ok(py.detach(|| self.0.null_count())?)
     }
 
+    /// Bytes of all buffers, as far as they are known; a slice counts the buffers that it is part of.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.nbytes()
+    }
+
     /// Position of the first value's bit in ``validity()``, and in ``values()`` of booleans.
     #[getter]
     fn bit_offset(&self) -> usize {
@@ -199,7 +205,9 @@ impl Column {
     }
 
     fn __repr__(&self) -> String {
-        format!("<usmq.Column {:?} {}[{}]>", self.name(), self.format(), self.0.len())
+        let values = self.0.dictionary().map(|values| format!(" of {}", values.field().format()));
+        let (name, length) = (self.name(), self.0.len());
+        format!("<usmq.Column {name:?} {}{}[{length}]>", self.format(), values.unwrap_or_default())
     }
 }
 

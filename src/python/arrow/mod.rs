@@ -6,12 +6,12 @@ pub(super) mod field;
 pub(super) mod table;
 pub(super) mod view;
 
-use super::array::Array;
-use super::target;
 use crate::UsmKind;
 use crate::interop::arrow::{
     self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, Imported, Placed,
 };
+use crate::python::array::Array;
+use crate::python::{scope, target};
 use capsule::{give, pair, take};
 use column::Column;
 pub(super) use column::device_array;
@@ -65,16 +65,8 @@ pub(super) fn from_arrow(
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
     // Rust does not see the scope of this Python context.
-    let current = super::scope::current(py)?;
-    let imported = imported(obj, Place { current, queue, kind })?;
-    let imported = match (imported, columns) {
-        (imported, None) => imported,
-        (Imported::Table(table), Some(names)) => Imported::Table(selected(&table, &names)?),
-        (Imported::Column(column), Some(_)) => {
-            return Err(PyTypeError::new_err(format!("{column} is no table, so columns= means nothing")));
-        }
-    };
-    match imported {
+    let current = scope::current(py)?;
+    match imported(obj, Place { current, queue, kind, columns })? {
         Imported::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
         Imported::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
     }
@@ -85,6 +77,7 @@ struct Place {
     current: crate::Queue,
     queue: Option<crate::Queue>,
     kind: Option<UsmKind>,
+    columns: Option<Vec<String>>,
 }
 
 impl Place {
@@ -94,8 +87,12 @@ impl Place {
         py: Python<'_>,
         import: impl FnOnce(Placed<'_>) -> crate::Result<T> + Send,
     ) -> PyResult<T> {
-        let placed = Placed { queue: self.queue.as_ref(), kind: self.kind };
-        Ok(py.detach(|| crate::with_queue(&self.current, || import(placed)))?)
+        let columns = self.columns.as_deref();
+        let placed = Placed { queue: self.queue.as_ref(), kind: self.kind, columns };
+        py.detach(|| crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
+            crate::Error::Index(why) => PyKeyError::new_err(why),
+            other => other.into(),
+        })
     }
 }
 
@@ -147,7 +144,7 @@ pub(super) fn numbers(
     if !methods.iter().map(|method| obj.hasattr(method)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
         return Ok(None);
     }
-    let place = Place { current: super::scope::current(py)?, queue: queue.cloned(), kind };
+    let place = Place { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
     let Imported::Column(column) = imported(obj, place)? else {
         return Err(PyTypeError::new_err(
             "a table is no array; from_arrow() reads it, and its columns have values()",
@@ -171,13 +168,6 @@ pub(super) fn numbers(
 /// The schema capsule of a column.
 pub(super) fn schema<'py>(py: Python<'py>, column: &arrow::Column) -> PyResult<Bound<'py, PyCapsule>> {
     give(py, column.export_schema()?)
-}
-
-fn selected(table: &arrow::Table, names: &[String]) -> PyResult<arrow::Table> {
-    table.select(names).map_err(|error| match error {
-        crate::Error::Index(why) => PyKeyError::new_err(why),
-        other => other.into(),
-    })
 }
 
 fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {

@@ -13,7 +13,7 @@ use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 
 /// Columns of one length under names, in unified shared memory; made by ``from_arrow`` or from arrays.
 ///
@@ -61,6 +61,12 @@ impl Table {
     #[getter]
     fn num_rows(&self) -> usize {
         self.0.num_rows()
+    }
+
+    /// Bytes of all buffers, as far as they are known.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.batches().iter().map(arrow::Column::nbytes).sum()
     }
 
     /// The columns' names, in their order.
@@ -134,6 +140,14 @@ impl Table {
             Err(Error::Index(why)) => Err(PyKeyError::new_err(why)),
             Err(other) => Err(other.into()),
         }
+    }
+
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        name.extract::<&str>().is_ok_and(|name| self.0.names().any(|own| own == name))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.column_names())?.try_iter()
     }
 
     /// Arrow PyCapsule interface.
