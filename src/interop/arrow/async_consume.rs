@@ -14,6 +14,22 @@ use std::task::{Context, Poll};
 ///
 /// Each is extracted when it is polled for, on the thread that polls. At most as many as the stream was made for wait
 /// or are on their way. Dropping the stream cancels it and discards what waits. The stream ends after an error.
+///
+/// ```no_run
+/// use futures::StreamExt;
+/// use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, AsyncArrays, Column, Placed};
+///
+/// # fn their_export(handler: *mut ArrowAsyncDeviceStreamHandler) {}
+/// # async fn example() -> usmq::Result<()> {
+/// let (mut arrays, handler) = AsyncArrays::new(4);
+/// their_export(handler.into_raw()); // any producer of the interface
+/// let field = arrays.field().await?;
+/// while let Some(array) = arrays.next().await {
+///     let column = Column::import_device(&field, array?, Placed::default())?;
+///     println!("{column}");
+/// }
+/// # Ok(()) }
+/// ```
 pub struct AsyncArrays {
     shared: Arc<Shared>,
 }

@@ -15,7 +15,20 @@ use std::thread::{self, JoinHandle};
 
 /// A stream in progress. A thread of its own asks for the batches and calls the consumer's handler.
 ///
-/// Dropping this leaves the stream running: the consumer sets its pace, and ends it with `cancel`.
+/// Dropping this leaves the stream running: the consumer sets its pace, and ends it with `cancel`. [`stop`](Self::stop)
+/// is for a consumer that leaves without that.
+///
+/// ```no_run
+/// use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, Ended, Producing, Table};
+///
+/// # fn their_consumer() -> *mut ArrowAsyncDeviceStreamHandler { std::ptr::null_mut() }
+/// # fn example(table: Table) -> usmq::Result<()> {
+/// let batches = Box::new(table.batches().to_vec().into_iter().map(Ok));
+/// // SAFETY: the handler is whole, and no other producer has it.
+/// let producing = unsafe { Producing::start(their_consumer(), table.schema().clone(), batches) }?;
+/// assert!(matches!(producing.wait(), Ended::Complete));
+/// # Ok(()) }
+/// ```
 pub struct Producing {
     shared: Arc<Shared>,
     thread: JoinHandle<Ended>,
