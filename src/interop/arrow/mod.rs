@@ -8,6 +8,10 @@
 //! [`Foreign`], and vouching for it is the one unsafe step.
 
 mod abi;
+mod async_consume;
+mod async_handler;
+mod async_produce;
+mod async_worker;
 mod build;
 mod check;
 mod collect;
@@ -37,6 +41,9 @@ pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,
 };
+pub use async_consume::AsyncArrays;
+pub use async_handler::AsyncHandler;
+pub use async_produce::{Ended, Producing};
 pub use collect::Imported;
 pub use column::Column;
 pub use consume::{Arrays, Stream};

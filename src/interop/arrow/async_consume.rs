@@ -1,0 +1,122 @@
+//! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
+
+use super::abi::{ArrowAsyncTask, ArrowDeviceArray, Foreign};
+use super::async_handler::{AsyncHandler, Shared, broken};
+use super::schema::Field;
+use crate::error::Result;
+use futures_core::Stream;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The arrays that a producer hands to the [`AsyncHandler`] of this stream, in their order.
+///
+/// Each is extracted when it is polled for, on the thread that polls. At most as many as the stream was made for wait
+/// or are on their way. Dropping the stream cancels it and discards what waits. The stream ends after an error.
+///
+/// ```no_run
+/// use futures::StreamExt;
+/// use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, AsyncArrays, Column, Placed};
+///
+/// # fn their_export(handler: *mut ArrowAsyncDeviceStreamHandler) {}
+/// # async fn example() -> usmq::Result<()> {
+/// let (mut arrays, handler) = AsyncArrays::new(4);
+/// their_export(handler.into_raw()); // any producer of the interface
+/// let field = arrays.field().await?;
+/// while let Some(array) = arrays.next().await {
+///     let column = Column::import_device(&field, array?, Placed::default())?;
+///     println!("{column}");
+/// }
+/// # Ok(()) }
+/// ```
+pub struct AsyncArrays {
+    shared: Arc<Shared>,
+}
+
+impl AsyncArrays {
+    /// A stream and its handler. The producer is asked for `ahead` arrays (at least 1) at first, then for one more
+    /// with each that the stream gives.
+    ///
+    /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
+    #[must_use]
+    pub fn new(ahead: usize) -> (Self, AsyncHandler) {
+        let shared = Shared::new(i64::try_from(ahead.max(1)).unwrap_or(i64::MAX));
+        (Self { shared: shared.clone() }, AsyncHandler { shared })
+    }
+
+    /// The type of every array, once the producer has told it.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] when the stream ends or fails before.
+    pub async fn field(&mut self) -> Result<Arc<Field>> {
+        poll_fn(|context| self.poll_field(context)).await
+    }
+
+    /// As [`field`](Self::field), for use in other futures.
+    ///
+    /// # Errors
+    /// As [`field`](Self::field).
+    pub fn poll_field(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Field>>> {
+        self.shared.poll(context, |state| {
+            if let Some(field) = &state.field {
+                return Some(Ok(field.clone()));
+            }
+            let end = state.end.clone()?;
+            Some(Err(end.err().unwrap_or_else(|| broken("it ended without a schema"))))
+        })
+    }
+
+    fn extract(&self, mut task: ArrowAsyncTask) -> Result<Foreign<ArrowDeviceArray>> {
+        let extract = task.extract_data.ok_or_else(|| broken("a task has no callback"))?;
+        let mut array = ArrowDeviceArray::empty();
+        // SAFETY: the producer's callback for its task, which was taken from the queue and so is extracted once.
+        let status = unsafe { extract(&mut task, &mut array) };
+        if status != 0 {
+            let text = std::io::Error::from_raw_os_error(status);
+            return Err(broken(format_args!("it gave no array for a task: {text}")));
+        }
+        if array.is_released() {
+            return Err(broken("it gave a released array for a task"));
+        }
+        let device_type = self.shared.state.lock().device_type;
+        if array.device_type != device_type {
+            return Err(broken(format_args!(
+                "it is of device type {device_type}, but gave an array of type {}",
+                array.device_type
+            )));
+        }
+        Ok(Foreign(array))
+    }
+}
+
+impl Stream for AsyncArrays {
+    type Item = Result<Foreign<ArrowDeviceArray>>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.shared.poll(context, |state| match state.tasks.pop_front() {
+            Some(task) => Some(Ok(Some(task))),
+            // An error is told once.
+            None => state.end.as_mut().map(|end| std::mem::replace(end, Ok(())).map(|()| None)),
+        });
+        next.map(|next| match next {
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+            Ok(Some(task)) => {
+                let array = self.extract(task);
+                if array.is_ok() {
+                    self.shared.request(1)
+                } else {
+                    self.shared.close()
+                }
+                Some(array)
+            }
+        })
+    }
+}
+
+impl Drop for AsyncArrays {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}

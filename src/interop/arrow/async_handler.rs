@@ -1,0 +1,311 @@
+//! The handler of an asynchronous Arrow stream, which its producer calls, and what it shares with the stream.
+//!
+//! Two sides own the state: the stream, and the handler until its producer releases it. Either may go first.
+
+use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema, Foreign};
+use super::schema::Field;
+use crate::error::{Error, Result};
+use parking_lot::{Mutex, ReentrantMutex};
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+/// The side of an [`AsyncArrays`](super::AsyncArrays) that a producer gets.
+pub struct AsyncHandler {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl AsyncHandler {
+    /// The struct for a producer to call. From here on the producer owns it, and gives it back with `release`.
+    #[must_use = "without a producer to release it the handler is leaked"]
+    pub fn into_raw(self) -> *mut ArrowAsyncDeviceStreamHandler {
+        let handler = self.shared.handler.get();
+        // Its reference is now that of the struct.
+        std::mem::forget(self);
+        handler
+    }
+
+    /// Takes back a struct that no producer wanted. The stream then ends with an error, unless another gets it.
+    ///
+    /// # Safety
+    /// `handler` came from [`into_raw`](Self::into_raw), and no producer has it.
+    pub unsafe fn from_raw(handler: *mut ArrowAsyncDeviceStreamHandler) -> Self {
+        // SAFETY: the caller's promise.
+        let data = unsafe { (*handler).private_data };
+        // SAFETY: as above; the reference that `into_raw` left.
+        Self { shared: unsafe { Arc::from_raw(data.cast::<Shared>().cast_const()) } }
+    }
+}
+
+impl Drop for AsyncHandler {
+    fn drop(&mut self) {
+        self.shared.finish(Err(broken("its handler was dropped, and no producer had it")));
+    }
+}
+
+pub(super) struct Shared {
+    handler: UnsafeCell<ArrowAsyncDeviceStreamHandler>,
+    /// How many arrays may wait or be on their way.
+    ahead: i64,
+    /// Held while the stream calls the producer, and taken by `release`: after it there is no producer to call.
+    /// Reentrant, since a producer might release the handler inside such a call.
+    calls: ReentrantMutex<()>,
+    pub(super) state: Mutex<State>,
+}
+
+// SAFETY: what the pointers lead to may be used from any thread, one call at a time: `handler` is the producer's alone,
+// tasks are extracted by whoever takes them from the queue, and `Producer` says when it is called.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Until the stream ends, fails or is closed.
+    producer: Option<Producer>,
+    pub(super) device_type: i32,
+    pub(super) field: Option<Arc<Field>>,
+    /// Accepted, to be extracted exactly once each.
+    pub(super) tasks: VecDeque<ArrowAsyncTask>,
+    /// Requested and not yet here.
+    credit: i64,
+    /// Of what the producer said of the end, the first.
+    pub(super) end: Option<Result<()>>,
+    released: bool,
+    waker: Option<Waker>,
+}
+
+/// The producer's callbacks. They may be called inside `on_schema` and `on_next_task`, and on other threads while
+/// `calls` is held; never inside `on_error` and `release`.
+#[derive(Clone, Copy)]
+struct Producer {
+    this: *mut ArrowAsyncProducer,
+    request: unsafe extern "C" fn(*mut ArrowAsyncProducer, i64),
+    cancel: unsafe extern "C" fn(*mut ArrowAsyncProducer),
+}
+
+impl Shared {
+    pub(super) fn new(ahead: i64) -> Arc<Self> {
+        Arc::new_cyclic(|own: &Weak<Self>| Self {
+            handler: UnsafeCell::new(ArrowAsyncDeviceStreamHandler {
+                on_schema: Some(on_schema),
+                on_next_task: Some(on_next_task),
+                on_error: Some(on_error),
+                release: Some(release),
+                producer: ptr::null_mut(),
+                private_data: own.as_ptr().cast_mut().cast(),
+            }),
+            ahead,
+            calls: ReentrantMutex::new(()),
+            state: Mutex::default(),
+        })
+    }
+
+    /// What `ready` finds in the state, else the waker is called once something changes.
+    pub(super) fn poll<T>(
+        &self,
+        context: &Context<'_>,
+        ready: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<T> {
+        // Cloned, and the one before it dropped, outside the lock: wakers are foreign code.
+        let waker = context.waker().clone();
+        let mut state = self.state.lock();
+        if let Some(found) = ready(&mut state) {
+            return Poll::Ready(found);
+        }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    pub(super) fn request(&self, count: i64) {
+        let _calls = self.calls.lock();
+        let mut state = self.state.lock();
+        let Some(producer) = state.producer else { return };
+        state.credit += count;
+        drop(state);
+        // SAFETY: the producer lives at least until `release`, which waits for `calls`.
+        unsafe { (producer.request)(producer.this, count) };
+    }
+
+    /// Cancels, and discards what waits and what comes.
+    pub(super) fn close(&self) {
+        let calls = self.calls.lock();
+        let mut state = self.state.lock();
+        state.end = Some(Ok(()));
+        let tasks = std::mem::take(&mut state.tasks);
+        let (producer, waker) = (state.producer.take(), state.waker.take());
+        drop(state);
+        if let Some(producer) = producer {
+            // SAFETY: as in `request`.
+            unsafe { (producer.cancel)(producer.this) };
+        }
+        drop(calls);
+        tasks.into_iter().for_each(discard);
+        drop(waker);
+    }
+
+    /// The schema has come: whether the stream goes on.
+    fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &Foreign<ArrowSchema>) -> Result<()> {
+        // SAFETY: the interface: null is told apart, else the producer lives until `release`.
+        let given = unsafe { producer.as_ref() }.ok_or_else(|| broken("the handler's producer is null"))?;
+        let (Some(request), Some(cancel)) = (given.request, given.cancel) else {
+            return Err(broken("its producer lacks callbacks"));
+        };
+        let field = Arc::new(Field::import(schema)?);
+        let mut state = self.state.lock();
+        if state.field.is_some() || state.end.is_some() {
+            return Err(broken("a schema came twice, or after the end"));
+        }
+        (state.device_type, state.field, state.credit) = (given.device_type, Some(field), self.ahead);
+        state.producer = Some(Producer { this: producer, request, cancel });
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
+        // SAFETY: inside `on_schema` the producer lives, and takes requests.
+        unsafe { request(producer, self.ahead) };
+        Ok(())
+    }
+
+    /// A task has come. One that nobody asked for is discarded rather than refused: producers differ in who then frees
+    /// it.
+    fn accept(&self, task: ArrowAsyncTask) {
+        let mut state = self.state.lock();
+        let unwanted = state.end.is_some();
+        if unwanted || state.credit == 0 {
+            let producer = state.producer;
+            drop(state);
+            discard(task);
+            if !unwanted {
+                if let Some(producer) = producer {
+                    // SAFETY: inside `on_next_task` the producer lives.
+                    unsafe { (producer.cancel)(producer.this) };
+                }
+                self.finish(Err(broken("it gave an array that was not requested")));
+            }
+            return;
+        }
+        state.credit -= 1;
+        state.tasks.push_back(task);
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
+    }
+
+    /// Nothing more comes. Only the first word on that counts, and the producer is not called any more.
+    fn finish(&self, end: Result<()>) {
+        let mut state = self.state.lock();
+        state.producer = None;
+        state.end.get_or_insert(end);
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
+    }
+}
+
+pub(super) fn broken(what: impl std::fmt::Display) -> Error {
+    Error::Interop(format!("the asynchronous Arrow stream is not valid: {what}"))
+}
+
+/// An executor may do anything in there, but must not unwind into a producer.
+fn wake(waker: Option<Waker>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
+}
+
+fn discard(mut task: ArrowAsyncTask) {
+    if let Some(extract) = task.extract_data {
+        // SAFETY: as in `AsyncArrays::extract`; null discards the data, and an error changes nothing.
+        unsafe { extract(&mut task, ptr::null_mut()) };
+    }
+}
+
+/// # Safety
+/// `handler` is one of ours and not released.
+unsafe fn own<'a>(handler: *mut ArrowAsyncDeviceStreamHandler) -> &'a Shared {
+    // SAFETY: the caller's promise.
+    let data = unsafe { (*handler).private_data };
+    // SAFETY: as above; the handler owns a reference.
+    unsafe { &*data.cast::<Shared>() }
+}
+
+unsafe extern "C" fn on_schema(
+    handler: *mut ArrowAsyncDeviceStreamHandler,
+    schema: *mut ArrowSchema,
+) -> c_int {
+    // SAFETY: the producer keeps the rules of the interface.
+    let own = unsafe { own(handler) };
+    if schema.is_null() {
+        own.finish(Err(broken("its schema is null")));
+        return libc::EINVAL;
+    }
+    // SAFETY: as above; the schema is the handler's now, and released at the end of this call.
+    let schema = unsafe { Foreign::take(schema) };
+    if own.state.lock().end.is_some() {
+        return libc::ECANCELED;
+    }
+    // SAFETY: as above.
+    let producer = unsafe { (*handler).producer };
+    match own.begin(producer, &schema) {
+        Ok(()) => 0,
+        Err(error) => {
+            own.finish(Err(error));
+            libc::EINVAL
+        }
+    }
+}
+
+unsafe extern "C" fn on_next_task(
+    handler: *mut ArrowAsyncDeviceStreamHandler,
+    task: *mut ArrowAsyncTask,
+    _metadata: *const c_char,
+) -> c_int {
+    // SAFETY: as above.
+    let own = unsafe { own(handler) };
+    // SAFETY: as above: null for the end, else a task that is valid during this call and may be copied.
+    match unsafe { task.as_ref() } {
+        Some(task) => own.accept(*task),
+        None => own.finish(Ok(())),
+    }
+    0
+}
+
+unsafe extern "C" fn on_error(
+    handler: *mut ArrowAsyncDeviceStreamHandler,
+    code: c_int,
+    message: *const c_char,
+    _metadata: *const c_char,
+) {
+    // SAFETY: as above.
+    let own = unsafe { own(handler) };
+    let text = if message.is_null() {
+        std::io::Error::from_raw_os_error(code).to_string()
+    } else {
+        // SAFETY: as above: a string that is valid during this call.
+        unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
+    };
+    own.finish(Err(Error::Interop(format!("the producer of the asynchronous Arrow stream failed: {text}"))));
+}
+
+unsafe extern "C" fn release(handler: *mut ArrowAsyncDeviceStreamHandler) {
+    // SAFETY: as above.
+    let own = unsafe { own(handler) };
+    let calls = own.calls.lock();
+    let mut state = own.state.lock();
+    state.producer = None;
+    let again = std::mem::replace(&mut state.released, true);
+    drop(state);
+    drop(calls);
+    if again {
+        return;
+    }
+    // SAFETY: as above; the producer does not use the struct any more.
+    unsafe { (*handler).release = None };
+    own.finish(Err(broken("its producer released the handler before the end")));
+    // SAFETY: the handler's reference, from `into_raw`; `released` says that it is taken once.
+    drop(unsafe { Arc::from_raw(ptr::from_ref(own)) });
+}

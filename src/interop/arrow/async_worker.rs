@@ -1,0 +1,213 @@
+//! The thread of an asynchronous Arrow stream: everything that is said to a consumer's handler, in its order.
+
+use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
+use super::async_produce::{Ended, Shared, Turn};
+use super::column::Column;
+use super::produce::Batches;
+use super::schema::Field;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+/// How a column becomes the array that a task gives.
+pub(super) type Export = fn(&Column) -> Result<ArrowDeviceArray>;
+
+/// What a task's `private_data` points to: the array until it is extracted. The consumer's task owns a reference.
+struct Offer(Mutex<Option<ArrowDeviceArray>>);
+
+unsafe extern "C" fn extract_data(task: *mut ArrowAsyncTask, out: *mut ArrowDeviceArray) -> c_int {
+    // SAFETY: the consumer passes a task of ours, maybe in another place.
+    let task = unsafe { &mut *task };
+    let data = std::mem::replace(&mut task.private_data, ptr::null_mut());
+    if data.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: made by `Worker::offer` for this task, and taken once: the task has lost it.
+    let offer = unsafe { Arc::from_raw(data.cast::<Offer>().cast_const()) };
+    let array = offer.0.lock().take();
+    match array {
+        None => libc::EINVAL,
+        Some(array) if out.is_null() => {
+            drop(array);
+            0
+        }
+        Some(array) => {
+            // SAFETY: the consumer passes a struct to be filled, which owns nothing.
+            unsafe { ptr::write(out, array) };
+            0
+        }
+    }
+}
+
+/// A handler's callbacks, read once.
+#[derive(Clone, Copy)]
+pub(super) struct Consumer {
+    handler: *mut ArrowAsyncDeviceStreamHandler,
+    on_schema: unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler, *mut ArrowSchema) -> c_int,
+    on_next_task:
+        unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler, *mut ArrowAsyncTask, *const c_char) -> c_int,
+    on_error: unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler, c_int, *const c_char, *const c_char),
+    release: unsafe extern "C" fn(*mut ArrowAsyncDeviceStreamHandler),
+}
+
+// SAFETY: the interface lets a producer call a handler from any thread, one call at a time.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// # Safety
+    /// `handler` is null or points to a handler.
+    pub(super) unsafe fn read(handler: *mut ArrowAsyncDeviceStreamHandler) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let Some(given) = (unsafe { handler.as_ref() }) else {
+            return Err(Error::Interop("the ArrowAsyncDeviceStreamHandler is null".to_owned()));
+        };
+        let (Some(on_schema), Some(on_next_task), Some(on_error), Some(release)) =
+            (given.on_schema, given.on_next_task, given.on_error, given.release)
+        else {
+            return Err(Error::Interop(
+                "the ArrowAsyncDeviceStreamHandler is released, or lacks callbacks".to_owned(),
+            ));
+        };
+        Ok(Self { handler, on_schema, on_next_task, on_error, release })
+    }
+
+    fn error(&self, code: c_int, text: String) {
+        let text = text.replace('\0', "");
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: the handler is not released, and only this thread calls it.
+        unsafe { (self.on_error)(self.handler, code, text.as_ptr(), ptr::null()) };
+    }
+}
+
+/// What the stream's thread has.
+pub(super) struct Worker {
+    consumer: Consumer,
+    shared: Arc<Shared>,
+    field: Arc<Field>,
+    batches: Option<Batches>,
+    export: Export,
+    /// A task for which the consumer returned an error.
+    refused: Option<Arc<Offer>>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        consumer: Consumer,
+        shared: Arc<Shared>,
+        field: Arc<Field>,
+        batches: Batches,
+        export: Export,
+    ) -> Self {
+        Self { consumer, shared, field, batches: Some(batches), export, refused: None }
+    }
+
+    /// Everything from the first callback to the release. Nothing unwinds: the batches are the caller's code.
+    pub(super) fn run(mut self) -> Ended {
+        let talk = catch_unwind(AssertUnwindSafe(|| self.talk()));
+        let ended = talk.unwrap_or_else(|_| Err(panicked())).unwrap_or_else(Ended::Failed);
+        let batches = self.batches.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(batches)));
+        match &ended {
+            // A consumer that cancelled gets no error, whatever happened meanwhile.
+            Ended::Failed(_) | Ended::Stopped if self.shared.is_cancelled() => {}
+            Ended::Failed(error) => self.consumer.error(errno(error), error.to_string()),
+            Ended::Stopped => self.consumer.error(libc::ECANCELED, "the producer gave up".to_owned()),
+            _ => {}
+        }
+        // SAFETY: the last call to the handler; `self` keeps the producer that it points to beyond it.
+        unsafe { (self.consumer.release)(self.consumer.handler) };
+        // Not before: a consumer might use the task that it refused.
+        if let Some(offer) = self.refused.take() {
+            take_back(&offer);
+        }
+        ended
+    }
+
+    fn talk(&mut self) -> Result<Ended> {
+        // What the consumer does not move out is released here.
+        let mut schema = self.field.export()?;
+        // SAFETY: the handler is not released, and only this thread calls it.
+        let status = unsafe { (self.consumer.on_schema)(self.consumer.handler, &mut schema) };
+        if status != 0 {
+            return Ok(Ended::Refused(status));
+        }
+        loop {
+            let at_end = self.batches.as_ref().is_none_or(|batches| batches.size_hint().1 == Some(0));
+            match self.shared.turn(i64::from(!at_end)) {
+                Turn::Give => {}
+                Turn::Cancelled => return Ok(Ended::Cancelled),
+                Turn::Stopped => return Ok(Ended::Stopped),
+                Turn::Wrong(count) => {
+                    return Err(Error::Interop(format!(
+                        "the consumer of the Arrow stream requested {count} arrays; it must be 1 or more"
+                    )));
+                }
+            }
+            let array = if at_end { None } else { self.next()? };
+            if self.shared.is_cancelled() {
+                return Ok(Ended::Cancelled);
+            }
+            let last = array.is_none();
+            let status = self.offer(array);
+            if status != 0 {
+                return Ok(Ended::Refused(status));
+            }
+            if last {
+                return Ok(Ended::Complete);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<ArrowDeviceArray>> {
+        let next = self.batches.as_mut().and_then(Iterator::next).transpose()?;
+        let Some(batch) = next else { return Ok(None) };
+        if !batch.field().same_type(&self.field) {
+            return Err(Error::Interop(format!(
+                "a stream has one type, {:?}, but its next batch is {batch}",
+                self.field.format()
+            )));
+        }
+        (self.export)(&batch).map(Some)
+    }
+
+    /// Calls `on_next_task`, for the end when there is no array.
+    fn offer(&mut self, array: Option<ArrowDeviceArray>) -> c_int {
+        let offer = array.map(|array| Arc::new(Offer(Mutex::new(Some(array)))));
+        let mut task = offer.as_ref().map(|offer| ArrowAsyncTask {
+            extract_data: Some(extract_data),
+            private_data: Arc::into_raw(offer.clone()).cast_mut().cast(),
+        });
+        let given = task.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        // SAFETY: the handler is not released, and only this thread calls it.
+        let status = unsafe { (self.consumer.on_next_task)(self.consumer.handler, given, ptr::null()) };
+        if status != 0 {
+            self.refused = offer;
+        }
+        status
+    }
+}
+
+/// Drops the reference of a task that the consumer will not use any more, unless it did so all the same.
+fn take_back(offer: &Arc<Offer>) {
+    let array = offer.0.lock().take();
+    if array.is_some() {
+        // SAFETY: whoever extracts the array drops the task's reference, and no one did so.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(offer)) };
+    }
+}
+
+pub(super) fn panicked() -> Error {
+    Error::Interop("the producer of the stream panicked".to_owned())
+}
+
+/// The error numbers that Arrow C++ maps back to its own classes.
+fn errno(error: &Error) -> c_int {
+    match error {
+        Error::Allocation { .. } => libc::ENOMEM,
+        Error::Sycl { .. } => libc::EIO,
+        _ => libc::EINVAL,
+    }
+}

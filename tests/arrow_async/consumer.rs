@@ -1,0 +1,389 @@
+//! Our consumer against a producer written in C's terms, one that keeps the rules and one that does not.
+
+use crate::arrow_c::{Balance, number_field};
+use crate::source::{Give, Source};
+use futures::StreamExt;
+use futures::executor::block_on;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use usmq::Result;
+use usmq::interop::arrow::{ArrowSchema, AsyncArrays, Column, Field, Placed};
+
+/// A stream, and a producer that has its handler.
+fn pair(ahead: usize) -> (AsyncArrays, Arc<Source>) {
+    let (stream, handler) = AsyncArrays::new(ahead);
+    (stream, Source::new(handler.into_raw()))
+}
+
+fn poll_with(stream: &mut AsyncArrays, waker: &Waker) -> Poll<Option<Result<Vec<i64>>>> {
+    let next = stream.poll_next_unpin(&mut Context::from_waker(waker));
+    next.map(|next| {
+        next.map(|array| {
+            let column = Column::import_device(&number_field()?, array?, Placed::default())?;
+            column.values()?.to_vec::<i64>()
+        })
+    })
+}
+
+fn poll(stream: &mut AsyncArrays) -> Poll<Option<Result<Vec<i64>>>> {
+    poll_with(stream, Waker::noop())
+}
+
+/// The next values, which must be there.
+fn next(stream: &mut AsyncArrays) -> Vec<i64> {
+    let next = poll(stream);
+    assert!(matches!(next, Poll::Ready(Some(Ok(_)))), "{next:?}");
+    if let Poll::Ready(Some(Ok(values))) = next { values } else { Vec::new() }
+}
+
+/// The text of the error that must come next; after it the stream has ended.
+fn next_error(stream: &mut AsyncArrays) -> String {
+    let next = poll(stream);
+    assert!(matches!(next, Poll::Ready(Some(Err(_)))), "{next:?}");
+    assert!(is_over(stream));
+    format!("{next:?}")
+}
+
+fn is_over(stream: &mut AsyncArrays) -> bool {
+    matches!(poll(stream), Poll::Ready(None)) && matches!(poll(stream), Poll::Ready(None))
+}
+
+fn field_now(stream: &mut AsyncArrays) -> Poll<Result<Arc<Field>>> {
+    stream.poll_field(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a20_a24_what_a_producer_brings_comes_out_in_its_order() -> Result<()> {
+    let balance = Balance::new()?;
+    let (mut stream, source) = pair(4);
+    assert!(field_now(&mut stream).is_pending());
+    assert!(poll(&mut stream).is_pending());
+    assert_eq!(source.schema()?, 0);
+    assert_eq!(block_on(stream.field())?, number_field()?);
+    assert!(poll(&mut stream).is_pending());
+    assert_eq!((source.values(&[1, 2]), source.values(&[]), source.values(&[3])), (0, 0, 0));
+    assert_eq!((next(&mut stream), next(&mut stream)), (vec![1, 2], vec![]));
+    assert_eq!(source.end(), 0);
+    source.release();
+    // What was accepted before the release is there after it.
+    assert_eq!(next(&mut stream), [3]);
+    assert!(is_over(&mut stream));
+    drop(stream);
+    assert_eq!((source.check(), source.cancels()), ((3, 0), 0));
+    balance.check()
+}
+
+#[test]
+fn a4_as_much_is_requested_as_fits_then_one_with_each_array_taken() -> Result<()> {
+    let balance = Balance::new()?;
+    for ahead in [0, 1, 3] {
+        let (mut stream, source) = pair(ahead);
+        assert!(source.requests().is_empty());
+        source.schema()?;
+        let ahead = ahead.max(1);
+        assert_eq!(source.requests(), [ahead as i64]);
+        for number in 0..ahead {
+            source.values(&[number as i64]);
+        }
+        assert_eq!(source.requests().len(), 1);
+        for number in 0..2 * ahead {
+            assert_eq!(next(&mut stream), [number as i64]);
+            assert_eq!(source.requests()[1..], vec![1; number + 1]);
+            source.values(&[(number + ahead) as i64]);
+        }
+        drop(stream);
+        source.release();
+        assert_eq!((source.check(), source.cancels()), ((2 * ahead, ahead), 1));
+    }
+    balance.check()
+}
+
+#[test]
+fn a20_a23_after_the_drop_each_task_is_discarded_and_an_error_is_borne() -> Result<()> {
+    let balance = Balance::new()?;
+    let (mut stream, source) = pair(3);
+    source.schema()?;
+    source.values(&[1]);
+    source.values(&[2]);
+    assert_eq!(next(&mut stream), [1]);
+    drop(stream);
+    assert_eq!((source.cancels(), source.check()), (1, (1, 1)));
+    // As Arrow C++ does it: tasks under way, then an error for the cancellation.
+    assert_eq!((source.values(&[3]), source.values(&[4])), (0, 0));
+    source.error(libc::ECANCELED, Some(c"Consumer requested cancellation"));
+    assert_eq!(source.values(&[5]), 0);
+    source.release();
+    assert_eq!(source.check(), (1, 4));
+    balance.check()
+}
+
+#[test]
+fn a20_tasks_before_an_error_come_out_before_it() -> Result<()> {
+    let balance = Balance::new()?;
+    for (text, expected) in [(Some(c"no more"), "no more"), (None, "No space left")] {
+        let (mut stream, source) = pair(3);
+        source.schema()?;
+        source.values(&[1]);
+        source.values(&[2]);
+        source.error(libc::ENOSPC, text);
+        source.error(libc::EIO, Some(c"a second one"));
+        assert_eq!((next(&mut stream), next(&mut stream)), (vec![1], vec![2]));
+        source.release();
+        let text = next_error(&mut stream);
+        assert!(text.contains(expected), "{text}");
+        drop(stream);
+        assert_eq!((source.check(), source.cancels()), ((2, 0), 0));
+    }
+    balance.check()
+}
+
+#[test]
+fn a22_no_method_is_called_from_an_error_or_release_whatever_a_waker_does() -> Result<()> {
+    /// Polls the stream, or drops it, while the producer is still inside its callback.
+    struct Eager {
+        stream: Mutex<Option<AsyncArrays>>,
+        drops: bool,
+        seen: AtomicUsize,
+    }
+    impl Wake for Eager {
+        fn wake(self: Arc<Self>) {
+            let mut stream = self.stream.lock().expect("no panic");
+            if self.drops {
+                stream.take();
+            } else if let Some(stream) = &mut *stream
+                && poll(stream).is_ready()
+            {
+                self.seen.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    let balance = Balance::new()?;
+    for drops in [false, true] {
+        let says: [fn(&Source); 4] = [
+            |source| source.error(1, None),
+            Source::release,
+            |source| assert_eq!(source.end(), 0),
+            |source| assert_eq!(source.values(&[1]), 0),
+        ];
+        for (number, say) in says.into_iter().enumerate() {
+            let (mut stream, source) = pair(2);
+            source.schema()?;
+            let eager = Eager { stream: Mutex::default(), drops, seen: 0.into() };
+            let eager = Arc::new(eager);
+            assert!(poll_with(&mut stream, &eager.clone().into()).is_pending());
+            *eager.stream.lock().expect("no panic") = Some(stream);
+            say(&source);
+            assert_eq!(eager.seen.load(Ordering::Relaxed), usize::from(!drops));
+            if number != 1 {
+                source.release();
+            }
+            eager.stream.lock().expect("no panic").take();
+            source.check();
+        }
+    }
+    balance.check()
+}
+
+#[test]
+fn a3_a_waker_that_panics_does_not_unwind_into_the_producer() -> Result<()> {
+    struct Sulky;
+    impl Wake for Sulky {
+        fn wake(self: Arc<Self>) {
+            panic!("as the test wants it")
+        }
+    }
+    let balance = Balance::new()?;
+    let (mut stream, source) = pair(2);
+    let waker = Arc::new(Sulky).into();
+    let mut waits = |source: &Source, say: fn(&Source)| {
+        assert!(poll_with(&mut stream, &waker).is_pending());
+        say(source);
+    };
+    waits(&source, |source| assert!(matches!(source.schema(), Ok(0))));
+    waits(&source, |source| assert_eq!(source.values(&[1]), 0));
+    assert_eq!(next(&mut stream), [1]);
+    assert!(poll_with(&mut stream, &waker).is_pending());
+    source.release();
+    assert!(next_error(&mut stream).contains("before the end"));
+    assert_eq!(source.check(), (1, 0));
+    balance.check()
+}
+
+#[test]
+fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
+    let balance = Balance::new()?;
+    let (mut stream, source) = pair(2);
+    assert_ne!(source.schema_of(ArrowSchema::empty()), 0);
+    source.release();
+    assert!(matches!(field_now(&mut stream), Poll::Ready(Err(_))));
+    assert!(next_error(&mut stream).contains("released"));
+
+    // Two schemas.
+    let (mut stream, source) = pair(2);
+    assert_eq!(source.schema()?, 0);
+    assert_ne!(source.schema()?, 0);
+    source.release();
+    assert!(next_error(&mut stream).contains("twice"));
+
+    // No producer; one without callbacks.
+    let (mut stream, handler) = AsyncArrays::new(2);
+    let raw = handler.into_raw();
+    let source = Source::new(raw);
+    source.forget_producer();
+    assert_ne!(source.schema()?, 0);
+    source.release();
+    assert!(next_error(&mut stream).contains("producer is null"));
+
+    // A task that no one requested: before the schema, and beyond the credit.
+    let (mut stream, source) = pair(2);
+    assert_eq!(source.values(&[1]), 0);
+    source.release();
+    assert!(next_error(&mut stream).contains("not requested"));
+    assert_eq!(source.check(), (0, 1));
+    let (mut stream, source) = pair(2);
+    source.schema()?;
+    for number in 0..4 {
+        assert_eq!(source.values(&[number]), 0);
+    }
+    assert_eq!(source.cancels(), 1);
+    source.release();
+    assert_eq!((next(&mut stream), next(&mut stream)), (vec![0], vec![1]));
+    assert!(next_error(&mut stream).contains("not requested"));
+    assert_eq!(source.check(), (2, 2));
+
+    // The end that never came, and a producer that no one was.
+    let (mut stream, source) = pair(2);
+    source.schema()?;
+    source.release();
+    source.release();
+    assert!(next_error(&mut stream).contains("before the end"));
+    let (mut stream, handler) = AsyncArrays::new(2);
+    drop(handler);
+    assert!(next_error(&mut stream).contains("no producer"));
+    balance.check()
+}
+
+#[test]
+fn a11_a_task_that_gives_no_array_ends_the_stream_with_an_error() -> Result<()> {
+    let balance = Balance::new()?;
+    for (give, word) in [
+        (Give::Nothing(libc::ENOMEM), "Cannot allocate"),
+        (Give::Nothing(0), "released array"),
+        (Give::Device(2), "type 2"),
+    ] {
+        let (mut stream, source) = pair(3);
+        source.schema()?;
+        source.values(&[1]);
+        source.offer(give);
+        source.values(&[2]);
+        assert_eq!(next(&mut stream), [1]);
+        let text = next_error(&mut stream);
+        assert!(text.contains(word), "{text}");
+        assert_eq!((source.cancels(), source.check()), (1, (2, 1)));
+        // The error that should follow, if the producer thinks of it.
+        source.error(1, None);
+        source.release();
+        drop(stream);
+        assert_eq!(source.cancels(), 1);
+    }
+    balance.check()
+}
+
+#[test]
+fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> Result<()> {
+    let balance = Balance::new()?;
+    let (stream, handler) = AsyncArrays::new(2);
+    let source = Source::with_hook(handler.into_raw(), |source| {
+        source.error(libc::ECANCELED, None);
+        source.release();
+    });
+    source.schema()?;
+    source.values(&[1]);
+    drop(stream);
+    assert_eq!((source.check(), source.cancels()), ((0, 1), 1));
+    balance.check()
+}
+
+#[test]
+fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -> Result<()> {
+    let balance = Balance::new()?;
+    // After so many steps the stream goes; then the producer goes on to its end.
+    let steps: [fn(&Source); 6] = [
+        |source| drop(source.schema()),
+        |source| assert_eq!(source.values(&[1]), 0),
+        |source| assert_eq!(source.values(&[2]), 0),
+        |source| assert_eq!(source.end(), 0),
+        |source| source.error(5, None),
+        Source::release,
+    ];
+    for stage in 0..=steps.len() {
+        for polled in [false, true] {
+            let (stream, source) = pair(2);
+            let mut stream = Some(stream);
+            for (number, step) in steps.iter().enumerate() {
+                if number == stage {
+                    stream.take();
+                }
+                step(&source);
+                if let Some(stream) = stream.as_mut().filter(|_| polled) {
+                    drop(poll(stream));
+                }
+            }
+            drop(stream);
+            source.check();
+            assert!(source.cancels() <= 1);
+        }
+    }
+    // Never given to a producer, in both orders, and taken back from one that did not want it.
+    let (stream, handler) = AsyncArrays::new(1);
+    drop(stream);
+    drop(handler);
+    let (stream, handler) = AsyncArrays::new(1);
+    let raw = handler.into_raw();
+    // SAFETY: it was not given to anyone.
+    drop(unsafe { usmq::interop::arrow::AsyncHandler::from_raw(raw) });
+    drop(stream);
+    balance.check()
+}
+
+#[test]
+fn a20_a_producer_on_another_thread_and_a_drop_at_any_moment_leave_nothing_behind() -> Result<()> {
+    let balance = Balance::new()?;
+    for round in 0..300usize {
+        let (mut stream, source) = pair(4);
+        let wanted = round % 12;
+        let producer = source.clone();
+        let thread = std::thread::spawn(move || {
+            let refused = !matches!(producer.schema(), Ok(0));
+            // Obeys the credit, and learns of the cancellation late.
+            for number in 0.. {
+                if refused {
+                    break;
+                }
+                while producer.requests().iter().sum::<i64>() <= number && producer.cancels() == 0 {
+                    std::thread::yield_now();
+                }
+                if producer.requests().iter().sum::<i64>() <= number {
+                    break;
+                }
+                producer.values(&[number]);
+            }
+            producer.release();
+        });
+        block_on(async {
+            for number in 0..wanted {
+                let array = pin!(&mut stream).next().await;
+                let Some(Ok(array)) = array else { panic!("{number} of {wanted}: {array:?}") };
+                drop(array);
+            }
+        });
+        drop(stream);
+        thread.join().expect("no panic");
+        let (given, dropped) = source.check();
+        assert_eq!(given, wanted);
+        assert!(dropped <= 4, "{dropped}");
+    }
+    balance.check()
+}

@@ -1,0 +1,286 @@
+//! Arrow C++ as the other side: its consumer with our producer, its producer with our consumer.
+//!
+//! tests/cpp/arrow_async_peer.cc is compiled against pyarrow's headers and library, and loaded into the test.
+
+use crate::arrow_c::{Balance, number_field, numbers};
+use crate::producer::{all_values, values_of};
+use futures::StreamExt;
+use futures::executor::block_on;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use usmq::interop::arrow::{
+    ArrowAsyncDeviceStreamHandler, AsyncArrays, Batches, Column, Ended, Field, Placed, Producing, Table,
+};
+use usmq::{Error, Result, UsmKind};
+
+/// As in the C++ file.
+#[repr(C)]
+struct Found {
+    batches: i64,
+    rows: i64,
+    sum: i64,
+    error: [c_char; 256],
+}
+
+impl Found {
+    fn new() -> Self {
+        Self { batches: 0, rows: 0, sum: 0, error: [0; 256] }
+    }
+
+    fn error(&self) -> String {
+        // SAFETY: snprintf ends the text with a NUL.
+        unsafe { CStr::from_ptr(self.error.as_ptr()) }.to_string_lossy().into_owned()
+    }
+}
+
+type Handler = ArrowAsyncDeviceStreamHandler;
+
+macro_rules! peer {
+    ($($name:ident = $symbol:literal: $type:ty,)*) => {
+        /// The functions of the C++ file.
+        struct Peer {
+            $($name: $type),*
+        }
+
+        fn load(library: &Path) -> Peer {
+            let path = CString::new(library.as_os_str().as_encoded_bytes()).unwrap_or_default();
+            // SAFETY: a library of ours; its initialisers and those of Arrow do no harm.
+            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            assert!(!handle.is_null(), "{} does not load", library.display());
+            let symbol = |name: &CStr| {
+                // SAFETY: the library was loaded and stays.
+                let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
+                assert!(!symbol.is_null(), "{name:?} is missing");
+                symbol
+            };
+            // SAFETY: the C++ file declares them so.
+            Peer { $($name: unsafe { std::mem::transmute::<*mut c_void, $type>(symbol($symbol)) }),* }
+        }
+    };
+}
+
+peer! {
+    bytes = c"peer_bytes": extern "C" fn() -> i64,
+    consumer = c"peer_consumer": extern "C" fn(u64, *mut *mut Handler) -> *mut c_void,
+    consume = c"peer_consume": extern "C" fn(*mut c_void, i64, *mut Found),
+    free = c"peer_free": extern "C" fn(*mut c_void) -> i64,
+    producer = c"peer_producer": extern "C" fn(*mut Handler, i64, i64, i64) -> *mut c_void,
+    finish = c"peer_finish": extern "C" fn(*mut c_void, *mut Found),
+}
+
+/// `None`, and a line that says so, where there is no Arrow C++.
+fn peer() -> Option<&'static Peer> {
+    static PEER: OnceLock<Option<Peer>> = OnceLock::new();
+    let peer = PEER.get_or_init(|| pyarrow().map(|arrow| load(&build(&arrow)))).as_ref();
+    if peer.is_none() {
+        println!("no pyarrow is in .venv: the tests with Arrow C++ are left out");
+    }
+    peer
+}
+
+fn pyarrow() -> Option<PathBuf> {
+    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
+    let pythons = std::fs::read_dir(lib).ok()?.flatten();
+    pythons.map(|python| python.path().join("site-packages/pyarrow")).find(|path| path.is_dir())
+}
+
+fn build(arrow: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cpp/arrow_async_peer.cc");
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libarrow_async_peer.so");
+    let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
+    if time(&library).is_some_and(|built| time(&source).is_some_and(|written| built > written)) {
+        return library;
+    }
+    let name = |path: PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libarrow.so."))
+    };
+    let entries = std::fs::read_dir(arrow).into_iter().flatten().flatten();
+    let libarrow = entries.map(|entry| entry.path()).find(|path| name(path.clone()));
+    // Beside its place first: several test processes may build it.
+    let fresh = library.with_extension(format!("{}.so", std::process::id()));
+    let status = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
+        .args(["-std=c++20", "-O1", "-fPIC", "-shared", "-isystem"])
+        .arg(arrow.join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&fresh)
+        .args(libarrow)
+        .arg(format!("-Wl,-rpath,{}", arrow.display()))
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "the peer does not compile");
+    assert!(std::fs::rename(fresh, &library).is_ok());
+    library
+}
+
+/// Arrow's own memory is as before, now or soon.
+fn settled(peer: &Peer, before: i64) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    while (peer.bytes)() != before {
+        // What waits for the device goes with later allocations.
+        drop(usmq::Array::empty::<u8>([1])?);
+        assert!(Instant::now() < end, "{} bytes of Arrow's, {before} before", (peer.bytes)());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// A record batch of one column, as Arrow C++ takes them.
+fn record(number: usize) -> Result<Column> {
+    let column = numbers(&values_of(number), UsmKind::Shared)?;
+    Ok(Table::new(vec![column])?.batches()[0].clone())
+}
+
+fn record_field() -> Result<Arc<Field>> {
+    Ok(record(0)?.field().clone())
+}
+
+struct Consumed {
+    found: Found,
+    ended: Ended,
+    /// Tasks that Arrow C++ accepted and did not extract, which breaks rule A20.
+    forgotten: i64,
+}
+
+/// What Arrow C++ finds of at most `most` batches, and how our side ended.
+fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Consumed> {
+    let (mut handler, mut found) = (ptr::null_mut(), Found::new());
+    let consumer = (peer.consumer)(ahead, &mut handler);
+    // SAFETY: Arrow C++ made the handler; it is freed after its release.
+    let producing = unsafe { Producing::start_on_host(handler, record_field()?, batches) }?;
+    (peer.consume)(consumer, most, &mut found);
+    if most < i64::MAX {
+        // Arrow C++ 26 leaves without a word to its producer.
+        std::thread::sleep(Duration::from_millis(50));
+        producing.stop();
+    }
+    let ended = producing.wait();
+    Ok(Consumed { found, ended, forgotten: (peer.free)(consumer) })
+}
+
+#[test]
+fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for (ahead, batches) in [(1, 50), (5, 0), (5, 1), (5, 500), (1000, 500)] {
+        let batches_of = Box::new((0..batches).map(record));
+        let Consumed { found, ended, forgotten } = consumed(peer, ahead, batches_of, i64::MAX)?;
+        assert_eq!(forgotten, 0);
+        assert_eq!(found.error(), "");
+        assert_eq!(found.batches, batches as i64);
+        let values = all_values(batches);
+        assert_eq!((found.rows, found.sum), (values.len() as i64, values.iter().sum()));
+        assert!(matches!(ended, Ended::Complete), "{ended:?}");
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for at in [0, 1, 20] {
+        let batches = (0..30).map(move |number| {
+            if number == at { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
+        });
+        let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new(batches), i64::MAX)?;
+        assert!(forgotten <= 3 && found.batches + forgotten == at as i64, "{forgotten} of {at}");
+        assert!(found.error().contains("the disk is gone"), "{}", found.error());
+        assert!(found.batches <= at as i64);
+        assert!(matches!(ended, Ended::Failed(Error::Value(_))), "{ended:?}");
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for most in [0, 1, 7] {
+        let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new((0..).map(record)), most)?;
+        assert_eq!((found.batches, found.error()), (most, String::new()));
+        assert!(matches!(ended, Ended::Cancelled | Ended::Refused(_) | Ended::Stopped), "{ended:?}");
+        println!(
+            "Arrow C++ left after {most} batches, with {forgotten} forgotten; our producer ended as {ended:?}"
+        );
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+/// The rows of a batch of Arrow C++'s.
+fn rows(
+    field: &Arc<Field>,
+    array: usmq::interop::arrow::Foreign<usmq::interop::arrow::ArrowDeviceArray>,
+) -> Result<Vec<i64>> {
+    let table = Table::from_structs(Column::import_device(field, array, Placed::default())?)?;
+    table.column("n")?.values()?.to_vec()
+}
+
+#[test]
+fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for (ahead, batches, rows_each) in [(1, 40, 5), (4, 0, 1), (4, 1, 0), (4, 400, 10), (1000, 400, 3)] {
+        let (mut stream, handler) = AsyncArrays::new(ahead);
+        let producer = (peer.producer)(handler.into_raw(), batches, rows_each, -1);
+        let field = block_on(stream.field())?;
+        assert_eq!(field.children()[0].format(), number_field()?.format());
+        let mut seen = 0;
+        while let Some(array) = block_on(stream.next()) {
+            let expected: Vec<_> = (seen * rows_each..(seen + 1) * rows_each).collect();
+            assert_eq!(rows(&field, array?)?, expected);
+            seen += 1;
+        }
+        assert_eq!(seen, batches);
+        let mut found = Found::new();
+        (peer.finish)(producer, &mut found);
+        assert_eq!(found.error(), "");
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for fails in [0, 3] {
+        let (mut stream, handler) = AsyncArrays::new(2);
+        let producer = (peer.producer)(handler.into_raw(), 9, 4, fails);
+        let mut came: Vec<_> = block_on(stream.by_ref().collect());
+        let Some(Err(error)) = came.pop() else { panic!("no error at the end") };
+        assert!(error.to_string().contains("no such batch"), "{error}");
+        assert_eq!(came.len() as i64, fails);
+        drop(came);
+        (peer.finish)(producer, &mut Found::new());
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    let mut errors = 0;
+    for wanted in [0, 1, 5, 20, 40] {
+        let (mut stream, handler) = AsyncArrays::new(3);
+        let producer = (peer.producer)(handler.into_raw(), i64::MAX, 2, -1);
+        for _ in 0..wanted {
+            assert!(matches!(block_on(stream.next()), Some(Ok(_))));
+        }
+        drop(stream);
+        let mut found = Found::new();
+        (peer.finish)(producer, &mut found);
+        errors += usize::from(!found.error().is_empty());
+    }
+    println!("Arrow C++ took {errors} of 5 cancellations for an error");
+    settled(peer, before)?;
+    balance.check()
+}
