@@ -1,6 +1,6 @@
 //! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
 
-use super::abi::{ArrowArray, ArrowSchema, Foreign};
+use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE, Foreign};
 use super::check::check;
 use super::column::Column;
 use super::import::Placed;
@@ -9,6 +9,7 @@ use super::table::Table;
 use crate::error::{Error, Result};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
+use arrow_schema::Schema;
 use arrow_select::concat::concat;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +21,9 @@ impl Column {
     /// [`Error::Interop`] for a type that the C data interface cannot say; as [`Column::import`].
     pub fn from_arrow(name: &str, array: &dyn Array, placed: Placed<'_>) -> Result<Self> {
         let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
-        let field = Arc::new(Field::import(&theirs_schema(schema))?.named(name));
+        let field = Field::import(&theirs_schema(schema))?;
+        // A type of arrow-rs does not say whether there are nulls, and as a schema it would say that there are none.
+        let field = Arc::new(Field { flags: field.flags | FLAG_NULLABLE, ..field.named(name) });
         Self::import(&field, theirs(array), placed)
     }
 
@@ -52,7 +55,11 @@ impl Table {
     /// # Errors
     /// As [`Column::to_arrow`].
     pub fn to_arrow(&self) -> Result<Vec<RecordBatch>> {
-        let batch = |batch: &Column| Ok(RecordBatch::from(structs(&batch.to_arrow()?)?));
+        // Of its own metadata the struct in which a batch crosses says nothing.
+        let schema = Arc::new(Schema::try_from(&ours_schema(self.schema().export()?)).map_err(refused)?);
+        let batch = |batch: &Column| {
+            RecordBatch::from(structs(&batch.to_arrow()?)?).with_schema(schema.clone()).map_err(refused)
+        };
         self.batches().iter().map(batch).collect()
     }
 }

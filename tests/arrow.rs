@@ -1,0 +1,278 @@
+//! Arrow: arrays of every type to the device, to another library and back, next to arrow-rs.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+#[path = "common/arrays.rs"]
+mod arrays;
+mod common;
+#[path = "common/structs.rs"]
+mod structs;
+
+use arrays::{array, every_type, is_run_ends};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array as _, ArrayRef, Float64Array, RecordBatch};
+use arrow_schema::{DataType, Field as ArrowField, Schema};
+use common::Random;
+use std::collections::HashMap;
+use std::sync::Arc;
+use structs::{ONEAPI, hand_over_host, leaving_nothing, look, look_at_host, through, watched_host};
+use usmq::interop::arrow::{Column, Imported, Placed, Ready, Table};
+use usmq::{Array, DType, Error, Result, UsmKind, current_queue};
+
+/// Around the bytes of a bitmap.
+const OFFSETS: [usize; 5] = [0, 1, 7, 8, 9];
+
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+
+fn on_device(array: &ArrayRef) -> Result<Column> {
+    Column::from_arrow("x", array, Placed::default())
+}
+
+/// Out to another library and in again: the same memory, and the same values.
+fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result<()> {
+    let exported = column.export_device(Ready::Event)?;
+    let before = look(&exported);
+    assert_eq!((before.device_type, before.reserved), (ONEAPI, [0; 3]), "{what}");
+    assert_eq!(
+        (before.array.length, before.array.offset),
+        (column.len() as i64, column.offset() as i64),
+        "{what}"
+    );
+    let before = before.array.addresses();
+    let back = through(column, exported)?;
+    assert_eq!((back.len(), back.offset()), (column.len(), column.offset()), "{what}");
+    let after = look(&back.export_device(Ready::Now)?).array.addresses();
+    // Of a column without values no memory is kept.
+    let same = |(after, before): (&usize, &usize)| after == before || (column.is_empty() && *after == 0);
+    assert!(
+        after.len() == before.len() && after.iter().zip(&before).all(same),
+        "{what}: {before:?}, {after:?}"
+    );
+    assert_eq!(&back.to_arrow()?, expected, "{what}");
+    Ok(())
+}
+
+#[test]
+fn an_array_of_every_type_comes_back_from_the_same_addresses() -> Result<()> {
+    leaving_nothing(|| {
+        let mut random = Random::new(1);
+        for data_type in every_type() {
+            for (length, nulls) in [(0, false), (0, true), (1, true), (9, false), (100, false), (100, true)] {
+                let what = format!("{length} of {data_type}, nulls: {nulls}");
+                let array = array(&data_type, length, nulls, &mut random).expect(&what);
+                let column = on_device(&array)?;
+                assert_eq!((column.len(), column.field().name()), (length, "x"), "{what}");
+                // arrow-rs counts bitmaps only.
+                let nulls = if data_type == DataType::Null { length } else { array.null_count() };
+                assert_eq!(column.null_count()?, nulls, "{what}");
+                assert_eq!(&column.to_arrow()?, &array, "{what}");
+                assert_comes_back(&column, &array, &what)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
+    leaving_nothing(|| {
+        let mut random = Random::new(2);
+        for data_type in every_type() {
+            for nulls in [false, true] {
+                let whole = array(&data_type, 40, nulls, &mut random).unwrap();
+                let column = on_device(&whole)?;
+                for offset in OFFSETS {
+                    for length in [0, 1, 8, 40 - offset] {
+                        let what = format!("{length} of {data_type} from {offset}, nulls: {nulls}");
+                        let part = whole.slice(offset, length);
+                        // Before it goes to the device, and there.
+                        assert_comes_back(&on_device(&part)?, &part, &what)?;
+                        let cut = column.slice(offset, length)?;
+                        assert_eq!((cut.len(), cut.offset()), (length, offset), "{what}");
+                        assert_comes_back(&cut, &part, &what)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
+    leaving_nothing(|| {
+        let mut random = Random::new(3);
+        for data_type in every_type() {
+            for nulls in [false, true] {
+                let whole = array(&data_type, 40, nulls, &mut random).unwrap();
+                let column = Column::from_arrow("x", &whole, HOST)?;
+                for offset in OFFSETS {
+                    let what = format!("{data_type} from {offset}, nulls: {nulls}");
+                    let part = column.slice(offset, 20)?;
+                    // arrow-rs itself moves buffers where it can, and seldom gives an offset.
+                    let (raw, releases) = watched_host(part.export_host()?);
+                    assert_eq!(raw.offset as usize, offset, "{what}");
+                    let copy = Column::import(column.field(), hand_over_host(raw), Placed::default())?;
+                    assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
+                    let released = structs::eventually(|| Ok(releases.count() == 1))?;
+                    assert!(released, "{what}: {} releases", releases.count());
+                    // Whole bytes of bitmaps are left behind, and with them the values before.
+                    let kept = if is_run_ends(&data_type) { offset } else { offset % 8 };
+                    assert_eq!(copy.offset(), kept, "{what}");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_host_reads_host_and_shared_memory_where_it_is() -> Result<()> {
+    leaving_nothing(|| {
+        let array: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-2.0)]));
+        for kind in UsmKind::ALL {
+            let column = Column::from_arrow("x", &array, Placed { kind: Some(kind), ..Placed::default() })?;
+            let address = column.values()?.address();
+            let read = column.to_arrow()?;
+            let seen = read.as_primitive::<Float64Type>().values().as_ptr() as usize;
+            assert_eq!((column.usm_kind(), &read), (Some(kind), &array));
+            assert_eq!(seen == address, kind != UsmKind::Device, "{kind}");
+            // The array of arrow-rs keeps the memory by itself.
+            drop(column);
+            assert_eq!(&read, &array);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_column_of_an_array_shares_its_memory() -> Result<()> {
+    leaving_nothing(|| {
+        let x = Array::arange(0, 12, 1, DType::F64, UsmKind::Shared, &current_queue()?)?;
+        let column = Column::from_array("miles", &x)?;
+        let exported = column.export_device(Ready::Event)?;
+        assert_eq!(look(&exported).array.buffers(), [0, x.address()]);
+        assert_eq!(through(&column, exported)?.values()?.address(), x.address());
+        // Rows of an array are lists of fixed size.
+        let rows = Column::from_array("grid", &x.reshape([4, 3])?)?;
+        let host = rows.to_arrow()?;
+        assert_eq!(host.data_type(), &DataType::FixedSizeList(arrays::item(DataType::Float64), 3));
+        assert_eq!(host.as_fixed_size_list().values(), &column.to_arrow()?);
+        assert_eq!(&rows.slice(1, 2)?.to_arrow()?, &host.slice(1, 2));
+        Ok(())
+    })
+}
+
+#[test]
+fn empty_columns_of_every_type_are_made_and_handed_over() -> Result<()> {
+    leaving_nothing(|| {
+        for data_type in every_type() {
+            let nothing = arrow_array::new_empty_array(&data_type);
+            let column = Column::empty(on_device(&nothing)?.field(), &current_queue()?)?;
+            assert!(column.is_empty());
+            assert_comes_back(&column, &nothing, &data_type.to_string())?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
+    leaving_nothing(|| {
+        for data_type in every_type() {
+            let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
+            assert!(column.field().is_nullable(), "{data_type}");
+            // So a column of structs is a column, not a table.
+            assert!(matches!(Imported::of(column)?, Imported::Column(_)), "{data_type}");
+        }
+        Ok(())
+    })
+}
+
+/// A batch of three columns, whose schema has metadata on both levels.
+fn batch(rows: usize) -> RecordBatch {
+    let mut random = Random::new(5);
+    let data = |key: &str| HashMap::from([(key.to_owned(), "é".to_owned())]);
+    let types = [DataType::Int32, DataType::Utf8, DataType::List(arrays::item(DataType::Boolean))];
+    let columns = types.iter().map(|of| array(of, rows, true, &mut random).unwrap()).collect();
+    let fields = types.into_iter().zip(["a", "b", "c"]).map(|(of, name)| ArrowField::new(name, of, true));
+    let fields: Vec<_> = fields.map(|field| field.with_metadata(data("of a field"))).collect();
+    RecordBatch::try_new(Arc::new(Schema::new_with_metadata(fields, data("of all"))), columns).unwrap()
+}
+
+#[test]
+fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()> {
+    leaving_nothing(|| {
+        for rows in [0, 1, 50] {
+            let batch = batch(rows);
+            let table = Table::from_arrow(&batch, Placed::default())?;
+            assert_eq!((table.num_rows(), table.batches().len()), (rows, 1));
+            assert_eq!(table.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+            assert_eq!(table.to_arrow()?, [batch]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
+    leaving_nothing(|| {
+        let batch = batch(50);
+        let table = Table::from_arrow(&batch.slice(3, 40), Placed::default())?;
+        let selected = table.select(&["c", "a"])?;
+        let rows = selected.batches()[0].slice(9, 20)?;
+        let exported = rows.export_device(Ready::Event)?;
+        assert_eq!((look(&exported).array.offset, look(&exported).array.null_count), (9, 0));
+        let Imported::Table(back) = Imported::of(through(&rows, exported)?)? else {
+            panic!("a struct that is never null is a record batch")
+        };
+        let expected = batch.project(&[2, 0]).unwrap().slice(3 + 9, 20);
+        assert_eq!(back.to_arrow()?, [expected]);
+        // A table starts at its first row, as a record batch must.
+        assert_eq!(back.batches()[0].offset(), 0);
+        assert_eq!(&back.column("a")?.to_arrow()?, &batch.column(0).slice(12, 20));
+        assert!(matches!(back.column("b"), Err(Error::Index(_))));
+        Ok(())
+    })
+}
+
+#[test]
+fn structs_with_nulls_are_no_table() -> Result<()> {
+    leaving_nothing(|| {
+        let structs = DataType::Struct(vec![ArrowField::new("a", DataType::Int32, true)].into());
+        let column = on_device(&array(&structs, 40, true, &mut Random::new(6)).unwrap())?;
+        let refused = Table::from_structs(column).unwrap_err();
+        assert!(matches!(&refused, Error::Interop(text) if text.contains("nulls")), "{refused}");
+        let numbers = on_device(&(Arc::new(Float64Array::from(vec![1.0])) as ArrayRef))?;
+        assert!(matches!(Table::from_structs(numbers), Err(Error::Type(_))));
+        Ok(())
+    })
+}
+
+#[test]
+fn columns_of_different_lengths_are_no_table() -> Result<()> {
+    leaving_nothing(|| {
+        let [short, long] =
+            [2, 3].map(|rows| on_device(&(Arc::new(Float64Array::from(vec![0.0; rows])) as _)));
+        let refused = Table::new(vec![short?, long?]).unwrap_err();
+        assert!(matches!(&refused, Error::Value(text) if text.contains("lengths")), "{refused}");
+        Ok(())
+    })
+}
+
+#[test]
+fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
+    leaving_nothing(|| {
+        let array: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
+        let refused = on_device(&array)?.export_host().unwrap_err();
+        assert!(matches!(&refused, Error::Interop(text) if text.contains("device USM")), "{refused}");
+        let host = Column::from_arrow("x", &array, HOST)?;
+        let exported = host.export_host()?;
+        assert_eq!(look_at_host(&exported).buffers()[1], host.values()?.address());
+        let exported = host.export_host_device()?;
+        assert_eq!((exported.device_type(), exported.device_id()), (structs::CPU, -1));
+        assert!(exported.sync_event().is_null());
+        Ok(())
+    })
+}

@@ -1,0 +1,400 @@
+//! Arrow: who owns a struct, until when, and what happens to one that breaks the rules.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
+
+#[path = "common/arrays.rs"]
+mod arrays;
+mod common;
+#[path = "common/structs.rs"]
+mod structs;
+
+use arrays::{array, item};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array as _, ArrayRef};
+use arrow_schema::{DataType, Field as ArrowField};
+use common::{IN_ORDER, Random, default_queue, four_queues, queues_elsewhere};
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
+use structs::{
+    CPU, Clean, ONEAPI, RawArray, RawDeviceArray, Releases, eventually, hand_over, hand_over_host,
+    leaving_nothing, live, look, take, through, watched, watched_host,
+};
+use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Placed, Ready};
+use usmq::{Context, Error, Queue, Result, UsmKind};
+
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+
+/// Of a struct with a list, text and a dictionary.
+fn nested() -> ArrayRef {
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let types = [DataType::List(item(DataType::Int64)), DataType::Utf8, dictionary];
+    let fields = types.into_iter().map(|of| ArrowField::new(of.to_string(), of, true)).collect();
+    array(&DataType::Struct(fields), 50, true, &mut Random::new(1)).unwrap()
+}
+
+fn on_device(array: &ArrayRef) -> Result<Column> {
+    Column::from_arrow("x", array, Placed::default())
+}
+
+fn numbers() -> ArrayRef {
+    array(&DataType::Float64, 40, true, &mut Random::new(2)).unwrap()
+}
+
+fn once(releases: &Releases) -> Result<bool> {
+    eventually(|| Ok(releases.count() == 1))
+}
+
+#[test]
+fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = on_device(&array)?;
+        // Moved by growth, to the heap, and to another thread.
+        let mut moved = Vec::new();
+        for ready in [Ready::Event, Ready::Now, Ready::Event, Ready::Event] {
+            moved.push(column.export_device(ready)?);
+        }
+        drop(moved.swap_remove(1));
+        let mut boxed = Box::new(moved.remove(0));
+        let taken = take(ptr::from_mut(&mut *boxed));
+        assert!(boxed.is_released());
+        thread::spawn(move || drop((taken, moved))).join().unwrap();
+        let schema = column.export_schema()?;
+        thread::spawn(move || drop(Box::new(schema))).join().unwrap();
+        assert_eq!(&column.to_arrow()?, &array);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = on_device(&array)?;
+        let field = column.field().clone();
+        let [first, second] = [column.export_device(Ready::Event)?, column.export_device(Ready::Event)?];
+        let held = live()?;
+        drop(column);
+        assert_eq!(live()?, held);
+        drop(first);
+        let back = Column::import_device(&field, second.into(), Placed::default())?;
+        assert_eq!(&back.to_arrow()?, &array);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let (raw, releases) = watched(on_device(&array)?.export_device(Ready::Event)?);
+        let column = on_device(&array)?;
+        let back = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+        let slice = back.slice(3, 20)?.children()[1].clone();
+        drop(back);
+        slice.wait()?;
+        assert_eq!(releases.count(), 0);
+        assert_eq!(&slice.slice(3, 20)?.to_arrow()?, &array.as_struct().column(1).slice(3, 20));
+        drop(slice);
+        assert!(once(&releases)?);
+        Ok(())
+    })
+}
+
+/// Takes a child, or the dictionary, out of a parent's struct, as consumers may.
+fn take_child(child: *mut RawArray) -> RawArray {
+    // SAFETY: the parent's struct lives, and no one else uses the child.
+    let moved = unsafe { ptr::read(child) };
+    // SAFETY: as above.
+    unsafe { (*child).release = None };
+    moved
+}
+
+#[test]
+fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = on_device(&array)?;
+        let (fields, device_id) = (column.field().children(), column.queue().device().ordinal() as i64);
+        let export = column.export_device(Ready::Now)?;
+        let children = look(&export).array.child_pointers();
+        let field = |number: usize| -> Arc<Field> { fields[number].clone() };
+        let moved: Vec<_> = [0, 2].into_iter().map(|number| take_child(children[number])).collect();
+        let dictionary = take_child(moved[1].dictionary);
+        drop((export, column.clone()));
+        let import = |field: &Arc<Field>, array: RawArray| {
+            let sync_event = ptr::null_mut();
+            let raw = RawDeviceArray { array, device_id, device_type: ONEAPI, sync_event, reserved: [7; 3] };
+            Column::import_device(field, hand_over(raw), Placed::default())
+        };
+        assert_eq!(&import(&field(0), moved[0])?.to_arrow()?, array.as_struct().column(0));
+        let values = import(&Arc::new(fields[2].dictionary().unwrap().clone()), dictionary)?;
+        assert_eq!(&values.to_arrow()?, array.as_struct().column(2).as_any_dictionary().values());
+        // The indices have no dictionary left, and are released as they are.
+        drop(hand_over_host(moved[1]));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = Column::from_arrow("x", &array, HOST)?;
+        let export = column.export_host()?;
+        let text = take_child(structs::look_at_host(&export).child_pointers()[1]);
+        drop(export);
+        let (text, releases) = watched_host(restored(text));
+        let copy = Column::import(&column.field().children()[1], hand_over_host(text), Placed::default())?;
+        assert_eq!(&copy.to_arrow()?, array.as_struct().column(1));
+        assert!(once(&releases)?);
+        Ok(())
+    })
+}
+
+/// The struct of usmq that these bytes are.
+fn restored(raw: RawArray) -> ArrowArray {
+    let mut array = ArrowArray::empty();
+    // SAFETY: one layout, and an empty struct owns nothing that would be lost.
+    unsafe { ptr::from_mut(&mut array).cast::<RawArray>().write(raw) };
+    array
+}
+
+#[test]
+fn threads_import_slice_and_release_at_once() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = on_device(&array)?;
+        let exports: Vec<_> = (0..8).map(|_| column.export_device(Ready::Event)).collect::<Result<_>>()?;
+        let threads = exports.into_iter().enumerate().map(|(number, export)| {
+            let (field, array) = (column.field().clone(), array.clone());
+            thread::spawn(move || -> Result<()> {
+                let back = Column::import_device(&field, export.into(), Placed::default())?;
+                let part = through(&back, back.slice(number, 30)?.export_device(Ready::Event)?)?;
+                drop(back);
+                assert_eq!(&part.to_arrow()?, &array.slice(number, 30));
+                Ok(())
+            })
+        });
+        threads.collect::<Vec<_>>().into_iter().try_for_each(|thread| thread.join().unwrap())
+    })
+}
+
+/// What was said of a struct that a spoiler made wrong; it is released by then, once.
+fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Result<String> {
+    let array = if field.children().is_empty() { numbers() } else { nested() };
+    let (mut raw, releases) = watched(on_device(&array)?.export_device(Ready::Now)?);
+    spoil(&mut raw);
+    let error = Column::import_device(field, hand_over(raw), Placed::default()).unwrap_err();
+    assert_eq!(releases.count(), 1, "{error}");
+    match error {
+        Error::Interop(text) => Ok(text),
+        other => panic!("another error: {other}"),
+    }
+}
+
+#[test]
+fn a_device_array_that_breaks_a_rule_is_refused_and_released() -> Result<()> {
+    leaving_nothing(|| {
+        let field = on_device(&numbers())?.field().clone();
+        let rules: [(&str, fn(&mut RawDeviceArray)); 18] = [
+            ("length is -1", |raw| raw.array.length = -1),
+            ("offset is -7", |raw| raw.array.offset = -7),
+            ("address space", |raw| raw.array.length = i64::MAX),
+            ("address space", |raw| raw.array.offset = i64::MAX),
+            ("null count is -2", |raw| raw.array.null_count = -2),
+            ("41 of 40 values are null", |raw| raw.array.null_count = 41),
+            ("1 buffers, not 2", |raw| raw.array.n_buffers = 1),
+            ("-1 buffers", |raw| raw.array.n_buffers = -1),
+            ("list of buffers is null", |raw| raw.array.buffers = ptr::null_mut()),
+            ("1 children", |raw| raw.array.n_children = 1),
+            ("-1 children", |raw| raw.array.n_children = -1),
+            ("a dictionary, unlike its schema", |raw| raw.array.dictionary = ptr::from_mut(&mut raw.array)),
+            ("on CUDA device", |raw| raw.device_type = 2),
+            ("device type 3", |raw| raw.device_type = 3),
+            ("device type 13", |raw| raw.device_type = 13),
+            ("type 99", |raw| raw.device_type = 99),
+            ("type 0", |raw| raw.device_type = 0),
+            ("type -1", |raw| raw.device_type = -1),
+        ];
+        for (expected, spoil) in rules {
+            let text = refused(&field, spoil)?;
+            assert!(text.contains(expected), "{expected:?} is missing in {text}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn buffers_and_children_that_are_missing_or_no_usm_are_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let (field, deep) = (on_device(&numbers())?.field().clone(), on_device(&nested())?.field().clone());
+        let on_stack = [0u64; 64];
+        let set = |raw: &mut RawDeviceArray, number: usize, address: *const u64| {
+            // SAFETY: the list has two pointers, and its owner only drops it.
+            let buffer = unsafe { raw.array.buffers.add(number) };
+            // SAFETY: as above.
+            unsafe { *buffer = address.cast() };
+        };
+        let text = refused(&field, |raw| set(raw, 1, ptr::null()))?;
+        assert!(text.contains("buffer 1 is null"), "{text}");
+        let text = refused(&field, |raw| set(raw, 0, ptr::null()))?;
+        assert!(text.contains("buffer 0 is null"), "{text}");
+        for number in [0, 1] {
+            let text = refused(&field, |raw| set(raw, number, on_stack.as_ptr()))?;
+            assert!(text.contains("no USM"), "{text}");
+        }
+        let shorter = |raw: &mut RawDeviceArray| {
+            let child = raw.array.child_pointers()[1];
+            // SAFETY: the parent's struct lives, and no one else uses the child.
+            unsafe { (*child).length = 49 };
+        };
+        let text = refused(&deep, shorter)?;
+        assert!(text.contains("a child has 49 of 50 values"), "{text}");
+        let text = refused(&deep, |raw| drop(restored(take_child(raw.array.child_pointers()[2]))))?;
+        assert!(text.contains("in child 2") && text.contains("released"), "{text}");
+        let text = refused(&deep, |raw| raw.array.children = ptr::null_mut())?;
+        assert!(text.contains("3 children"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<()> {
+    leaving_nothing(|| {
+        let column = Column::from_arrow("x", &nested(), HOST)?;
+        // The copies of the first child are under way by then.
+        let (raw, releases) = watched_host(column.export_host()?);
+        drop(restored(take_child(raw.child_pointers()[2])));
+        let error = Column::import(column.field(), hand_over_host(raw), Placed::default()).unwrap_err();
+        assert!(error.to_string().contains("in child 2"), "{error}");
+        assert_eq!(releases.count(), 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let mut offsets = [0i32, 4, 2, 6];
+        let list = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
+        let column = Column::from_arrow("x", &list, HOST)?;
+        for (place, offset) in [(2, 2), (0, -1)] {
+            offsets[place] = offset;
+            let (raw, releases) = watched_host(column.export_host()?);
+            // SAFETY: text has three pointers, and their owner only drops them.
+            let buffer = unsafe { raw.buffers.add(1) };
+            // SAFETY: as above.
+            unsafe { *buffer = offsets.as_ptr().cast() };
+            let error = Column::import(column.field(), hand_over_host(raw), Placed::default()).unwrap_err();
+            assert!(error.to_string().contains("offsets fall"), "{error}");
+            assert_eq!(releases.count(), 1);
+            offsets = [0, 4, 4, 6];
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn released_structs_are_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let column = on_device(&numbers())?;
+        let mut export = column.export_device(Ready::Event)?;
+        drop(take(ptr::from_mut(&mut export)));
+        let structs: [Foreign<ArrowDeviceArray>; 2] = [export.into(), ArrowDeviceArray::empty().into()];
+        for released in structs {
+            let error = Column::import_device(column.field(), released, Placed::default()).unwrap_err();
+            assert!(error.to_string().contains("released"), "{error}");
+        }
+        let error =
+            Column::import(column.field(), ArrowArray::empty().into(), Placed::default()).unwrap_err();
+        assert!(error.to_string().contains("released"), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
+    leaving_nothing(|| {
+        let array = numbers();
+        let root = default_queue()?;
+        for queue in queues_elsewhere(&root)? {
+            let placed = Placed { queue: Some(&queue), kind: None };
+            let column = Column::from_arrow("x", &array, placed)?;
+            let named =
+                queue.device().parent().is_none() && *queue.context() == queue.device().default_context()?;
+            match column.export_device(Ready::Event) {
+                Ok(export) => {
+                    assert!(named, "{queue}");
+                    assert_eq!(export.device_id(), queue.device().ordinal() as i64);
+                    // The current queue is on another device: the memory stays on its own.
+                    let back = through(&column, export)?;
+                    assert_eq!((back.queue().device(), &back.to_arrow()?), (queue.device(), &array));
+                }
+                Err(Error::Interop(text)) => assert!(!named && text.contains("collocate"), "{text}"),
+                Err(other) => panic!("{queue}: {other}"),
+            }
+            // On the root device it can be handed over.
+            let moved = column.converted(None, Some(&root))?;
+            assert_eq!(&through(&moved, moved.export_device(Ready::Event)?)?.to_arrow()?, &array);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<()> {
+    leaving_nothing(|| {
+        let array = numbers();
+        let column = on_device(&array)?;
+        for device_id in [-1, 77, i64::MIN] {
+            let (mut raw, _) = watched(column.export_device(Ready::Event)?);
+            (raw.device_id, raw.reserved) = (device_id, [-1; 3]);
+            let back = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+            assert_eq!((back.queue(), &back.to_arrow()?), (column.queue(), &array));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
+    let clean = Clean::start()?;
+    let array = nested();
+    let column = on_device(&array)?;
+    let root = default_queue()?;
+    let fresh = Queue::new(root.device(), Some(&Context::new(&[root.device().clone()])?), IN_ORDER)?;
+    let [.., loose, _] = four_queues(root.device(), None)?;
+    for (queue, kind) in [(&loose, UsmKind::Device), (&fresh, UsmKind::Shared), (&root, UsmKind::Host)] {
+        let (raw, releases) = watched(column.export_device(Ready::Event)?);
+        let placed = Placed { queue: Some(queue), kind: Some(kind) };
+        let moved = Column::import_device(column.field(), hand_over(raw), placed)?;
+        assert_eq!((moved.queue(), moved.usm_kind()), (queue, Some(kind)));
+        assert_eq!(&moved.to_arrow()?, &array);
+        // A copy needs the struct no longer; the memory itself does.
+        if queue == &fresh || kind != UsmKind::Device {
+            assert!(once(&releases)?);
+        } else {
+            assert_eq!(releases.count(), 0);
+        }
+        drop(moved);
+        assert!(once(&releases)?);
+    }
+    drop(column);
+    clean.end()
+}
+
+#[test]
+fn a_host_device_array_is_copied_like_any_host_array() -> Result<()> {
+    leaving_nothing(|| {
+        let array = nested();
+        let column = Column::from_arrow("x", &array, HOST)?;
+        let (raw, releases) = watched(column.export_host_device()?);
+        assert_eq!(raw.device_type, CPU);
+        let copy = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+        assert_eq!((copy.usm_kind(), &copy.to_arrow()?), (Some(UsmKind::Device), &array));
+        assert!(once(&releases)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,322 @@
+//! Arrow: streams of arrays, as a producer and as a consumer, next to arrow-rs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
+
+#[path = "common/arrays.rs"]
+mod arrays;
+mod common;
+#[path = "common/structs.rs"]
+mod structs;
+
+use arrays::array;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{Array as _, RecordBatch, RecordBatchIterator};
+use arrow_schema::{ArrowError, DataType, Field as ArrowField, Schema};
+use common::{Random, default_queue, two_parts};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use structs::{CPU, ONEAPI, leaving_nothing, look, take};
+use usmq::interop::arrow::{
+    Arrays, ArrowArrayStream, ArrowDeviceArrayStream, Batches, Column, Field, Foreign, Imported, Placed,
+    Table,
+};
+use usmq::{Error, Queue, Result, UsmKind, with_queue};
+
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+
+fn batches(rows: &[usize]) -> Vec<RecordBatch> {
+    let types = [DataType::Int64, DataType::Utf8View];
+    let fields = types.clone().into_iter().zip(["a", "b"]).map(|(of, name)| ArrowField::new(name, of, true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let mut random = Random::new(1);
+    let mut columns = |rows| types.iter().map(|of| array(of, rows, true, &mut random).unwrap()).collect();
+    rows.iter().map(|rows| RecordBatch::try_new(schema.clone(), columns(*rows)).unwrap()).collect()
+}
+
+/// The columns of structs that a stream of these batches gives.
+fn on_device(batches: &[RecordBatch], placed: Placed<'_>) -> Result<(Arc<Field>, Vec<Column>)> {
+    let tables = batches.iter().map(|batch| Table::from_arrow(batch, placed)).collect::<Result<Vec<_>>>()?;
+    Ok((tables[0].schema().clone(), tables.iter().map(|table| table.batches()[0].clone()).collect()))
+}
+
+fn all(columns: Vec<Column>) -> Batches {
+    Box::new(columns.into_iter().map(Ok))
+}
+
+fn table(imported: Imported) -> Table {
+    match imported {
+        Imported::Table(table) => table,
+        Imported::Column(column) => panic!("{column} is no table"),
+    }
+}
+
+fn failure<T>(result: Result<T>) -> String {
+    match result {
+        Err(Error::Interop(text)) => text,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+#[test]
+fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5, 0, 70]);
+        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let addresses = |columns: &[Column]| -> Result<Vec<_>> {
+            columns.iter().map(|column| Ok(column.children()[0].values()?.address())).collect()
+        };
+        let before = addresses(&columns)?;
+        let stream = ArrowDeviceArrayStream::new(schema, all(columns));
+        let table = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        let after = addresses(table.batches())?;
+        assert_eq!((after[0], after[2]), (before[0], before[2]));
+        assert_eq!((table.num_rows(), table.to_arrow()?), (75, batches));
+        let several = table.columns().unwrap_err();
+        assert!(matches!(&several, Error::Value(text) if text.contains("3 batches")), "{several}");
+        Ok(())
+    })
+}
+
+#[test]
+fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5, 6, 7]);
+        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = asked.clone();
+        let made = columns.into_iter().map(Ok).inspect(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
+        let mut arrays = Arrays::new(stream.into())?;
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        let field = arrays.field().clone();
+        let first = arrays.next().unwrap()?;
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        drop(arrays);
+        // The iterator went with the stream, and what it had left.
+        assert_eq!(Arc::strong_count(&asked), 1);
+        let column = Column::import_device(&field, first, Placed::default())?;
+        assert_eq!(Table::from_structs(column)?.to_arrow()?, batches[..1]);
+        Ok(())
+    })
+}
+
+#[test]
+fn the_end_of_a_stream_stays_the_end() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let mut arrays = Arrays::new(ArrowDeviceArrayStream::new(schema, all(columns)).into())?;
+        assert!(arrays.next().unwrap().is_ok());
+        assert!(arrays.next().is_none() && arrays.next().is_none());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, _) = on_device(&batches(&[1]), Placed::default())?;
+        let stream = ArrowDeviceArrayStream::new(schema.clone(), all(Vec::new()));
+        let nothing = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        assert_eq!((nothing.num_rows(), nothing.schema()), (0, &schema));
+        let host = ArrowArrayStream::new(schema.clone(), all(Vec::new()));
+        let nothing = table(Imported::from_stream(host.into(), Placed::default())?);
+        assert_eq!((nothing.num_rows(), nothing.schema()), (0, &schema));
+        Ok(())
+    })
+}
+
+#[test]
+fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
+    leaving_nothing(|| {
+        let numbers = array(&DataType::Int32, 9, true, &mut Random::new(2)).unwrap();
+        let column = Column::from_arrow("x", &numbers, Placed::default())?;
+        let streams = |count| {
+            let columns = vec![column.clone(); count];
+            let stream = ArrowDeviceArrayStream::new(column.field().clone(), all(columns));
+            Imported::from_device_stream(stream.into(), Placed::default())
+        };
+        let Imported::Column(one) = streams(1)? else { panic!("numbers are no table") };
+        assert_eq!(&one.to_arrow()?, &numbers);
+        assert_eq!(one.values()?.address(), column.values()?.address());
+        assert!(failure(streams(2)).contains("2 arrays"));
+        Ok(())
+    })
+}
+
+#[test]
+fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, columns) = on_device(&batches(&[5, 6]), Placed::default())?;
+        let broken = Err(Error::Value("the disk\0 is full".to_owned()));
+        let [first, second] = <[Column; 2]>::try_from(columns).unwrap();
+        let made = [Ok(first), broken, Ok(second)].into_iter();
+        let mut arrays = Arrays::new(ArrowDeviceArrayStream::new(schema, Box::new(made)).into())?;
+        assert!(arrays.next().unwrap().is_ok());
+        assert!(failure(arrays.next().unwrap()).contains("the disk is full"));
+        assert!(arrays.next().is_none());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_panic_in_the_producer_is_an_error_of_the_stream() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, _) = on_device(&batches(&[5]), Placed::default())?;
+        let made = std::iter::from_fn(|| panic!("printed by this test on purpose"));
+        let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
+        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        assert!(text.contains("panicked"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_batch_of_another_type_is_an_error_of_the_stream() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, _) = on_device(&batches(&[5]), Placed::default())?;
+        let other = array(&DataType::Int32, 9, true, &mut Random::new(3)).unwrap();
+        let other = Column::from_arrow("x", &other, Placed::default())?;
+        let stream = ArrowDeviceArrayStream::new(schema, all(vec![other]));
+        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        assert!(text.contains("one type"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_array_of_another_device_type_than_its_stream_is_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
+        let device_type = ptr::from_mut(&mut stream).cast::<i32>();
+        // SAFETY: the type is the first field of the struct.
+        assert_eq!(unsafe { *device_type }, ONEAPI);
+        // SAFETY: as above.
+        unsafe { *device_type = CPU };
+        let mut arrays = Arrays::new(stream.into())?;
+        let text = failure(arrays.next().unwrap());
+        assert!(text.contains("type 1") && text.contains("type 14"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_released_stream_is_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
+        drop(take(ptr::from_mut(&mut stream)));
+        assert!(stream.is_released());
+        assert!(failure(Arrays::new(stream.into()).map(drop)).contains("released"));
+        assert!(failure(Arrays::new(ArrowArrayStream::empty().into()).map(drop)).contains("released"));
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
+    leaving_nothing(|| {
+        let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
+        let queue = Queue::new(&part, None, common::IN_ORDER)?;
+        let placed = Placed { queue: Some(&queue), kind: None };
+        let (schema, columns) = on_device(&batches(&[5]), placed)?;
+        let stream = ArrowDeviceArrayStream::new(schema, all(columns));
+        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        assert!(text.contains("sub-device"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5, 0, 70]);
+        let (schema, columns) = on_device(&batches, HOST)?;
+        let address = columns[0].children()[0].values()?.address();
+        let mut stream = ArrowArrayStream::new(schema, all(columns));
+        let raw = ptr::from_mut(&mut stream).cast::<FFI_ArrowArrayStream>();
+        // SAFETY: one layout; it is moved out, so that dropping `stream` releases nothing.
+        let reader = unsafe { RecordBatchStreamReader::from_raw(raw) }.unwrap();
+        let read = reader.collect::<std::result::Result<Vec<_>, _>>().unwrap();
+        assert_eq!(read[0].column(0).to_data().buffers()[0].as_ptr() as usize, address);
+        assert_eq!(read, batches);
+        Ok(())
+    })
+}
+
+#[test]
+fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()> {
+    leaving_nothing(|| {
+        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let mut stream = ArrowArrayStream::new(schema.clone(), all(columns.clone()));
+        let raw = ptr::from_mut(&mut stream).cast::<FFI_ArrowArrayStream>();
+        // SAFETY: one layout; it is moved out, so that dropping `stream` releases nothing.
+        let mut reader = unsafe { RecordBatchStreamReader::from_raw(raw) }.unwrap();
+        let text = reader.next().unwrap().unwrap_err().to_string();
+        assert!(text.contains("device USM, which the host cannot read"), "{text}");
+        let stream = ArrowDeviceArrayStream::of_host(schema, all(columns));
+        assert!(
+            failure(Imported::from_device_stream(stream.into(), Placed::default())).contains("device USM")
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5, 0, 70]);
+        let (schema, columns) = on_device(&batches, HOST)?;
+        let stream = ArrowDeviceArrayStream::of_host(schema.clone(), all(columns.clone()));
+        let mut arrays = Arrays::new(Foreign::from(stream))?;
+        let first = Column::import_device(&schema, arrays.next().unwrap()?, HOST)?;
+        assert_eq!(Table::from_structs(first)?.to_arrow()?, batches[..1]);
+        let exported = columns[0].export_host_device()?;
+        assert_eq!((look(&exported).device_type, look(&exported).device_id), (CPU, -1));
+        let stream = ArrowDeviceArrayStream::of_host(schema, all(columns));
+        let joined = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        let expected = arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap();
+        assert_eq!(joined.to_arrow()?, [expected]);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5]);
+        let schema = batches[0].schema();
+        let made = [
+            Ok(batches[0].clone()),
+            Err(ArrowError::IoError("no such row".into(), std::io::Error::other(""))),
+        ];
+        let mut stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(made, schema)));
+        let stream: Foreign<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
+        let text = failure(Imported::from_stream(stream, Placed::default()));
+        assert!(text.contains("no such row"), "{text}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
+    leaving_nothing(|| {
+        let batches = batches(&[5, 6]);
+        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let other = Queue::new(default_queue()?.device(), None, common::PROFILING)?;
+        let stream = ArrowDeviceArrayStream::new(schema.clone(), all(columns.clone()));
+        let placed = Placed { queue: Some(&other), kind: Some(UsmKind::Shared) };
+        let moved = table(Imported::from_device_stream(stream.into(), placed)?);
+        assert_eq!((moved.queue(), moved.batches()[0].usm_kind()), (&other, Some(UsmKind::Shared)));
+        assert_eq!(moved.to_arrow()?, batches);
+        // Without a word on it, the current queue if it can use the memory.
+        let stream = ArrowDeviceArrayStream::new(schema, all(columns));
+        let current = with_queue(&other, || Imported::from_device_stream(stream.into(), Placed::default()))?;
+        assert_eq!(table(current).queue(), &other);
+        Ok(())
+    })
+}

@@ -1,0 +1,205 @@
+//! The Arrow structs as another library sees them, written a second time, and a producer that counts its releases.
+
+#![allow(dead_code, reason = "every test binary uses a part of this")]
+
+use parking_lot::{Mutex, MutexGuard};
+use std::ffi::c_void;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Foreign, Struct};
+use usmq::memory::stats;
+use usmq::{Array, DType, Result, UsmKind, current_queue};
+
+pub const CPU: i32 = 1;
+pub const ONEAPI: i32 = 14;
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawArray {
+    pub length: i64,
+    pub null_count: i64,
+    pub offset: i64,
+    pub n_buffers: i64,
+    pub n_children: i64,
+    pub buffers: *mut *const c_void,
+    pub children: *mut *mut RawArray,
+    pub dictionary: *mut RawArray,
+    pub release: Option<unsafe extern "C" fn(*mut RawArray)>,
+    pub private_data: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawDeviceArray {
+    pub array: RawArray,
+    pub device_id: i64,
+    pub device_type: i32,
+    pub sync_event: *mut c_void,
+    pub reserved: [i64; 3],
+}
+
+/// What a struct of usmq is to C. The copy owns nothing: it is for looking, while the struct lives.
+pub fn look(array: &ArrowDeviceArray) -> RawDeviceArray {
+    let array = ptr::from_ref(array).cast::<RawDeviceArray>();
+    // SAFETY: both are the struct of the interface, and `array` comes from a reference.
+    unsafe { *array }
+}
+
+/// As [`look`], for host arrays.
+pub fn look_at_host(array: &ArrowArray) -> RawArray {
+    let array = ptr::from_ref(array).cast::<RawArray>();
+    // SAFETY: as in `look`.
+    unsafe { *array }
+}
+
+impl RawArray {
+    pub fn buffers(&self) -> Vec<usize> {
+        if self.buffers.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the producer has so many pointers there while its struct lives.
+        let all = unsafe { slice::from_raw_parts(self.buffers, self.n_buffers as usize) };
+        all.iter().map(|buffer| *buffer as usize).collect()
+    }
+
+    pub fn child_pointers(&self) -> Vec<*mut RawArray> {
+        if self.children.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: as in `buffers`.
+        unsafe { slice::from_raw_parts(self.children, self.n_children as usize) }.to_vec()
+    }
+
+    /// The children, then the dictionary.
+    pub fn nested(&self) -> Vec<RawArray> {
+        let dictionary = (!self.dictionary.is_null()).then_some(self.dictionary);
+        // SAFETY: as in `buffers`.
+        self.child_pointers().into_iter().chain(dictionary).map(|child| unsafe { *child }).collect()
+    }
+
+    /// Addresses of all buffers, its own and those of what it nests.
+    pub fn addresses(&self) -> Vec<usize> {
+        let nested = self.nested();
+        self.buffers().into_iter().chain(nested.iter().flat_map(RawArray::addresses)).collect()
+    }
+}
+
+/// What a producer's struct keeps until its release.
+struct Watched {
+    _inner: Box<dyn Send>,
+    releases: Arc<AtomicUsize>,
+}
+
+/// How often a struct was released.
+#[derive(Clone)]
+pub struct Releases(Arc<AtomicUsize>);
+
+impl Releases {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+unsafe extern "C" fn release(array: *mut RawArray) {
+    // SAFETY: the consumer passes a struct of `watched` that is not released.
+    let array = unsafe { &mut *array };
+    array.release = None;
+    // SAFETY: made from a box in `watch`, and taken once: `release` is gone.
+    let watched = unsafe { Box::from_raw(array.private_data.cast::<Watched>()) };
+    watched.releases.fetch_add(1, Ordering::SeqCst);
+}
+
+fn watch(raw: &mut RawArray, inner: Box<dyn Send>) -> Releases {
+    let releases = Releases(Arc::new(AtomicUsize::new(0)));
+    raw.release = Some(release);
+    raw.private_data =
+        Box::into_raw(Box::new(Watched { _inner: inner, releases: releases.0.clone() })).cast();
+    releases
+}
+
+/// The same array as of another library, whose release is counted. A test may make its fields wrong.
+pub fn watched(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
+    let mut raw = look(&array);
+    let releases = watch(&mut raw.array, Box::new(array));
+    (raw, releases)
+}
+
+/// As [`watched`], for host arrays.
+pub fn watched_host(array: ArrowArray) -> (RawArray, Releases) {
+    let mut raw = look_at_host(&array);
+    let releases = watch(&mut raw, Box::new(array));
+    (raw, releases)
+}
+
+/// Hands a struct over, as C does: by its bytes. Once per struct.
+pub fn hand_over(mut raw: RawDeviceArray) -> Foreign<ArrowDeviceArray> {
+    take(ptr::from_mut(&mut raw).cast())
+}
+
+/// As [`hand_over`], for host arrays.
+pub fn hand_over_host(mut raw: RawArray) -> Foreign<ArrowArray> {
+    take(ptr::from_mut(&mut raw).cast())
+}
+
+/// Takes a struct out of its place, which is released from then on.
+pub fn take<T: Struct>(source: *mut T) -> Foreign<T> {
+    // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
+    // import is to see; no other thread knows them.
+    unsafe { Foreign::take(source) }
+}
+
+/// An export becomes a column again, as it would in another library.
+pub fn through(column: &Column, array: ArrowDeviceArray) -> Result<Column> {
+    Column::import_device(column.field(), array.into(), Default::default())
+}
+
+/// Number of allocations of all devices and kinds.
+pub fn live() -> Result<u64> {
+    Ok(stats(None)?.iter().map(|(_, stats)| stats.live).sum())
+}
+
+/// Whether something becomes true while usmq does other things, with which it releases what is due.
+pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !holds()? {
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        let queue = current_queue()?;
+        queue.wait()?;
+        drop(Array::uninit([1], DType::U8, UsmKind::Device, &queue)?);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(true)
+}
+
+/// Allocations are counted for the process: one test at a time, and each leaves as many as it found.
+pub struct Clean {
+    before: u64,
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+impl Clean {
+    pub fn start() -> Result<Self> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let guard = ONE_AT_A_TIME.lock();
+        Ok(Self { before: live()?, _one_at_a_time: guard })
+    }
+
+    /// To be called once everything of the test is dropped.
+    pub fn end(self) -> Result<()> {
+        let settled = eventually(|| Ok(live()? == self.before))?;
+        assert!(settled, "{} allocations live, {} when the test began", live()?, self.before);
+        Ok(())
+    }
+}
+
+/// Runs a test that is to leave no allocation behind.
+pub fn leaving_nothing(test: impl FnOnce() -> Result<()>) -> Result<()> {
+    let clean = Clean::start()?;
+    test()?;
+    clean.end()
+}
