@@ -1,6 +1,6 @@
 //! The asynchronous Arrow C Device stream, both ways: against peers that keep the rules and peers that break them.
 //!
-//! Names begin with the rule of the interface that they hold, numbered as A1 to A25 in docs/interop.md.
+//! Names begin with the rules that they hold: A1 to A12 are a producer's, A20 to A25 a consumer's.
 
 mod common;
 
@@ -8,6 +8,8 @@ mod common;
 mod arrow_c;
 #[path = "arrow_async/consumer.rs"]
 mod consumer;
+#[path = "arrow_async/consumer_ends.rs"]
+mod consumer_ends;
 #[path = "arrow_async/peer.rs"]
 mod peer;
 #[path = "arrow_async/producer.rs"]

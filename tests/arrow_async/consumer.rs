@@ -4,7 +4,6 @@ use crate::arrow_c::{Balance, number_field};
 use crate::source::{Give, Source};
 use futures::StreamExt;
 use futures::executor::block_on;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,7 +11,7 @@ use usmq::Result;
 use usmq::interop::arrow::{ArrowSchema, AsyncArrays, Column, Field, Placed};
 
 /// A stream, and a producer that has its handler.
-fn pair(ahead: usize) -> (AsyncArrays, Arc<Source>) {
+pub fn pair(ahead: usize) -> (AsyncArrays, Arc<Source>) {
     let (stream, handler) = AsyncArrays::new(ahead);
     (stream, Source::new(handler.into_raw()))
 }
@@ -27,7 +26,7 @@ fn poll_with(stream: &mut AsyncArrays, waker: &Waker) -> Poll<Option<Result<Vec<
     })
 }
 
-fn poll(stream: &mut AsyncArrays) -> Poll<Option<Result<Vec<i64>>>> {
+pub fn poll(stream: &mut AsyncArrays) -> Poll<Option<Result<Vec<i64>>>> {
     poll_with(stream, Waker::noop())
 }
 
@@ -287,103 +286,6 @@ fn a11_a_task_that_gives_no_array_ends_the_stream_with_an_error() -> Result<()> 
         source.release();
         drop(stream);
         assert_eq!(source.cancels(), 1);
-    }
-    balance.check()
-}
-
-#[test]
-fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> Result<()> {
-    let balance = Balance::new()?;
-    let (stream, handler) = AsyncArrays::new(2);
-    let source = Source::with_hook(handler.into_raw(), |source| {
-        source.error(libc::ECANCELED, None);
-        source.release();
-    });
-    source.schema()?;
-    source.values(&[1]);
-    drop(stream);
-    assert_eq!((source.check(), source.cancels()), ((0, 1), 1));
-    balance.check()
-}
-
-#[test]
-fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -> Result<()> {
-    let balance = Balance::new()?;
-    // After so many steps the stream goes; then the producer goes on to its end.
-    let steps: [fn(&Source); 6] = [
-        |source| drop(source.schema()),
-        |source| assert_eq!(source.values(&[1]), 0),
-        |source| assert_eq!(source.values(&[2]), 0),
-        |source| assert_eq!(source.end(), 0),
-        |source| source.error(5, None),
-        Source::release,
-    ];
-    for stage in 0..=steps.len() {
-        for polled in [false, true] {
-            let (stream, source) = pair(2);
-            let mut stream = Some(stream);
-            for (number, step) in steps.iter().enumerate() {
-                if number == stage {
-                    stream.take();
-                }
-                step(&source);
-                if let Some(stream) = stream.as_mut().filter(|_| polled) {
-                    drop(poll(stream));
-                }
-            }
-            drop(stream);
-            source.check();
-            assert!(source.cancels() <= 1);
-        }
-    }
-    // Never given to a producer, in both orders, and taken back from one that did not want it.
-    let (stream, handler) = AsyncArrays::new(1);
-    drop(stream);
-    drop(handler);
-    let (stream, handler) = AsyncArrays::new(1);
-    let raw = handler.into_raw();
-    // SAFETY: it was not given to anyone.
-    drop(unsafe { usmq::interop::arrow::AsyncHandler::from_raw(raw) });
-    drop(stream);
-    balance.check()
-}
-
-#[test]
-fn a20_a_producer_on_another_thread_and_a_drop_at_any_moment_leave_nothing_behind() -> Result<()> {
-    let balance = Balance::new()?;
-    for round in 0..300usize {
-        let (mut stream, source) = pair(4);
-        let wanted = round % 12;
-        let producer = source.clone();
-        let thread = std::thread::spawn(move || {
-            let refused = !matches!(producer.schema(), Ok(0));
-            // Obeys the credit, and learns of the cancellation late.
-            for number in 0.. {
-                if refused {
-                    break;
-                }
-                while producer.requests().iter().sum::<i64>() <= number && producer.cancels() == 0 {
-                    std::thread::yield_now();
-                }
-                if producer.requests().iter().sum::<i64>() <= number {
-                    break;
-                }
-                producer.values(&[number]);
-            }
-            producer.release();
-        });
-        block_on(async {
-            for number in 0..wanted {
-                let array = pin!(&mut stream).next().await;
-                let Some(Ok(array)) = array else { panic!("{number} of {wanted}: {array:?}") };
-                drop(array);
-            }
-        });
-        drop(stream);
-        thread.join().expect("no panic");
-        let (given, dropped) = source.check();
-        assert_eq!(given, wanted);
-        assert!(dropped <= 4, "{dropped}");
     }
     balance.check()
 }

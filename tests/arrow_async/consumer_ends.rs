@@ -1,0 +1,132 @@
+//! Our consumer against a producer written in C's terms: who may go when.
+
+use crate::arrow_c::Balance;
+use crate::consumer::{pair, poll};
+use crate::source::Source;
+use futures::StreamExt;
+use futures::executor::block_on;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use usmq::Result;
+use usmq::interop::arrow::AsyncArrays;
+
+#[test]
+fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> Result<()> {
+    let balance = Balance::new()?;
+    let (stream, handler) = AsyncArrays::new(2);
+    let source = Source::with_hook(handler.into_raw(), |source| {
+        source.error(libc::ECANCELED, None);
+        source.release();
+    });
+    source.schema()?;
+    source.values(&[1]);
+    drop(stream);
+    assert_eq!((source.check(), source.cancels()), ((0, 1), 1));
+    balance.check()
+}
+
+#[test]
+fn a3_a_release_waits_for_a_call_of_the_producer_that_is_under_way() -> Result<()> {
+    let balance = Balance::new()?;
+    let (stream, handler) = AsyncArrays::new(2);
+    let steps = Arc::new(AtomicUsize::new(0));
+    let inside = steps.clone();
+    let source = Source::with_hook(handler.into_raw(), move |_| {
+        inside.store(1, Ordering::Release);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        inside.store(2, Ordering::Release);
+    });
+    source.schema()?;
+    let dropper = std::thread::spawn(move || drop(stream));
+    while steps.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    source.release();
+    // From here on a producer may be freed.
+    assert_eq!(steps.load(Ordering::Acquire), 2);
+    dropper.join().expect("no panic");
+    balance.check()
+}
+
+#[test]
+fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -> Result<()> {
+    let balance = Balance::new()?;
+    // After so many steps the stream goes; then the producer goes on to its end.
+    let steps: [fn(&Source); 6] = [
+        |source| drop(source.schema()),
+        |source| assert_eq!(source.values(&[1]), 0),
+        |source| assert_eq!(source.values(&[2]), 0),
+        |source| assert_eq!(source.end(), 0),
+        |source| source.error(5, None),
+        Source::release,
+    ];
+    for stage in 0..=steps.len() {
+        for polled in [false, true] {
+            let (stream, source) = pair(2);
+            let mut stream = Some(stream);
+            for (number, step) in steps.iter().enumerate() {
+                if number == stage {
+                    stream.take();
+                }
+                step(&source);
+                if let Some(stream) = stream.as_mut().filter(|_| polled) {
+                    drop(poll(stream));
+                }
+            }
+            drop(stream);
+            source.check();
+            assert!(source.cancels() <= 1);
+        }
+    }
+    // Never given to a producer, in both orders, and taken back from one that did not want it.
+    let (stream, handler) = AsyncArrays::new(1);
+    drop(stream);
+    drop(handler);
+    let (stream, handler) = AsyncArrays::new(1);
+    let raw = handler.into_raw();
+    // SAFETY: it was not given to anyone.
+    drop(unsafe { usmq::interop::arrow::AsyncHandler::from_raw(raw) });
+    drop(stream);
+    balance.check()
+}
+
+#[test]
+fn a20_a_producer_on_another_thread_and_a_drop_at_any_moment_leave_nothing_behind() -> Result<()> {
+    let balance = Balance::new()?;
+    for round in 0..300usize {
+        let (mut stream, source) = pair(4);
+        let wanted = round % 12;
+        let producer = source.clone();
+        let thread = std::thread::spawn(move || {
+            let refused = !matches!(producer.schema(), Ok(0));
+            // Obeys the credit, and learns of the cancellation late.
+            for number in 0.. {
+                if refused {
+                    break;
+                }
+                while producer.requests().iter().sum::<i64>() <= number && producer.cancels() == 0 {
+                    std::thread::yield_now();
+                }
+                if producer.requests().iter().sum::<i64>() <= number {
+                    break;
+                }
+                producer.values(&[number]);
+            }
+            producer.release();
+        });
+        block_on(async {
+            for number in 0..wanted {
+                let array = pin!(&mut stream).next().await;
+                let Some(Ok(array)) = array else { panic!("{number} of {wanted}: {array:?}") };
+                drop(array);
+            }
+        });
+        drop(stream);
+        thread.join().expect("no panic");
+        let (given, dropped) = source.check();
+        assert_eq!(given, wanted);
+        assert!(dropped <= 4, "{dropped}");
+    }
+    balance.check()
+}
