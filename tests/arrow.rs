@@ -23,7 +23,7 @@ use usmq::{Array, DType, Error, Result, UsmKind, current_queue};
 /// Around the bytes of a bitmap.
 const OFFSETS: [usize; 5] = [0, 1, 7, 8, 9];
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 fn on_device(array: &ArrayRef) -> Result<Column> {
     Column::from_arrow("x", array, Placed::default())

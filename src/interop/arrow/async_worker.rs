@@ -3,7 +3,7 @@
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
 use super::async_produce::{Ended, Shared, Turn};
 use super::column::Column;
-use super::produce::Batches;
+use super::produce::{Batches, check_type, errno};
 use super::schema::Field;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
@@ -164,12 +164,7 @@ impl Worker {
     fn next(&mut self) -> Result<Option<ArrowDeviceArray>> {
         let next = self.batches.as_mut().and_then(Iterator::next).transpose()?;
         let Some(batch) = next else { return Ok(None) };
-        if !batch.field().same_type(&self.field) {
-            return Err(Error::Interop(format!(
-                "a stream has one type, {:?}, but its next batch is {batch}",
-                self.field.format()
-            )));
-        }
+        check_type(&self.field, &batch)?;
         (self.export)(&batch).map(Some)
     }
 
@@ -201,13 +196,4 @@ fn take_back(offer: &Arc<Offer>) {
 
 pub(super) fn panicked() -> Error {
     Error::Interop("the producer of the stream panicked".to_owned())
-}
-
-/// The error numbers that Arrow C++ maps back to its own classes.
-fn errno(error: &Error) -> c_int {
-    match error {
-        Error::Allocation { .. } => libc::ENOMEM,
-        Error::Sycl { .. } => libc::EIO,
-        _ => libc::EINVAL,
-    }
 }

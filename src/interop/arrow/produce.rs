@@ -103,12 +103,7 @@ impl Exported {
             self.ended = true;
             return Ok(None);
         };
-        if !batch.field().same_type(&self.field) {
-            return Err(Error::Interop(format!(
-                "a stream has one type, {:?}, but its next batch is {batch}",
-                self.field.format()
-            )));
-        }
+        check_type(&self.field, &batch)?;
         Ok(Some(batch))
     }
 
@@ -117,8 +112,16 @@ impl Exported {
     }
 }
 
+/// All batches of a stream are of its type.
+pub(super) fn check_type(field: &Field, batch: &Column) -> Result<()> {
+    if batch.field().same_type(field) {
+        return Ok(());
+    }
+    Err(Error::Interop(format!("a stream has one type, {:?}, but its next batch is {batch}", field.format())))
+}
+
 /// The error numbers that Arrow C++ maps back to its own classes.
-fn errno(error: &Error) -> c_int {
+pub(super) fn errno(error: &Error) -> c_int {
     match error {
         Error::Allocation { .. } => libc::ENOMEM,
         Error::Sycl { .. } => libc::EIO,
