@@ -27,7 +27,7 @@ use usmq::{Error, UsmKind};
 /// Arrays are short: what goes wrong does so at an edge, and the edges are many.
 const LONGEST: usize = 70;
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 /// A type of up to three levels.
 fn any_type() -> impl Strategy<Value = DataType> {

@@ -23,7 +23,7 @@ use usmq::interop::arrow::{
 };
 use usmq::{Error, Queue, Result, UsmKind, with_queue};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 fn batches(rows: &[usize]) -> Vec<RecordBatch> {
     let types = [DataType::Int64, DataType::Utf8View];
@@ -222,7 +222,7 @@ fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
         let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
         let queue = Queue::new(&part, None, common::IN_ORDER)?;
-        let placed = Placed { queue: Some(&queue), kind: None };
+        let placed = Placed { queue: Some(&queue), kind: None, columns: None };
         let (schema, columns) = on_device(&batches(&[5]), placed)?;
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
         let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
@@ -309,7 +309,7 @@ fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
         let (schema, columns) = on_device(&batches, Placed::default())?;
         let other = Queue::new(default_queue()?.device(), None, common::PROFILING)?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(columns.clone()));
-        let placed = Placed { queue: Some(&other), kind: Some(UsmKind::Shared) };
+        let placed = Placed { queue: Some(&other), kind: Some(UsmKind::Shared), columns: None };
         let moved = table(Imported::from_device_stream(stream.into(), placed)?);
         assert_eq!((moved.queue(), moved.batches()[0].usm_kind()), (&other, Some(UsmKind::Shared)));
         assert_eq!(moved.to_arrow()?, batches);

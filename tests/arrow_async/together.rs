@@ -136,7 +136,7 @@ fn a5_a22_a_producer_inside_the_consumers_own_polls_does_not_lock_up() -> Result
         let batches = std::iter::from_fn(move || {
             let array = block_on(inner.next())?;
             Some(array.and_then(|array| {
-                let placed = Placed { queue: None, kind: Some(UsmKind::Shared) };
+                let placed = Placed { queue: None, kind: Some(UsmKind::Shared), columns: None };
                 Column::import_device(&number_field()?, array, placed)
             }))
         });
