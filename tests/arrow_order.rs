@@ -37,7 +37,11 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
     let (raw, releases) = watched(column.export_device(Ready::Event)?);
     assert!(!raw.sync_event.is_null(), "{what}");
     drop((x, column));
-    let back = Column::import_device(&field, hand_over(raw), Placed { queue: Some(reader), kind: None })?;
+    let back = Column::import_device(
+        &field,
+        hand_over(raw),
+        Placed { queue: Some(reader), kind: None, columns: None },
+    )?;
     let reading = work.advance_into(reader, &back.values()?, &y, 1)?;
     drop(back);
     assert!(!writing.done()?, "the host waited, or the test needs longer work: {what}");
@@ -74,7 +78,7 @@ fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
         let (field, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
         let export = column.export_device(Ready::Event)?;
-        let placed = Placed { queue: Some(&reader), kind: None };
+        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
         let back = Column::import_device(&field, export.into(), placed)?;
         work.advance_into(&reader, &back.values()?, &y, 1)?;
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
@@ -95,7 +99,7 @@ fn one_event_covers_every_column_of_a_table() -> Result<()> {
         let digests = digests.into_iter().collect::<Result<Vec<_>>>()?;
         let writing = [work.advance(&first, &arrays[0], 10)?, work.advance(&second, &arrays[1], LONG)?];
         let export = table.batches()[0].export_device(Ready::Event)?;
-        let placed = Placed { queue: Some(&reader), kind: None };
+        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
         let back = Imported::of(Column::import_device(table.schema(), export.into(), placed)?)?;
         let Imported::Table(back) = back else { panic!("a struct that is never null is a record batch") };
         for (column, digest) in back.columns()?.iter().zip(&digests) {
@@ -120,7 +124,7 @@ fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
             let (field, column) = column_of(&x)?;
             let writing = work.advance(&writer, &x, LONG)?;
             let export = column.export_device(Ready::Event)?;
-            let placed = Placed { queue: Some(&reader), kind: None };
+            let placed = Placed { queue: Some(&reader), kind: None, columns: None };
             let back = Column::import_device(&field, export.into(), placed)?;
             assert!(!writing.done()?, "the host waited, or the test needs longer work");
             let host = back.to_arrow()?;
@@ -167,7 +171,7 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
             Column::from_array("x", &x)
         };
         let batches: Batches = Box::new((1..=3).map(begin));
-        let placed = Placed { queue: Some(&reader), kind: None };
+        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
         for (array, value) in
             Arrays::new(ArrowDeviceArrayStream::new(field.clone(), batches).into())?.zip(1..)
         {
@@ -187,12 +191,13 @@ fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Resu
         let queue = Queue::new(default_queue()?.device(), None, IN_ORDER)?;
         let work = Work::new(&queue)?;
         let host = array(&DataType::Utf8, 5000, true, &mut Random::new(1)).unwrap();
-        let source = Column::from_arrow("x", &host, Placed { queue: None, kind: Some(UsmKind::Host) })?;
+        let source =
+            Column::from_arrow("x", &host, Placed { queue: None, kind: Some(UsmKind::Host), columns: None })?;
         let (raw, releases) = watched_host(source.export_host()?);
         let x = states_of(&[7; SIZE], &queue)?;
         // The copies come after this.
         let running = work.advance(&queue, &x, LONG)?;
-        let placed = Placed { queue: Some(&queue), kind: None };
+        let placed = Placed { queue: Some(&queue), kind: None, columns: None };
         let copy = Column::import(source.field(), hand_over_host(raw), placed)?;
         assert!(!running.done()?, "the host waited, or the test needs longer work");
         assert_eq!(releases.count(), 0);
@@ -211,7 +216,7 @@ fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result
         let (field, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
         let (raw, releases) = watched(column.export_device(Ready::Event)?);
-        let placed = Placed { queue: Some(&reader), kind: None };
+        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
         drop(Column::import_device(&field, hand_over(raw), placed)?);
         drop(column.export_device(Ready::Event)?);
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
@@ -234,7 +239,8 @@ fn work_in_flight_on_a_second_device_is_seen_there_and_copied_from_there() -> Re
             let before = x.to_vec::<u32>()?[0];
             work.advance(&there, &x, LONG)?;
             let export = column.export_device(Ready::Event)?;
-            let back = Column::import_device(&field, export.into(), Placed { queue, kind: None })?;
+            let back =
+                Column::import_device(&field, export.into(), Placed { queue, kind: None, columns: None })?;
             assert_eq!(back.queue().device(), queue.map_or(&device, Queue::device));
             assert_eq!(back.values()?.to_vec::<u32>()?, [advanced(before, LONG); SIZE]);
         }

@@ -23,7 +23,7 @@ use structs::{
 use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Placed, Ready};
 use usmq::{Context, Error, Queue, Result, UsmKind};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host) };
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 /// Of a struct with a list, text and a dictionary.
 fn nested() -> ArrayRef {
@@ -320,7 +320,7 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
         let array = numbers();
         let root = default_queue()?;
         for queue in queues_elsewhere(&root)? {
-            let placed = Placed { queue: Some(&queue), kind: None };
+            let placed = Placed { queue: Some(&queue), kind: None, columns: None };
             let column = Column::from_arrow("x", &array, placed)?;
             let named =
                 queue.device().parent().is_none() && *queue.context() == queue.device().default_context()?;
@@ -368,7 +368,7 @@ fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
     let [.., loose, _] = four_queues(root.device(), None)?;
     for (queue, kind) in [(&loose, UsmKind::Device), (&fresh, UsmKind::Shared), (&root, UsmKind::Host)] {
         let (raw, releases) = watched(column.export_device(Ready::Event)?);
-        let placed = Placed { queue: Some(queue), kind: Some(kind) };
+        let placed = Placed { queue: Some(queue), kind: Some(kind), columns: None };
         let moved = Column::import_device(column.field(), hand_over(raw), placed)?;
         assert_eq!((moved.queue(), moved.usm_kind()), (queue, Some(kind)));
         assert_eq!(&moved.to_arrow()?, &array);
