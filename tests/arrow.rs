@@ -89,7 +89,9 @@ fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
                         // Before it goes to the device, and there.
                         assert_comes_back(&on_device(&part)?, &part, &what)?;
                         let cut = column.slice(offset, length)?;
-                        assert_eq!((cut.len(), cut.offset()), (length, offset), "{what}");
+                        // A part without values begins nowhere.
+                        let first = if length == 0 { 0 } else { offset };
+                        assert_eq!((cut.len(), cut.offset()), (length, first), "{what}");
                         assert_comes_back(&cut, &part, &what)?;
                     }
                 }

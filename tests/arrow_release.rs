@@ -95,7 +95,8 @@ fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
         drop(back);
         slice.wait()?;
         assert_eq!(releases.count(), 0);
-        assert_eq!(&slice.slice(3, 20)?.to_arrow()?, &array.as_struct().column(1).slice(3, 20));
+        // The child of a cut is cut, too.
+        assert_eq!(&slice.to_arrow()?, &array.as_struct().column(1).slice(3, 20));
         drop(slice);
         assert!(once(&releases)?);
         Ok(())
