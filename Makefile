@@ -9,7 +9,7 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp)
+CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp examples/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -95,9 +95,15 @@ fmt: .venv/.ready ## Format all sources
 test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	@echo "==> cargo test (about 3 minutes the first time)"
 	@# One test at a time: the CPU driver can lock up while two threads wait for out-of-order queues.
-	$(TWO_DEVICES) RUST_TEST_THREADS=1 cargo test
+	$(TWO_DEVICES) RUST_TEST_THREADS=1 cargo test --features arrow
 	@echo "==> cargo run --release --example flights (about 2 minutes the first time)"
 	cargo run --release --example flights
+
+.PHONY: test-memory
+test-memory: .venv/.ready ## Rust: the Arrow interchange under valgrind (minutes; not part of `test`)
+	$(call need,valgrind,valgrind: apt-get install valgrind)
+	@echo "==> tests/memory.sh (about 4 minutes, the first time 3 more)"
+	@tests/memory.sh
 
 .PHONY: test-downstream
 test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts in an empty environment

@@ -1,0 +1,37 @@
+#!/bin/sh
+# The Rust tests of the Arrow interchange under valgrind: an access to memory that is not ours, and memory that nobody
+# points to any more, fail. Tests that launch kernels are left out: the driver's compiler takes minutes there.
+set -eu
+
+cd "$(dirname "$0")/.."
+root=$(pwd)
+logs=${CARGO_TARGET_DIR:-$root/target}/memory
+rm -rf "$logs"
+mkdir -p "$logs"
+
+# "Possibly" lost and still reachable memory is what libsycl and the driver keep in their globals.
+kinds='"--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"'
+files="\"--suppressions=$root/tests/memory.supp\", \"--log-file=$logs/%p.log\""
+runner="target.'cfg(all())'.runner = [\"valgrind\", $kinds, $files, \"--num-callers=60\", \"--error-exitcode=9\"]"
+
+# Every allocation of ours is one of the runtime's, and one device is enough.
+export USMQ_POOL=0 RUST_TEST_THREADS=1
+test_all() {
+    cargo test --config "$runner" --features arrow --no-fail-fast "$@" >> "$logs/tests.txt" 2>&1 || failed=yes
+}
+failed=no
+test_all --lib interop::arrow
+test_all --test arrow --test arrow_release --test arrow_streams -- --skip whoever_cuts_it
+
+tests=$(grep -c '^test .* ok$' "$logs/tests.txt" || true)
+runs=$(cat "$logs"/*.log 2> /dev/null | grep -c 'ERROR SUMMARY' || true)
+errors=$(cat "$logs"/*.log 2> /dev/null | awk '/ERROR SUMMARY/ { sum += $4 } END { print sum + 0 }')
+if [ "$failed" = yes ] || [ "$errors" -gt 0 ] || [ "$runs" -ne 4 ] || [ "$tests" -eq 0 ]; then
+    cat "$logs/tests.txt" >&2
+    for log in "$logs"/*.log; do
+        grep -q 'ERROR SUMMARY: 0 errors' "$log" || cat "$log" >&2
+    done
+    echo "memory: FAILED: $tests tests passed in $runs of 4 runs under valgrind, $errors errors; see above" >&2
+    exit 1
+fi
+echo "memory: $tests tests under valgrind: no invalid access, nothing lost"
