@@ -1,0 +1,54 @@
+"""The rules of device arrays that no other file has for its subject."""
+
+from __future__ import annotations
+
+import arrow_structs
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+from arrow_producers import Producer, ints, record
+from arrow_structs import KINDS, ONEAPI
+
+no_leaks = arrow_structs.no_leaks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_d15_d29_what_was_handed_over_is_not_written_to(kind: str) -> None:
+    column = usmq.from_arrow(pa.array([1, 2, 3], pa.int32()), usm_type=kind)
+    values = column.values()
+    assert values.readonly
+    with pytest.raises(ValueError, match="read-only"):
+        values.fill(7)
+    assert column.to_arrow().to_pylist() == [1, 2, 3]
+
+
+def test_d29_foreign_data_stays_as_it_is() -> None:
+    producer = Producer(ints([4, None, 6]).on_device(), ONEAPI)
+    column = usmq.from_arrow(producer)
+    with pytest.raises(ValueError, match="read-only"):
+        column.values().fill(7)
+    assert column.to_arrow().to_pylist() == [4, None, 6]
+
+
+def test_d18_bytes_of_bool_are_no_arrow_booleans() -> None:
+    flags = usmq.asarray(np.array([True, False]))
+    with pytest.raises(usmq.InteropError, match="bits"):
+        usmq.from_arrow(flags)
+    bits = usmq.from_arrow(pa.array([True, False, True]))
+    assert bits.values().to_numpy().tolist() == [0b101]
+
+
+def test_d24_junk_in_reserved_means_nothing() -> None:
+    producer = Producer(ints([1, 2]).on_device(), ONEAPI)
+    producer.device.reserved[:] = (-1, 2**62, 77)
+    assert usmq.from_arrow(producer).to_arrow().to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("device_type", [1, ONEAPI])
+def test_d27_an_array_that_fails_after_the_move_is_released(device_type: int) -> None:
+    node = record(a=ints([1, 2]), b=ints([3, 4]))
+    producer = Producer(node.on_device() if device_type == ONEAPI else node, device_type)
+    with pytest.raises(KeyError, match='"c"'):
+        usmq.from_arrow(producer, columns=["c"])
+    assert producer.log.count("array") == 1

@@ -1,0 +1,30 @@
+"""What the pages under docs/ say of files and tests is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
+    page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([DSAY]\d+) \|.*\| `([\w.]+)`: `(\w+)` \|$", page, re.MULTILINE)
+    assert len(rows) > 40, "the table is not where it was"
+    for rule, file, test in rows:
+        folder = "arrow_async" if file.endswith(".rs") else "python"
+        text = (ROOT / "tests" / folder / file).read_text(encoding="utf-8")
+        assert re.search(rf"\b(def|fn) {test}\(", text), f"{rule}: {file} has no {test}"
+        assert rule.lower() in test.split("_"), f"{rule} is not what {test} is about"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    for link in links:
+        if "://" not in link:
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
