@@ -145,6 +145,20 @@ impl Layout {
         Some((low, high))
     }
 
+    /// Where each element is relative to the first, in C order.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = isize> {
+        (0..self.size()).map(|number| {
+            let mut rest = number;
+            let axes = self.shape.iter().zip(&self.strides).rev();
+            axes.map(|(extent, stride)| {
+                let at = rest % extent;
+                rest /= extent;
+                at as isize * stride
+            })
+            .sum()
+        })
+    }
+
     /// The same elements in C order with another shape; `None` when that needs a copy. One extent may be -1.
     pub(crate) fn reshape(&self, shape: &[isize]) -> Result<Option<Self>> {
         let shape = self.complete(shape)?;

@@ -3,4 +3,6 @@
 pub mod arrow;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod dlpack;
+mod place;
 pub mod suai;

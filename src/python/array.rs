@@ -4,7 +4,7 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
-use super::{asarray, buffer, index, suai};
+use super::{asarray, buffer, dlpack, index, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -201,6 +201,27 @@ impl Array {
             )));
         };
         fill(value.py(), &self.array, number)
+    }
+
+    /// DLPack: a capsule for a consumer on this device, or on the host (``dl_device=(1, 0)``), by a copy if need be.
+    ///
+    /// ``stream`` is the consumer's queue, whose later work then comes after ours; None waits, -1 does nothing.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        dlpack::export(py, &self.array, &dlpack::Asked { stream, max_version, dl_device, copy })
+    }
+
+    /// DLPack: ``(14, n)``, n the ordinal of the root device.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        let device = crate::interop::dlpack::device_of(&self.array);
+        (device.kind, device.id)
     }
 
     /// Arrow PyCapsule interface: the type of the column that this array makes.

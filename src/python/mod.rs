@@ -7,6 +7,7 @@ mod buffer;
 mod capsule;
 mod create;
 mod device;
+mod dlpack;
 mod dtype;
 mod errors;
 mod host;
@@ -36,6 +37,7 @@ mod core {
         asarray::asarray,
         create::{arange, empty, full, zeros},
         device::{Device, devices, platform_problems},
+        dlpack::from_dlpack,
         dtype::DType,
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},

@@ -2,8 +2,9 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
-use crate::device::{Event, Queue};
+use crate::device::Event;
 use crate::error::{Error, Result};
+use crate::interop::place::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use std::ffi::c_void;
 use std::ptr;
@@ -122,22 +123,6 @@ impl Column {
     fn wait_for_writes(&self) -> Result<()> {
         self.held().iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
     }
-}
-
-/// A root device in its platform's default context is what `device_id` can stand for.
-fn check_nameable(queue: &Queue) -> Result<()> {
-    let device = queue.device();
-    let why = if device.parent().is_some() {
-        "is on a sub-device"
-    } else if *queue.context() != device.default_context()? {
-        "is not in its platform's default context"
-    } else {
-        return Ok(());
-    };
-    Err(Error::Interop(format!(
-        "memory of {queue} {why}, and a device number cannot say so; collocate it to {} first",
-        device.root_device()
-    )))
 }
 
 /// What an exported struct points to. It never points back to the struct, which may move.

@@ -2,8 +2,9 @@
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
-use crate::device::{Context, Device, Event, Queue, QueueProperties, UsmKind, devices};
+use crate::device::{Context, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
+use crate::interop::place::queue_for;
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
 use once_cell::sync::OnceCell;
@@ -172,30 +173,6 @@ impl Later {
     pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Array> {
         self.array.get_or_try_init(|| self.source.array(self.pointer, bytes()?)).cloned()
     }
-}
-
-/// A queue from which the memory can be used: the current one if it can, else the cached one of the memory's device
-/// and context. The runtime is asked, not the producer: its number only says which context is tried first.
-fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
-    let current = current_queue()?;
-    if current.context().kind_of(pointer)?.is_some()
-        && current.context().device_of(pointer)? == *current.device()
-    {
-        return Ok(current);
-    }
-    let mut roots: Vec<Device> = devices()?;
-    roots.sort_by_key(|device| i64::try_from(device.ordinal()) != Ok(ordinal));
-    for root in &roots {
-        let context = root.default_context()?;
-        if context.kind_of(pointer)?.is_some() {
-            let device = context.device_of(pointer)?;
-            return Queue::new(&device, Some(&context), QueueProperties::default());
-        }
-    }
-    Err(Error::Interop(format!(
-        "{pointer:#x}, said to be memory of oneAPI device {ordinal}, is no USM of the current queue's context or of a \
-         platform's default context; the producer must use one of them, and the libsycl of this process"
-    )))
 }
 
 fn not_usm(pointer: usize, context: &Context) -> Error {

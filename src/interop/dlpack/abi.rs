@@ -1,0 +1,182 @@
+//! The structs of DLPack, as another library sees them.
+//!
+//! Source: `dlpack/dlpack.h`, version 1.1 of the structs, and the legacy struct of before 1.0.
+
+use std::ffi::c_void;
+use std::mem::{offset_of, size_of};
+
+/// `kDLCPU`.
+pub(super) const CPU: i32 = 1;
+/// `kDLCUDA`.
+pub(super) const CUDA: i32 = 2;
+/// `kDLCUDAHost`.
+pub(super) const CUDA_HOST: i32 = 3;
+/// `kDLCUDAManaged`.
+pub(super) const CUDA_MANAGED: i32 = 13;
+/// `kDLOneAPI`: USM of a oneAPI root device in its platform's default context.
+pub(super) const ONEAPI: i32 = 14;
+
+/// The version of what usmq exports.
+pub(super) const VERSION: Version = Version { major: 1, minor: 1 };
+
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+pub(super) const READ_ONLY: u64 = 1;
+/// `DLPACK_FLAG_BITMASK_IS_COPIED`.
+pub(super) const IS_COPIED: u64 = 2;
+/// `DLDevice`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) kind: i32,
+    pub(super) id: i32,
+}
+
+/// `DLDataType`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DataType {
+    pub(super) code: u8,
+    pub(super) bits: u8,
+    pub(super) lanes: u16,
+}
+
+/// `DLTensor`. Strides count elements.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Tensor {
+    pub(super) data: *mut c_void,
+    pub(super) device: Device,
+    pub(super) ndim: i32,
+    pub(super) dtype: DataType,
+    pub(super) shape: *mut i64,
+    pub(super) strides: *mut i64,
+    pub(super) byte_offset: u64,
+}
+
+/// `DLPackVersion`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+/// `DLManagedTensor`, of before version 1.0: it can say neither "read-only" nor "copied".
+#[repr(C)]
+#[derive(Debug)]
+pub struct Legacy {
+    pub(super) tensor: Tensor,
+    pub(super) context: *mut c_void,
+    pub(super) deleter: Option<unsafe extern "C" fn(*mut Legacy)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Versioned {
+    pub(super) version: Version,
+    pub(super) context: *mut c_void,
+    pub(super) deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    pub(super) flags: u64,
+    pub(super) tensor: Tensor,
+}
+
+/// Either of the two structs.
+pub trait Managed: sealed::Managed {}
+
+impl Managed for Legacy {}
+impl Managed for Versioned {}
+
+pub(super) mod sealed {
+    use super::{Legacy, READ_ONLY, Tensor, VERSION, Versioned};
+    use std::ffi::c_void;
+
+    /// What the two structs have in common.
+    #[allow(missing_docs, private_interfaces)]
+    pub trait Managed: Sized + 'static {
+        /// Whether the struct can say that its memory must not be written to.
+        const SAYS_READ_ONLY: bool;
+
+        fn new(
+            tensor: Tensor,
+            flags: u64,
+            context: *mut c_void,
+            deleter: unsafe extern "C" fn(*mut Self),
+        ) -> Self;
+        fn tensor(&self) -> &Tensor;
+        fn context(&self) -> *mut c_void;
+        fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
+        /// `None` for another major version, where the rest of the struct may have another shape.
+        fn is_readonly(&self) -> Option<bool>;
+    }
+
+    #[allow(private_interfaces)]
+    impl Managed for Legacy {
+        const SAYS_READ_ONLY: bool = false;
+
+        fn new(
+            tensor: Tensor,
+            _: u64,
+            context: *mut c_void,
+            deleter: unsafe extern "C" fn(*mut Self),
+        ) -> Self {
+            Self { tensor, context, deleter: Some(deleter) }
+        }
+
+        fn tensor(&self) -> &Tensor {
+            &self.tensor
+        }
+
+        fn context(&self) -> *mut c_void {
+            self.context
+        }
+
+        fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+            self.deleter
+        }
+
+        fn is_readonly(&self) -> Option<bool> {
+            Some(false)
+        }
+    }
+
+    #[allow(private_interfaces)]
+    impl Managed for Versioned {
+        const SAYS_READ_ONLY: bool = true;
+
+        fn new(
+            tensor: Tensor,
+            flags: u64,
+            context: *mut c_void,
+            deleter: unsafe extern "C" fn(*mut Self),
+        ) -> Self {
+            Self { version: VERSION, context, deleter: Some(deleter), flags, tensor }
+        }
+
+        fn tensor(&self) -> &Tensor {
+            &self.tensor
+        }
+
+        fn context(&self) -> *mut c_void {
+            self.context
+        }
+
+        fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+            self.deleter
+        }
+
+        fn is_readonly(&self) -> Option<bool> {
+            (self.version.major == VERSION.major).then_some(self.flags & READ_ONLY != 0)
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Tensor>() == 48);
+    assert!(offset_of!(Tensor, dtype) == 20);
+    assert!(offset_of!(Tensor, byte_offset) == 40);
+    assert!(size_of::<Legacy>() == 64);
+    assert!(size_of::<Versioned>() == 80);
+    assert!(offset_of!(Versioned, flags) == 24);
+    assert!(offset_of!(Versioned, tensor) == 32);
+};

@@ -1,0 +1,48 @@
+//! DLPack's data types. Pure.
+
+use super::abi::DataType;
+use crate::array::DType;
+use crate::error::{Error, Result};
+
+const INT: u8 = 0;
+const UINT: u8 = 1;
+const FLOAT: u8 = 2;
+const BFLOAT: u8 = 4;
+const COMPLEX: u8 = 5;
+const BOOL: u8 = 6;
+
+pub(super) fn of(dtype: DType) -> DataType {
+    let code = match dtype {
+        DType::Bool => BOOL,
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => INT,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => UINT,
+        DType::F16 | DType::F32 | DType::F64 => FLOAT,
+        DType::BF16 => BFLOAT,
+        DType::C64 | DType::C128 => COMPLEX,
+    };
+    DataType { code, bits: (8 * dtype.itemsize()) as u8, lanes: 1 }
+}
+
+pub(super) fn read(dtype: DataType) -> Result<DType> {
+    DType::ALL.into_iter().find(|known| of(*known) == dtype).ok_or_else(|| {
+        let DataType { code, bits, lanes } = dtype;
+        Error::Interop(format!(
+            "DLPack type of code {code}, {bits} bits and {lanes} lanes has no usmq dtype; have its producer cast it"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_comes_back() {
+        for dtype in DType::ALL {
+            assert_eq!(read(of(dtype)).unwrap(), dtype);
+        }
+        for (code, bits, lanes) in [(0, 4, 1), (2, 8, 1), (2, 32, 4), (3, 64, 1), (17, 4, 1), (6, 1, 1)] {
+            assert!(read(DataType { code, bits, lanes }).is_err());
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! An array as a DLPack tensor, for another library.
+
+use super::abi::{CPU, Device, IS_COPIED, Managed, ONEAPI, READ_ONLY, Tensor};
+use super::dtype;
+use crate::array::Array;
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::interop::place::check_nameable;
+use crate::memory::{Access, ordered};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+
+/// Where the consumer wants the data: `DLDevice` as type and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// `kDLOneAPI` (14) or `kDLCPU` (1).
+    pub kind: i32,
+    /// For oneAPI the ordinal of the root device, for the host 0.
+    pub id: i32,
+}
+
+/// When the consumer may use the data.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Order<'a> {
+    /// At once, on any queue: the export waits.
+    #[default]
+    Wait,
+    /// In the order of this queue, which the consumer uses: nobody waits on the host.
+    Queue(&'a Queue),
+    /// The consumer sees to it.
+    Unordered,
+}
+
+/// What a consumer asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Export<'a> {
+    /// Where the array is, unless the consumer wants it elsewhere.
+    pub destination: Option<Destination>,
+    /// Some(false): no copy or an error. Some(true): always a copy. None: only if needed.
+    pub copy: Option<bool>,
+    /// Ignored for the host, for which the export waits.
+    pub order: Order<'a>,
+}
+
+/// A managed tensor of usmq. Dropping it does what its consumer would do at the end: it calls the deleter.
+#[derive(Debug)]
+pub struct Local<T: Managed>(NonNull<T>);
+
+impl<T: Managed> Local<T> {
+    /// The struct for a consumer, who calls its deleter once, on any thread.
+    #[must_use]
+    pub fn into_raw(self) -> *mut T {
+        self.into_inner().as_ptr()
+    }
+
+    pub(super) fn into_inner(self) -> NonNull<T> {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl<T: Managed> Drop for Local<T> {
+    fn drop(&mut self) {
+        // SAFETY: `export` made the struct, and nobody else has it.
+        unsafe { delete::<T>(self.0.as_ptr()) }
+    }
+}
+
+// SAFETY: DLPack lets a tensor be passed to and deleted on any thread; the array in it may be used from all of them.
+unsafe impl<T: Managed> Send for Local<T> {}
+
+/// The device that an array's memory has in DLPack.
+#[must_use]
+pub fn device_of(array: &Array) -> Destination {
+    Destination { kind: ONEAPI, id: i32::try_from(array.device().ordinal()).unwrap_or(i32::MAX) }
+}
+
+/// The array as a tensor that keeps its memory alive. From here on usmq counts on unseen work of the consumer on the
+/// queue of `order`, or on the array's own.
+///
+/// # Errors
+/// [`Error::Interop`] for a destination that usmq does not reach, memory that a device number cannot name (of a
+/// sub-device or another context), a copy that is needed but not allowed, or a read-only array in the legacy struct,
+/// which cannot say so; [`Error::Sycl`] with what the work reported.
+pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> {
+    let own = device_of(array);
+    let destination = asked.destination.unwrap_or(own);
+    let (array, copied) = match destination.kind {
+        CPU => on_host(array, asked.copy)?,
+        _ if destination == own => {
+            check_nameable(array.queue())?;
+            if asked.copy == Some(true) { (array.copy()?, true) } else { (array.clone(), false) }
+        }
+        _ => {
+            return Err(Error::Interop(format!(
+                "DLPack device ({}, {}) was asked for, and {array} is on ({}, {}); collocate or to_numpy moves it",
+                destination.kind, destination.id, own.kind, own.id
+            )));
+        }
+    };
+    let flags = if copied { IS_COPIED } else { 0 } | if array.is_readonly() { READ_ONLY } else { 0 };
+    if array.is_readonly() && !T::SAYS_READ_ONLY {
+        return Err(Error::Interop(format!(
+            "{array} is read-only, which DLPack before 1.0 cannot say; ask for max_version=(1, 0), or export a copy()"
+        )));
+    }
+    if destination.kind == CPU {
+        array.allocation().wait_for_host(Access::ReadWrite)?;
+    } else {
+        publish(&array, asked.order)?;
+    }
+    Ok(wrap(array, destination, flags))
+}
+
+fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
+    match (array.usm_kind().is_host_accessible(), copy) {
+        (true, None | Some(false)) => Ok((array.clone(), false)),
+        (false, Some(false)) => {
+            Err(Error::Interop(format!("the host cannot read {array} without a copy, but copy=False")))
+        }
+        _ => Ok((array.copy()?.converted(None, Some(UsmKind::Host), None)?, true)),
+    }
+}
+
+/// Puts the consumer's work after ours.
+fn publish(array: &Array, order: Order<'_>) -> Result<()> {
+    let memory = array.allocation();
+    match order {
+        Order::Queue(queue) if queue.context() == memory.context() => {
+            ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+            memory.share_on(queue);
+        }
+        Order::Unordered => memory.share_on(array.queue()),
+        Order::Wait | Order::Queue(_) => {
+            memory.wait_for_host(Access::ReadWrite)?;
+            memory.share_on(array.queue());
+        }
+    }
+    Ok(())
+}
+
+/// What a tensor's `manager_ctx` points to.
+struct Exported {
+    _array: Array,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+fn wrap<T: Managed>(array: Array, destination: Destination, flags: u64) -> Local<T> {
+    let mut owned = Box::new(Exported {
+        shape: array.shape().iter().map(|extent| *extent as i64).collect(),
+        strides: array.strides().iter().map(|step| *step as i64).collect(),
+        _array: array.clone(),
+    });
+    let list =
+        |numbers: &mut Vec<i64>| if numbers.is_empty() { ptr::null_mut() } else { numbers.as_mut_ptr() };
+    let tensor = Tensor {
+        data: if array.size() == 0 { ptr::null_mut() } else { array.address() as *mut c_void },
+        device: Device { kind: destination.kind, id: destination.id },
+        ndim: array.ndim() as i32,
+        dtype: dtype::of(array.dtype()),
+        shape: list(&mut owned.shape),
+        strides: list(&mut owned.strides),
+        byte_offset: 0,
+    };
+    let managed = T::new(tensor, flags, Box::into_raw(owned).cast(), delete::<T>);
+    Local(NonNull::from(Box::leak(Box::new(managed))))
+}
+
+unsafe extern "C" fn delete<T: Managed>(managed: *mut T) {
+    // SAFETY: the consumer passes what `wrap` made, once.
+    let managed = unsafe { Box::from_raw(managed) };
+    // SAFETY: as above; dropping memory never waits, panics or needs Python's lock.
+    drop(unsafe { Box::from_raw(managed.context().cast::<Exported>()) });
+}

@@ -1,0 +1,192 @@
+//! Another library's DLPack tensor as an array: USM is used where it is, host memory is copied.
+
+use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Managed, ONEAPI, Tensor};
+use super::dtype;
+use super::export::Local;
+use crate::array::{Array, DType, Layout};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::interop::place::queue_for;
+use crate::interop::suai::{self, Descriptor, SyclObject};
+use crate::manager::current_queue;
+use std::ptr::NonNull;
+use std::slice;
+
+/// A managed tensor of another library. Dropping it calls the deleter.
+#[derive(Debug)]
+pub struct Foreign<T: Managed>(NonNull<T>);
+
+impl<T: Managed> Foreign<T> {
+    /// Takes a tensor over from its producer.
+    ///
+    /// # Safety
+    /// `managed` is as DLPack says, nobody else uses it, and its deleter may be called on any thread.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for null.
+    pub unsafe fn from_raw(managed: *mut T) -> Result<Self> {
+        NonNull::new(managed).map(Self).ok_or_else(|| broken("it is null"))
+    }
+
+    fn managed(&self) -> &T {
+        // SAFETY: `from_raw` was promised a live struct, and the deleter runs in `drop` only.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Managed> From<Local<T>> for Foreign<T> {
+    fn from(own: Local<T>) -> Self {
+        Self(own.into_inner())
+    }
+}
+
+impl<T: Managed> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.managed().deleter() {
+            // SAFETY: the producer's deleter for its struct, called once.
+            unsafe { deleter(self.0.as_ptr()) };
+        }
+    }
+}
+
+// SAFETY: DLPack lets a tensor be passed to and deleted on any thread.
+unsafe impl<T: Managed> Send for Foreign<T> {}
+// SAFETY: through a shared reference only plain fields are read.
+unsafe impl<T: Managed> Sync for Foreign<T> {}
+
+/// Where an import is to end up, as far as the caller says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Import<'a> {
+    /// For host data the current queue; USM stays where it is.
+    pub queue: Option<&'a Queue>,
+    /// For host data device memory.
+    pub kind: Option<UsmKind>,
+    /// Some(false): no copy or an error. Some(true): always a copy. None: only if needed.
+    pub copy: Option<bool>,
+}
+
+/// The array of a tensor. The producer has finished its work on it, or ordered it on the queue that the array gets:
+/// the current one if it can use the memory, else the cached one of its device and context. The tensor is deleted once
+/// the last use is complete.
+///
+/// # Errors
+/// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is no USM, or a
+/// copy that is needed but not allowed; [`Error::Value`] for a shape that is none.
+pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Array> {
+    let Some(readonly) = tensor.managed().is_readonly() else {
+        return Err(broken("it is of another major version than 1"));
+    };
+    let view = View::of(tensor.managed().tensor())?;
+    match view.kind {
+        CPU if wanted.copy == Some(false) => {
+            Err(Error::Interop("host memory cannot become USM without a copy, but copy=False".to_owned()))
+        }
+        CPU => view.copied(wanted),
+        ONEAPI => {
+            let array = view.in_place(readonly, tensor)?;
+            let array = array.converted(None, wanted.kind, wanted.queue)?;
+            if wanted.copy == Some(true) { array.copy() } else { Ok(array) }
+        }
+        CUDA | CUDA_HOST | CUDA_MANAGED => Err(Error::Interop(format!(
+            "the DLPack tensor is on CUDA device {}, which usmq cannot reach yet; have its producer copy it to the host",
+            view.id
+        ))),
+        other => Err(Error::Interop(format!(
+            "the DLPack tensor is on a device of type {other}; usmq takes type {CPU} (host) and {ONEAPI} (oneAPI)"
+        ))),
+    }
+}
+
+/// A tensor's fields, found to be consistent.
+struct View {
+    kind: i32,
+    id: i32,
+    dtype: DType,
+    shape: Vec<usize>,
+    strides: Option<Vec<isize>>,
+    pointer: usize,
+    size: usize,
+}
+
+impl View {
+    fn of(tensor: &Tensor) -> Result<Self> {
+        let ndim = usize::try_from(tensor.ndim).ok().filter(|ndim| *ndim <= 64);
+        let ndim = ndim.ok_or_else(|| broken(format_args!("it has {} axes", tensor.ndim)))?;
+        // SAFETY: the producer's promise: a number for each axis.
+        let shape = unsafe { numbers(tensor.shape, ndim) }.ok_or_else(|| broken("its shape is null"))?;
+        let extents = shape.iter().map(|extent| {
+            usize::try_from(*extent).map_err(|_| broken(format_args!("its shape is {shape:?}")))
+        });
+        let shape = extents.collect::<Result<Vec<_>>>()?;
+        // SAFETY: as above. Null is C order, as before version 1.2.
+        let strides = unsafe { numbers(tensor.strides, ndim) };
+        let strides = strides.map(|steps| steps.iter().map(|step| *step as isize).collect());
+        let dtype = dtype::read(tensor.dtype)?;
+        let size = Layout::contiguous(&shape, dtype.itemsize())?.size();
+        let pointer = usize::try_from(tensor.byte_offset)
+            .ok()
+            .and_then(|offset| (tensor.data as usize).checked_add(offset));
+        let pointer = pointer.ok_or_else(|| broken("its byte offset leaves the address space"))?;
+        if tensor.data.is_null() && size > 0 {
+            return Err(broken("its data is null"));
+        }
+        Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
+    }
+
+    fn in_place<T: Managed>(&self, readonly: bool, owner: Foreign<T>) -> Result<Array> {
+        if self.size == 0 {
+            return Array::uninit(&self.shape, self.dtype, UsmKind::Device, &current_queue()?);
+        }
+        let descriptor = Descriptor {
+            pointer: self.pointer,
+            readonly,
+            shape: self.shape.clone(),
+            strides: self.strides.clone(),
+            offset: 0,
+            dtype: self.dtype,
+        };
+        let queue = queue_for(self.pointer, i64::from(self.id))?;
+        // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
+        unsafe { suai::import(&descriptor, &SyclObject::Queue(queue), Box::new(owner)) }
+    }
+
+    /// A copy of host memory; complete on return.
+    fn copied(&self, wanted: Import<'_>) -> Result<Array> {
+        let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
+        let array = Array::uninit(&self.shape, self.dtype, wanted.kind.unwrap_or(UsmKind::Device), &queue)?;
+        if self.size == 0 {
+            return Ok(array);
+        }
+        let itemsize = self.dtype.itemsize();
+        let layout = Layout::foreign(&self.shape, self.strides.as_deref(), 0, itemsize)?;
+        if layout.is_contiguous() {
+            // SAFETY: the producer's promise: this many bytes from its first element on.
+            let bytes = unsafe { slice::from_raw_parts(self.pointer as *const u8, self.size * itemsize) };
+            array.copy_from_bytes(bytes)?;
+            return Ok(array);
+        }
+        let mut packed = Vec::with_capacity(self.size * itemsize);
+        for offset in layout.offsets() {
+            let element = self.pointer.wrapping_add_signed(offset * itemsize as isize);
+            // SAFETY: the producer's promise: an element at each position of the shape.
+            packed.extend_from_slice(unsafe { slice::from_raw_parts(element as *const u8, itemsize) });
+        }
+        array.copy_from_bytes(&packed)?;
+        Ok(array)
+    }
+}
+
+/// # Safety
+/// `list` is null or has `count` numbers.
+unsafe fn numbers<'a>(list: *const i64, count: usize) -> Option<&'a [i64]> {
+    match (count, list.is_null()) {
+        (0, _) => Some(&[]),
+        (_, true) => None,
+        // SAFETY: the caller's promise.
+        _ => Some(unsafe { slice::from_raw_parts(list, count) }),
+    }
+}
+
+fn broken(what: impl std::fmt::Display) -> Error {
+    Error::Interop(format!("the DLPack tensor is not valid: {what}"))
+}

@@ -1,0 +1,254 @@
+//! DLPack in Python, both ways; the rules are in `interop::dlpack`.
+//!
+//! A capsule holds a managed tensor. A consumer takes the tensor over and renames the capsule to `used_…`; the
+//! destructor deletes what nobody took.
+
+use super::array::Array;
+use super::capsule::queue_from;
+use super::quiet::quietly;
+use super::target;
+use crate::interop::dlpack::{
+    self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
+};
+use crate::{Error, UsmKind};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+/// `kDLOneAPI`.
+const ONEAPI: i32 = 14;
+
+/// A managed tensor and the names of its capsule.
+trait Named: Managed {
+    const NAME: &'static CStr;
+    const USED: &'static CStr;
+}
+
+impl Named for Legacy {
+    const NAME: &'static CStr = c"dltensor";
+    const USED: &'static CStr = c"used_dltensor";
+}
+
+impl Named for Versioned {
+    const NAME: &'static CStr = c"dltensor_versioned";
+    const USED: &'static CStr = c"used_dltensor_versioned";
+}
+
+/// What `__dlpack__` was asked for.
+pub(super) struct Asked<'a, 'py> {
+    pub(super) stream: Option<&'a Bound<'py, PyAny>>,
+    pub(super) max_version: Option<(u32, u32)>,
+    pub(super) dl_device: Option<(i32, i32)>,
+    pub(super) copy: Option<bool>,
+}
+
+pub(super) fn export<'py>(
+    py: Python<'py>,
+    array: &crate::Array,
+    asked: &Asked<'_, 'py>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    if asked.max_version.is_some_and(|version| version >= (1, 0)) {
+        give::<Versioned>(py, array, asked)
+    } else {
+        give::<Legacy>(py, array, asked)
+    }
+}
+
+fn give<'py, T: Named>(
+    py: Python<'py>,
+    array: &crate::Array,
+    asked: &Asked<'_, 'py>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let stream = stream(asked.stream)?;
+    let order = match &stream {
+        Stream::Wait => Order::Wait,
+        Stream::Queue(queue) => Order::Queue(queue),
+        Stream::Unordered => Order::Unordered,
+    };
+    let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
+    let export = Export { destination, copy: asked.copy, order };
+    let tensor: Local<T> = py.detach(|| dlpack::export(array, export))?;
+    let pointer = NonNull::new(tensor.into_raw().cast())
+        .ok_or_else(|| Error::Interop("no DLPack tensor was made".to_owned()))?;
+    // SAFETY: the pointer is a fresh tensor of the kind that the name says, and the destructor deletes it.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(free::<T>)) }
+}
+
+unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
+    // SAFETY: a live object; the question is made for any.
+    if unsafe { ffi::PyCapsule_IsValid(capsule, T::NAME.as_ptr()) } == 0 {
+        return; // Taken over: its consumer deletes the tensor.
+    }
+    // SAFETY: a capsule of this name, as just asked.
+    let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
+    // SAFETY: made by `give`; nobody took it.
+    quietly(|| drop(unsafe { Foreign::<T>::from_raw(pointer.cast()) }));
+}
+
+/// A consumer's `stream`.
+enum Stream {
+    Wait,
+    Queue(crate::Queue),
+    Unordered,
+}
+
+fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
+    let Some(object) = object.filter(|object| !object.is_none()) else { return Ok(Stream::Wait) };
+    if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+        if object.extract::<i64>().is_ok_and(|number| number == -1) {
+            return Ok(Stream::Unordered);
+        }
+        let address = object.extract::<usize>().ok().filter(|address| *address > 2);
+        let address = address.ok_or_else(|| {
+            PyBufferError::new_err(format!("stream {object} is neither -1 nor the address of a sycl::queue"))
+        })?;
+        // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue.
+        return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
+    }
+    if let Ok(queue) = object.cast::<super::queue::Queue>() {
+        return Ok(Stream::Queue(queue.get().0.clone()));
+    }
+    queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
+        let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!(
+            "stream is None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a sycl::queue, \
+             not {name}"
+        ))
+    })
+}
+
+/// An array of another library's DLPack tensor: USM is used where it is, host memory is copied.
+///
+/// Parameters
+/// ----------
+/// obj : object
+///     Anything with ``__dlpack__`` and ``__dlpack_device__`` on a oneAPI device or the host.
+/// copy : bool, optional
+///     False: no copy or an error. True: always a copy. None: only if needed.
+/// usm_type : {"device", "shared", "host"}, optional
+///     The USM kind; ``"device"`` for host data, else what it is.
+/// queue : str, Device, Queue, optional
+///     Where the array goes; the current queue for host data, else one that can use the memory where it is.
+///
+/// Returns
+/// -------
+/// Array
+///
+/// Raises
+/// ------
+/// InteropError
+///     The object breaks its protocol, is on a device that usmq cannot reach, or needs a copy that is not allowed. It
+///     is a BufferError.
+///
+/// Examples
+/// --------
+/// >>> import numpy, usmq
+/// >>> usmq.from_dlpack(numpy.arange(3)).to_numpy().tolist()
+/// [0, 1, 2]
+#[pyfunction]
+#[pyo3(signature = (obj, /, *, copy=None, usm_type=None, queue=None))]
+pub(super) fn from_dlpack(
+    py: Python<'_>,
+    obj: &Bound<'_, PyAny>,
+    copy: Option<bool>,
+    usm_type: Option<&str>,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    let queue = target::queue(py, queue)?;
+    let current = super::scope::current(py)?;
+    let (capsule, ordered) = ask(obj, &current, copy)?;
+    let array = match take::<Versioned>(&capsule)? {
+        Some(tensor) => import(py, tensor, &current, Import { queue: queue.as_ref(), kind, copy }),
+        None => match take::<Legacy>(&capsule)? {
+            Some(tensor) => import(py, tensor, &current, Import { queue: queue.as_ref(), kind, copy }),
+            None => {
+                let what = capsule.repr()?;
+                return Err(
+                    Error::Interop(format!("__dlpack__() gave {what}, no unused DLPack capsule")).into()
+                );
+            }
+        },
+    };
+    let array = array?;
+    if ordered && *array.queue() != current {
+        // The producer's work comes before ours on the current queue, which is not the array's.
+        py.detach(|| current.wait())?;
+    }
+    Ok(Array::new(array))
+}
+
+fn import<T: Managed>(
+    py: Python<'_>,
+    tensor: Foreign<T>,
+    current: &crate::Queue,
+    wanted: Import<'_>,
+) -> crate::Result<crate::Array> {
+    py.detach(|| crate::with_queue(current, || dlpack::import(tensor, wanted)))
+}
+
+/// Asks a producer for its capsule, with as much of the protocol as it knows, and says whether its work is ordered on
+/// the current queue; else it is done.
+fn ask<'py>(
+    obj: &Bound<'py, PyAny>,
+    current: &crate::Queue,
+    copy: Option<bool>,
+) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = obj.py();
+    let missing = || {
+        let name = obj.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("expected an object with __dlpack__ and __dlpack_device__, not {name}"))
+    };
+    let method = obj.getattr_opt("__dlpack__")?.ok_or_else(missing)?;
+    let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(missing)?.call0()?;
+    let (kind, _): (i32, i32) = device.extract()?;
+    let options = PyDict::new(py);
+    options.set_item("max_version", (1, 1))?;
+    // A copy that we make ourselves is always possible.
+    if copy == Some(false) {
+        options.set_item("copy", false)?;
+    }
+    let refused = |error: &PyErr| error.is_instance_of::<PyTypeError>(py);
+    if kind == ONEAPI {
+        let ordered = options.copy()?;
+        ordered.set_item("stream", Bound::new(py, super::queue::Queue(current.clone()))?)?;
+        match method.call((), Some(&ordered)) {
+            Ok(capsule) => return Ok((capsule, true)),
+            Err(error) if !refused(&error) => return Err(error),
+            Err(_) => finish(obj)?,
+        }
+    }
+    let capsule = match method.call((), Some(&options)) {
+        Err(error) if refused(&error) => method.call0(),
+        other => other,
+    };
+    Ok((capsule?, false))
+}
+
+/// Waits for the work of a producer that takes no queue of ours.
+fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Some(queue) = obj.getattr_opt("sycl_queue")? else { return Ok(()) };
+    match queue_from(&queue)? {
+        Some(queue) => Ok(obj.py().detach(|| queue.wait())?),
+        None => Ok(()),
+    }
+}
+
+/// The tensor of an unused capsule of this kind; None for anything else.
+fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Foreign<T>>> {
+    // SAFETY: a live object; the question is made for any.
+    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), T::NAME.as_ptr()) } == 0 {
+        return Ok(None);
+    }
+    // SAFETY: a capsule of this name, as just asked.
+    let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), T::NAME.as_ptr()) };
+    // SAFETY: a live capsule, and a name that lives as long as the process.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), T::USED.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(capsule.py()));
+    }
+    // SAFETY: the name promises such a tensor, and the capsule has given it up.
+    Ok(Some(unsafe { Foreign::from_raw(pointer.cast()) }?))
+}
