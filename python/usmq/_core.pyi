@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
-from usmq._arrow import Column, ColumnView, Field, Table, TableView, from_arrow
+from usmq._interop import Column, ColumnView, Field, Lent, Table, TableView, from_arrow, from_dlpack
 
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "DType", "Device", "Event", "Field", "Kernel",
     "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step", "Table", "TableView",
     "UseQueue", "__version__", "arange", "asarray", "collocate", "current_queue", "devices",
-    "empty", "explain", "follow", "from_arrow", "full", "local", "memory_stats",
+    "empty", "explain", "follow", "from_arrow", "from_dlpack", "full", "local", "memory_stats",
     "platform_problems", "read", "runtime_libraries", "set_default_queue", "set_memory_limit",
     "trim_memory", "use_queue", "write", "zeros",
 ]
@@ -229,6 +229,15 @@ class Array:
     def copy_from(self, source: _ArrayLike) -> None: ...
     def fill(self, value: _Number) -> None: ...
     def wait(self) -> None: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: _Target | int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_device_array__(
         self,
@@ -249,11 +258,6 @@ class Array:
     def __usm_ndarray__(self) -> Any: ...  # a dpnp.tensor.usm_ndarray
     @property
     def sycl_queue(self) -> Any: ...  # a dpctl.SyclQueue
-
-@final
-class Lent:
-    @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
 
 def empty(
     shape: _ShapeLike,

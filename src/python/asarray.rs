@@ -2,8 +2,9 @@
 
 use super::array::Array;
 use super::host::Host;
-use super::{dtype, scope, suai, target};
+use super::{buffer, dlpack, dtype, scope, suai, target};
 use crate::UsmKind;
+use crate::interop::dlpack::Import;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -15,7 +16,7 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// ----------
 /// obj : object
 ///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), an
-///     Arrow array without nulls, a number, or nested sequences of numbers.
+///     Arrow array without nulls, ``__dlpack__`` (torch), a number, or nested sequences of numbers.
 /// dtype : dtype, optional
 ///     The element type; that of the object by default.
 /// usm_type : {"device", "shared", "host"}, optional
@@ -83,6 +84,14 @@ pub(super) fn asarray(
             (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
             _ => Py::new(py, Array::new(result)),
         };
+    }
+    if !buffer::has_buffer(obj) && obj.hasattr("__dlpack__")? {
+        let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
+        let result = py.detach(|| source.converted(dtype, None, None))?;
+        if copy == Some(false) && result.address() != source.address() {
+            return Err(PyValueError::new_err(NO_COPY));
+        }
+        return Py::new(py, Array::new(result));
     }
     let host = Host::read(obj, dtype)?;
     if copy == Some(false) {

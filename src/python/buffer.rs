@@ -117,11 +117,16 @@ pub(super) struct Foreign<'py> {
     py: Python<'py>,
 }
 
+/// Whether the object has the buffer protocol.
+pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object, as the question asks for.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
 impl<'py> Foreign<'py> {
     /// Any strided buffer with its format; None when the object has none.
     pub(super) fn readable(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        // SAFETY: a live object, as the question asks for.
-        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+        if !has_buffer(object) {
             return Ok(None);
         }
         Self::get(object, ffi::PyBUF_RECORDS_RO).map(Some)

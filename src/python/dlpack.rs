@@ -159,12 +159,18 @@ pub(super) fn from_dlpack(
 ) -> PyResult<Array> {
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
+    Ok(Array::new(read(obj, Import { queue: queue.as_ref(), kind, copy })?))
+}
+
+/// The array of an object's tensor.
+pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate::Array> {
+    let py = obj.py();
     let current = super::scope::current(py)?;
-    let (capsule, ordered) = ask(obj, &current, copy)?;
+    let (capsule, ordered) = ask(obj, &current, wanted.copy)?;
     let array = match take::<Versioned>(&capsule)? {
-        Some(tensor) => import(py, tensor, &current, Import { queue: queue.as_ref(), kind, copy }),
+        Some(tensor) => import(py, tensor, &current, wanted),
         None => match take::<Legacy>(&capsule)? {
-            Some(tensor) => import(py, tensor, &current, Import { queue: queue.as_ref(), kind, copy }),
+            Some(tensor) => import(py, tensor, &current, wanted),
             None => {
                 let what = capsule.repr()?;
                 return Err(
@@ -178,7 +184,7 @@ pub(super) fn from_dlpack(
         // The producer's work comes before ours on the current queue, which is not the array's.
         py.detach(|| current.wait())?;
     }
-    Ok(Array::new(array))
+    Ok(array)
 }
 
 fn import<T: Managed>(

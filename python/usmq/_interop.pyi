@@ -1,4 +1,4 @@
-"""Types of Arrow in usmq._core, apart for their number; there is no module of this name."""
+"""Types of hand-over in usmq._core, apart for their number; there is no module of this name."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, final
@@ -28,6 +28,19 @@ def from_arrow(
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
 ) -> Any: ...  # Table for a record batch, else Column; a union would have every caller ask
+def from_dlpack(
+    obj: Any,  # with __dlpack__; producers differ in the options that they take
+    /,
+    *,
+    copy: bool | None = None,
+    usm_type: _UsmType | None = None,
+    queue: _Target | None = None,
+) -> Array: ...
+
+@final
+class Lent:
+    @property
+    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class Field:
