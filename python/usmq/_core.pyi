@@ -3,21 +3,32 @@
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, final, overload
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final, overload
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
-from usmq._interop import Column, ColumnView, Field, Lent, Table, TableView, from_arrow, from_dlpack
+from usmq._interop import (
+    Column,
+    ColumnView,
+    DeviceStream,
+    Field,
+    Lent,
+    Table,
+    TableView,
+    from_arrow,
+    from_dlpack,
+)
+from usmq._memory import memory_stats, set_memory_limit, trim_memory
 
 # fmt: off
 __all__ = [
-    "Array", "Column", "ColumnView", "Context", "DType", "Device", "Event", "Field", "Kernel",
-    "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step", "Table", "TableView",
-    "UseQueue", "__version__", "arange", "asarray", "collocate", "current_queue", "devices",
-    "empty", "explain", "follow", "from_arrow", "from_dlpack", "full", "local", "memory_stats",
-    "platform_problems", "read", "runtime_libraries", "set_default_queue", "set_memory_limit",
+    "Array", "Column", "ColumnView", "Context", "DType", "Device", "DeviceStream", "Event",
+    "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
+    "Table", "TableView", "UseQueue", "__version__", "arange", "asarray", "collocate",
+    "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack", "full", "local",
+    "memory_stats", "platform_problems", "read", "runtime_libraries", "set_default_queue", "set_memory_limit",
     "trim_memory", "use_queue", "write", "zeros",
 ]
 # fmt: on
@@ -62,15 +73,6 @@ _IndexPart: TypeAlias = SupportsIndex | slice[_Bound, _Bound, _Bound] | Ellipsis
 _Index: TypeAlias = _IndexPart | tuple[_IndexPart, ...]
 
 _Action: TypeAlias = Literal["keep", "rebind", "copy_direct", "copy_staged", "from_host"]
-
-class _MemoryStats(TypedDict):
-    used: int
-    reserved: int
-    peak: int
-    limit: int | None
-    live: int
-    hits: int
-    misses: int
 
 # --- devices and queues
 
@@ -390,11 +392,3 @@ class Kernel:
 def read(x: _UsmArray | _DTypeLike) -> Mark: ...
 def write(x: _UsmArray | _DTypeLike) -> Mark: ...
 def local(nbytes: SupportsIndex) -> Local: ...
-
-# --- memory
-
-def memory_stats(device: _Target | None = None) -> dict[_UsmType, _MemoryStats]: ...
-def set_memory_limit(
-    bytes: SupportsIndex | None, device: _Target | None = None, usm_type: _UsmType | None = None
-) -> None: ...
-def trim_memory(device: _Target | None = None) -> None: ...

@@ -1,6 +1,6 @@
 """Types of hand-over in usmq._core, apart for their number; there is no module of this name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, final
 
 from typing_extensions import CapsuleType
@@ -18,6 +18,9 @@ class _HostArray(Protocol):
 
 class _HostStream(Protocol):
     def __arrow_c_stream__(self) -> CapsuleType: ...
+
+class _Schema(Protocol):
+    def __arrow_c_schema__(self) -> CapsuleType: ...
 
 _Arrow: TypeAlias = _DeviceArray | _DeviceStream | _HostArray | _HostStream
 
@@ -142,6 +145,16 @@ class Table:
         wait: bool | None = None,
         **kwargs: None,
     ) -> tuple[CapsuleType, CapsuleType]: ...
+    def __arrow_c_device_stream__(
+        self, requested_schema: CapsuleType | None = None, **kwargs: None
+    ) -> CapsuleType: ...
+
+@final
+class DeviceStream:
+    def __new__(cls, batches: Iterable[_Arrow], schema: _Schema | None = None) -> DeviceStream: ...
+    @property
+    def schema(self) -> Field: ...
+    def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_device_stream__(
         self, requested_schema: CapsuleType | None = None, **kwargs: None
     ) -> CapsuleType: ...

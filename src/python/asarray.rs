@@ -16,7 +16,7 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// ----------
 /// obj : object
 ///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), an
-///     Arrow array without nulls, ``__dlpack__`` (torch), a number, or nested sequences of numbers.
+///     Arrow array without nulls, ``__dlpack__``, a number, or nested sequences of numbers.
 /// dtype : dtype, optional
 ///     The element type; that of the object by default.
 /// usm_type : {"device", "shared", "host"}, optional

@@ -32,6 +32,7 @@ mod core {
         arrow::column::Column,
         arrow::field::Field,
         arrow::from_arrow,
+        arrow::stream::DeviceStream,
         arrow::table::Table,
         arrow::view::{ColumnView, TableView},
         asarray::asarray,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64
 from ctypes import c_void_p as pointer_t
 from typing import Any
@@ -23,6 +23,18 @@ DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 BFLOAT16 = (4, 16, 1)
 DELETER = ctypes.CFUNCTYPE(None, pointer_t)
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "whole": lambda a: a,
+    "row": lambda a: a[1],
+    "columns": lambda a: a[:, ::2],
+    "reversed": lambda a: a[::-1],
+    "both": lambda a: a[::-2, ::-1],
+    "transposed": lambda a: a.T,
+    "part": lambda a: a[1:, 2:],
+    "element": lambda a: a[2, 3],
+    "nothing": lambda a: a[:0],
+}
 
 # Byte-swapped numpy types never get here.
 NAMES = {(CODES[np.dtype(d).kind], np.dtype(d).itemsize * 8, 1): np.dtype(d) for d in DTYPES}
@@ -137,6 +149,10 @@ class Tensor:
         DELETER(self.struct.deleter)(addressof(self.struct))
 
 
+# A test that fails may leave a tensor to be deleted later.
+_KEPT: list[Producer] = []
+
+
 class Producer:
     """A library that is not usmq: it writes down what it is asked, and counts its deleter's calls.
 
@@ -195,6 +211,7 @@ class Producer:
             struct.major, struct.minor = version
             struct.flags = flags
         PRODUCERS.append(self)
+        _KEPT.append(self)
 
     def _delete(self, at: int) -> None:
         with self._lock:
@@ -238,3 +255,14 @@ def imported(producer: Producer, **options: Any) -> usmq.Array:
     x = usmq.from_dlpack(producer, **options)
     assert producer.taken
     return x
+
+
+def base(dtype: str = "i4") -> Any:
+    return np.arange(24).astype(dtype).reshape(4, 6)
+
+
+def address(array: Any) -> int:
+    """Return where the first element of a dpnp array or a usm_ndarray lies."""
+    interface = array.__sycl_usm_array_interface__
+    itemsize = np.dtype(interface["typestr"]).itemsize
+    return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize

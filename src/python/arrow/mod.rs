@@ -3,6 +3,7 @@
 mod capsule;
 pub(super) mod column;
 pub(super) mod field;
+pub(super) mod stream;
 pub(super) mod table;
 pub(super) mod view;
 

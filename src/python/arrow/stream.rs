@@ -1,0 +1,127 @@
+//! `usmq.DeviceStream`: batches of a Python iterable as an Arrow device stream.
+
+use super::capsule::{check_requested, give, look, refuse_unknown};
+use super::field::Field;
+use super::{Place, imported};
+use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
+use crate::python::scope;
+use crate::{Error, Result};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyIterator};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A stream of Arrow device arrays over an iterable, for one consumer: batches are made when it asks for them.
+///
+/// Parameters
+/// ----------
+/// batches : iterable
+///     Tables, columns, or whatever ``from_arrow`` takes; all of one type. Host data is copied to the current queue.
+/// schema : object with ``__arrow_c_schema__``, optional
+///     The type of all batches; that of the first one by default, which is then made at once.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> tables = (usmq.Table({"x": usmq.arange(n)}) for n in (2, 3))
+/// >>> usmq.from_arrow(usmq.DeviceStream(tables)).num_rows
+/// 5
+#[pyclass(module = "usmq", frozen)]
+pub(in crate::python) struct DeviceStream {
+    field: Arc<arrow::Field>,
+    batches: Mutex<Option<Batches>>,
+}
+
+#[pymethods]
+impl DeviceStream {
+    #[new]
+    #[pyo3(signature = (batches, schema=None))]
+    fn new(batches: &Bound<'_, PyAny>, schema: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let py = batches.py();
+        let items = batches.try_iter()?.unbind();
+        let mut batches = Batches { items, ready: VecDeque::new(), current: scope::current(py)? };
+        let field = match schema {
+            Some(schema) => Arc::new(look(&schema.call_method0("__arrow_c_schema__")?)?),
+            None => {
+                batches.fetch(py)?;
+                match batches.ready.front() {
+                    Some(first) => first.field().clone(),
+                    None => return Err(PyValueError::new_err("a stream without batches needs a schema")),
+                }
+            }
+        };
+        Ok(Self { field, batches: Mutex::new(Some(batches)) })
+    }
+
+    /// The type of every batch.
+    #[getter]
+    fn schema(&self) -> Field {
+        Field(self.field.clone())
+    }
+
+    /// Arrow PyCapsule interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        give(py, self.field.export()?)
+    }
+
+    /// Arrow PyCapsule interface; once.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        refuse_unknown(kwargs)?;
+        check_requested(requested_schema, &self.field)?;
+        let batches = self.batches.lock().take();
+        let batches =
+            batches.ok_or_else(|| Error::Interop("the stream has a consumer already".to_owned()))?;
+        give(py, ArrowDeviceArrayStream::new(self.field.clone(), Box::new(batches)))
+    }
+}
+
+/// What is left of the iterable.
+struct Batches {
+    items: Py<PyIterator>,
+    /// Batches of an item that had several.
+    ready: VecDeque<arrow::Column>,
+    /// Where host data goes: the queue that was current when the stream was made, whoever asks it.
+    current: crate::Queue,
+}
+
+impl Batches {
+    /// Takes items until there is a batch, or none is left.
+    fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
+        while self.ready.is_empty() {
+            let Some(item) = self.items.bind(py).clone().next() else { return Ok(()) };
+            let place = Place { current: self.current.clone(), queue: None, kind: None, columns: None };
+            match imported(&item?, place)? {
+                Imported::Table(table) => self.ready.extend(table.batches().iter().cloned()),
+                Imported::Column(column) => self.ready.push_back(column),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<arrow::Column>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ready.is_empty() {
+            let fetched = Python::try_attach(|py| {
+                self.fetch(py)
+                    .map_err(|error| Error::Interop(format!("the stream's iterable failed: {error}")))
+            });
+            match fetched {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return Some(Err(error)),
+                None => return Some(Err(Error::Interop("Python has ended".to_owned()))),
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}

@@ -1,0 +1,83 @@
+"""Batches of a Python iterable as a device stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import arrow_structs
+import pyarrow as pa
+import pytest
+import usmq
+
+no_leaks = arrow_structs.no_leaks
+
+
+def tables(*sizes: int) -> Iterator[usmq.Table]:
+    for size in sizes:
+        yield usmq.Table({"x": usmq.arange(size)})
+
+
+def test_batches_come_in_their_order_and_where_they_are() -> None:
+    kept = list(tables(2, 0, 3))
+    stream = usmq.DeviceStream(kept)
+    assert stream.schema.children[0].name == "x"
+    again = usmq.from_arrow(stream)
+    assert again.to_arrow().to_pydict() == {"x": [0, 1, 0, 1, 2]}
+    pointers = [batch["x"].values().ptr for batch in again.batches if len(batch)]
+    assert pointers == [batch["x"].values().ptr for batch in kept if len(batch)]
+
+
+def test_batches_are_made_when_they_are_asked_for() -> None:
+    made: list[int] = []
+
+    def lazily() -> Iterator[usmq.Table]:
+        for size in (1, 2, 3):
+            made.append(size)
+            yield from tables(size)
+
+    stream = usmq.DeviceStream(lazily())
+    assert made == [1]  # for its type
+    capsule = stream.__arrow_c_device_stream__()
+    assert made == [1]
+    del capsule
+    assert made == [1]
+
+
+def test_host_data_goes_to_the_queue_that_was_current() -> None:
+    with usmq.use_queue(usmq.Queue(usmq.current_queue(), profiling=True)) as queue:
+        stream = usmq.DeviceStream([pa.record_batch({"x": [1, 2]}), pa.table({"x": [3]})])
+    table = usmq.from_arrow(stream)
+    assert table.to_arrow().to_pydict() == {"x": [1, 2, 3]}
+    assert queue.device == table.device
+
+
+def test_a_schema_says_the_type_before_there_is_a_batch() -> None:
+    schema = pa.schema([("x", pa.int64())])
+    empty = usmq.from_arrow(usmq.DeviceStream([], schema))
+    assert (empty.column_names, empty.num_rows) == (["x"], 0)
+    with pytest.raises(ValueError, match="schema"):
+        usmq.DeviceStream([])
+
+
+def test_a_batch_of_another_type_ends_the_stream() -> None:
+    stream = usmq.DeviceStream([*tables(2), usmq.Table({"x": usmq.zeros(2)})])
+    with pytest.raises(usmq.InteropError, match="one type"):
+        usmq.from_arrow(stream)
+
+
+def test_an_exception_of_the_iterable_is_told() -> None:
+    def broken() -> Iterator[usmq.Table]:
+        yield from tables(1)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(usmq.InteropError, match="the disk is gone"):
+        usmq.from_arrow(usmq.DeviceStream(broken()))
+
+
+def test_a_stream_has_one_consumer() -> None:
+    stream = usmq.DeviceStream(tables(2))
+    assert len(usmq.from_arrow(stream)) == 2
+    with pytest.raises(usmq.InteropError, match="consumer"):
+        usmq.from_arrow(stream)
+    with pytest.raises(TypeError):
+        usmq.DeviceStream(7)  # type: ignore[arg-type]

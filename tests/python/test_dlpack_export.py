@@ -1,0 +1,431 @@
+"""What usmq exports through `__dlpack__`: the tensor field by field, its order, its life, peers."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import arrow_structs
+import dpctl
+import dpctl.memory
+import dpnp
+import numpy as np
+import pytest
+import usmq
+from arrow_structs import KINDS, STEPS, At, capsule, eventually, kernel, live, name_of
+from dlpack_structs import (
+    BFLOAT16,
+    CPU,
+    DTYPES,
+    IS_COPIED,
+    LEGACY,
+    ONEAPI,
+    READ_ONLY,
+    VERSIONED,
+    VIEWS,
+    Tensor,
+    address,
+    base,
+    triple,
+)
+
+no_leaks = arrow_structs.no_leaks
+
+Oracle = Callable[[Any, int], Any]
+LENDERS: dict[str, Callable[[Any], Any]] = {
+    "dpnp.tensor": dpnp.tensor.from_dlpack,
+    "dpnp": dpnp.from_dlpack,
+}
+
+
+def read_only(kind: str = "shared") -> tuple[Any, Any]:
+    """Return an array of eight u1 that may not be written, and the memory of dpctl it is of."""
+    memory = arrow_structs.usm(np.arange(8, dtype="u1"), kind)
+    return memory, usmq.asarray(At(memory._pointer, 8), copy=False)
+
+
+def other_context() -> usmq.Queue:
+    device = usmq.current_queue().device
+    return usmq.Queue(device, context=usmq.Context([device]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_device_is_oneapi_with_the_ordinal_of_the_root_device(
+    kind: str, two_devices: tuple[usmq.Device, usmq.Device], sub_device: usmq.Device
+) -> None:
+    for device in two_devices:
+        x = usmq.zeros(3, queue=usmq.Queue(device), usm_type=kind)
+        assert x.__dlpack_device__() == (ONEAPI, device.ordinal)
+        assert Tensor(x).device == (ONEAPI, device.ordinal)
+    assert sub_device.parent is not None
+    x = usmq.zeros(3, queue=usmq.Queue(sub_device), usm_type=kind)
+    assert x.__dlpack_device__() == (ONEAPI, sub_device.parent.ordinal)
+
+
+@pytest.mark.parametrize(
+    ("max_version", "name"),
+    [
+        (None, LEGACY),
+        ((0, 8), LEGACY),
+        ((0, 99), LEGACY),
+        ((1, 0), VERSIONED),
+        ((1, 1), VERSIONED),
+        ((1, 3), VERSIONED),
+        ((2, 0), VERSIONED),
+    ],
+)
+def test_the_version_asked_for_decides_the_struct(max_version: Any, name: bytes) -> None:
+    x = usmq.zeros(3)
+    given = Tensor(x, max_version)
+    assert given.name == name == name_of(x.__dlpack__(max_version=max_version))
+    if name == VERSIONED:
+        assert (given.struct.major, given.struct.minor) == (1, 1)
+        assert given.flags == 0
+    assert given.address == x.ptr
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 1)])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_every_dtype_has_its_code(dtype: str, max_version: Any) -> None:
+    given = Tensor(usmq.zeros(3, dtype), max_version)
+    assert given.dtype == (BFLOAT16 if dtype == "bfloat16" else triple(dtype))
+    assert triple("?") == (6, 8, 1)
+    assert triple("c8") == (5, 64, 1)
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 1)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_its_first_element_its_shape_and_its_strides(
+    view: str, kind: str, max_version: Any
+) -> None:
+    x, expected = VIEWS[view](usmq.asarray(base(), usm_type=kind)), VIEWS[view](base())
+    given = Tensor(x, max_version)
+    assert given.tensor.byte_offset == 0
+    assert given.tensor.ndim == expected.ndim
+    assert given.shape == expected.shape
+    assert given.tensor.data == (x.ptr if expected.size else None)
+    if expected.ndim:
+        assert given.strides is not None
+        assert given.strides == tuple(stride // 4 for stride in x.strides)
+    if expected.size:
+        assert [s * 4 for s in given.strides or ()] == list(expected.strides)
+    if kind != "device" and expected.size:
+        np.testing.assert_array_equal(given.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
+def test_an_array_of_nothing_has_no_data(shape: tuple[int, ...]) -> None:
+    for options in ({}, {"dl_device": (CPU, 0)}, {"copy": True}):
+        given = Tensor(usmq.zeros(shape), **options)
+        assert (given.tensor.data, given.shape) == (None, shape)
+        assert given.strides is not None
+
+
+def test_a_read_only_array_says_so_and_the_legacy_struct_cannot() -> None:
+    memory, x = read_only()
+    assert x.readonly
+    assert Tensor(x).flags == READ_ONLY
+    assert Tensor(x[2:]).flags == READ_ONLY
+    assert Tensor(x, dl_device=(CPU, 0)).flags == READ_ONLY
+    for max_version in (None, (0, 8)):
+        with pytest.raises(usmq.InteropError, match=r"(?i)read.?only"):
+            x.__dlpack__(max_version=max_version)
+    assert Tensor(x, copy=True).flags & IS_COPIED
+    assert dpnp.tensor.from_dlpack(x).flags.writable is False
+    assert issubclass(usmq.InteropError, BufferError)
+    del memory
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 1)])
+@pytest.mark.parametrize("copy", [None, True])
+def test_a_capsule_that_nobody_takes_frees_the_memory(copy: Any, max_version: Any) -> None:
+    before = live()
+    given = usmq.zeros(1000).__dlpack__(max_version=max_version, copy=copy)
+    gc.collect()
+    assert live() >= before + 1
+    del given
+    assert eventually(lambda: live() == before)
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 1)])
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"dl_device": (CPU, 0)}])
+def test_a_taken_tensor_lives_until_its_deleter_on_any_thread(
+    max_version: Any, options: dict[str, Any]
+) -> None:
+    before = live()
+    given = Tensor(usmq.asarray(base(), usm_type="shared")[::-1], max_version, **options)
+    given.take()
+    gc.collect()
+    others = [usmq.zeros((4, 6), "i4", usm_type="shared") for _ in range(20)]
+    np.testing.assert_array_equal(given.to_numpy(), base()[::-1])
+    del others
+    assert eventually(lambda: live() <= before + 1)
+    thread = threading.Thread(target=given.delete)
+    thread.start()
+    thread.join()
+    assert eventually(lambda: live() == before)
+
+
+def test_a_thousand_tensors_deleted_on_many_threads_leave_nothing() -> None:
+    before = live()
+    x = usmq.zeros(10)
+    given = [Tensor(x[n % 5 :]) for n in range(1000)]
+    for tensor in given:
+        tensor.take()
+    del x
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(Tensor.delete, given)) == {None}
+    assert eventually(lambda: live() == before)
+
+
+def test_the_deleter_does_not_take_memory_from_work_under_way(advanced: Oracle) -> None:
+    x, y = usmq.arange(0, 16, 1, dtype="u4"), usmq.empty(16, "u4")
+    given = Tensor(x, stream=-1)
+    given.take()
+    running = kernel("advance_into")(16, x, y, STEPS)
+    del x
+    given.delete()
+    others = [usmq.full(16, 7, "u4") for _ in range(20)]
+    np.testing.assert_array_equal(y.to_numpy(), advanced(np.arange(16), STEPS))
+    assert running.done()
+    del others
+
+
+def test_without_a_stream_the_export_waits_and_minus_one_does_not() -> None:
+    x = usmq.zeros(4, "u4")
+    running = kernel("advance")(4, x, STEPS)
+    lazy = Tensor(x, stream=-1)
+    early = running.done()
+    waited = Tensor(x, stream=None)
+    assert not early
+    assert running.done()
+    assert lazy.address == waited.address == x.ptr
+
+
+STREAMS: dict[str, Callable[[Any], Any]] = {
+    "usmq": usmq.Queue,
+    "dpctl": lambda q: q,
+    "capsule": lambda q: q._get_capsule(),
+    "address": lambda q: q.addressof_ref(),
+}
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("form", STREAMS)
+def test_later_work_on_the_stream_comes_after_ours_without_a_wait(
+    form: str, in_order: bool, advanced: Oracle
+) -> None:
+    theirs = dpctl.SyclQueue(property="in_order") if in_order else dpctl.SyclQueue()
+    x = usmq.arange(0, 16, 1, dtype="u4")
+    running = kernel("advance")(16, x, STEPS)
+    given = Tensor(x, stream=STREAMS[form](theirs))
+    waited = running.done()
+    memory = dpctl.memory.as_usm_memory(At(given.address, 64))
+    found = dpctl.memory.MemoryUSMShared(64, queue=theirs)
+    theirs.memcpy_async(found, memory, 64)
+    theirs.wait()
+    np.testing.assert_array_equal(found.copy_to_host().view("u4"), advanced(np.arange(16), STEPS))
+    assert not waited
+
+
+def test_a_stream_of_another_context_finds_the_data_complete(
+    two_devices: tuple[usmq.Device, usmq.Device], advanced: Oracle
+) -> None:
+    for queue in (usmq.Queue(two_devices[1]), other_context()):
+        x = usmq.arange(0, 4, 1, dtype="u4", usm_type="shared")
+        kernel("advance")(4, x, STEPS // 4)
+        given = Tensor(x, stream=queue)
+        np.testing.assert_array_equal(given.to_numpy(), advanced(np.arange(4), STEPS // 4))
+
+
+@pytest.mark.parametrize(
+    "stream", ["gpu", 1.5, object(), [], b"", capsule(1, b"nosuch"), dpctl.SyclDevice], ids=repr
+)
+def test_what_is_no_stream_is_a_type_error(stream: Any) -> None:
+    with pytest.raises(TypeError, match="stream"):
+        usmq.zeros(3).__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_the_streams_of_cuda_are_refused(stream: int) -> None:
+    with pytest.raises(BufferError, match="stream"):
+        usmq.zeros(3).__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_gets_what_it_can_read_and_else_a_copy(kind: str, advanced: Oracle) -> None:
+    x = usmq.arange(0, 16, 1, dtype="u4", usm_type=kind)
+    running = kernel("advance")(16, x, STEPS // 4)
+    given = Tensor(x[::-3], dl_device=(CPU, 0))
+    assert running.done()
+    assert given.device == (CPU, 0)
+    expected = advanced(np.arange(16), STEPS // 4)
+    np.testing.assert_array_equal(given.to_numpy(), expected[::-3])
+    copied = kind == "device"
+    assert given.flags == (IS_COPIED if copied else 0)
+    assert (given.address != x[::-3].ptr) == copied
+    if copied:
+        with pytest.raises(usmq.InteropError, match="copy"):
+            x.__dlpack__(dl_device=(CPU, 0), copy=False)
+    else:
+        assert Tensor(x, dl_device=(CPU, 0), copy=False).address == x.ptr
+    fresh = Tensor(x, dl_device=(CPU, 0), copy=True)
+    assert fresh.flags == IS_COPIED
+    assert fresh.address != x.ptr
+    x.fill(0)
+    x.wait()
+    np.testing.assert_array_equal(fresh.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_on_the_device_is_another_array(kind: str) -> None:
+    x = usmq.asarray(base(), usm_type=kind)
+    own = x.__dlpack_device__()
+    for options in ({}, {"dl_device": own}, {"copy": False}, {"dl_device": own, "copy": False}):
+        assert Tensor(x, **options).address == x.ptr
+    for options in ({"copy": True}, {"copy": True, "dl_device": own}):
+        given = Tensor(x[::-1], **options)
+        assert given.flags == IS_COPIED
+        assert given.device == own
+        assert given.address != x[::-1].ptr
+        if kind == "shared":
+            np.testing.assert_array_equal(given.to_numpy(), base()[::-1])
+
+
+@pytest.mark.parametrize(
+    "device", [(ONEAPI, 1), (ONEAPI, 99), (ONEAPI, -1), (2, 0), (3, 0), (13, 0), (7, 0), (0, 0)]
+)
+def test_another_device_is_refused(device: tuple[int, int]) -> None:
+    x = usmq.zeros(3)
+    for copy in (None, False, True):
+        with pytest.raises(usmq.InteropError):
+            x.__dlpack__(dl_device=device, copy=copy)
+
+
+@pytest.mark.parametrize("device", ["cpu", (1,), (1, 0, 0), 5, ("a", 0), (None, 0)])
+@pytest.mark.parametrize("option", ["dl_device", "max_version"])
+def test_what_is_no_pair_of_numbers_is_an_error(option: str, device: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
+        usmq.zeros(3).__dlpack__(**{option: device})
+    with pytest.raises(TypeError):
+        usmq.zeros(3).__dlpack__(None)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["sub-device", "context of its own"])
+def test_memory_that_a_device_number_does_not_reach_goes_to_the_host_only(
+    request: pytest.FixtureRequest, place: str, kind: str
+) -> None:
+    if place == "sub-device":
+        queue = usmq.Queue(request.getfixturevalue("sub_device"))
+    else:
+        queue = other_context()
+    x = usmq.asarray(base(), queue=queue, usm_type=kind)
+    for options in ({}, {"max_version": (1, 1)}, {"dl_device": x.__dlpack_device__()}):
+        with pytest.raises(usmq.InteropError, match=r"context|sub-device"):
+            x.__dlpack__(**options)
+    for lend in LENDERS.values():
+        with pytest.raises(BufferError, match=r"context|sub-device"):
+            lend(x)
+    np.testing.assert_array_equal(Tensor(x, dl_device=(CPU, 0)).to_numpy(), base())
+    np.testing.assert_array_equal(np.from_dlpack(x[::-1], device="cpu"), base()[::-1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("peer", LENDERS)
+def test_our_array_is_one_of_dpnp_at_the_same_address(peer: str, kind: str, dtype: str) -> None:
+    x = usmq.asarray(base(dtype), usm_type=kind)
+    theirs = LENDERS[peer](x)
+    assert address(theirs) == x.ptr
+    assert (theirs.dtype, theirs.shape, theirs.usm_type) == (base(dtype).dtype, x.shape, kind)
+    np.testing.assert_array_equal(dpnp.asnumpy(theirs), base(dtype))
+
+
+# dpnp 0.20 takes strides below the address only from a byte offset, and no NULL, even of no bytes.
+REFUSED_BY_DPNP = {"reversed": ValueError, "both": ValueError, "nothing": TypeError}
+
+
+@pytest.mark.parametrize("peer", LENDERS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_our_views_are_views_of_dpnp_and_come_back_at_their_address(view: str, peer: str) -> None:
+    ours, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
+    if refused := REFUSED_BY_DPNP.get(view):
+        with pytest.raises(refused):
+            LENDERS[peer](ours)
+        return
+    theirs = LENDERS[peer](ours)
+    assert theirs.shape == expected.shape
+    np.testing.assert_array_equal(dpnp.asnumpy(theirs), expected)
+    back = usmq.from_dlpack(theirs)
+    np.testing.assert_array_equal(back.to_numpy(), expected)
+    assert address(theirs) == ours.ptr == back.ptr
+
+
+@pytest.mark.parametrize("peer", LENDERS)
+def test_dpnp_reads_complete_data_keeps_it_alive_and_writes_ours(
+    peer: str, advanced: Oracle
+) -> None:
+    before = live()
+    x = usmq.arange(0, 16, 1, dtype="u4")
+    kernel("advance")(16, x, STEPS)
+    theirs = LENDERS[peer](x)
+    expected = advanced(np.arange(16), STEPS)
+    np.testing.assert_array_equal(dpnp.asnumpy(theirs), expected)
+    theirs[:] = 7
+    theirs.sycl_queue.wait()
+    assert x.to_numpy().tolist() == [7] * 16
+    del x
+    others = [usmq.zeros(16, "u4") for _ in range(20)]
+    assert dpnp.asnumpy(theirs[3:]).tolist() == [7] * 13
+    del theirs, others
+    assert eventually(lambda: gc.collect() >= 0 and live() == before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_numpy_reads_ours_in_place_if_the_host_can(kind: str, dtype: str) -> None:
+    x = usmq.asarray(base(dtype), usm_type=kind)
+    for view in VIEWS.values():
+        theirs = np.from_dlpack(view(x), device="cpu")
+        assert theirs.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(theirs, view(base(dtype)))
+        if theirs.size:
+            assert (theirs.ctypes.data == view(x).ptr) == (kind != "device")
+    if kind != "device":
+        theirs = np.from_dlpack(x, device="cpu", copy=False)
+        theirs[1] = 1
+        assert (x.to_numpy()[1] == 1).all()
+    copied = np.from_dlpack(x, device="cpu", copy=True)
+    del x
+    np.testing.assert_array_equal(copied[2:], base(dtype)[2:])
+    with pytest.raises((RuntimeError, BufferError), match=r"(?i)device"):
+        np.from_dlpack(usmq.zeros(3, dtype, usm_type=kind))
+
+
+def test_numpy_gets_read_only_and_complete_data(advanced: Oracle) -> None:
+    memory, x = read_only()
+    theirs = np.from_dlpack(x, device="cpu")
+    assert not theirs.flags.writeable
+    assert theirs.ctypes.data == memory._pointer
+    for kind in KINDS:
+        late = usmq.arange(0, 16, 1, dtype="u4", usm_type=kind)
+        kernel("advance")(16, late, STEPS // 4)
+        found = np.from_dlpack(late, device="cpu")
+        np.testing.assert_array_equal(found, advanced(np.arange(16), STEPS // 4))
+
+
+def test_tensors_may_outlive_the_interpreter(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    run_python("""
+import sys, usmq, numpy as np
+x = usmq.zeros(100, usm_type="shared")
+sys.kept = [x.__dlpack__(), x.__dlpack__(max_version=(1, 1)), np.from_dlpack(x, device="cpu")]
+np.kept = [np.from_dlpack(usmq.zeros(9), device="cpu"), usmq.from_dlpack(np.arange(3))]
+""")

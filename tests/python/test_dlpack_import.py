@@ -1,0 +1,509 @@
+"""What `usmq.from_dlpack` makes of tensors: in place, copied, or refused, and deleted once."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_uint32
+from typing import Any
+
+import arrow_structs
+import dpctl
+import dpctl.memory
+import dpnp
+import numpy as np
+import pytest
+import usmq
+from arrow_structs import KINDS, STEPS, eventually, foreign, kernel, live, usm
+from dlpack_structs import (
+    BFLOAT16,
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    CUDA_MANAGED,
+    DTYPES,
+    LEGACY,
+    ONEAPI,
+    READ_ONLY,
+    VERSIONED,
+    VIEWS,
+    Producer,
+    address,
+    base,
+    imported,
+    triple,
+)
+
+no_leaks = arrow_structs.no_leaks
+
+Oracle = Callable[[Any, int], Any]
+REFUSED = (usmq.InteropError, ValueError)
+I4 = (0, 32, 1)
+HUGE = 2**62
+
+
+def on_device(kind: str = "device", shape: Any = (4, 6), **options: Any) -> Producer:
+    """Return a producer of 24 numbers in USM."""
+    dtype = options.pop("dtype", I4)
+    options = {"device": (ONEAPI, 0), "strides": (6, 1)} | options
+    return Producer(usm(base(), kind), shape, dtype, **options)
+
+
+@pytest.mark.parametrize("name", [LEGACY, VERSIONED])
+@pytest.mark.parametrize("kind", KINDS)
+def test_usm_is_taken_in_place_and_deleted_after_its_last_view(kind: str, name: bytes) -> None:
+    producer = on_device(kind, name=name)
+    for options in producer.asked:
+        assert options["max_version"] >= (1, 0)
+    x = imported(producer)
+    assert (x.ptr, x.shape, x.dtype, x.usm_type) == (producer.data._pointer, (4, 6), "i4", kind)
+    assert x.device == usmq.Device("cpu:0")
+    assert x.readonly is False
+    np.testing.assert_array_equal(x.to_numpy(), base())
+    view = x[1:, ::-2]
+    del x
+    gc.collect()
+    np.testing.assert_array_equal(view.to_numpy(), base()[1:, ::-2])
+    view.fill(9)
+    view.wait()
+    assert producer.deleted == 0
+    assert (producer.data.copy_to_host().view("i4").reshape(4, 6)[1:, ::-2] == 9).all()
+    del view
+    assert eventually(lambda: producer.deleted == 1)
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [
+        ((4, 6), None, 0),
+        ((24,), (1,), 0),
+        ((24,), None, 0),
+        ((4, 3), (6, 2), 4),
+        ((6, 4), (1, 6), 0),
+        ((4, 6), (-6, -1), 92),
+        ((2, 3), (12, -2), 20),
+        ((3, 6), (0, 1), 24),
+        ((), (), 40),
+        ((), None, 40),
+        ((1, 2), (HUGE, 1), 8),
+        ((1, 2), (-HUGE, 1), 8),
+        ((0, 2), (HUGE, 1), 0),
+        ((2, 0, 3), None, 0),
+    ],
+)
+def test_shape_strides_and_offset_are_honoured(
+    device: int, shape: tuple[int, ...], strides: Any, offset: int
+) -> None:
+    if device == CPU:
+        producer = Producer(base(), shape, I4, strides, byte_offset=offset)
+    else:
+        producer = on_device(shape=shape, strides=strides, byte_offset=offset)
+    flat, steps = base().reshape(-1)[offset // 4 :], strides
+    if strides is None or not np.prod(shape):
+        expected = flat[: int(np.prod(shape))].reshape(shape)
+    else:
+        steps = [0 if size == 1 else s * 4 for size, s in zip(shape, strides, strict=True)]
+        whole = base()
+        expected = np.ndarray(shape, "i4", whole, offset, steps)
+    x = imported(producer)
+    assert x.shape == shape
+    np.testing.assert_array_equal(x.to_numpy(), expected)
+    if device == ONEAPI and x.size:
+        assert x.ptr == producer.data._pointer + offset
+
+
+@pytest.mark.parametrize("name", [LEGACY, VERSIONED])
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
+def test_nothing_may_have_no_address(shape: tuple[int, ...], device: int, name: bytes) -> None:
+    for strides in (None, [1] * len(shape)):
+        x = imported(Producer(None, shape, I4, strides, device=(device, 0), name=name))
+        assert (x.shape, x.dtype, x.to_numpy().shape) == (shape, "i4", shape)
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_every_dtype_is_understood(dtype: str, device: int) -> None:
+    host = np.array([0, 1, 1, 0, 1]).astype("u2" if dtype == "bfloat16" else dtype)
+    code = BFLOAT16 if dtype == "bfloat16" else triple(dtype)
+    data = host.copy() if device == CPU else usm(host)
+    x = imported(Producer(data, (5,), code, (1,), device=(device, 0)))
+    assert (x.dtype, x.shape) == (dtype, (5,))
+    if dtype != "bfloat16":
+        np.testing.assert_array_equal(x.to_numpy(), host)
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+def test_read_only_is_honoured_in_place_and_a_copy_may_be_written(device: int) -> None:
+    data = np.arange(4, dtype="u1") if device == CPU else usm(np.arange(4, dtype="u1"))
+    producer = Producer(data, (4,), triple("u1"), (1,), device=(device, 0), flags=READ_ONLY)
+    x = imported(producer)
+    assert x.readonly is (device == ONEAPI)
+    assert x.copy().readonly is False
+    if x.readonly:
+        with pytest.raises((usmq.Error, ValueError, TypeError), match=r"read.?only"):
+            x.fill(1)
+    assert x.to_numpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [7, 1, -1, 2**31 - 1])
+def test_the_device_is_that_of_the_pointer_whatever_its_number(number: int) -> None:
+    producer = on_device(device=(ONEAPI, number))
+    x = imported(producer)
+    assert x.ptr == producer.data._pointer
+    assert x.device == usmq.Device("cpu:0")
+
+
+def test_memory_of_another_known_device_is_taken_there(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    for device in two_devices:
+        theirs = dpctl.SyclQueue(device.filter_string)
+        memory = dpctl.memory.MemoryUSMShared(96, queue=theirs)
+        memory.copy_from_host(base().reshape(-1).view("u1"))
+        x = imported(Producer(memory, (4, 6), I4, device=(ONEAPI, device.ordinal)))
+        assert (x.ptr, x.device) == (memory._pointer, device)
+        np.testing.assert_array_equal(x.to_numpy(), base())
+
+
+@pytest.mark.parametrize("place", ["malloc", "top", "one", "own context", "sub-device"])
+def test_an_address_that_is_no_known_usm_is_refused(place: str) -> None:
+    device = dpctl.SyclDevice()
+    if place == "own context":
+        queue = dpctl.SyclQueue(dpctl.SyclContext(device), device)
+        data: Any = dpctl.memory.MemoryUSMShared(96, queue=queue)
+    elif place == "sub-device":
+        part = device.create_sub_devices(partition=1)[0]
+        data = dpctl.memory.MemoryUSMDevice(96, queue=dpctl.SyclQueue(part))
+    else:
+        data = {"malloc": base(), "top": 2**64 - 96, "one": 1}[place]
+    producer = Producer(data, (24,), I4, (1,), device=(ONEAPI, 0))
+    with pytest.raises(usmq.InteropError):
+        usmq.from_dlpack(producer)
+
+
+@pytest.mark.parametrize("name", [LEGACY, VERSIONED])
+@pytest.mark.parametrize("view", VIEWS)
+def test_host_data_is_copied_and_deleted_at_once(view: str, name: bytes) -> None:
+    data = base()
+    producer = Producer(VIEWS[view](data), name=name)
+    x = imported(producer)
+    assert eventually(lambda: producer.deleted == 1), "while the copy lives"
+    np.testing.assert_array_equal(x.to_numpy(), VIEWS[view](base()))
+    assert x.usm_type == "device"
+    assert x.queue == usmq.current_queue()
+    assert all(asked.get("stream") is None for asked in producer.asked)
+    with pytest.raises(usmq.InteropError, match="copy"):
+        usmq.from_dlpack(Producer(VIEWS[view](base()), name=name), copy=False)
+
+
+def test_copies_go_where_they_are_told(other_queue: usmq.Queue) -> None:
+    for kind in KINDS:
+        x = imported(Producer(base()), usm_type=kind, queue=other_queue)
+        assert (x.usm_type, x.queue) == (kind, other_queue)
+        np.testing.assert_array_equal(x.to_numpy(), base())
+        producer = on_device("shared")
+        x = imported(producer, usm_type=kind, queue=other_queue)
+        assert (x.usm_type, x.queue) == (kind, other_queue)
+        assert x.ptr != producer.data._pointer
+        np.testing.assert_array_equal(x.to_numpy(), base())
+    with usmq.use_queue(other_queue):
+        assert imported(Producer(base())).queue == other_queue
+    with pytest.raises(usmq.InteropError):
+        usmq.from_dlpack(on_device(), queue=other_queue, copy=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_usm_is_copied_where_that_is_asked_for_or_needed(kind: str) -> None:
+    producer = on_device(kind, flags=READ_ONLY)
+    x = imported(producer, copy=True)
+    assert x.ptr != producer.data._pointer
+    assert not x.readonly
+    assert eventually(lambda: producer.deleted == 1)
+    np.testing.assert_array_equal(x.to_numpy(), base())
+    for same in (on_device(kind), on_device(kind)):
+        assert imported(same, usm_type=kind, copy=False).ptr == same.data._pointer
+    other = KINDS[KINDS.index(kind) - 1]
+    with pytest.raises(REFUSED):
+        usmq.from_dlpack(on_device(kind), usm_type=other, copy=False)
+    x = imported(on_device(kind), usm_type=other)
+    assert x.usm_type == other
+    np.testing.assert_array_equal(x.to_numpy(), base())
+    with pytest.raises((ValueError, TypeError)):
+        usmq.from_dlpack(on_device(kind), usm_type="nosuch")
+
+
+DEVICES = {CUDA: "CUDA", CUDA_HOST: "CUDA", CUDA_MANAGED: "CUDA", 4: "OpenCL", 7: "Vulkan"}
+DEVICES |= {8: "Metal", 10: "ROCM", 0: "0", -1: "-1", 99: "99", 2**31 - 1: str(2**31 - 1)}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_another_type_of_device_is_refused_by_name(device: int) -> None:
+    for options in ({}, {"copy": True}, {"copy": False}):
+        with pytest.raises(usmq.InteropError, match=f"(?i){DEVICES[device]}|type {device}"):
+            usmq.from_dlpack(Producer(base(), device=(device, 0)), **options)
+    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    with pytest.raises(usmq.InteropError):
+        usmq.from_dlpack(lies)
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize("version", [(0, 8), (2, 0), (2**32 - 1, 0)])
+def test_another_major_version_is_refused_and_deleted(version: Any, device: int) -> None:
+    producer = on_device("shared", device=(device, 0), version=version, ndim=2**31 - 1)
+    producer.struct.dl_tensor.shape = 8  # Nothing but the deleter may be looked at.
+    with pytest.raises(usmq.InteropError, match="version"):
+        usmq.from_dlpack(producer)
+    assert eventually(lambda: producer.deleted == 1 or not producer.taken)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (1, 3), (1, 2**32 - 1)])
+def test_another_minor_version_is_fine(version: tuple[int, int]) -> None:
+    np.testing.assert_array_equal(imported(Producer(base(), version=version)).to_numpy(), base())
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (0, 32, 0), (0, 4, 1), (1, 0, 1)]},
+    **{f"dtype {d}": {"dtype": d} for d in [(2, 8, 1), (4, 8, 1), (6, 1, 1), (3, 64, 1)]},
+    **{f"dtype {d}": {"dtype": d} for d in [(5, 32, 1), (2, 128, 1), (255, 8, 1), (0, 255, 1)]},
+    **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
+    "shape negative": {"shape": (-1,)},
+    "shape negative twice": {"shape": (-4, -6)},
+    "shape negative and nothing": {"shape": (0, -1)},
+    "shape most negative": {"shape": (-(2**63), 2)},
+    "shape whose size overflows": {"shape": (HUGE, 4)},
+    "shape whose size overflows to 0": {"shape": (2**32, 2**32)},
+    "shape whose bytes overflow": {"shape": (HUGE,)},
+    "shape that repeats too often": {"shape": (2**40, 2**40), "strides": (0, 0)},
+    "shape NULL": {"null_shape": True},
+    "data NULL": {"data": None},
+    "ndim -1": {"ndim": -1},
+    "ndim most negative": {"ndim": -(2**31)},
+    "ndim huge": {"ndim": 2**31 - 1},
+    "strides up": {"shape": (2,), "strides": (HUGE,)},
+    "strides down": {"shape": (2,), "strides": (-HUGE,)},
+    "strides most negative": {"shape": (2,), "strides": (-(2**63),)},
+    "strides below 0": {"shape": (2,), "strides": (-(2**47),)},
+    "strides that overflow together": {"shape": (2, 2), "strides": (2**61 - 1, 2**61 - 1)},
+    "strides that overflow with the size": {"shape": (2**32,), "strides": (2**32,)},
+    "byte offset at the top": {"byte_offset": 2**64 - 4},
+    "byte offset over 63 bits": {"byte_offset": 2**63},
+}
+
+
+@pytest.mark.parametrize("name", [LEGACY, VERSIONED])
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_tensor_is_an_error_and_deleted_once(
+    case: str, device: int, name: bytes
+) -> None:
+    options = {"shape": (4, 6), "dtype": I4, "data": usm(base(), "shared")} | MALFORMED[case]
+    producer = Producer(options.pop("data"), device=(device, 0), name=name, **options)
+    with pytest.raises(REFUSED):
+        usmq.from_dlpack(producer)
+
+
+@pytest.mark.parametrize("name", [LEGACY, VERSIONED])
+def test_a_capsule_serves_once(name: bytes) -> None:
+    producer = on_device(name=name)
+    x = imported(producer)
+    for _ in range(2):
+        with pytest.raises(usmq.InteropError, match="used_dltensor"):
+            usmq.from_dlpack(producer)
+    assert producer.deleted == 0
+    np.testing.assert_array_equal(x.to_numpy(), base())
+
+
+@pytest.mark.parametrize("name", [b"nosuch", b"", b"arrow_array", b"dltensor_versioned2"])
+def test_a_capsule_of_another_name_is_refused(name: bytes) -> None:
+    with pytest.raises(usmq.InteropError, match="capsule"):
+        usmq.from_dlpack(Producer(base(), name=name))
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+@pytest.mark.parametrize(
+    "takes",
+    [("stream",), ("max_version",), ("stream", "max_version"), (), ("dl_device", "copy")],
+    ids=str,
+)
+def test_a_producer_that_takes_fewer_arguments_is_asked_again(
+    takes: tuple[str, ...], device: int
+) -> None:
+    name = VERSIONED if "max_version" in takes else LEGACY
+    for copy in (None, True):
+        producer = on_device("shared", device=(device, 0), takes=takes, name=name)
+        np.testing.assert_array_equal(imported(producer, copy=copy).to_numpy(), base())
+        assert len(producer.asked) == producer.refused + 1
+
+
+class Answers:
+    """An object whose methods give an answer, or raise it."""
+
+    def __init__(self, device: Any, tensor: Any) -> None:
+        self.device, self.tensor = device, tensor
+
+    def __dlpack_device__(self) -> Any:
+        if isinstance(self.device, Exception):
+            raise self.device
+        return self.device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if isinstance(self.tensor, Exception):
+            raise self.tensor
+        return self.tensor
+
+
+def test_an_object_without_the_methods_is_a_type_error() -> None:
+    producer = on_device()
+    half = type("Half", (), {"__dlpack__": lambda self, **_: None})()
+    other_half = type("OtherHalf", (), {"__dlpack_device__": lambda self: (1, 0)})()
+    for obj in (None, 5, "x", [1, 2], object(), half, other_half, producer.__dlpack__()):
+        with pytest.raises(TypeError):
+            usmq.from_dlpack(obj)
+    with pytest.raises(TypeError):
+        usmq.from_dlpack(obj=producer)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("device", [None, 1, "cpu", (), (1,), ("a", 0), (2**70, 0), (None, 0)])
+def test_what_is_no_device_is_an_error(device: Any) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
+        usmq.from_dlpack(Answers(device, None))
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, BufferError, TypeError, MemoryError])
+def test_what_the_producer_raises_is_raised(error: type[Exception]) -> None:
+    for answers in (Answers((1, 0), error("of theirs")), Answers(error("of theirs"), None)):
+        with pytest.raises(error, match="of theirs"):
+            usmq.from_dlpack(answers)
+    for nothing in (None, 5, object()):
+        with pytest.raises((TypeError, usmq.InteropError)):
+            usmq.from_dlpack(Answers((1, 0), nothing))
+
+
+def test_our_own_arrays_come_back_as_they_are(queue: usmq.Queue) -> None:
+    for kind in KINDS:
+        x = usmq.asarray(base(), usm_type=kind)
+        for view in VIEWS.values():
+            back = usmq.from_dlpack(view(x))
+            assert (back.shape, back.dtype, back.usm_type) == (view(x).shape, "i4", kind)
+            assert back.ptr == view(x).ptr or not back.size
+            np.testing.assert_array_equal(back.to_numpy(), view(base()))
+        assert usmq.from_dlpack(x, copy=True).ptr != x.ptr
+    running = kernel("advance")(4, y := usmq.zeros(4, "u4"), STEPS)
+    back = usmq.from_dlpack(y)
+    kernel("advance")(4, back, 10)
+    kernel("advance")(4, y, 10)
+    alive = y.to_numpy().tolist()
+    del y
+    assert back.to_numpy().tolist() == alive
+    assert running.done()
+
+
+def test_a_tensor_lives_until_the_work_on_it_is_done() -> None:
+    producer = Producer(usm(np.arange(16, dtype="u4")), (16,), (1, 32, 1), device=(ONEAPI, 0))
+    x = imported(producer)
+    running = kernel("advance")(16, x, STEPS)
+    del x
+    gc.collect()
+    deleted = producer.deleted
+    early = not running.done()
+    assert early
+    assert deleted == 0
+    running.wait()
+    assert eventually(lambda: producer.deleted == 1)
+
+
+def test_what_dpnp_has_under_way_is_complete_in_ours(advanced: Oracle) -> None:
+    program = foreign()[1]  # builds the kernel in the default context
+    assert program
+    theirs = dpnp.tensor.asarray(np.arange(16, dtype="u4"))
+    built = dpctl.program.create_program_from_source(theirs.sycl_queue, arrow_structs._ADVANCE)
+    arguments = [theirs.usm_data, c_uint32(STEPS)]
+    event = theirs.sycl_queue.submit_async(built.get_sycl_kernel("advance"), arguments, [16])
+    x = usmq.from_dlpack(theirs)
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), STEPS))
+    event.wait()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", [dpnp.asarray, dpnp.tensor.asarray])
+def test_an_array_of_dpnp_is_ours_at_its_address(make: Any, dtype: str) -> None:
+    for kind in KINDS:
+        theirs = make(base(dtype), usm_type=kind)
+        for view in VIEWS.values():
+            x, part = usmq.from_dlpack(view(theirs)), view(theirs)
+            assert (x.shape, x.dtype) == (part.shape, np.dtype(dtype))
+            assert not x.size or (x.ptr, x.usm_type) == (address(part), kind)
+            np.testing.assert_array_equal(x.to_numpy(), view(base(dtype)))
+
+
+def test_an_array_of_dpnp_lives_as_long_as_ours_and_stays_read_only() -> None:
+    theirs = dpnp.tensor.asarray(base())
+    theirs.flags.writable = False
+    held = sys.getrefcount(theirs.usm_data)
+    x = usmq.from_dlpack(theirs)
+    assert x.readonly
+    assert sys.getrefcount(theirs.usm_data) > held
+
+
+def test_dpnp_refuses_what_is_on_a_sub_device() -> None:
+    part = dpctl.SyclDevice().create_sub_devices(partition=1)[0]
+    theirs = dpnp.tensor.zeros(3, sycl_queue=dpctl.SyclQueue(part))
+    with pytest.raises(dpnp.tensor._dlpack.DLPackCreationError, match="context"):
+        usmq.from_dlpack(theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_array_of_numpy_is_copied(view: str, dtype: str) -> None:
+    theirs = VIEWS[view](base(dtype))
+    x = usmq.from_dlpack(np.asarray(theirs))
+    assert (x.shape, x.dtype, x.readonly) == (theirs.shape, theirs.dtype, False)
+    np.testing.assert_array_equal(x.to_numpy(), theirs)
+
+
+def test_numpy_keeps_nothing_and_its_read_only_arrays_are_copied() -> None:
+    theirs = base()
+    theirs.flags.writeable = False
+    x = usmq.from_dlpack(theirs)
+    assert not x.readonly
+    x.fill(0)
+    np.testing.assert_array_equal(theirs, base())
+    alive = weakref.ref(theirs)
+    del theirs
+    assert eventually(lambda: alive() is None)
+    with pytest.raises(usmq.InteropError, match="copy"):
+        usmq.from_dlpack(base(), copy=False)
+    for refused in (
+        np.array(["a"]),
+        np.array([object()]),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, ">i4"),
+    ):
+        with pytest.raises(BufferError):
+            usmq.from_dlpack(refused)
+
+
+def test_many_threads_import_and_drop() -> None:
+    before = live()
+    producers = [on_device() if n % 2 else Producer(base()) for n in range(200)]
+
+    def check(producer: Producer) -> bool:
+        return bool((imported(producer).to_numpy() == base()).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, producers))
+    assert eventually(lambda: all(p.deleted == 1 for p in producers) and live() == before)
+
+
+def test_the_deleter_may_be_missing() -> None:
+    producer = on_device()
+    producer.struct.deleter = None
+    x = usmq.from_dlpack(producer)
+    np.testing.assert_array_equal(x.to_numpy(), base())
+    arrow_structs.PRODUCERS.remove(producer)
+    assert ctypes.sizeof(producer.struct)
