@@ -27,9 +27,9 @@ __all__ = [
     "Array", "Column", "ColumnView", "Context", "DType", "Device", "DeviceStream", "Event",
     "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
     "Table", "TableView", "UseQueue", "__version__", "arange", "asarray", "collocate",
-    "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack", "full", "local",
-    "memory_stats", "platform_problems", "read", "runtime_libraries", "set_default_queue", "set_memory_limit",
-    "trim_memory", "use_queue", "write", "zeros",
+    "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
+    "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
+    "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "write", "zeros",
 ]
 # fmt: on
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import usmq
-from arrow_structs import PRODUCERS, capsule, name_of, pointer
+from arrow_structs import PRODUCERS, At, capsule, name_of, pointer, usm
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONEAPI = 1, 2, 3, 13, 14
 READ_ONLY, IS_COPIED = 1, 2
@@ -266,3 +266,88 @@ def address(array: Any) -> int:
     interface = array.__sycl_usm_array_interface__
     itemsize = np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize
+
+
+def on_device(kind: str = "device", shape: Any = (4, 6), **options: Any) -> Producer:
+    """Return a producer of 24 numbers in USM."""
+    dtype = options.pop("dtype", I4)
+    options = {"device": (ONEAPI, 0), "strides": (6, 1)} | options
+    return Producer(usm(base(), kind), shape, dtype, **options)
+
+
+class Answers:
+    """An object whose methods give an answer, or raise it."""
+
+    def __init__(self, device: Any, tensor: Any) -> None:
+        self.device, self.tensor = device, tensor
+
+    def __dlpack_device__(self) -> Any:
+        if isinstance(self.device, Exception):
+            raise self.device
+        return self.device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if isinstance(self.tensor, Exception):
+            raise self.tensor
+        return self.tensor
+
+
+def read_only(kind: str = "shared") -> tuple[Any, Any]:
+    """Return an array of eight u1 that may not be written, and the memory of dpctl it is of."""
+    memory = usm(np.arange(8, dtype="u1"), kind)
+    return memory, usmq.asarray(At(memory._pointer, 8), copy=False)
+
+
+def other_context() -> usmq.Queue:
+    device = usmq.current_queue().device
+    return usmq.Queue(device, context=usmq.Context([device]))
+
+
+I4 = (0, 32, 1)
+HUGE = 2**62
+
+# Shape, strides and byte offset of parts of 24 numbers.
+LAYOUTS: list[tuple[Any, Any, int]] = [
+    ((4, 6), None, 0),
+    ((24,), (1,), 0),
+    ((24,), None, 0),
+    ((4, 3), (6, 2), 4),
+    ((6, 4), (1, 6), 0),
+    ((4, 6), (-6, -1), 92),
+    ((2, 3), (12, -2), 20),
+    ((3, 6), (0, 1), 24),
+    ((), (), 40),
+    ((), None, 40),
+    ((1, 2), (HUGE, 1), 8),
+    ((1, 2), (-HUGE, 1), 8),
+    ((0, 2), (HUGE, 1), 0),
+    ((2, 0, 3), None, 0),
+]
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (0, 32, 0), (0, 4, 1), (1, 0, 1)]},
+    **{f"dtype {d}": {"dtype": d} for d in [(2, 8, 1), (4, 8, 1), (6, 1, 1), (3, 64, 1)]},
+    **{f"dtype {d}": {"dtype": d} for d in [(5, 32, 1), (2, 128, 1), (255, 8, 1), (0, 255, 1)]},
+    **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
+    "shape negative": {"shape": (-1,)},
+    "shape negative twice": {"shape": (-4, -6)},
+    "shape negative and nothing": {"shape": (0, -1)},
+    "shape most negative": {"shape": (-(2**63), 2)},
+    "shape whose size overflows": {"shape": (HUGE, 4)},
+    "shape whose size overflows to 0": {"shape": (2**32, 2**32)},
+    "shape whose bytes overflow": {"shape": (HUGE,)},
+    "shape that repeats too often": {"shape": (2**40, 2**40), "strides": (0, 0)},
+    "shape NULL": {"null_shape": True},
+    "data NULL": {"data": None},
+    "ndim -1": {"ndim": -1},
+    "ndim most negative": {"ndim": -(2**31)},
+    "ndim huge": {"ndim": 2**31 - 1},
+    "strides up": {"shape": (2,), "strides": (HUGE,)},
+    "strides down": {"shape": (2,), "strides": (-HUGE,)},
+    "strides most negative": {"shape": (2,), "strides": (-(2**63),)},
+    "strides below 0": {"shape": (2,), "strides": (-(2**47),)},
+    "strides that overflow together": {"shape": (2, 2), "strides": (2**61 - 1, 2**61 - 1)},
+    "strides that overflow with the size": {"shape": (2**32,), "strides": (2**32,)},
+    "byte offset at the top": {"byte_offset": 2**64 - 4},
+    "byte offset over 63 bits": {"byte_offset": 2**63},
+}

@@ -30,6 +30,8 @@ from dlpack_structs import (
     Tensor,
     address,
     base,
+    other_context,
+    read_only,
     triple,
 )
 
@@ -40,17 +42,6 @@ LENDERS: dict[str, Callable[[Any], Any]] = {
     "dpnp.tensor": dpnp.tensor.from_dlpack,
     "dpnp": dpnp.from_dlpack,
 }
-
-
-def read_only(kind: str = "shared") -> tuple[Any, Any]:
-    """Return an array of eight u1 that may not be written, and the memory of dpctl it is of."""
-    memory = arrow_structs.usm(np.arange(8, dtype="u1"), kind)
-    return memory, usmq.asarray(At(memory._pointer, 8), copy=False)
-
-
-def other_context() -> usmq.Queue:
-    device = usmq.current_queue().device
-    return usmq.Queue(device, context=usmq.Context([device]))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ import dpnp
 import numpy as np
 import pytest
 import usmq
-from arrow_structs import KINDS, STEPS, eventually, foreign, kernel, live, usm
+from arrow_structs import KINDS, STEPS, eventually, kernel, live, usm
 from dlpack_structs import (
     BFLOAT16,
     CPU,
@@ -25,15 +25,20 @@ from dlpack_structs import (
     CUDA_HOST,
     CUDA_MANAGED,
     DTYPES,
+    I4,
+    LAYOUTS,
     LEGACY,
+    MALFORMED,
     ONEAPI,
     READ_ONLY,
     VERSIONED,
     VIEWS,
+    Answers,
     Producer,
     address,
     base,
     imported,
+    on_device,
     triple,
 )
 
@@ -41,15 +46,6 @@ no_leaks = arrow_structs.no_leaks
 
 Oracle = Callable[[Any, int], Any]
 REFUSED = (usmq.InteropError, ValueError)
-I4 = (0, 32, 1)
-HUGE = 2**62
-
-
-def on_device(kind: str = "device", shape: Any = (4, 6), **options: Any) -> Producer:
-    """Return a producer of 24 numbers in USM."""
-    dtype = options.pop("dtype", I4)
-    options = {"device": (ONEAPI, 0), "strides": (6, 1)} | options
-    return Producer(usm(base(), kind), shape, dtype, **options)
 
 
 @pytest.mark.parametrize("name", [LEGACY, VERSIONED])
@@ -76,25 +72,7 @@ def test_usm_is_taken_in_place_and_deleted_after_its_last_view(kind: str, name: 
 
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
-@pytest.mark.parametrize(
-    ("shape", "strides", "offset"),
-    [
-        ((4, 6), None, 0),
-        ((24,), (1,), 0),
-        ((24,), None, 0),
-        ((4, 3), (6, 2), 4),
-        ((6, 4), (1, 6), 0),
-        ((4, 6), (-6, -1), 92),
-        ((2, 3), (12, -2), 20),
-        ((3, 6), (0, 1), 24),
-        ((), (), 40),
-        ((), None, 40),
-        ((1, 2), (HUGE, 1), 8),
-        ((1, 2), (-HUGE, 1), 8),
-        ((0, 2), (HUGE, 1), 0),
-        ((2, 0, 3), None, 0),
-    ],
-)
+@pytest.mark.parametrize(("shape", "strides", "offset"), LAYOUTS)
 def test_shape_strides_and_offset_are_honoured(
     device: int, shape: tuple[int, ...], strides: Any, offset: int
 ) -> None:
@@ -170,15 +148,11 @@ def test_memory_of_another_known_device_is_taken_there(
         np.testing.assert_array_equal(x.to_numpy(), base())
 
 
-@pytest.mark.parametrize("place", ["malloc", "top", "one", "own context", "sub-device"])
+@pytest.mark.parametrize("place", ["malloc", "top", "one", "sub-device"])
 def test_an_address_that_is_no_known_usm_is_refused(place: str) -> None:
-    device = dpctl.SyclDevice()
-    if place == "own context":
-        queue = dpctl.SyclQueue(dpctl.SyclContext(device), device)
-        data: Any = dpctl.memory.MemoryUSMShared(96, queue=queue)
-    elif place == "sub-device":
-        part = device.create_sub_devices(partition=1)[0]
-        data = dpctl.memory.MemoryUSMDevice(96, queue=dpctl.SyclQueue(part))
+    if place == "sub-device":
+        part = dpctl.SyclDevice().create_sub_devices(partition=1)[0]
+        data: Any = dpctl.memory.MemoryUSMDevice(96, queue=dpctl.SyclQueue(part))
     else:
         data = {"malloc": base(), "top": 2**64 - 96, "one": 1}[place]
     producer = Producer(data, (24,), I4, (1,), device=(ONEAPI, 0))
@@ -190,7 +164,7 @@ def test_an_address_that_is_no_known_usm_is_refused(place: str) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_host_data_is_copied_and_deleted_at_once(view: str, name: bytes) -> None:
     data = base()
-    producer = Producer(VIEWS[view](data), name=name)
+    producer = Producer(np.asarray(VIEWS[view](data)), name=name)
     x = imported(producer)
     assert eventually(lambda: producer.deleted == 1), "while the copy lives"
     np.testing.assert_array_equal(x.to_numpy(), VIEWS[view](base()))
@@ -198,7 +172,7 @@ def test_host_data_is_copied_and_deleted_at_once(view: str, name: bytes) -> None
     assert x.queue == usmq.current_queue()
     assert all(asked.get("stream") is None for asked in producer.asked)
     with pytest.raises(usmq.InteropError, match="copy"):
-        usmq.from_dlpack(Producer(VIEWS[view](base()), name=name), copy=False)
+        usmq.from_dlpack(Producer(np.asarray(VIEWS[view](base())), name=name), copy=False)
 
 
 def test_copies_go_where_they_are_told(other_queue: usmq.Queue) -> None:
@@ -266,35 +240,6 @@ def test_another_minor_version_is_fine(version: tuple[int, int]) -> None:
     np.testing.assert_array_equal(imported(Producer(base(), version=version)).to_numpy(), base())
 
 
-MALFORMED: dict[str, dict[str, Any]] = {
-    **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (0, 32, 0), (0, 4, 1), (1, 0, 1)]},
-    **{f"dtype {d}": {"dtype": d} for d in [(2, 8, 1), (4, 8, 1), (6, 1, 1), (3, 64, 1)]},
-    **{f"dtype {d}": {"dtype": d} for d in [(5, 32, 1), (2, 128, 1), (255, 8, 1), (0, 255, 1)]},
-    **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
-    "shape negative": {"shape": (-1,)},
-    "shape negative twice": {"shape": (-4, -6)},
-    "shape negative and nothing": {"shape": (0, -1)},
-    "shape most negative": {"shape": (-(2**63), 2)},
-    "shape whose size overflows": {"shape": (HUGE, 4)},
-    "shape whose size overflows to 0": {"shape": (2**32, 2**32)},
-    "shape whose bytes overflow": {"shape": (HUGE,)},
-    "shape that repeats too often": {"shape": (2**40, 2**40), "strides": (0, 0)},
-    "shape NULL": {"null_shape": True},
-    "data NULL": {"data": None},
-    "ndim -1": {"ndim": -1},
-    "ndim most negative": {"ndim": -(2**31)},
-    "ndim huge": {"ndim": 2**31 - 1},
-    "strides up": {"shape": (2,), "strides": (HUGE,)},
-    "strides down": {"shape": (2,), "strides": (-HUGE,)},
-    "strides most negative": {"shape": (2,), "strides": (-(2**63),)},
-    "strides below 0": {"shape": (2,), "strides": (-(2**47),)},
-    "strides that overflow together": {"shape": (2, 2), "strides": (2**61 - 1, 2**61 - 1)},
-    "strides that overflow with the size": {"shape": (2**32,), "strides": (2**32,)},
-    "byte offset at the top": {"byte_offset": 2**64 - 4},
-    "byte offset over 63 bits": {"byte_offset": 2**63},
-}
-
-
 @pytest.mark.parametrize("name", [LEGACY, VERSIONED])
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
 @pytest.mark.parametrize("case", MALFORMED)
@@ -340,23 +285,6 @@ def test_a_producer_that_takes_fewer_arguments_is_asked_again(
         assert len(producer.asked) == producer.refused + 1
 
 
-class Answers:
-    """An object whose methods give an answer, or raise it."""
-
-    def __init__(self, device: Any, tensor: Any) -> None:
-        self.device, self.tensor = device, tensor
-
-    def __dlpack_device__(self) -> Any:
-        if isinstance(self.device, Exception):
-            raise self.device
-        return self.device
-
-    def __dlpack__(self, **_: Any) -> Any:
-        if isinstance(self.tensor, Exception):
-            raise self.tensor
-        return self.tensor
-
-
 def test_an_object_without_the_methods_is_a_type_error() -> None:
     producer = on_device()
     half = type("Half", (), {"__dlpack__": lambda self, **_: None})()
@@ -389,8 +317,8 @@ def test_our_own_arrays_come_back_as_they_are(queue: usmq.Queue) -> None:
         x = usmq.asarray(base(), usm_type=kind)
         for view in VIEWS.values():
             back = usmq.from_dlpack(view(x))
-            assert (back.shape, back.dtype, back.usm_type) == (view(x).shape, "i4", kind)
-            assert back.ptr == view(x).ptr or not back.size
+            assert (back.shape, back.dtype) == (view(x).shape, "i4")
+            assert not back.size or (back.ptr, back.usm_type) == (view(x).ptr, kind)
             np.testing.assert_array_equal(back.to_numpy(), view(base()))
         assert usmq.from_dlpack(x, copy=True).ptr != x.ptr
     running = kernel("advance")(4, y := usmq.zeros(4, "u4"), STEPS)
@@ -418,8 +346,6 @@ def test_a_tensor_lives_until_the_work_on_it_is_done() -> None:
 
 
 def test_what_dpnp_has_under_way_is_complete_in_ours(advanced: Oracle) -> None:
-    program = foreign()[1]  # builds the kernel in the default context
-    assert program
     theirs = dpnp.tensor.asarray(np.arange(16, dtype="u4"))
     built = dpctl.program.create_program_from_source(theirs.sycl_queue, arrow_structs._ADVANCE)
     arguments = [theirs.usm_data, c_uint32(STEPS)]
@@ -506,4 +432,3 @@ def test_the_deleter_may_be_missing() -> None:
     x = usmq.from_dlpack(producer)
     np.testing.assert_array_equal(x.to_numpy(), base())
     arrow_structs.PRODUCERS.remove(producer)
-    assert ctypes.sizeof(producer.struct)
