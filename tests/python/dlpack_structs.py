@@ -347,7 +347,12 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "strides most negative": {"shape": (2,), "strides": (-(2**63),)},
     "strides below 0": {"shape": (2,), "strides": (-(2**47),)},
     "strides that overflow together": {"shape": (2, 2), "strides": (2**61 - 1, 2**61 - 1)},
-    "strides that overflow with the size": {"shape": (2**32,), "strides": (2**32,)},
+    "strides that overflow with the size": {"shape": (2**20,), "strides": (2**44,)},
+    "strides that overflow with a huge size": {"shape": (2**40,), "strides": (2**24,)},
     "byte offset at the top": {"byte_offset": 2**64 - 4},
     "byte offset over 63 bits": {"byte_offset": 2**63},
 }
+
+# What an error about a type of device says.
+DEVICES = {CUDA: "CUDA", CUDA_HOST: "CUDA", CUDA_MANAGED: "CUDA", 4: "OpenCL", 7: "Vulkan"}
+DEVICES |= {8: "Metal", 10: "ROCM", 0: "0", -1: "-1", 99: "99", 2**31 - 1: str(2**31 - 1)}

@@ -84,8 +84,14 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
         CPU => view.copied(wanted),
         ONEAPI => {
             let array = view.in_place(readonly, tensor)?;
-            let array = array.converted(None, wanted.kind, wanted.queue)?;
-            if wanted.copy == Some(true) { array.copy() } else { Ok(array) }
+            let placed = array.converted(None, wanted.kind, wanted.queue)?;
+            match (wanted.copy, placed.address() == array.address()) {
+                (Some(false), false) => Err(Error::Interop(format!(
+                    "{array} cannot go where it was asked for without a copy, but copy=False"
+                ))),
+                (Some(true), true) => placed.copy(),
+                _ => Ok(placed),
+            }
         }
         CUDA | CUDA_HOST | CUDA_MANAGED => Err(Error::Interop(format!(
             "the DLPack tensor is on CUDA device {}, which usmq cannot reach yet; have its producer copy it to the host",
@@ -120,7 +126,8 @@ impl View {
         let shape = extents.collect::<Result<Vec<_>>>()?;
         // SAFETY: as above. Null is C order, as before version 1.2.
         let strides = unsafe { numbers(tensor.strides, ndim) };
-        let strides = strides.map(|steps| steps.iter().map(|step| *step as isize).collect());
+        let strides: Option<Vec<isize>> =
+            strides.map(|steps| steps.iter().map(|step| *step as isize).collect());
         let dtype = dtype::read(tensor.dtype)?;
         let size = Layout::contiguous(&shape, dtype.itemsize())?.size();
         let pointer = usize::try_from(tensor.byte_offset)
@@ -129,6 +136,19 @@ impl View {
         let pointer = pointer.ok_or_else(|| broken("its byte offset leaves the address space"))?;
         if tensor.data.is_null() && size > 0 {
             return Err(broken("its data is null"));
+        }
+        let layout = Layout::foreign(&shape, strides.as_deref(), 0, dtype.itemsize())?;
+        if let Some((low, high)) = layout.extent() {
+            let end = |element: isize| {
+                let bytes = element.checked_mul(dtype.itemsize() as isize)?;
+                // The upper half belongs to no program.
+                pointer
+                    .checked_add_signed(bytes)
+                    .filter(|address| (1..=isize::MAX as usize).contains(address))
+            };
+            if end(low).is_none() || high.checked_add(1).and_then(end).is_none() {
+                return Err(broken("its strides leave the address space"));
+            }
         }
         Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
     }
