@@ -103,7 +103,7 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         }
         let address = object.extract::<usize>().ok().filter(|address| *address > 2);
         let address = address.ok_or_else(|| {
-            PyBufferError::new_err(format!("stream {object} is neither -1 nor the address of a sycl::queue"))
+            PyBufferError::new_err(format!("stream {object} is neither -1 nor the address of a SYCL queue"))
         })?;
         // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue.
         return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
@@ -114,7 +114,7 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
     queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
         let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!(
-            "stream is None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a sycl::queue, \
+            "stream is None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a SYCL queue, \
              not {name}"
         ))
     })
