@@ -13,7 +13,8 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use usmq::interop::arrow::{
-    ArrowAsyncDeviceStreamHandler, AsyncArrays, Batches, Column, Ended, Field, Placed, Producing, Table,
+    Arrays, ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncArrays, Batches, Column, Ended,
+    Field, Foreign, Placed, Producing, Table,
 };
 use usmq::{Error, Result, UsmKind};
 
@@ -70,6 +71,8 @@ peer! {
     free = c"peer_free": extern "C" fn(*mut c_void) -> i64,
     producer = c"peer_producer": extern "C" fn(*mut Handler, i64, i64, i64) -> *mut c_void,
     finish = c"peer_finish": extern "C" fn(*mut c_void, *mut Found),
+    read = c"peer_read": extern "C" fn(*mut ArrowDeviceArrayStream, *mut Found),
+    stream = c"peer_stream": extern "C" fn(i64, i64, i64, *mut ArrowDeviceArrayStream, *mut Found),
 }
 
 /// `None`, and a line that says so, where there is no Arrow C++.
@@ -281,6 +284,58 @@ fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
         errors += usize::from(!found.error().is_empty());
     }
     println!("Arrow C++ took {errors} of 5 cancellations for an error");
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
+        let batches = (0..count).map(move |number| {
+            if number == fails { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
+        });
+        let mut stream = ArrowDeviceArrayStream::of_host(record_field()?, Box::new(batches));
+        let mut found = Found::new();
+        (peer.read)(&mut stream, &mut found);
+        let whole = count.min(fails);
+        let values = all_values(whole);
+        assert_eq!((found.batches, found.rows), (whole as i64, values.len() as i64));
+        assert_eq!(found.sum, values.iter().sum());
+        assert_eq!(found.error().contains("the disk is gone"), fails < count, "{}", found.error());
+        assert!(stream.is_released(), "Arrow C++ has taken it over");
+    }
+    settled(peer, before)?;
+    balance.check()
+}
+
+#[test]
+fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()> {
+    let Some(peer) = peer() else { return Ok(()) };
+    let (balance, before) = (Balance::new()?, (peer.bytes)());
+    for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
+        let (mut stream, mut found) = (ArrowDeviceArrayStream::empty(), Found::new());
+        (peer.stream)(count, 11, fails, &mut stream, &mut found);
+        assert_eq!(found.error(), "");
+        // SAFETY: Arrow C++ has filled it.
+        let mut arrays = Arrays::new(unsafe { Foreign::take(&mut stream) })?;
+        let field = arrays.field().clone();
+        let mut numbers = Vec::new();
+        let mut error = None;
+        for array in arrays.by_ref() {
+            match array {
+                Ok(array) => {
+                    let batch = Column::import_device(&field, array, Placed::default())?;
+                    numbers.extend(batch.children()[0].values()?.to_vec::<i64>()?);
+                }
+                Err(told) => error = Some(told.to_string()),
+            }
+        }
+        assert_eq!(numbers, (0..count.min(fails) * 11).collect::<Vec<_>>());
+        assert_eq!(error.is_some_and(|text| text.contains("no such batch")), fails < count);
+        assert!(arrays.next().is_none(), "the end stays the end");
+    }
     settled(peer, before)?;
     balance.check()
 }

@@ -1,4 +1,5 @@
-// Arrow C++ as the other side of an asynchronous stream: a consumer for our producer and a producer for our consumer.
+// Arrow C++ as the other side of device streams, asynchronous and not: a consumer for our producer and a producer for
+// our consumer.
 //
 // Compiled by tests/arrow_async/peer.rs as a shared library, against the headers and the library of pyarrow's wheel.
 
@@ -99,6 +100,38 @@ arrow::Result<std::shared_ptr<arrow::RecordBatch>> batch_of(const std::shared_pt
   return arrow::RecordBatch::Make(schema, rows, {column});
 }
 
+void add(const arrow::RecordBatch &batch, Found *found) {
+  found->batches += 1;
+  found->rows += batch.num_rows();
+  auto status = batch.ValidateFull();
+  if (!status.ok())
+    note(status, found);
+  const auto &column = static_cast<const arrow::Int64Array &>(*batch.column(0));
+  for (int64_t row = 0; row < column.length(); ++row)
+    found->sum += column.Value(row);
+}
+
+// So many batches, of which the one numbered `fails` is an error.
+class Reader : public arrow::RecordBatchReader {
+public:
+  Reader(int64_t batches, int64_t rows, int64_t fails) : batches_(batches), rows_(rows), fails_(fails) {}
+  std::shared_ptr<arrow::Schema> schema() const override { return schema_; }
+  arrow::Status ReadNext(std::shared_ptr<arrow::RecordBatch> *batch) override {
+    const int64_t number = next_++;
+    if (number == fails_)
+      return arrow::Status::IOError("no such batch");
+    if (number >= batches_) {
+      batch->reset();
+      return arrow::Status::OK();
+    }
+    return batch_of(schema_, number, rows_).Value(batch);
+  }
+
+private:
+  std::shared_ptr<arrow::Schema> schema_ = arrow::schema({arrow::field("n", arrow::int64())});
+  int64_t batches_, rows_, fails_, next_ = 0;
+};
+
 } // namespace
 
 extern "C" {
@@ -130,14 +163,7 @@ void peer_consume(Consumer *own, int64_t most, Found *found) {
     auto batch = next->batch;
     if (batch == nullptr)
       break;
-    found->batches += 1;
-    found->rows += batch->num_rows();
-    auto status = batch->ValidateFull();
-    if (!status.ok())
-      note(status, found);
-    const auto &column = static_cast<const arrow::Int64Array &>(*batch->column(0));
-    for (int64_t row = 0; row < column.length(); ++row)
-      found->sum += column.Value(row);
+    add(*batch, found);
   }
   own->generator = {};
 }
@@ -183,5 +209,28 @@ void peer_finish(Producer *own, Found *found) {
   if (!status.ok())
     note(status, found);
   delete own;
+}
+
+// Reads a device stream of one int64 column to its end.
+void peer_read(ArrowDeviceArrayStream *stream, Found *found) {
+  auto reader = arrow::ImportDeviceRecordBatchReader(stream);
+  if (!reader.ok())
+    return note(reader.status(), found);
+  for (;;) {
+    auto batch = (*reader)->Next();
+    if (!batch.ok())
+      return note(batch.status(), found);
+    if (*batch == nullptr)
+      return;
+    add(**batch, found);
+  }
+}
+
+// A device stream of host memory.
+void peer_stream(int64_t batches, int64_t rows, int64_t fails, ArrowDeviceArrayStream *stream, Found *found) {
+  auto reader = std::make_shared<Reader>(batches, rows, fails);
+  auto status = arrow::ExportDeviceRecordBatchReader(std::move(reader), stream);
+  if (!status.ok())
+    note(status, found);
 }
 }
