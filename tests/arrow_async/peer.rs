@@ -302,7 +302,7 @@ fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> 
         let whole = count.min(fails);
         let values = all_values(whole);
         assert_eq!((found.batches, found.rows), (whole as i64, values.len() as i64));
-        assert_eq!(found.sum, values.iter().sum());
+        assert_eq!(found.sum, values.iter().sum::<i64>());
         assert_eq!(found.error().contains("the disk is gone"), fails < count, "{}", found.error());
         assert!(stream.is_released(), "Arrow C++ has taken it over");
     }
