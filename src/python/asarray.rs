@@ -77,7 +77,10 @@ pub(super) fn asarray(
             },
         };
     }
-    if let Some((numbers, copied)) = super::arrow::numbers(obj, queue.as_ref(), kind)? {
+    // A buffer is asked for nothing else: numpy arrays are the common case, and each question takes Python code.
+    let is_buffer = buffer::has_buffer(obj);
+    let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
+    if let Some((numbers, copied)) = arrow {
         let result = py.detach(|| numbers.converted(dtype, kind, queue.as_ref()))?;
         return match (copy, copied || result.address() != numbers.address()) {
             (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
@@ -85,7 +88,7 @@ pub(super) fn asarray(
             _ => Py::new(py, Array::new(result)),
         };
     }
-    if !buffer::has_buffer(obj) && obj.hasattr("__dlpack__")? {
+    if !is_buffer && obj.hasattr("__dlpack__")? {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
         let result = py.detach(|| source.converted(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
