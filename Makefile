@@ -9,7 +9,7 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c)
+CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -125,6 +125,10 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
 
 # --- the rest
+
+.PHONY: test-cuda
+test-cuda: build ## Python: CUDA memory on a card; skipped, with what is missing, where there is none
+	.venv/bin/python -m pytest -rs tests/cuda
 
 .PHONY: bench
 bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to target/bench.json

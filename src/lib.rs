@@ -44,7 +44,8 @@
 //!
 //! # Features
 //!
-//! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: what the NVIDIA driver says, loaded at run time.
+//! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: memory of
+//! NVIDIA cards, through a driver that is loaded at run time.
 
 mod array;
 mod device;
@@ -71,4 +72,4 @@ pub use manager::{
 };
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
-pub use placement::{Action, Plan, Step, collocate, collocate_all, explain, follow};
+pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};

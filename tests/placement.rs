@@ -267,7 +267,7 @@ fn without_a_target_the_fewest_bytes_move() -> Result<()> {
         }
         assert_eq!(plan.bytes(), fewest, "{plan}");
         let placed = collocate_all(&refs, None)?;
-        assert_eq!(follow(&placed.iter().collect::<Vec<_>>())?, plan.target);
+        assert_eq!(plan.target, follow(&placed.iter().collect::<Vec<_>>())?);
         for ((before, after), step) in arrays.iter().zip(&placed).zip(&plan.steps) {
             assert_eq!(step.bytes == 0, before.address() == after.address() || before.size() == 0, "{plan}");
             assert_eq!(after.to_bytes()?, before.to_bytes()?);

@@ -3,12 +3,13 @@
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final, overload
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
+from usmq._cuda import CudaArray
 from usmq._interop import (
     Column,
     ColumnView,
@@ -21,11 +22,12 @@ from usmq._interop import (
     from_dlpack,
 )
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
+from usmq._placement import Plan, Step, asarray, collocate, explain, follow
 
 # fmt: off
 __all__ = [
-    "Array", "Column", "ColumnView", "Context", "DType", "Device", "DeviceStream", "Event",
-    "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
+    "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device",
+    "DeviceStream", "Event", "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
     "Table", "TableView", "UseQueue", "__version__", "arange", "asarray", "collocate",
     "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
     "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
@@ -48,6 +50,12 @@ class _SupportsUsm(Protocol):
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
 
+class _SupportsCuda(Protocol):
+    """Another library's array in CUDA memory."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
 _Target: TypeAlias = str | Device | Queue | _SupportsGetCapsule | CapsuleType
 _UsmType: TypeAlias = Literal["device", "shared", "host"]
 _DTypeLike: TypeAlias = (
@@ -66,13 +74,13 @@ _Real: TypeAlias = float | np.floating[Any] | np.integer[Any] | np.bool_
 _Number: TypeAlias = complex | np.number[Any] | np.bool_
 _Numbers: TypeAlias = Sequence[_Number | _Numbers]
 _UsmArray: TypeAlias = Array | _SupportsUsm
-_ArrayLike: TypeAlias = _UsmArray | Buffer | npt.NDArray[Any] | _Number | _Numbers
+_ArrayLike: TypeAlias = (
+    _UsmArray | CudaArray | _SupportsCuda | Buffer | npt.NDArray[Any] | _Number | _Numbers
+)
 
 _Bound: TypeAlias = SupportsIndex | None
 _IndexPart: TypeAlias = SupportsIndex | slice[_Bound, _Bound, _Bound] | EllipsisType | None
 _Index: TypeAlias = _IndexPart | tuple[_IndexPart, ...]
-
-_Action: TypeAlias = Literal["keep", "rebind", "copy_direct", "copy_staged", "from_host"]
 
 # --- devices and queues
 
@@ -292,54 +300,6 @@ def arange(
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
 ) -> Array: ...
-def asarray(
-    obj: _ArrayLike,
-    dtype: _DTypeLike | None = None,
-    *,
-    usm_type: _UsmType | None = None,
-    queue: _Target | None = None,
-    copy: bool | None = None,
-) -> Array: ...
-
-# --- placement
-
-@final
-class Step:
-    @property
-    def action(self) -> _Action: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-
-@final
-class Plan:
-    @property
-    def target(self) -> Queue: ...
-    @property
-    def steps(self) -> list[Step]: ...
-    @property
-    def bytes(self) -> int: ...
-
-def follow(*arrays: _UsmArray, queue: _Target | None = None) -> Queue: ...
-
-# The general case comes first, so that it is also that of collocate(*arrays).
-@overload
-def collocate(
-    first: _ArrayLike,
-    second: _ArrayLike,
-    /,
-    *arrays: _ArrayLike,
-    like: _UsmArray | None = None,
-    queue: _Target | None = None,
-) -> tuple[Array, ...]: ...
-@overload
-def collocate(
-    array: _ArrayLike, /, *, like: _UsmArray | None = None, queue: _Target | None = None
-) -> Array: ...
-def explain(
-    *arrays: _ArrayLike, like: _UsmArray | None = None, queue: _Target | None = None
-) -> Plan: ...
 
 # --- kernels
 

@@ -7,10 +7,9 @@
 //! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
 //! that were asked for before it was submitted.
 
-use super::{Context, Event, Queue};
-use crate::error::{During, Result};
-use crate::ffi;
-use crate::runtime::{Handle, Pending, exit};
+use super::{Context, Event, Promise, Queue};
+use crate::error::Result;
+use crate::runtime::exit;
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,24 +17,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 struct Request {
     source: Event,
-    promise: Handle<ffi::Promise>,
-    /// Keeps the process from tearing the runtime down under the thread.
-    pending: Pending,
+    promise: Promise,
 }
 
 static THREADS: Lazy<Mutex<HashMap<Context, Sender<Request>>>> = Lazy::new(Mutex::default);
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
-    if queue.device().backend() != "opencl" {
+    let Some((promise, event)) = Promise::new(queue)? else {
         // Elsewhere the runtime's own way is the only one.
         return Ok(source.clone());
-    }
-    let promise = ffi::promise_new(queue.context().raw()?).during("making an event for another context")?;
-    let promise = Handle::new(promise);
-    let event = ffi::promise_event(promise.get()?).during("making an event for another context")?;
-    let event = Event::new(event, queue);
-    let request = Request { source: source.clone(), promise, pending: Pending::new() };
+    };
+    let request = Request { source: source.clone(), promise };
     if let Err(failed) = thread_of(source.queue().context()).send(request) {
         // No thread could be started, so this one waits.
         answer(failed.0);
@@ -61,13 +54,9 @@ fn serve(requests: &Receiver<Request>) {
     }
 }
 
-fn answer(request: Request) {
-    let Request { source, promise, pending } = request;
+fn answer(Request { source, promise }: Request) {
     let success = source.wait_quietly().is_ok();
-    if let Ok(promise) = promise.get() {
-        // Fails only for an event that is complete already, which no one else completes.
-        let _ = ffi::promise_keep(promise, success);
-    }
-    drop((source, promise));
-    drop(pending);
+    // Once the promise is gone, the runtime may go, too.
+    drop(source);
+    promise.keep(success);
 }

@@ -18,13 +18,30 @@ pub struct Event(Arc<Inner>);
 struct Inner {
     raw: Handle<ffi::Event>,
     queue: Queue,
+    /// Whether it stands in the order of its queue; not so when a host thread completes it.
+    ordered: bool,
     /// Completion is final, so the runtime is asked until it says so once.
     done: AtomicBool,
 }
 
 impl Event {
     pub(super) fn new(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
-        Self(Arc::new(Inner { raw: Handle::new(raw), queue: queue.clone(), done: AtomicBool::new(false) }))
+        Self::made(raw, queue, true)
+    }
+
+    /// An event in the queue's context, but outside its order.
+    pub(super) fn outside(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
+        Self::made(raw, queue, false)
+    }
+
+    fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool) -> Self {
+        let (raw, queue, done) = (Handle::new(raw), queue.clone(), AtomicBool::new(false));
+        Self(Arc::new(Inner { raw, queue, ordered, done }))
+    }
+
+    /// The in-order queue in whose order it stands, if there is one.
+    pub(crate) fn in_order_queue(&self) -> Option<&Queue> {
+        (self.0.ordered && self.0.queue.in_order()).then_some(&self.0.queue)
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Event> {
@@ -68,12 +85,13 @@ impl Event {
         if self.0.done.load(Ordering::Acquire) {
             return self.0.queue.raise_errors();
         }
-        self.wait_quietly()?;
-        self.0.queue.raise_stored_errors()
+        let waited = self.wait_quietly();
+        // What the queue has stored is the cause of a wait that fails.
+        self.0.queue.raise_stored_errors().and(waited)
     }
 
     /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
-    pub(super) fn wait_quietly(&self) -> Result<()> {
+    pub(crate) fn wait_quietly(&self) -> Result<()> {
         if !self.0.done.load(Ordering::Acquire) {
             let _pending = Pending::new();
             ffi::event_wait(self.raw()?).during("waiting for an event")?;

@@ -1,7 +1,6 @@
 //! Hand-over between libraries: foreign memory in, our memory out, without copies.
 
 pub mod arrow;
-#[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod dlpack;
 mod place;

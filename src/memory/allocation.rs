@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 impl Tracked for Event {
     fn in_order_queue(&self) -> Option<usize> {
-        self.queue().in_order().then(|| self.queue().id())
+        Self::in_order_queue(self).map(Queue::id)
     }
 
     fn is_complete(&self) -> bool {

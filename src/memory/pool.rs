@@ -78,7 +78,8 @@ impl WaitingList {
         let mut blocks = self.blocks.lock();
         let recent = blocks.len().saturating_sub(RECENT);
         let found = blocks.range(recent..).rposition(|block| {
-            block.bytes == bytes && matches!(&block.pending[..], [event] if event.queue() == queue)
+            block.bytes == bytes
+                && matches!(&block.pending[..], [event] if event.in_order_queue() == Some(queue))
         })?;
         let block = blocks.remove(recent + found);
         self.count.store(blocks.len(), Ordering::Relaxed);

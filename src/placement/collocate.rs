@@ -30,8 +30,9 @@ pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
 /// # Errors
 /// As [`collocate`]; [`Error::Value`] without arrays and target.
 pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
-    let plan = explain(arrays, target)?;
-    arrays.iter().zip(&plan.steps).map(|(array, step)| run(array, &plan.target, step.action)).collect()
+    let items: Vec<_> = arrays.iter().map(|array| Item::Array(array)).collect();
+    let (target, steps) = best(&items, target)?;
+    arrays.iter().zip(steps).map(|(array, step)| run(array, &target, step.action)).collect()
 }
 
 impl Array {
@@ -66,45 +67,45 @@ pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {
     explain_items(&items, target)
 }
 
-/// What a plan is made for: an array, or host data that has yet to become one.
+/// What a plan is made for: an array, or data that has yet to become one.
 pub(crate) enum Item<'a> {
     Array(&'a Array),
-    /// Host data; only the extension module plans for it.
+    /// Data outside of USM, and the step that brings it to any queue.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
-    Host {
-        bytes: u64,
-        what: String,
-    },
+    Other(Step),
 }
 
-/// As [`explain`], with host data among the arrays.
+/// As [`explain`], with other data among the arrays.
 pub(crate) fn explain_items(items: &[Item<'_>], target: Option<&Queue>) -> Result<Plan> {
+    let (target, steps) = best(items, target)?;
+    Ok(Plan { target: target.into(), steps })
+}
+
+/// The target, or the one among the arrays' queues to which the fewest bytes move, and the way there.
+fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)> {
     if let Some(target) = target {
-        return plan(items, target);
+        return Ok((target.clone(), steps(items, target)?));
     }
-    let mut best: Option<Plan> = None;
+    let mut best: Option<(u64, Queue, Vec<Step>)> = None;
     for item in items {
         let Item::Array(array) = item else { continue };
-        let candidate = plan(items, array.queue())?;
-        if best.as_ref().is_none_or(|best| candidate.bytes() < best.bytes()) {
-            best = Some(candidate);
+        let steps = steps(items, array.queue())?;
+        let bytes = steps.iter().map(|step| step.bytes).sum();
+        if best.as_ref().is_none_or(|(fewest, ..)| bytes < *fewest) {
+            best = Some((bytes, array.queue().clone(), steps));
         }
     }
-    best.ok_or_else(|| Error::Value("collocate needs at least one array or a target".to_owned()))
+    let (_, target, steps) =
+        best.ok_or_else(|| Error::Value("collocate needs at least one array or a target".to_owned()))?;
+    Ok((target, steps))
 }
 
-fn plan(items: &[Item<'_>], target: &Queue) -> Result<Plan> {
+fn steps(items: &[Item<'_>], target: &Queue) -> Result<Vec<Step>> {
     let step = |item: &Item<'_>| match item {
         Item::Array(array) => plan_one(array, target),
-        Item::Host { bytes, what } => Ok(Step {
-            action: Action::FromHost,
-            bytes: *bytes,
-            reason: "host memory".to_owned(),
-            what: what.clone(),
-        }),
+        Item::Other(step) => Ok(step.clone()),
     };
-    let steps = items.iter().map(step).collect::<Result<_>>()?;
-    Ok(Plan { target: target.clone(), steps })
+    items.iter().map(step).collect()
 }
 
 fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
@@ -135,7 +136,10 @@ fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
         Action::Keep => Ok(array.clone()),
         Action::Rebind => array.on_queue(target),
         Action::CopyDirect => copy(array, target, direct),
-        Action::CopyStaged | Action::FromHost => copy(array, target, staged),
+        // The last three are for data outside of USM, which is no array.
+        Action::CopyStaged | Action::FromHost | Action::FromCuda | Action::ToCuda => {
+            copy(array, target, staged)
+        }
     }
 }
 

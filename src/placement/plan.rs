@@ -17,10 +17,14 @@ pub enum Action {
     CopyStaged,
     /// A copy of host memory.
     FromHost,
+    /// A copy of CUDA memory, in chunks through pinned host memory, both hops overlapped.
+    FromCuda,
+    /// A copy to CUDA memory, the same way.
+    ToCuda,
 }
 
 impl Action {
-    /// `keep`, `rebind`, `copy_direct`, `copy_staged` or `from_host`.
+    /// `keep`, `rebind`, `copy_direct`, `copy_staged`, `from_host`, `from_cuda` or `to_cuda`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,6 +33,8 @@ impl Action {
             Self::CopyDirect => "copy_direct",
             Self::CopyStaged => "copy_staged",
             Self::FromHost => "from_host",
+            Self::FromCuda => "from_cuda",
+            Self::ToCuda => "to_cuda",
         }
     }
 }
@@ -80,11 +86,41 @@ pub struct Step {
     pub what: String,
 }
 
+/// Where a plan brings arrays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// USM for the work of a queue.
+    Queue(Queue),
+    /// Memory of the CUDA device with this number.
+    Cuda(usize),
+}
+
+impl From<Queue> for Place {
+    fn from(queue: Queue) -> Self {
+        Self::Queue(queue)
+    }
+}
+
+impl PartialEq<Queue> for Place {
+    fn eq(&self, queue: &Queue) -> bool {
+        matches!(self, Self::Queue(own) if own == queue)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(queue) => queue.fmt(f),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
 /// What it takes to bring arrays together, in the order of the arguments. Printed as a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Where they go.
-    pub target: Queue,
+    pub target: Place,
     /// One per array.
     pub steps: Vec<Step>,
 }

@@ -2,10 +2,10 @@
 
 use super::array::Array;
 use super::host::Host;
-use super::{buffer, dlpack, dtype, scope, suai, target};
-use crate::UsmKind;
+use super::{buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::interop::dlpack::Import;
-use pyo3::exceptions::PyValueError;
+use crate::{Action, Step, UsmKind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=False";
@@ -15,8 +15,9 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// Parameters
 /// ----------
 /// obj : object
-///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes), an
-///     Arrow array without nulls, ``__dlpack__``, a number, or nested sequences of numbers.
+///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes),
+///     ``__cuda_array_interface__`` (cupy, numba), an Arrow array without nulls, ``__dlpack__``, a number, or nested
+///     sequences of numbers.
 /// dtype : dtype, optional
 ///     The element type; that of the object by default.
 /// usm_type : {"device", "shared", "host"}, optional
@@ -25,6 +26,8 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 ///     Where the array lives; the queue of the object, or the current queue for host data.
 /// copy : bool, optional
 ///     False: no copy or an error. True: always a copy. None: only if needed.
+/// device : str, optional
+///     ``"cuda:0"``: an array in the memory of that NVIDIA card, a :class:`CudaArray`, for other libraries.
 ///
 /// Returns
 /// -------
@@ -47,7 +50,7 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// >>> usmq.asarray(b"ab").shape
 /// (2,)
 #[pyfunction]
-#[pyo3(signature = (obj, dtype=None, *, usm_type=None, queue=None, copy=None))]
+#[pyo3(signature = (obj, dtype=None, *, usm_type=None, queue=None, copy=None, device=None))]
 pub(super) fn asarray(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
@@ -55,10 +58,35 @@ pub(super) fn asarray(
     usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
-) -> PyResult<Py<Array>> {
+    device: Option<&str>,
+) -> PyResult<Py<PyAny>> {
     let dtype = dtype::parse_opt(dtype)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    if let Some(device) = device {
+        if kind.is_some() || queue.is_some() {
+            return Err(PyTypeError::new_err(
+                "device= names a CUDA device; it goes with neither queue= nor usm_type=",
+            ));
+        }
+        let array = cuda::placed(py, obj, dtype, cuda::ordinal(device)?, copy)?;
+        return Ok(array.into_any());
+    }
     let queue = target::queue(py, queue)?;
+    Ok(in_usm(py, obj, Wanted { dtype, kind, queue, copy })?.into_any())
+}
+
+/// What an array is to be like, as far as the caller says.
+#[derive(Clone, Default)]
+pub(super) struct Wanted {
+    pub(super) dtype: Option<crate::DType>,
+    pub(super) kind: Option<UsmKind>,
+    pub(super) queue: Option<crate::Queue>,
+    pub(super) copy: Option<bool>,
+}
+
+/// The object's elements in USM.
+pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
+    let Wanted { dtype, kind, queue, copy } = wanted;
     if let Some(source) = shared(obj)? {
         let result = py.detach(|| source.converted(dtype, kind, queue.as_ref()))?;
         let is_copy =
@@ -79,6 +107,16 @@ pub(super) fn asarray(
     }
     // A buffer is asked for nothing else: numpy arrays are the common case, and each question takes Python code.
     let is_buffer = buffer::has_buffer(obj);
+    if let Some(source) = if is_buffer { None } else { cuda::shared(obj)? } {
+        let queue = queue.map_or_else(|| scope::current(py), Ok)?;
+        let result = py.detach(|| source.to_queue(&queue, kind.unwrap_or(UsmKind::Device)))?;
+        if copy == Some(false) && result.address() != source.address() {
+            return Err(PyValueError::new_err(
+                "CUDA memory cannot become USM without a copy, but copy=False",
+            ));
+        }
+        return Py::new(py, Array::new(py.detach(|| result.converted(dtype, None, None))?));
+    }
     let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
     if let Some((numbers, copied)) = arrow {
         let result = py.detach(|| numbers.converted(dtype, kind, queue.as_ref()))?;
@@ -117,6 +155,19 @@ pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
     suai::import(obj)
 }
 
+/// Whether the object's elements are plain host memory, as far as that can be told without looking at them.
+pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if obj.cast::<Array>().is_ok() {
+        return Ok(false);
+    }
+    for name in ["__sycl_usm_array_interface__", "__cuda_array_interface__", "__dlpack__"] {
+        if !buffer::has_buffer(obj) && obj.hasattr(name)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
     let array = py.detach(|| crate::Array::uninit(shape, dtype, kind, queue))?;
@@ -148,10 +199,11 @@ pub(super) fn host_array(
     from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
 }
 
-/// Bytes of host data and a description, for a plan.
-pub(super) fn describe_host(object: &Bound<'_, PyAny>) -> PyResult<(u64, String)> {
+/// The step that brings host data to a device, for a plan.
+pub(super) fn host_step(object: &Bound<'_, PyAny>) -> PyResult<Step> {
     let host = Host::read(object, None)?;
     let (shape, dtype) = (host.shape(), host.dtype());
-    let bytes = shape.iter().product::<usize>() * dtype.itemsize();
-    Ok((bytes as u64, format!("{dtype}{shape:?} on the host")))
+    let bytes = (shape.iter().product::<usize>() * dtype.itemsize()) as u64;
+    let what = format!("{dtype}{shape:?} on the host");
+    Ok(Step { action: Action::FromHost, bytes, reason: "host memory".to_owned(), what })
 }

@@ -7,6 +7,7 @@ use super::array::Array;
 use super::capsule::queue_from;
 use super::quiet::quietly;
 use super::target;
+use crate::interop::cuda;
 use crate::interop::dlpack::{
     self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
 };
@@ -20,6 +21,9 @@ use std::ptr::NonNull;
 
 /// `kDLOneAPI`.
 const ONEAPI: i32 = 14;
+
+/// `kDLCUDA` and `kDLCUDAManaged`; pinned host memory has no stream.
+const CUDA: [i32; 2] = [2, 13];
 
 /// A managed tensor and the names of its capsule.
 trait Named: Managed {
@@ -210,7 +214,7 @@ fn ask<'py>(
     };
     let method = obj.getattr_opt("__dlpack__")?.ok_or_else(missing)?;
     let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(missing)?.call0()?;
-    let (kind, _): (i32, i32) = device.extract()?;
+    let (kind, id): (i32, i32) = device.extract()?;
     let options = PyDict::new(py);
     options.set_item("max_version", (1, 1))?;
     // A copy that we make ourselves is always possible.
@@ -226,6 +230,12 @@ fn ask<'py>(
             Err(error) if !refused(&error) => return Err(error),
             Err(_) => finish(obj)?,
         }
+    }
+    if CUDA.contains(&kind) {
+        // The producer puts its work before the stream's.
+        let stream = py.detach(|| cuda::arrivals(usize::try_from(id).unwrap_or(0)))?;
+        options.set_item("stream", stream)?;
+        return Ok((method.call((), Some(&options))?, false));
     }
     let capsule = match method.call((), Some(&options)) {
         Err(error) if refused(&error) => method.call0(),

@@ -6,9 +6,11 @@ mod asarray;
 mod buffer;
 mod capsule;
 mod create;
+mod cuda;
 mod device;
 mod dlpack;
 mod dtype;
+mod entries;
 mod errors;
 mod host;
 mod index;
@@ -37,6 +39,7 @@ mod core {
         arrow::view::{ColumnView, TableView},
         asarray::asarray,
         create::{arange, empty, full, zeros},
+        cuda::CudaArray,
         device::{Device, devices, platform_problems},
         dlpack::from_dlpack,
         dtype::DType,

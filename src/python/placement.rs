@@ -2,11 +2,13 @@
 
 use super::array::Array;
 use super::queue::Queue;
-use super::{asarray, target};
+use super::{asarray, cuda, scope, target};
+use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};
+use crate::{Action, Place, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 /// The one queue that all arrays share.
 ///
@@ -41,7 +43,7 @@ pub(super) fn follow(
         return Ok(Queue(queue));
     }
     if refs.is_empty() {
-        return Ok(Queue(super::scope::current(py)?));
+        return Ok(Queue(scope::current(py)?));
     }
     Ok(Queue(crate::follow(&refs)?))
 }
@@ -50,16 +52,16 @@ pub(super) fn follow(
 ///
 /// Parameters
 /// ----------
-/// *arrays : Array or object with ``__sycl_usm_array_interface__``
+/// *arrays : Array, CudaArray, or object with one of the array interfaces
 ///     Host objects are copied to the target.
-/// like : Array, optional
-///     The array whose queue is the target.
+/// like : Array or CudaArray, optional
+///     The array whose queue, or whose NVIDIA card, is the target.
 /// queue : str, Device, Queue, optional
 ///     The target. Without either, the queue to which the fewest bytes move.
 ///
 /// Returns
 /// -------
-/// Array or tuple of Array
+/// Array, CudaArray or tuple of them
 ///     One for one. An array that is on the target already comes back as it is; one that the target can reach comes
 ///     back as a view with the target's queue; others are copied, without a wait.
 ///
@@ -77,21 +79,49 @@ pub(super) fn collocate(
     like: Option<&Bound<'_, PyAny>>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
-    let given = all_or_host(py, arrays, chosen(py, like, queue)?)?;
-    let refs: Vec<_> = given.arrays.iter().collect();
-    let results = py.detach(|| crate::collocate_all(&refs, given.target.as_ref()))?;
-    let objects = arrays
-        .iter()
-        .zip(results)
-        .map(|(object, result)| match object.cast::<Array>() {
-            Ok(own) if own.get().array.queue() == result.queue() => Ok(own.clone().into_any()),
-            _ => Ok(Bound::new(py, Array::new(result))?.into_any()),
-        })
-        .collect::<PyResult<Vec<_>>>()?;
-    match &objects[..] {
-        [only] => Ok(only.clone().unbind()),
-        _ => Ok(PyTuple::new(py, objects)?.into_any().unbind()),
+    let objects: Vec<_> = arrays.iter().collect();
+    let target = chosen(py, like, queue)?;
+    let results = match target {
+        Some(Place::Cuda(ordinal)) => objects
+            .iter()
+            .map(|object| Ok(cuda::placed(py, object, None, ordinal, None)?.into_any()))
+            .collect::<PyResult<Vec<_>>>()?,
+        Some(Place::Queue(queue)) => on_queue(py, &objects, &queue)?,
+        None => {
+            let queue = cheapest(py, &objects)?;
+            on_queue(py, &objects, &queue)?
+        }
+    };
+    match <[_; 1]>::try_from(results) {
+        Ok([only]) => Ok(only),
+        Err(all) => Ok(PyTuple::new(py, all)?.into_any().unbind()),
     }
+}
+
+/// The queue to which the fewest bytes of the arrays in USM move; all others have to move anyway.
+fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Queue> {
+    let items = objects.iter().map(|object| item(object, None)).collect::<PyResult<Vec<_>>>()?;
+    let arrays: Vec<_> = items.iter().filter_map(Object::array).collect();
+    match py.detach(|| crate::explain(&arrays, None))?.target {
+        Place::Queue(queue) => Ok(queue),
+        // A plan for arrays in USM ends in USM.
+        Place::Cuda(_) => Ok(scope::current(py)?),
+    }
+}
+
+fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) -> PyResult<Vec<Py<PyAny>>> {
+    let move_one = |object: &Bound<'_, PyAny>| {
+        let result = match item(object, Some(queue))? {
+            Object::Array(array) => py.detach(|| crate::collocate(&array, queue))?,
+            Object::Cuda(array) => py.detach(|| array.to_queue(queue, UsmKind::Device))?,
+            Object::Host(_) => asarray::host_array(py, object, queue)?,
+        };
+        match object.cast::<Array>() {
+            Ok(own) if own.get().array.queue() == result.queue() => Ok(own.clone().into_any().unbind()),
+            _ => Ok(Py::new(py, Array::new(result))?.into_any()),
+        }
+    };
+    objects.iter().map(move_one).collect()
 }
 
 /// What ``collocate`` would do, without doing it. Prints as a table.
@@ -111,27 +141,60 @@ pub(super) fn explain(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Plan> {
     let target = chosen(py, like, queue)?;
-    let objects =
-        arrays.iter().map(|object| item(&object, target.is_some())).collect::<PyResult<Vec<_>>>()?;
+    let objects: Vec<_> = arrays.iter().collect();
+    if let Some(Place::Cuda(ordinal)) = target {
+        let steps = objects.iter().map(|object| step_to_card(object, ordinal)).collect::<PyResult<_>>()?;
+        return Ok(Plan(crate::Plan { target: Place::Cuda(ordinal), steps }));
+    }
+    let queue = match target {
+        Some(Place::Queue(queue)) => queue,
+        _ => cheapest(py, &objects)?,
+    };
+    let objects = objects.iter().map(|object| item(object, Some(&queue))).collect::<PyResult<Vec<_>>>()?;
     let items: Vec<_> = objects
         .iter()
         .map(|object| match object {
-            Object::Array(array) => Item::Array(array),
-            Object::Host(bytes, what) => Item::Host { bytes: *bytes, what: what.clone() },
+            Object::Array(array) => Ok(Item::Array(array)),
+            Object::Cuda(array) => Ok(Item::Other(array.explain(&queue)?)),
+            Object::Host(step) => Ok(Item::Other(step.clone())),
         })
-        .collect();
-    Ok(Plan(py.detach(|| explain_items(&items, target.as_ref()))?))
+        .collect::<crate::Result<_>>()?;
+    Ok(Plan(py.detach(|| explain_items(&items, Some(&queue)))?))
+}
+
+/// What it takes to bring an object to a CUDA device.
+fn step_to_card(object: &Bound<'_, PyAny>, ordinal: usize) -> PyResult<crate::Step> {
+    let (what, bytes) = match (cuda::shared(object)?, asarray::shared(object)?) {
+        (Some(array), _) if array.ordinal() == ordinal => {
+            let (reason, what) = ("it is on the target device".to_owned(), array.to_string());
+            return Ok(crate::Step { action: Action::Keep, bytes: 0, reason, what });
+        }
+        (Some(array), _) => (array.to_string(), array.nbytes()),
+        (None, Some(array)) => (array.to_string(), array.nbytes()),
+        (None, None) => {
+            let step = asarray::host_step(object)?;
+            return Ok(crate::Step { action: Action::ToCuda, ..step });
+        }
+    };
+    let reason = "CUDA memory is the target; through pinned host memory in chunks".to_owned();
+    Ok(crate::Step { action: Action::ToCuda, bytes: bytes as u64, reason, what })
 }
 
 fn chosen(
     py: Python<'_>,
     like: Option<&Bound<'_, PyAny>>,
     queue: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Option<crate::Queue>> {
+) -> PyResult<Option<Place>> {
     match (like, queue) {
         (Some(_), Some(_)) => Err(PyTypeError::new_err("give like= or queue=, not both")),
-        (Some(like), None) => Ok(Some(array(like)?.queue().clone())),
-        (None, queue) => target::queue(py, queue),
+        (Some(like), None) => match asarray::shared(like)? {
+            Some(array) => Ok(Some(Place::Queue(array.queue().clone()))),
+            None => match cuda::shared(like)? {
+                Some(array) => Ok(Some(Place::Cuda(array.ordinal()))),
+                None => Err(no_array(like)),
+            },
+        },
+        (None, queue) => Ok(target::queue(py, queue)?.map(Place::Queue)),
     }
 }
 
@@ -140,51 +203,47 @@ fn all(arrays: &Bound<'_, PyTuple>) -> PyResult<Vec<crate::Array>> {
 }
 
 fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
-    asarray::shared(object)?.ok_or_else(|| {
-        let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-        let mend = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
-            "its to(queue) moves it, and values() of a column are an array"
-        } else {
-            "usmq.asarray() brings host data there"
-        };
-        PyTypeError::new_err(format!("expected an array in USM, not {name}; {mend}"))
-    })
+    asarray::shared(object)?.ok_or_else(|| no_array(object))
+}
+
+fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
+    let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+    let mend = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
+        "its to(queue) moves it, and values() of a column are an array"
+    } else {
+        "usmq.asarray() brings host data there"
+    };
+    PyTypeError::new_err(format!("expected an array in USM, not {name}; {mend}"))
 }
 
 enum Object {
     Array(crate::Array),
-    /// Bytes, and what it is for people.
-    Host(u64, String),
+    Cuda(CudaArray),
+    /// The step that brings it to any device.
+    Host(crate::Step),
 }
 
-fn item(object: &Bound<'_, PyAny>, has_target: bool) -> PyResult<Object> {
-    match asarray::shared(object)? {
-        Some(array) => Ok(Object::Array(array)),
-        None if has_target => {
-            let (bytes, what) = asarray::describe_host(object)?;
-            Ok(Object::Host(bytes, what))
+impl Object {
+    fn array(&self) -> Option<&crate::Array> {
+        match self {
+            Self::Array(array) => Some(array),
+            _ => None,
         }
-        None => array(object).map(Object::Array),
     }
 }
 
-struct Given {
-    arrays: Vec<crate::Array>,
-    target: Option<crate::Queue>,
-}
-
-/// Arrays as they are; host data is put on the target.
-fn all_or_host(
-    py: Python<'_>,
-    objects: &Bound<'_, PyTuple>,
-    target: Option<crate::Queue>,
-) -> PyResult<Given> {
-    let arrays = objects.iter().map(|object| match (asarray::shared(&object)?, &target) {
-        (Some(array), _) => Ok(array),
-        (None, Some(queue)) => asarray::host_array(py, &object, queue),
-        (None, None) => array(&object),
-    });
-    Ok(Given { arrays: arrays.collect::<PyResult<_>>()?, target })
+/// What an object is. Host data needs a target: it has no queue of its own to go to.
+fn item(object: &Bound<'_, PyAny>, target: Option<&crate::Queue>) -> PyResult<Object> {
+    if let Some(array) = asarray::shared(object)? {
+        return Ok(Object::Array(array));
+    }
+    if let Some(array) = cuda::shared(object)? {
+        return Ok(Object::Cuda(array));
+    }
+    match target {
+        Some(_) => Ok(Object::Host(asarray::host_step(object)?)),
+        None => Err(no_array(object)),
+    }
 }
 
 /// What it takes to bring arrays together. Prints as a table.
@@ -200,10 +259,13 @@ pub(super) struct Plan(crate::Plan);
 
 #[pymethods]
 impl Plan {
-    /// Where the arrays go.
+    /// Where the arrays go: a queue, or ``"cuda:0"``.
     #[getter]
-    fn target(&self) -> Queue {
-        Queue(self.0.target.clone())
+    fn target(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.0.target {
+            Place::Queue(queue) => Ok(Py::new(py, Queue(queue.clone()))?.into_any()),
+            place @ Place::Cuda(_) => Ok(PyString::new(py, &place.to_string()).into_any().unbind()),
+        }
     }
 
     /// One step per array, in the order of the arguments.
@@ -239,7 +301,8 @@ pub(super) struct Step(crate::Step);
 
 #[pymethods]
 impl Step {
-    /// ``"keep"``, ``"rebind"``, ``"copy_direct"``, ``"copy_staged"`` or ``"from_host"``.
+    /// ``"keep"``, ``"rebind"``, ``"copy_direct"``, ``"copy_staged"``, ``"from_host"``, ``"from_cuda"`` or
+    /// ``"to_cuda"``.
     #[getter]
     fn action(&self) -> &'static str {
         self.0.action.name()

@@ -2,12 +2,14 @@
 
 use super::array::Array;
 use super::capsule::{context_from, queue_from};
-use super::{dtype, index};
+use super::entries::Entries;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+const NAME: &str = "__sycl_usm_array_interface__";
 
 /// The dict of an array of ours.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
@@ -69,90 +71,33 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
 /// The USM of an object with the interface; None without it.
 pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
     let py = object.py();
-    let Some(attribute) = object.getattr_opt(pyo3::intern!(py, "__sycl_usm_array_interface__"))? else {
+    let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else {
         return Ok(None);
     };
-    let dict = attribute.cast::<PyDict>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "__sycl_usm_array_interface__ is a dict, not {}",
-            attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
-        ))
-    })?;
-    let descriptor = descriptor(object, dict)?;
-    let sycl_object = sycl_object(&required(dict, "syclobj")?)?;
+    let entries = Entries::of(NAME, &attribute)?;
+    let descriptor = descriptor(object, &entries)?;
+    let sycl_object = sycl_object(&entries.required("syclobj")?)?;
     let owner = Box::new(object.clone().unbind());
     // SAFETY: the protocol: the memory lives as long as the object that shows it, which the owner keeps.
     let array = py.detach(|| unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
     Ok(Some(array))
 }
 
-fn required<'py>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-    dict.get_item(key)?
-        .ok_or_else(|| PyValueError::new_err(format!("__sycl_usm_array_interface__ has no entry {key:?}")))
-}
-
-fn optional<'py>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-    Ok(dict.get_item(key)?.filter(|value| !value.is_none()))
-}
-
-fn descriptor(object: &Bound<'_, PyAny>, dict: &Bound<'_, PyDict>) -> PyResult<Descriptor> {
-    let version = named("version", index::whole(&required(dict, "version")?))?;
+fn descriptor(object: &Bound<'_, PyAny>, entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
+    let version = entries.whole("version")?;
     if version != 1 {
-        return Err(PyValueError::new_err(format!(
-            "__sycl_usm_array_interface__ version {version} is not 1"
-        )));
+        return Err(PyValueError::new_err(format!("{NAME} version {version} is not 1")));
     }
-    let data = required(dict, "data")?;
-    if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
-        return Err(PyTypeError::new_err(format!(
-            "data is a tuple of an address and a flag, not {}",
-            data.repr()?
-        )));
-    }
-    let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
-    let [pointer, readonly] = &parts[..] else {
-        return Err(PyValueError::new_err(format!(
-            "data has an address and a flag, not {} entries",
-            parts.len()
-        )));
-    };
-    let typestr = required(dict, "typestr")?;
-    let typestr =
-        typestr.cast::<PyString>().map_err(|_| PyTypeError::new_err("typestr is a string as \"<f4\""))?;
-    let strides = match optional(dict, "strides")? {
-        Some(strides) => {
-            let numbers =
-                strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>();
-            Some(named("strides", numbers)?)
-        }
-        None => None,
-    };
-    let offset = dict.get_item("offset")?.map(|offset| named("offset", index::whole(&offset))).transpose()?;
+    let (pointer, flag) = entries.data()?;
     Ok(Descriptor {
-        pointer: named("data", address(pointer))?,
-        readonly: readonly.is_truthy()? && !is_dpctl_memory(object)?,
-        shape: named("shape", index::extents(&required(dict, "shape")?))?,
-        strides,
-        offset: offset.unwrap_or(0),
-        dtype: dtype::parse(typestr.as_any())?,
+        pointer,
+        readonly: flag && !is_dpctl_memory(object)?,
+        shape: entries.shape()?,
+        strides: entries.strides()?,
+        // None is not allowed here.
+        offset: if entries.has("offset")? { entries.whole("offset")? } else { 0 },
+        dtype: entries.dtype()?,
     })
-}
-
-/// Names the entry that is wrong; the exception keeps its class.
-fn named<T>(key: &str, value: PyResult<T>) -> PyResult<T> {
-    value.map_err(|error| {
-        Python::attach(|py| {
-            let text = format!("__sycl_usm_array_interface__[{key:?}]: {}", error.value(py));
-            PyErr::from_type(error.get_type(py), (text,))
-        })
-    })
-}
-
-fn address(object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if object.is_instance_of::<pyo3::types::PyFloat>() || object.is_instance_of::<pyo3::types::PyBool>() {
-        return Err(PyTypeError::new_err(format!("data[0] is an address, not {}", object.repr()?)));
-    }
-    object.extract()
 }
 
 /// dpctl's own memory objects set the flag to say "writable", against the specification.

@@ -16,20 +16,9 @@ impl Column {
     /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for no axis at all.
     pub fn from_array(name: &str, array: &Array) -> Result<Self> {
         let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow column: {why}")));
-        let format = match array.dtype() {
-            DType::I8 => "c",
-            DType::U8 => "C",
-            DType::I16 => "s",
-            DType::U16 => "S",
-            DType::I32 => "i",
-            DType::U32 => "I",
-            DType::I64 => "l",
-            DType::U64 => "L",
-            DType::F16 => "e",
-            DType::F32 => "f",
-            DType::F64 => "g",
-            DType::Bool => return refuse("Arrow's booleans are bits; cast it to uint8"),
-            DType::BF16 | DType::C64 | DType::C128 => return refuse("Arrow has no such type; cast it"),
+        let format = match format_of(array.dtype()) {
+            Ok(format) => format,
+            Err(why) => return refuse(why),
         };
         let Some((rows, inner)) = array.shape().split_first() else {
             return refuse("it has no axis; reshape it to (1,)");
@@ -83,6 +72,25 @@ impl Column {
             queue: queue.clone(),
         }))
     }
+}
+
+/// Arrow's format of an element type, or why there is none.
+pub(super) fn format_of(dtype: DType) -> std::result::Result<&'static str, &'static str> {
+    Ok(match dtype {
+        DType::I8 => "c",
+        DType::U8 => "C",
+        DType::I16 => "s",
+        DType::U16 => "S",
+        DType::I32 => "i",
+        DType::U32 => "I",
+        DType::I64 => "l",
+        DType::U64 => "L",
+        DType::F16 => "e",
+        DType::F32 => "f",
+        DType::F64 => "g",
+        DType::Bool => return Err("Arrow's booleans are bits; cast it to uint8"),
+        DType::BF16 | DType::C64 | DType::C128 => return Err("Arrow has no such type; cast it"),
+    })
 }
 
 /// All elements of a contiguous array as one axis.

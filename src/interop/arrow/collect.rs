@@ -66,7 +66,7 @@ impl Imported {
     /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
     pub fn from_device_stream(stream: Foreign<ArrowDeviceArrayStream>, placed: Placed<'_>) -> Result<Self> {
         let on_host = stream.0.device_type == DEVICE_CPU;
-        check_device(stream.0.device_type, -1)?;
+        check_device(stream.0.device_type)?;
         let mut arrays = Arrays::new(stream)?;
         let field = arrays.field().clone();
         if on_host {

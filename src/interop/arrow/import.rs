@@ -7,6 +7,7 @@ use super::abi::{
 use super::check::{Checked, broken, check, offsets};
 use super::column::{Buffer, Column, Node};
 use super::contents::check_contents;
+use super::cuda::Cuda;
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::source::{Host, Source, Usm};
@@ -54,7 +55,7 @@ impl Placed<'_> {
 
 impl Column {
     /// The column of an array on any device that usmq knows. USM is used where it is and its event waited for by the
-    /// queue, not the host; host memory is copied. The array is released once the last command that uses it is done,
+    /// queue, not the host; host memory is copied, and so is CUDA memory, after its event. The array is released once the last command that uses it is done,
     /// or before an error is returned.
     ///
     /// Source: the Arrow C Device data interface, "The ArrowDeviceArray structure".
@@ -71,12 +72,15 @@ impl Column {
         if array.is_released() {
             return Err(broken(field, "it is released"));
         }
-        check_device(device_type, device_id)?;
-        if device_type == DEVICE_CPU {
-            return Self::import(field, Foreign(array), placed);
-        }
-        // SAFETY: whoever vouched for the struct did so for its event.
-        let column = unsafe { import_usm(field, array, device_id, sync_event as usize, placed) }?;
+        check_device(device_type)?;
+        let event = sync_event as usize;
+        let column = match device_type {
+            DEVICE_CPU => return Self::import(field, Foreign(array), placed),
+            // SAFETY: whoever vouched for the struct did so for its event.
+            DEVICE_ONEAPI => unsafe { import_usm(field, array, device_id, event, placed) }?,
+            // SAFETY: as above.
+            _ => return unsafe { import_cuda(field, array, device_id, event, placed) },
+        };
         column.converted(placed.kind, placed.queue)
     }
 
@@ -108,16 +112,12 @@ impl Column {
 }
 
 /// An error unless it is a type of device that usmq can reach.
-pub(super) fn check_device(device_type: i32, device_id: i64) -> Result<()> {
+pub(super) fn check_device(device_type: i32) -> Result<()> {
     match device_type {
-        DEVICE_CPU | DEVICE_ONEAPI => Ok(()),
-        DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(format!(
-            "the Arrow data is on CUDA device {device_id} (device type {device_type}), which usmq cannot reach yet; \
-             have its producer copy it to the host"
-        ))),
+        DEVICE_CPU | DEVICE_ONEAPI | DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Ok(()),
         other => Err(Error::Interop(format!(
-            "the Arrow data is on a device of type {other}; usmq takes type {DEVICE_CPU} (host) and \
-             {DEVICE_ONEAPI} (oneAPI)"
+            "the Arrow data is on a device of type {other}; usmq takes type {DEVICE_CPU} (host), {DEVICE_ONEAPI} \
+             (oneAPI), and {DEVICE_CUDA}, {DEVICE_CUDA_HOST} and {DEVICE_CUDA_MANAGED} (CUDA)"
         ))),
     }
 }
@@ -138,6 +138,27 @@ unsafe fn import_usm(
     let owner: Arc<dyn Any + Send + Sync> = array.clone();
     // SAFETY: as above.
     let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
+    // SAFETY: as above.
+    unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) }
+}
+
+/// As [`import_usm`], for memory that CUDA knows: it is copied to the queue.
+///
+/// # Safety
+/// As there, with a `cudaEvent_t`.
+unsafe fn import_cuda(
+    field: &Arc<Field>,
+    array: ArrowArray,
+    device_id: i64,
+    event: usize,
+    placed: Placed<'_>,
+) -> Result<Column> {
+    let wanted = placed.wanted(field)?;
+    let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
+    let array = Arc::new(Shared(array));
+    let kind = placed.kind.unwrap_or(UsmKind::Device);
+    // SAFETY: the caller's promise.
+    let mut source = unsafe { Cuda::new(queue, kind, device_id, event, array.clone()) }?;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) }
 }

@@ -18,6 +18,8 @@ mod collect;
 mod column;
 mod consume;
 mod contents;
+mod cuda;
+mod cuda_export;
 mod export;
 #[cfg(feature = "arrow")]
 mod host;
@@ -47,6 +49,7 @@ pub use async_produce::{Ended, Producing};
 pub use collect::Imported;
 pub use column::Column;
 pub use consume::{Arrays, Stream};
+pub use cuda_export::export_cuda;
 pub use export::Ready;
 pub use import::Placed;
 pub use produce::Batches;

@@ -6,6 +6,7 @@ use super::export::Local;
 use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
+use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::place::queue_for;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
@@ -66,7 +67,8 @@ pub struct Import<'a> {
 }
 
 /// The array of a tensor. The producer has finished its work on it, or ordered it on the queue that the array gets:
-/// the current one if it can use the memory, else the cached one of its device and context. The tensor is deleted once
+/// the current one if it can use the memory, else the cached one of its device and context. CUDA memory is copied, after
+/// the work on the stream of [`arrivals`]. The tensor is deleted once
 /// the last use is complete.
 ///
 /// # Errors
@@ -93,12 +95,22 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
                 _ => Ok(placed),
             }
         }
-        CUDA | CUDA_HOST | CUDA_MANAGED => Err(Error::Interop(format!(
-            "the DLPack tensor is on CUDA device {}, which usmq cannot reach yet; have its producer copy it to the host",
-            view.id
-        ))),
+        CUDA | CUDA_HOST | CUDA_MANAGED => {
+            let source = view.on_card(readonly, tensor)?;
+            let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
+            let array = source.to_queue(&queue, wanted.kind.unwrap_or(UsmKind::Device))?;
+            if wanted.copy == Some(false) && array.address() != source.address() {
+                return Err(Error::Interop(
+                    "CUDA memory cannot become USM without a copy, but copy=False".to_owned(),
+                ));
+            }
+            // DLPack names no stream that the producer goes on with, so nothing else keeps its next write off.
+            array.wait()?;
+            Ok(array)
+        }
         other => Err(Error::Interop(format!(
-            "the DLPack tensor is on a device of type {other}; usmq takes type {CPU} (host) and {ONEAPI} (oneAPI)"
+            "the DLPack tensor is on a device of type {other}; usmq takes type {CPU} (host), {ONEAPI} (oneAPI), and \
+             {CUDA}, {CUDA_HOST} and {CUDA_MANAGED} (CUDA)"
         ))),
     }
 }
@@ -168,6 +180,21 @@ impl View {
         let queue = queue_for(self.pointer, i64::from(self.id))?;
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
         unsafe { suai::import(&descriptor, &SyclObject::Queue(queue), Box::new(owner)) }
+    }
+
+    /// CUDA memory, whose producer has ordered its work on the stream that [`arrivals`] names.
+    fn on_card<T: Managed>(&self, readonly: bool, owner: Foreign<T>) -> Result<CudaArray> {
+        let stream = arrivals(usize::try_from(self.id).unwrap_or(0))?;
+        let described = Described {
+            pointer: self.pointer,
+            shape: &self.shape,
+            strides: self.strides.as_deref(),
+            dtype: self.dtype,
+            readonly,
+            stream: Some(stream),
+        };
+        // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called. The stream is ours.
+        unsafe { CudaArray::foreign(&described, Box::new(owner)) }
     }
 
     /// A copy of host memory; complete on return.

@@ -11,14 +11,15 @@ use crate::UsmKind;
 use crate::interop::arrow::{
     self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, Imported, Placed,
 };
+use crate::interop::cuda::CudaArray;
 use crate::python::array::Array;
 use crate::python::{scope, target};
-use capsule::{give, pair, take};
+use capsule::{check_requested, give, pair, refuse_unknown, take};
 use column::Column;
 pub(super) use column::device_array;
 use pyo3::exceptions::{PyImportError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use table::Table;
 
 /// A table or column from any library that speaks Arrow.
@@ -179,4 +180,17 @@ fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
         error.set_cause(py, Some(missing));
         error
     })
+}
+
+/// An array in CUDA memory as capsules of a schema and a device array.
+pub(super) fn cuda_array<'py>(
+    py: Python<'py>,
+    array: &CudaArray,
+    requested: Option<&Bound<'py, PyAny>>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    refuse_unknown(kwargs)?;
+    let (field, exported) = py.detach(|| arrow::export_cuda(array))?;
+    check_requested(requested, &field)?;
+    PyTuple::new(py, [give(py, field.export()?)?, give(py, exported)?])
 }

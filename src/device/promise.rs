@@ -1,0 +1,48 @@
+//! Events that a host thread completes. SYCL has none; OpenCL's user events become SYCL events.
+
+use super::{Event, Queue};
+use crate::error::{During, Result};
+use crate::ffi;
+use crate::runtime::{Handle, Pending};
+
+/// The duty to complete an event. It is done at the latest when this is dropped, or what waits would wait for ever.
+pub(crate) struct Promise {
+    raw: Handle<ffi::Promise>,
+    kept: bool,
+    /// Keeps the process from tearing the runtime down before that.
+    _pending: Pending,
+}
+
+impl Promise {
+    /// A promise and its event, in the queue's context but outside the queue's order. `None` where the backend has no
+    /// such events.
+    pub(crate) fn new(queue: &Queue) -> Result<Option<(Self, Event)>> {
+        if queue.device().backend() != "opencl" {
+            return Ok(None);
+        }
+        let raw = ffi::promise_new(queue.context().raw()?).during("making an event for a host thread")?;
+        let raw = Handle::new(raw);
+        let event = ffi::promise_event(raw.get()?).during("making an event for a host thread")?;
+        Ok(Some((Self { raw, kept: false, _pending: Pending::new() }, Event::outside(event, queue))))
+    }
+
+    /// Completes the event, with an error when it was no success.
+    pub(crate) fn keep(mut self, success: bool) {
+        self.finish(success);
+    }
+
+    fn finish(&mut self, success: bool) {
+        if !std::mem::replace(&mut self.kept, true)
+            && let Ok(raw) = self.raw.get()
+        {
+            // Fails only for an event that is complete already, which no one else completes.
+            let _ = ffi::promise_keep(raw, success);
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.finish(false);
+    }
+}

@@ -1,0 +1,63 @@
+//! Arrays in CUDA memory become Arrow arrays of type `ARROW_DEVICE_CUDA`: nothing is copied.
+
+use super::abi::{ArrowArray, ArrowDeviceArray, DEVICE_CUDA};
+use super::build::format_of;
+use super::schema::Field;
+use crate::error::{Error, Result};
+use crate::interop::cuda::{CudaArray, Ready};
+use std::ffi::c_void;
+use std::ptr;
+
+/// What an exported struct points to.
+struct Exported {
+    _array: CudaArray,
+    buffers: [*const c_void; 2],
+    /// What `sync_event` points to.
+    event: Ready,
+}
+
+/// A contiguous array of one axis as an Arrow array without nulls, and its type. Its event, a `cudaEvent_t`, is
+/// complete once what was submitted to the array's stream so far is.
+///
+/// Source: the Arrow C Device data interface.
+///
+/// # Errors
+/// [`Error::Interop`] for an element type that Arrow lacks, for a strided array, or for more or fewer axes than one.
+pub fn export_cuda(array: &CudaArray) -> Result<(Field, ArrowDeviceArray)> {
+    let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow array: {why}")));
+    let format = match format_of(array.dtype()) {
+        Ok(format) => format,
+        Err(why) => return refuse(why),
+    };
+    if array.shape().len() != 1 || !array.is_contiguous() {
+        return refuse("only contiguous arrays of one axis are");
+    }
+    let mut owned = Box::new(Exported {
+        buffers: [ptr::null(), array.address() as *const c_void],
+        event: array.ready()?,
+        _array: array.clone(),
+    });
+    let mut exported = ArrowArray::empty();
+    exported.length = array.size() as i64;
+    exported.n_buffers = 2;
+    exported.buffers = owned.buffers.as_mut_ptr();
+    exported.release = Some(release);
+    let sync_event = owned.event.address();
+    exported.private_data = Box::into_raw(owned).cast();
+    let device = ArrowDeviceArray {
+        array: exported,
+        device_id: array.ordinal() as i64,
+        device_type: DEVICE_CUDA,
+        sync_event,
+        reserved: [0; 3],
+    };
+    Ok((Field::new("", format)?, device))
+}
+
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: the consumer passes a struct that `export_cuda` filled and that is not released.
+    let array = unsafe { &mut *array };
+    array.release = None;
+    // SAFETY: made from a box in `export_cuda`, and taken once: `release` is gone.
+    drop(unsafe { Box::from_raw(array.private_data.cast::<Exported>()) });
+}

@@ -1,0 +1,11 @@
+//! Stands in for the NVIDIA driver in a build without the feature `cuda`.
+
+use super::driver::Driver;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+pub(super) fn open() -> Result<(Arc<dyn Driver>, usize)> {
+    Err(Error::RuntimeNotFound(
+        "this build of usmq cannot load the CUDA driver; build it with the feature cuda".to_owned(),
+    ))
+}

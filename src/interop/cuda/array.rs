@@ -1,0 +1,355 @@
+//! Arrays in CUDA memory: described, handed over, and moved to and from USM. Computing on them is others' business.
+
+use super::card::Card;
+use super::driver::{Handle, Recorded};
+use super::transfer::{Remote, Way, start};
+use crate::array::{Array, DType, Layout};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::interop::suai::{self, SyclObject};
+use crate::memory::Keep;
+use crate::placement::{Action, Step};
+use once_cell::sync::OnceCell;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+/// A view of memory that CUDA knows, with a dtype, a shape and strides. Clones share the memory.
+///
+/// It is made by [`CudaArray::from_array`], or over another library's memory by [`import`](super::import).
+#[derive(Clone)]
+pub struct CudaArray {
+    memory: Arc<Memory>,
+    pointer: usize,
+    layout: Layout,
+    dtype: DType,
+    readonly: bool,
+}
+
+/// Memory of a card, and who else works with it.
+struct Memory {
+    card: Arc<Card>,
+    owner: Owner,
+    /// The stream on which the other side works, and its context.
+    stream: Option<(Handle, Handle)>,
+    failure: Arc<OnceCell<Error>>,
+}
+
+enum Owner {
+    /// Allocated here.
+    Ours(usize),
+    /// Another library's; dropped with the last view or the last transfer.
+    Foreign { _keep: Keep },
+    /// An empty array needs none.
+    Nothing,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Owner::Ours(pointer) = self.owner {
+            // In the order of what other libraries were told to wait for. A failure has no one left to go to.
+            let _ = self.card.driver.free(self.card.context(), self.card.shown, pointer);
+        }
+    }
+}
+
+/// A `cudaEvent_t` and its owner, or nothing to wait for.
+pub(crate) struct Ready(Option<Box<(Handle, Recorded)>>);
+
+impl Ready {
+    /// Address of the `cudaEvent_t`, good while this lives; null when there is nothing to wait for.
+    pub(crate) fn address(&mut self) -> *mut c_void {
+        self.0.as_mut().map_or(std::ptr::null_mut(), |event| (&raw mut event.0).cast())
+    }
+}
+
+/// Memory of another library, as it describes it.
+pub(crate) struct Described<'a> {
+    pub(crate) pointer: usize,
+    pub(crate) shape: &'a [usize],
+    /// In elements; C order when `None`.
+    pub(crate) strides: Option<&'a [isize]>,
+    pub(crate) dtype: DType,
+    pub(crate) readonly: bool,
+    pub(crate) stream: Option<usize>,
+}
+
+impl CudaArray {
+    /// A copy of an array on the CUDA device with this number, through pinned host memory. Never blocks; what is
+    /// submitted later to the stream that [`export`](super::export) names comes after the copy.
+    ///
+    /// # Errors
+    /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.
+    pub fn from_array(array: &Array, ordinal: usize) -> Result<Self> {
+        Self::copied(array, &Card::get(ordinal)?)
+    }
+
+    pub(super) fn copied(array: &Array, card: &Arc<Card>) -> Result<Self> {
+        let source = array.contiguous()?;
+        let (bytes, context) = (source.nbytes(), card.context());
+        let stream = Some((context, card.shown));
+        let failure = Arc::default();
+        let memory =
+            |owner| Arc::new(Memory { card: card.clone(), owner, stream, failure: Arc::clone(&failure) });
+        let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
+        let made = |memory, pointer| Self { memory, pointer, layout, dtype: source.dtype(), readonly: false };
+        if bytes == 0 {
+            return Ok(made(memory(Owner::Nothing), 0));
+        }
+        let pointer = card.driver.allocate(context, card.work, bytes)?;
+        let memory = memory(Owner::Ours(pointer));
+        let remote = Remote {
+            card: card.clone(),
+            pointer,
+            stream,
+            failure: failure.clone(),
+            _keep: Box::new(memory.clone()),
+        };
+        start(Way::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
+        Ok(made(memory, pointer))
+    }
+
+    /// An array over another library's memory.
+    ///
+    /// # Safety
+    /// The memory stays allocated while `owner` lives, and the stream is one of the process's.
+    pub(crate) unsafe fn foreign(described: &Described<'_>, owner: Keep) -> Result<Self> {
+        let layout = described.layout()?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::over(described, layout, |pointer| locate(pointer, described), owner) }
+    }
+
+    /// # Safety
+    /// As for [`CudaArray::foreign`].
+    pub(super) unsafe fn over(
+        described: &Described<'_>,
+        layout: Layout,
+        find: impl FnOnce(usize) -> Result<(Arc<Card>, Handle)>,
+        owner: Keep,
+    ) -> Result<Self> {
+        let (card, context) = find(described.pointer)?;
+        let stream = described.stream.map(|stream| (context, stream));
+        let owner = Owner::Foreign { _keep: owner };
+        Ok(Self {
+            memory: Arc::new(Memory { card, owner, stream, failure: Arc::default() }),
+            pointer: described.pointer,
+            layout,
+            dtype: described.dtype,
+            readonly: described.readonly,
+        })
+    }
+
+    /// The array as USM of `kind` for `queue`: the same memory where SYCL itself knows the address, else a copy
+    /// through pinned host memory. Never blocks for a copy; work on the result comes after it, and what the other
+    /// library submits to its stream later comes after it, too.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short; [`Error::Interop`] with what the CUDA driver says.
+    pub fn to_queue(&self, queue: &Queue, kind: UsmKind) -> Result<Array> {
+        self.check()?;
+        let Some((low, high)) = self.layout.extent() else {
+            return Array::uninit(self.shape(), self.dtype, kind, queue);
+        };
+        if queue.context().kind_of(self.pointer)?.is_some() {
+            return self.shared(queue);
+        }
+        let itemsize = self.dtype.itemsize();
+        let bytes = (high - low + 1).unsigned_abs() * itemsize;
+        let copy = Array::uninit([bytes], DType::U8, kind, queue)?;
+        let remote = Remote {
+            card: self.memory.card.clone(),
+            pointer: self.pointer.wrapping_add_signed(low * itemsize as isize),
+            stream: self.memory.stream,
+            failure: self.memory.failure.clone(),
+            _keep: Box::new(self.memory.clone()),
+        };
+        start(Way::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
+        let layout =
+            Layout::foreign(self.shape(), Some(self.layout.strides()), low.unsigned_abs(), itemsize)?;
+        Array::of(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
+    }
+
+    /// The same memory as USM, where SYCL drives the card, too.
+    fn shared(&self, queue: &Queue) -> Result<Array> {
+        self.wait()?;
+        let descriptor = suai::Descriptor {
+            pointer: self.pointer,
+            readonly: self.readonly,
+            shape: self.shape().to_vec(),
+            strides: Some(self.layout.strides().to_vec()),
+            offset: 0,
+            dtype: self.dtype,
+        };
+        let owner = Box::new(self.memory.clone());
+        // SAFETY: the owner keeps the memory.
+        unsafe { suai::import(&descriptor, &SyclObject::Queue(queue.clone()), owner) }
+    }
+
+    /// What [`CudaArray::to_queue`] does, without doing it.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when the runtime cannot answer.
+    pub fn explain(&self, queue: &Queue) -> Result<Step> {
+        let what = self.to_string();
+        let shared = self.size() > 0 && queue.context().kind_of(self.pointer)?.is_some();
+        let (action, bytes, reason) = if shared {
+            (Action::Rebind, 0, "SYCL itself knows the address".to_owned())
+        } else {
+            let strided = if self.is_contiguous() { "" } else { "; made contiguous on arrival" };
+            let reason = format!("CUDA memory, through pinned host memory in chunks{strided}");
+            (Action::FromCuda, self.spanned() as u64, reason)
+        };
+        Ok(Step { action, bytes, reason, what })
+    }
+
+    /// Bytes from the lowest to the highest element.
+    fn spanned(&self) -> usize {
+        self.layout.extent().map_or(0, |(low, high)| (high - low + 1).unsigned_abs() * self.dtype.itemsize())
+    }
+
+    /// Blocks until the work that was submitted so far to the array's stream, transfers included, is complete.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] with what the CUDA driver, or a transfer to this array, reported.
+    pub fn wait(&self) -> Result<()> {
+        if let Some((context, stream)) = self.memory.stream {
+            Recorded::after(&self.memory.card.driver, context, stream)?.wait()?;
+        }
+        self.check()
+    }
+
+    /// An event that completes after what was submitted so far to the array's stream, if it has one.
+    pub(crate) fn ready(&self) -> Result<Ready> {
+        self.check()?;
+        let Some((context, stream)) = self.memory.stream else { return Ok(Ready(None)) };
+        let event = Recorded::after(&self.memory.card.driver, context, stream)?;
+        Ok(Ready(Some(Box::new((event.raw(), event)))))
+    }
+
+    /// The error of a transfer that failed.
+    pub(super) fn check(&self) -> Result<()> {
+        self.memory.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The stream that another library is to wait for.
+    pub(super) fn stream(&self) -> Option<usize> {
+        self.memory.stream.map(|(_, stream)| stream)
+    }
+
+    /// Number of the CUDA device.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.memory.card.ordinal
+    }
+
+    /// Address of the first element; 0 when there may be none.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.pointer
+    }
+
+    /// Extents, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        self.layout.shape()
+    }
+
+    /// Steps between neighbours along each axis, in elements.
+    #[must_use]
+    pub fn strides(&self) -> &[isize] {
+        self.layout.strides()
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Bytes of all elements.
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        self.size() * self.dtype.itemsize()
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether the memory's owner said that it must not be written.
+    #[must_use]
+    pub fn is_readonly(&self) -> bool {
+        self.readonly
+    }
+
+    /// Whether the elements lie one after another in C order.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+}
+
+/// `float32[3, 4] on cuda:0 NVIDIA H200`.
+impl fmt::Display for CudaArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} on {}", self.dtype, self.shape(), self.memory.card)
+    }
+}
+
+impl fmt::Debug for CudaArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaArray({self}, {:#x})", self.pointer)
+    }
+}
+
+impl Described<'_> {
+    /// The layout, found to stay in the address space.
+    pub(super) fn layout(&self) -> Result<Layout> {
+        let itemsize = self.dtype.itemsize();
+        if self.stream == Some(0) {
+            return Err(Error::Interop(
+                "stream 0 does not say which default stream is meant; its producer must give 1 (legacy), 2 (per \
+                 thread) or a handle"
+                    .to_owned(),
+            ));
+        }
+        let layout = Layout::foreign(self.shape, self.strides, 0, itemsize)?;
+        let Some((low, high)) = layout.extent() else { return Ok(layout) };
+        let at = |element: isize| {
+            let bytes = element.checked_mul(itemsize as isize)?;
+            self.pointer
+                .checked_add_signed(bytes)
+                .filter(|address| (1..=isize::MAX as usize).contains(address))
+        };
+        if self.pointer == 0 {
+            return Err(Error::Interop(format!("the address of shape {:?} is null", self.shape)));
+        }
+        if at(low).is_none() || high.checked_add(1).and_then(at).is_none() {
+            return Err(Error::Value(format!(
+                "address {:#x}, shape {:?} and strides leave the address space",
+                self.pointer, self.shape
+            )));
+        }
+        Ok(layout)
+    }
+}
+
+/// The card of an address, and the context of the stream that comes with it.
+fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<Card>, Handle)> {
+    let (driver, _) = super::nvidia::open()?;
+    if described.shape.contains(&0) {
+        let card = Card::get(0)?;
+        let context = card.context();
+        return Ok((card, context));
+    }
+    let location = driver.locate(pointer)?.ok_or_else(|| {
+        Error::Interop(format!(
+            "{pointer:#x} is said to be CUDA memory, but the CUDA driver does not know it"
+        ))
+    })?;
+    let card = Card::get(location.device)?;
+    let context = if location.context == 0 { card.context() } else { location.context };
+    Ok((card, context))
+}

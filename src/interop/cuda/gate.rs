@@ -1,0 +1,34 @@
+//! A gate that work of a CUDA stream stands at until a host thread opens it.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// Closed until [`Gate::open`], then open for good.
+#[derive(Default)]
+pub(super) struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(super) fn open(&self) {
+        *self.open.lock() = true;
+        self.opened.notify_all();
+    }
+
+    pub(super) fn pass(&self) {
+        let mut open = self.open.lock();
+        while !*open {
+            self.opened.wait(&mut open);
+        }
+    }
+}
+
+/// Opens a gate when it goes, however that comes about: a stream must not wait for a transfer that failed.
+pub(super) struct Opener(pub(super) Arc<Gate>);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}

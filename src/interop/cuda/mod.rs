@@ -1,0 +1,57 @@
+//! CUDA memory: arrays of NVIDIA cards come in and go out, and move to and from USM through pinned host memory.
+//!
+//! The driver is loaded at run time, by the feature `cuda`. Without the feature, without a driver, or with one that
+//! lacks something, every function here returns [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound), which says
+//! what is missing; nothing else of usmq is affected.
+
+mod array;
+#[cfg(not(feature = "cuda"))]
+#[path = "absent.rs"]
+mod nvidia;
+#[cfg(feature = "cuda")]
+mod nvidia;
+
+mod card;
+mod driver;
+mod gate;
+mod interface;
+mod transfer;
+
+#[cfg(test)]
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use array::CudaArray;
+pub(crate) use array::{Described, Ready};
+pub use interface::{Descriptor, export, import};
+
+/// Number of CUDA devices, or why there is none. Never panics, with or without a driver.
+///
+/// # Errors
+/// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) naming what is missing.
+pub fn device_count() -> crate::Result<usize> {
+    nvidia::open().map(|(_, count)| count)
+}
+
+/// The stream on which producers of memory of this device order their work before they hand it over: what DLPack's
+/// `stream` is for.
+///
+/// # Errors
+/// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) without a driver,
+/// [`Error::DeviceNotFound`](crate::Error::DeviceNotFound) for another number.
+pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
+    card::Card::get(ordinal).map(|card| card.arrivals)
+}
+
+/// As [`arrivals`], made to wait for an event of another library, a `cudaEvent_t`; 0 is none.
+///
+/// # Safety
+/// The event is a live one of this process.
+pub(crate) unsafe fn arrivals_after(ordinal: usize, event: usize) -> crate::Result<usize> {
+    let card = card::Card::get(ordinal)?;
+    if event != 0 {
+        card.driver.hold_until(card.context(), card.arrivals, event)?;
+    }
+    Ok(card.arrivals)
+}

@@ -1,0 +1,172 @@
+//! A driver without a card, for tests: streams are threads that run their work in order, memory is the host's, and
+//! everything is counted. It shows order and release; that the real driver does the same is for tests on a card.
+
+use super::driver::{Driver, Handle, Location};
+use super::gate::Gate;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+pub(super) const CONTEXT: Handle = 0xc0;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(super) struct Recorder {
+    streams: Mutex<Vec<Sender<Task>>>,
+    events: Mutex<HashMap<Handle, Arc<Gate>>>,
+    next_event: AtomicUsize,
+    memory: Arc<Mutex<HashMap<usize, Box<[u8]>>>>,
+    pub(super) registered: Mutex<Vec<usize>>,
+    pub(super) copies: AtomicUsize,
+    pub(super) running: Arc<AtomicUsize>,
+    /// The most copies that were submitted and not complete at one time.
+    pub(super) overlap: Arc<AtomicUsize>,
+    /// Copies from this number on are refused.
+    pub(super) refuse_from: Mutex<Option<usize>>,
+    pub(super) slow: Arc<AtomicBool>,
+}
+
+impl Recorder {
+    /// Adds work to a stream.
+    pub(super) fn submit(&self, stream: Handle, task: impl FnOnce() + Send + 'static) {
+        self.streams.lock()[stream - 1].send(Box::new(task)).unwrap();
+    }
+
+    /// Blocks until the work of a stream is done.
+    pub(super) fn finish(&self, stream: Handle) {
+        let event = self.record(CONTEXT, stream).unwrap();
+        self.wait(event).unwrap();
+        self.forget(event);
+    }
+
+    pub(super) fn live_events(&self) -> usize {
+        self.events.lock().len()
+    }
+
+    pub(super) fn live_memory(&self) -> usize {
+        self.memory.lock().len()
+    }
+
+    /// Memory of "another library", with contents.
+    pub(super) fn foreign(&self, bytes: &[u8]) -> usize {
+        let memory: Box<[u8]> = bytes.into();
+        let pointer = memory.as_ptr() as usize;
+        self.memory.lock().insert(pointer, memory);
+        pointer
+    }
+
+    pub(super) fn read(&self, pointer: usize) -> Vec<u8> {
+        self.memory.lock()[&pointer].to_vec()
+    }
+
+    fn event(&self, event: Handle) -> Arc<Gate> {
+        self.events.lock()[&event].clone()
+    }
+}
+
+impl Driver for Recorder {
+    fn name(&self, _: usize) -> Result<String> {
+        Ok("recorder".to_owned())
+    }
+
+    fn primary_context(&self, _: usize) -> Result<Handle> {
+        Ok(CONTEXT)
+    }
+
+    fn locate(&self, pointer: usize) -> Result<Option<Location>> {
+        let known = self.memory.lock().contains_key(&pointer);
+        Ok(known.then_some(Location { device: 0, context: CONTEXT }))
+    }
+
+    fn new_stream(&self, context: Handle) -> Result<Handle> {
+        assert_eq!(context, CONTEXT);
+        let (sender, tasks) = channel::<Task>();
+        std::thread::spawn(move || {
+            while let Ok(task) = tasks.recv() {
+                task();
+            }
+        });
+        let mut streams = self.streams.lock();
+        streams.push(sender);
+        Ok(streams.len())
+    }
+
+    fn allocate(&self, _: Handle, _: Handle, bytes: usize) -> Result<usize> {
+        Ok(self.foreign(&vec![0xee; bytes]))
+    }
+
+    fn free(&self, _: Handle, stream: Handle, pointer: usize) -> Result<()> {
+        let memory = self.memory.clone();
+        self.submit(stream, move || drop(memory.lock().remove(&pointer).unwrap()));
+        Ok(())
+    }
+
+    fn record(&self, _: Handle, stream: Handle) -> Result<Handle> {
+        let event = self.next_event.fetch_add(1, Ordering::SeqCst) + 1;
+        let gate = Arc::new(Gate::default());
+        self.events.lock().insert(event, gate.clone());
+        self.submit(stream, move || gate.open());
+        Ok(event)
+    }
+
+    fn forget(&self, event: Handle) {
+        self.events.lock().remove(&event).unwrap();
+    }
+
+    fn hold_until(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
+        let event = self.event(event);
+        self.submit(stream, move || event.pass());
+        Ok(())
+    }
+
+    fn hold_at(&self, _: Handle, stream: Handle, gate: Arc<Gate>) -> Result<()> {
+        self.submit(stream, move || gate.pass());
+        Ok(())
+    }
+
+    fn wait(&self, event: Handle) -> Result<()> {
+        self.event(event).pass();
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        _: Handle,
+        stream: Handle,
+        target: usize,
+        source: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let number = self.copies.fetch_add(1, Ordering::SeqCst);
+        if self.refuse_from.lock().is_some_and(|first| number >= first) {
+            return Err(Error::Interop("copying failed in the CUDA driver: on purpose".to_owned()));
+        }
+        let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());
+        overlap.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.submit(stream, move || {
+            if slow.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // SAFETY: the promise of whoever started the copy.
+            unsafe { std::ptr::copy_nonoverlapping(source as *const u8, target as *mut u8, bytes) };
+            running.fetch_sub(1, Ordering::SeqCst);
+        });
+        Ok(())
+    }
+
+    unsafe fn register(&self, _: Handle, pointer: usize, _: usize) -> Result<()> {
+        self.registered.lock().push(pointer);
+        Ok(())
+    }
+
+    fn unregister(&self, _: Handle, pointer: usize) {
+        let mut registered = self.registered.lock();
+        let at = registered.iter().position(|known| *known == pointer).unwrap();
+        registered.remove(at);
+    }
+}

@@ -1,0 +1,342 @@
+//! Order, pipeline and release of transfers, on a real SYCL device and a recording driver.
+
+use super::array::{CudaArray, Described};
+use super::card::Card;
+use super::driver::Driver;
+use super::interface::{Descriptor, elements, export};
+use super::recorder::{CONTEXT, Recorder};
+use super::transfer::CHUNK;
+use crate::array::{Array, DType};
+use crate::device::UsmKind;
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+struct Bench {
+    driver: Arc<Recorder>,
+    card: Arc<Card>,
+}
+
+fn bench() -> Bench {
+    let driver = Arc::new(Recorder::default());
+    let card = Card::new(driver.clone(), 0).unwrap();
+    Bench { driver, card }
+}
+
+fn numbers(count: usize) -> Vec<u8> {
+    (0..count).map(|number| (number * 7 % 251) as u8).collect()
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sets a flag when it is dropped.
+struct Owner(Arc<AtomicBool>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Bench {
+    /// Memory of another library, which works on `stream`.
+    fn foreign(&self, bytes: &[u8], stream: Option<usize>) -> (CudaArray, usize, Arc<AtomicBool>) {
+        let pointer = self.driver.foreign(bytes);
+        let gone = Arc::<AtomicBool>::default();
+        let described = Described {
+            pointer,
+            shape: &[bytes.len()],
+            strides: None,
+            dtype: DType::U8,
+            readonly: false,
+            stream,
+        };
+        let array = self.over(&described, Box::new(Owner(gone.clone()))).unwrap();
+        (array, pointer, gone)
+    }
+
+    fn over(&self, described: &Described<'_>, owner: Box<dyn Any + Send + Sync>) -> Result<CudaArray> {
+        let find = |_| Ok((self.card.clone(), CONTEXT));
+        // SAFETY: the recorder keeps the memory until the test ends.
+        unsafe { CudaArray::over(described, described.layout()?, find, owner) }
+    }
+}
+
+#[test]
+fn bytes_arrive_whatever_their_number() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    for count in [1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 5] {
+        let bytes = numbers(count);
+        let (cuda, ..) = bench.foreign(&bytes, None);
+        let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+        assert_eq!(usm.to_bytes().unwrap(), bytes, "{count} in");
+        let back = CudaArray::copied(&usm, &bench.card).unwrap();
+        back.wait().unwrap();
+        assert_eq!(bench.driver.read(back.address()), bytes, "{count} out");
+    }
+}
+
+#[test]
+fn a_transfer_waits_for_the_producers_stream_and_the_stream_for_the_transfer() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, pointer, _) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
+    // The producer is still writing when the array is handed over...
+    bench.driver.submit(stream, move || {
+        std::thread::sleep(Duration::from_millis(100));
+        // SAFETY: the recorder keeps the memory.
+        unsafe { std::ptr::write_bytes(pointer as *mut u8, 1, 3 * CHUNK) };
+    });
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(90), "the host waited");
+    // ... and writes again right after.
+    bench.driver.submit(stream, move || {
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(pointer as *mut u8, 2, 3 * CHUNK) };
+    });
+    assert_eq!(usm.to_bytes().unwrap(), vec![1; 3 * CHUNK]);
+    bench.driver.finish(stream);
+    assert_eq!(bench.driver.read(pointer), vec![2; 3 * CHUNK]);
+}
+
+#[test]
+fn work_on_the_result_comes_after_the_transfer_without_a_host_wait() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let (cuda, ..) = bench.foreign(&numbers(2 * CHUNK), None);
+    let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+    let copy = usm.copy().unwrap(); // a command on the array's queue
+    let wide = usm.cast(DType::U16).unwrap(); // a kernel
+    assert_eq!(copy.to_bytes().unwrap(), numbers(2 * CHUNK));
+    assert_eq!(wide.to_vec::<u16>().unwrap()[CHUNK + 1], u16::from(numbers(CHUNK + 2)[CHUNK + 1]));
+}
+
+#[test]
+fn what_is_exported_makes_its_consumer_wait_for_the_transfer() {
+    let bench = bench();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let usm = Array::from_slice(&numbers(3 * CHUNK)).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    // The source is free for others at once: a later write waits for the transfer's read.
+    usm.fill(9u8).unwrap();
+    let exported = export(&cuda).unwrap();
+    let consumer = bench.driver.new_stream(CONTEXT).unwrap();
+    let event = bench.driver.record(CONTEXT, exported.stream.unwrap()).unwrap();
+    bench.driver.hold_until(CONTEXT, consumer, event).unwrap();
+    bench.driver.forget(event);
+    bench.driver.finish(consumer);
+    assert_eq!(bench.driver.read(exported.pointer), numbers(3 * CHUNK));
+}
+
+#[test]
+fn a_consumers_work_on_the_shown_stream_comes_before_the_way_back() {
+    let bench = bench();
+    let usm = Array::from_slice(&numbers(CHUNK)).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    let pointer = cuda.address();
+    bench.driver.submit(export(&cuda).unwrap().stream.unwrap(), move || {
+        std::thread::sleep(Duration::from_millis(50));
+        // SAFETY: the array keeps the memory.
+        unsafe { std::ptr::write_bytes(pointer as *mut u8, 3, CHUNK) };
+    });
+    let back = cuda.to_queue(&current_queue().unwrap(), UsmKind::Host).unwrap();
+    assert_eq!(back.usm_kind(), UsmKind::Host);
+    assert_eq!(back.to_bytes().unwrap(), vec![3; CHUNK]);
+}
+
+#[test]
+fn both_hops_overlap() {
+    let bench = bench();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let (cuda, ..) = bench.foreign(&numbers(4 * CHUNK), None);
+    let usm = cuda.to_queue(&current_queue().unwrap(), UsmKind::Device).unwrap();
+    usm.wait().unwrap();
+    assert_eq!(
+        bench.driver.overlap.load(Ordering::SeqCst),
+        2,
+        "two chunks are on their way at once, never three"
+    );
+}
+
+#[test]
+fn everything_is_released_in_its_time() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let (cuda, pointer, gone) = bench.foreign(&numbers(2 * CHUNK), None);
+    let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+    drop(cuda);
+    assert!(!gone.load(Ordering::SeqCst), "the owner went while its memory was being read");
+    usm.wait().unwrap();
+    until("the owner stays for ever", || gone.load(Ordering::SeqCst));
+    let ours = CudaArray::copied(&usm, &bench.card).unwrap();
+    drop((ours, usm));
+    until("memory of ours stays", || bench.driver.live_memory() == 1);
+    until("events stay", || bench.driver.live_events() == 0);
+    assert_eq!(bench.driver.read(pointer).len(), 2 * CHUNK);
+    assert_eq!(bench.driver.registered.lock().len(), 2, "two buffers for one queue, pinned once");
+    let Bench { driver, card } = bench;
+    drop(card);
+    until("buffers stay pinned", || driver.registered.lock().is_empty());
+}
+
+#[test]
+fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
+    for first in 0..3 {
+        let bench = bench();
+        let queue = current_queue().unwrap();
+        *bench.driver.refuse_from.lock() = Some(first);
+        let stream = bench.driver.new_stream(CONTEXT).unwrap();
+        let (cuda, _, gone) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
+        let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+        let error = usm.to_bytes().unwrap_err();
+        assert!(error.to_string().contains("on purpose"), "{error}");
+        bench.driver.finish(stream); // not held up for ever
+        drop((cuda, usm));
+        until("the owner stays for ever", || gone.load(Ordering::SeqCst));
+        // The next operations work.
+        *bench.driver.refuse_from.lock() = None;
+        let (cuda, ..) = bench.foreign(&numbers(CHUNK + 1), None);
+        let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
+        assert_eq!(usm.to_bytes().unwrap(), numbers(CHUNK + 1));
+        queue.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_failed_copy_to_the_card_shows_at_the_next_use() {
+    let bench = bench();
+    *bench.driver.refuse_from.lock() = Some(1);
+    let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    assert!(cuda.wait().unwrap_err().to_string().contains("on purpose"));
+    assert!(export(&cuda).is_err());
+}
+
+#[test]
+fn strided_memory_arrives_contiguous() {
+    let bench = bench();
+    let values: Vec<u8> = (0u16..12).flat_map(u16::to_ne_bytes).collect();
+    let pointer = bench.driver.foreign(&values);
+    let described = Described {
+        pointer: pointer + 22,
+        shape: &[3, 2],
+        strides: Some(&[-4, -2]),
+        dtype: DType::U16,
+        readonly: true,
+        stream: None,
+    };
+    let cuda = bench.over(&described, Box::new(())).unwrap();
+    let queue = current_queue().unwrap();
+    let plan = cuda.explain(&queue).unwrap();
+    assert_eq!((plan.action.name(), plan.bytes), ("from_cuda", 22));
+    let usm = cuda.to_queue(&queue, UsmKind::Shared).unwrap();
+    assert!(usm.is_contiguous());
+    assert_eq!(usm.to_vec::<u16>().unwrap(), [11, 9, 7, 5, 3, 1]);
+}
+
+#[test]
+fn empty_arrays_go_both_ways() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    let cuda = CudaArray::copied(&Array::zeros::<f32>([0, 3]).unwrap(), &bench.card).unwrap();
+    assert_eq!(export(&cuda).unwrap().pointer, 0);
+    assert_eq!(cuda.to_queue(&queue, UsmKind::Device).unwrap().shape(), [0, 3]);
+    assert_eq!(bench.driver.copies.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_description_that_cannot_be_is_refused_before_the_driver_is_asked() {
+    let good = Described {
+        pointer: 64,
+        shape: &[2],
+        strides: None,
+        dtype: DType::F32,
+        readonly: false,
+        stream: None,
+    };
+    let refused = |described: Described<'_>| described.layout().unwrap_err();
+    assert!(matches!(refused(Described { stream: Some(0), ..good }), Error::Interop(_)));
+    let good = Described {
+        pointer: 0,
+        shape: &[2],
+        strides: None,
+        dtype: DType::F32,
+        readonly: false,
+        stream: None,
+    };
+    assert!(matches!(refused(good), Error::Interop(_)));
+    let wide = [usize::MAX / 2, 4];
+    let wide = Described {
+        pointer: 64,
+        shape: &wide,
+        strides: None,
+        dtype: DType::F32,
+        readonly: false,
+        stream: None,
+    };
+    assert!(matches!(refused(wide), Error::Value(_)));
+    let below = Described {
+        pointer: 64,
+        shape: &[100],
+        strides: Some(&[-1]),
+        dtype: DType::F32,
+        readonly: false,
+        stream: None,
+    };
+    assert!(matches!(refused(below), Error::Value(_)));
+    let odd = Descriptor {
+        pointer: 64,
+        readonly: false,
+        shape: vec![2],
+        strides: Some(vec![6]),
+        dtype: DType::F32,
+        stream: None,
+    };
+    assert!(elements(&odd).is_err());
+}
+
+#[test]
+fn transfers_from_many_threads_do_not_mix() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    std::thread::scope(|scope| {
+        for value in 0..6u8 {
+            let (bench, queue) = (&bench, &queue);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let (cuda, ..) = bench.foreign(&vec![value; CHUNK + 7], None);
+                    let usm = cuda.to_queue(queue, UsmKind::Device).unwrap();
+                    let back = CudaArray::copied(&usm, &bench.card).unwrap();
+                    back.wait().unwrap();
+                    assert_eq!(bench.driver.read(back.address()), vec![value; CHUNK + 7]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn without_a_driver_every_entry_says_what_is_missing() {
+    // On a machine with a card this is tested by tests/python/test_cuda.py with a library path of its own.
+    if super::device_count().is_ok() {
+        return;
+    }
+    let usm = Array::zeros::<f32>([3]).unwrap();
+    let error = CudaArray::from_array(&usm, 0).unwrap_err();
+    assert!(matches!(error, Error::RuntimeNotFound(_)), "{error}");
+}

@@ -1,0 +1,242 @@
+//! CUDA memory in Python: `usmq.CudaArray` and `__cuda_array_interface__`; the rules are in `interop::cuda`.
+
+use super::array::Array;
+use super::dtype::DType;
+use super::entries::Entries;
+use super::quiet::Quiet;
+use super::{asarray, scope, target};
+use crate::interop::cuda::{self, Descriptor};
+use crate::{Error, UsmKind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyTuple};
+
+const NAME: &str = "__cuda_array_interface__";
+
+/// An n-dimensional array in the memory of an NVIDIA card.
+///
+/// Made by ``asarray(x, device="cuda:0")``, and by ``collocate(x, like=...)`` with an array of such a card. It is there
+/// for other libraries to compute with: it shows ``__cuda_array_interface__`` and moves to and from USM, without a wait
+/// on the host.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> try:
+/// ...     x = usmq.asarray([1.0, 2.0], device="cuda:0")
+/// ... except usmq.RuntimeNotFoundError:
+/// ...     pass  # no NVIDIA driver here
+#[pyclass(module = "usmq", frozen, weakref)]
+pub(super) struct CudaArray(pub(super) Quiet<cuda::CudaArray>);
+
+#[pymethods]
+impl CudaArray {
+    /// Extents, outermost first.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
+    }
+
+    /// Steps between neighbours along each axis, in bytes as numpy gives them.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let itemsize = self.0.dtype().itemsize() as isize;
+        PyTuple::new(py, self.0.strides().iter().map(|stride| stride * itemsize))
+    }
+
+    /// The element type.
+    #[getter]
+    fn dtype(&self) -> DType {
+        DType(self.0.dtype())
+    }
+
+    /// Number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.0.shape().len()
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.nbytes()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.0.dtype().itemsize()
+    }
+
+    /// Where the memory is, as ``"cuda:0"``.
+    #[getter]
+    fn device(&self) -> String {
+        format!("cuda:{}", self.0.ordinal())
+    }
+
+    /// Address of the first element.
+    #[getter]
+    fn ptr(&self) -> usize {
+        self.0.address()
+    }
+
+    /// Whether writing is refused.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.0.is_readonly()
+    }
+
+    /// The array for numba, cupy, torch and others, version 3. Their work on its stream comes after ours.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let descriptor = cuda::export(&self.0)?;
+        let dict = PyDict::new(py);
+        dict.set_item("shape", PyTuple::new(py, &descriptor.shape)?)?;
+        dict.set_item("typestr", descriptor.dtype.typestr())?;
+        dict.set_item("data", (descriptor.pointer, descriptor.readonly))?;
+        dict.set_item("strides", descriptor.strides.map(|steps| PyTuple::new(py, steps)).transpose()?)?;
+        dict.set_item("stream", descriptor.stream)?;
+        dict.set_item("version", 3)?;
+        Ok(dict)
+    }
+
+    /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_CUDA with an event. One contiguous axis only.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        super::arrow::cuda_array(py, &self.0, requested_schema, kwargs)
+    }
+
+    /// A copy in USM, without a wait on the host; on the current queue unless given.
+    #[pyo3(signature = (queue=None, *, usm_type="device"))]
+    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: &str) -> PyResult<Array> {
+        let kind: UsmKind = usm_type.parse()?;
+        let queue = target::queue(py, queue)?.map_or_else(|| scope::current(py), Ok)?;
+        Ok(Array::new(py.detach(|| self.0.to_queue(&queue, kind))?))
+    }
+
+    /// A numpy array with a copy of the elements.
+    fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Bound::new(py, self.to(py, None, "host")?)?.call_method0("to_numpy")
+    }
+
+    /// Block until the work that was submitted to the array's stream so far is complete.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.wait())?)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<usmq.CudaArray {}>", *self.0)
+    }
+}
+
+impl CudaArray {
+    pub(super) fn new(array: cuda::CudaArray) -> Self {
+        Self(Quiet::new(array))
+    }
+}
+
+/// The number in `"cuda"` or `"cuda:1"`.
+pub(super) fn ordinal(device: &str) -> PyResult<usize> {
+    let number = match device.strip_prefix("cuda") {
+        Some("") => Some(0),
+        Some(rest) => rest
+            .strip_prefix(':')
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok()),
+        None => None,
+    };
+    number.ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "device={device:?} is not \"cuda:N\"; queue= names a SYCL device or queue"
+        ))
+    })
+}
+
+/// The object's elements on a CUDA device.
+pub(super) fn placed(
+    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
+    dtype: Option<crate::DType>,
+    ordinal: usize,
+    copy: Option<bool>,
+) -> PyResult<Py<CudaArray>> {
+    if let Ok(own) = object.cast::<CudaArray>() {
+        let array = &own.get().0;
+        if copy != Some(true)
+            && array.ordinal() == ordinal
+            && dtype.is_none_or(|dtype| dtype == array.dtype())
+        {
+            return Ok(own.clone().unbind());
+        }
+    }
+    if copy == Some(false) {
+        return Err(PyValueError::new_err(
+            "only CUDA memory of that device comes there without a copy, but copy=False",
+        ));
+    }
+    // What has to pass through the host anyway need not see a device first.
+    let on_host = asarray::is_host(object)?.then_some(UsmKind::Host);
+    let array = asarray::in_usm(py, object, asarray::Wanted { dtype, kind: on_host, ..Default::default() })?;
+    moved(py, &array.get().array, ordinal)
+}
+
+/// A copy of an array on a CUDA device.
+pub(super) fn moved(py: Python<'_>, array: &crate::Array, ordinal: usize) -> PyResult<Py<CudaArray>> {
+    let moved = py.detach(|| cuda::CudaArray::from_array(array, ordinal))?;
+    Py::new(py, CudaArray::new(moved))
+}
+
+/// The CUDA memory of an object: an array of ours, or one with `__cuda_array_interface__`. None for anything else.
+pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArray>> {
+    if let Ok(own) = object.cast::<CudaArray>() {
+        return Ok(Some(cuda::CudaArray::clone(&own.get().0)));
+    }
+    let py = object.py();
+    let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else { return Ok(None) };
+    let descriptor = descriptor(&Entries::of(NAME, &attribute)?)?;
+    if descriptor.stream.is_none() && object.hasattr("__dlpack__")? {
+        // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
+        return Ok(None);
+    }
+    let owner = Box::new(object.clone().unbind());
+    // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
+    // keeps.
+    Ok(Some(py.detach(|| unsafe { cuda::import(&descriptor, owner) })?))
+}
+
+fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
+    let version = entries.whole("version")?;
+    if !(2..=3).contains(&version) {
+        return Err(Error::Interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
+    }
+    if entries.optional("mask")?.is_some() {
+        return Err(
+            Error::Interop(format!("{NAME} with a mask; usmq's arrays have no missing elements")).into()
+        );
+    }
+    let (pointer, readonly) = entries.data()?;
+    // Version 2 has no streams: its producers are done.
+    let stream = match entries.optional("stream")?.filter(|_| version == 3) {
+        Some(stream) if stream.is_instance_of::<PyBool>() => {
+            return Err(PyTypeError::new_err(format!(
+                "{NAME}[\"stream\"]: a number, not {}",
+                stream.repr()?
+            )));
+        }
+        Some(stream) => Some(entries.named("stream", stream.extract())?),
+        None => None,
+    };
+    let strides = entries.strides()?;
+    Ok(Descriptor { pointer, readonly, shape: entries.shape()?, strides, dtype: entries.dtype()?, stream })
+}

@@ -1,0 +1,13 @@
+"""The driver that the tests in this folder run against: a card's, or the stand-in."""
+
+import pytest
+import usmq
+
+
+@pytest.fixture(scope="session", autouse=True)
+def card() -> None:
+    """Skip, with what is missing, where there is neither."""
+    try:
+        usmq.asarray([0], device="cuda:0")
+    except usmq.RuntimeNotFoundError as missing:
+        pytest.skip(str(missing))

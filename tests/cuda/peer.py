@@ -1,0 +1,132 @@
+"""Another CUDA library: memory, streams and events through the driver API alone."""
+
+import ctypes
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from typing import Any
+
+import numpy as np
+
+_driver = ctypes.CDLL("libcuda.so.1")
+_HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    code = getattr(_driver, name)(*arguments)
+    assert code == 0, f"{name}: {code}"
+
+
+def _context() -> c_void_p:
+    """Make the primary context current, as every library over the CUDA runtime does."""
+    context = c_void_p()
+    _call("cuInit", c_uint(0))
+    _call("cuDevicePrimaryCtxRetain", byref(context), c_int(0))
+    _call("cuCtxPushCurrent_v2", context)
+    return context
+
+
+class Stream:
+    """A stream, or one of the numbers 1 and 2."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.handle = c_void_p(number)
+        _context()
+        if number is None:
+            _call("cuStreamCreate", byref(self.handle), c_uint(1))
+        self._functions: list[Any] = []
+
+    def run(self, function: Any) -> None:
+        """Add a Python function to the stream's work."""
+        wrapped = _HOST_FUNCTION(lambda _: function())
+        self._functions.append(wrapped)
+        _call("cuLaunchHostFunc", self.handle, wrapped, c_void_p())
+
+    def event(self) -> c_void_p:
+        """Return a new event that completes after the work so far."""
+        event = c_void_p()
+        _call("cuEventCreate", byref(event), c_uint(2))
+        _call("cuEventRecord", event, self.handle)
+        return event
+
+    def follow(self, stream: int) -> None:
+        """Wait for the work of another stream, as a consumer of an interface does."""
+        other = Stream(stream)
+        event = other.event()
+        _call("cuStreamWaitEvent", self.handle, event, c_uint(0))
+        _call("cuEventDestroy_v2", event)
+
+    def wait(self) -> None:
+        """Block until the work so far is done."""
+        _call("cuStreamSynchronize", self.handle)
+
+
+class Memory:
+    """Device memory with the elements of a numpy array, and the interface."""
+
+    def __init__(self, values: Any, stream: Stream | None = None, **entries: Any) -> None:
+        values = np.ascontiguousarray(values)
+        own = Stream()
+        pointer = c_ulonglong()
+        _call("cuMemAllocAsync", byref(pointer), c_size_t(max(values.nbytes, 1)), own.handle)
+        self.ptr = pointer.value
+        self.nbytes = values.nbytes
+        own.wait()
+        self._own = own
+        self.write(values, own)
+        own.wait()
+        self.__cuda_array_interface__ = {
+            "shape": values.shape,
+            "typestr": values.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None,
+            "stream": None if stream is None else stream.handle.value,
+            "version": 3,
+        } | entries
+
+    def write(self, values: Any, stream: Stream) -> None:
+        """Submit a copy of these elements into the memory."""
+        self._values = values = np.ascontiguousarray(values)
+        if values.nbytes:
+            _call(
+                "cuMemcpyAsync",
+                c_ulonglong(self.ptr),
+                c_ulonglong(values.ctypes.data),
+                c_size_t(values.nbytes),
+                stream.handle,
+            )
+
+    def __del__(self) -> None:
+        """Give the memory back."""
+        _call("cuMemFreeAsync", c_ulonglong(self.ptr), self._own.handle)
+
+
+def read(array: Any) -> Any:
+    """Read an array of the interface, after its stream, as a consumer does."""
+    entries = array.__cuda_array_interface__
+    stream = Stream()
+    if entries["stream"] is not None:
+        assert entries["stream"] != 0
+        stream.follow(entries["stream"])
+    result = np.empty(entries["shape"], entries["typestr"])
+    assert entries["strides"] is None
+    if result.nbytes:
+        _call(
+            "cuMemcpyAsync",
+            c_ulonglong(result.ctypes.data),
+            c_ulonglong(entries["data"][0]),
+            c_size_t(result.nbytes),
+            stream.handle,
+        )
+    stream.wait()
+    return result
+
+
+def counts() -> dict[str, int] | None:
+    """What is alive in the stand-in; None with a card."""
+    try:
+        function = _driver.stand_in_counts
+    except AttributeError:
+        return None
+    numbers = (ctypes.c_long * 5)()
+    function.argtypes = [POINTER(ctypes.c_long)]
+    function(numbers)
+    return dict(zip(["memory", "events", "pinned", "copies", "contexts"], numbers, strict=True))

@@ -1,0 +1,193 @@
+"""CUDA memory without a card: what is missing is named, and a stand-in shows the rest."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+FOLDER = Path(__file__).parent.parent / "cuda"
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a libcuda.so.1 without a card."""
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+def build(folder: Path, *flags: str) -> Path:
+    compiler = shutil.which("cc")
+    assert compiler, "a C compiler is needed, as for building usmq"
+    library = folder / "libcuda.so.1"
+    source = FOLDER / "stand_in.c"
+    command = [compiler, "-shared", "-fPIC", "-O1", *flags, "-Wl,-soname,libcuda.so.1"]
+    subprocess.run([*command, "-o", library, source, "-lpthread"], check=True)
+    return folder
+
+
+def environment(driver: Path, **extra: str) -> dict[str, str]:
+    import os
+
+    path = os.environ.get("LD_LIBRARY_PATH")
+    return os.environ | {"LD_LIBRARY_PATH": f"{driver}:{path}" if path else str(driver)} | extra
+
+
+def outcome(driver: Path, **extra: str) -> str:
+    """Return the error of a fresh process that asks for CUDA memory."""
+    code = """
+import usmq
+try:
+    usmq.asarray([1.0], device="cuda:0")
+except usmq.Error as error:
+    print(type(error).__name__, error)
+print("usable:", usmq.arange(3).to_numpy().sum())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(driver, **extra),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.endswith("usable: 3.0\n") or done.stdout.endswith("usable: 3\n")
+    return done.stdout
+
+
+def test_the_tests_for_a_card_pass_with_the_stand_in(stand_in: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(FOLDER)],
+        env=environment(stand_in),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout, done.stdout
+    print(done.stdout.splitlines()[-1])
+
+
+def test_a_driver_that_is_too_old(stand_in: Path) -> None:
+    assert "RuntimeNotFoundError the CUDA driver is for CUDA 11.4" in outcome(
+        stand_in, STAND_IN="old"
+    )
+
+
+def test_a_driver_that_does_not_start(stand_in: Path) -> None:
+    said = outcome(stand_in, STAND_IN="broken")
+    assert "RuntimeNotFoundError the CUDA driver does not start: CUDA_ERROR_UNKNOWN" in said
+
+
+def test_a_driver_without_a_device(stand_in: Path) -> None:
+    said = outcome(stand_in, STAND_IN="none")
+    assert "RuntimeNotFoundError" in said
+    assert "finds no device" in said
+
+
+def test_a_driver_without_a_function(tmp_path: Path) -> None:
+    said = outcome(build(tmp_path, "-DWITHOUT_SYNCHRONIZE"))
+    assert (
+        "RuntimeNotFoundError the CUDA driver library has no function cuStreamSynchronize" in said
+    )
+
+
+def test_a_library_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_text("not a library")
+    assert "RuntimeNotFoundError" in outcome(tmp_path)
+
+
+def test_memory_that_is_short(stand_in: Path) -> None:
+    assert "AllocationError usm allocation of 8 B (CUDA)" in outcome(stand_in, STAND_IN="full")
+
+
+def test_a_device_that_is_not_there(stand_in: Path) -> None:
+    code = "import usmq; usmq.asarray([1], device='cuda:3')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(stand_in),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert 'DeviceNotFoundError: no device matches "cuda:3"; visible devices: cuda:0' in done.stderr
+
+
+class Foreign:
+    """An object that says it has CUDA memory."""
+
+    def __init__(self, **entries: Any) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (2,),
+            "typestr": "<f4",
+            "data": (64, False),
+            "version": 3,
+        } | entries
+
+
+def has_driver() -> bool:
+    try:
+        usmq.asarray([0], device="cuda:0")
+    except usmq.RuntimeNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: usmq.asarray([1.0], device="cuda:0"),
+        lambda: usmq.asarray(usmq.zeros(3), device="cuda"),
+        lambda: usmq.asarray(Foreign()),
+        lambda: usmq.asarray(Foreign(shape=(0,), data=(0, False))),
+        lambda: usmq.collocate(Foreign(), like=usmq.zeros(3)),
+        lambda: usmq.collocate(usmq.zeros(3), like=Foreign()),
+        lambda: usmq.explain(Foreign(), like=usmq.zeros(3)),
+    ],
+)
+def test_without_a_driver_every_entry_says_what_is_missing(call: Any) -> None:
+    if has_driver():
+        pytest.skip("there is a driver here")
+    with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
+        call()
+
+
+def test_usm_has_no_cuda_interface() -> None:
+    assert not hasattr(usmq.zeros(3), "__cuda_array_interface__")
+    assert not hasattr(usmq.zeros(3, usm_type="host"), "__cuda_array_interface__")
+
+
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"stream": 0}, usmq.InteropError),
+        ({"mask": 1}, usmq.InteropError),
+        ({"version": 4}, usmq.InteropError),
+        ({"shape": (-1,)}, ValueError),
+        ({"strides": (3,)}, usmq.InteropError),
+        ({"typestr": "|V4"}, TypeError),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_driver_is_asked(
+    entries: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error) as caught:
+        usmq.asarray(Foreign(**entries))
+    assert not isinstance(caught.value, usmq.RuntimeNotFoundError)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda0", ""])
+def test_a_device_that_is_no_cuda_device(device: str) -> None:
+    with pytest.raises(ValueError, match=r"cuda:N.*queue="):
+        usmq.asarray([1.0], device=device)
+
+
+def test_device_goes_with_no_queue() -> None:
+    with pytest.raises(TypeError, match="neither queue= nor usm_type="):
+        usmq.asarray([1.0], device="cuda:0", queue="cpu")
+    with pytest.raises(TypeError, match="neither queue= nor usm_type="):
+        usmq.asarray(np.zeros(3), device="cuda:0", usm_type="host")
