@@ -1,0 +1,50 @@
+"""How the site is built: Sphinx over the pages of this folder and the docstrings of the installed usmq."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import usmq
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "usmq"
+author = "the usmq contributors"
+copyright = author
+version = release = usmq.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "outside_links",
+    "pygments_names",
+    "stub_signatures",
+]
+exclude_patterns = ["_ext"]
+# A page that is yet to be written may have its place in the table of contents.
+suppress_warnings = ["toc.empty_glob"]
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "groupwise"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+maximum_signature_line_length = 80
+python_display_short_literal_types = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = f"usmq {release}"
+html_static_path = ["_static"]
+html_css_files = ["usmq.css"]
+html_show_sphinx = False
+html_copy_source = False
+# `cargo doc` writes to rust/ below this folder; see `make docs`. Without it the site has no Rust reference.
+RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", HERE.parent / "target" / "docs" / "rustdoc"))
+html_extra_path = [str(RUSTDOC)] if (RUSTDOC / "rust").is_dir() else []
