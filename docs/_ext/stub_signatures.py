@@ -7,6 +7,9 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+import usmq
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 STUBS = Path(__file__).parents[2] / "python" / "usmq"
@@ -97,7 +100,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         if short not in shown:
             shown[short] = stubs.signature(short)
         if what == "exception":
-            return "", None
+            return None
         if short == "collocate":  # Its overloads differ in the result only, as far as a reader cares.
             return str(inspect.signature(obj)), "Array | tuple[Array, ...]"
         return shown[short]
@@ -109,6 +112,14 @@ def setup(app: Sphinx) -> dict[str, bool]:
         if kind and lines and inspect.isdatadescriptor(obj):
             lines[0] = f"``{kind}``: {lines[0]}"
 
+    def unlink(app: Sphinx, doctree: nodes.document) -> None:
+        # Sphinx would lead from the type `bytes` to the attribute `Plan.bytes`, and from `dtype` to `Array.dtype`.
+        for link in list(doctree.findall(addnodes.pending_xref)):
+            if link.get("refdomain") == "py" and link.get("reftype") in ("class", "obj"):
+                if link["reftarget"].removeprefix("usmq.") not in usmq.__all__:
+                    link.replace_self(link.children)
+
     app.connect("autodoc-process-signature", signature)
+    app.connect("doctree-read", unlink)
     app.connect("autodoc-process-docstring", docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
