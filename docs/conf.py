@@ -1,4 +1,4 @@
-"""How the site is built: Sphinx over the pages of this folder and the docstrings of the installed usmq."""
+"""How the site is built: Sphinx over these pages and the docstrings of the installed usmq."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ html_static_path = ["_static"]
 html_css_files = ["usmq.css"]
 html_show_sphinx = False
 html_copy_source = False
-# `cargo doc` writes to rust/ below this folder; see `make docs`. Without it the site has no Rust reference.
+# `make docs` puts the Rust reference here; without it the site has none.
 RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", HERE.parent / "target" / "docs" / "rustdoc"))
 html_extra_path = [str(RUSTDOC)] if (RUSTDOC / "rust").is_dir() else []
 

@@ -1,4 +1,4 @@
-"""Links to files of the checkout that are no pages: on a code host they lead there, in the site they are plain text."""
+"""Links to files of the checkout that are no pages: plain text here, links on a code host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures and types of the reference, from the type stubs: the compiled module knows no types."""
+"""Signatures of the reference, from the type stubs: the compiled module knows no types."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
             shown[short] = stubs.signature(short)
         if what == "exception":
             return None
-        if short == "collocate":  # Its overloads differ in the result only, as far as a reader cares.
+        if (
+            short == "collocate"
+        ):  # Its overloads differ in the result only, as far as a reader cares.
             return str(inspect.signature(obj)), "Array | tuple[Array, ...]"
         return shown[short]
 
@@ -113,11 +115,11 @@ def setup(app: Sphinx) -> dict[str, bool]:
             lines[0] = f"``{kind}``: {lines[0]}"
 
     def unlink(app: Sphinx, doctree: nodes.document) -> None:
-        # Sphinx would lead from the type `bytes` to the attribute `Plan.bytes`, and from `dtype` to `Array.dtype`.
+        # Sphinx would lead from the type `bytes` to `Plan.bytes`, from `dtype` to `Array.dtype`.
         for link in list(doctree.findall(addnodes.pending_xref)):
-            if link.get("refdomain") == "py" and link.get("reftype") in ("class", "obj"):
-                if link["reftarget"].removeprefix("usmq.") not in usmq.__all__:
-                    link.replace_self(link.children)
+            is_type = link.get("refdomain") == "py" and link.get("reftype") in ("class", "obj")
+            if is_type and link["reftarget"].removeprefix("usmq.") not in usmq.__all__:
+                link.replace_self(link.children)
 
     app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", unlink)

@@ -1,7 +1,7 @@
 """Types of the compiled half of usmq; names with an underscore exist for type checkers only."""
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final, overload
 
@@ -17,6 +17,7 @@ from usmq._interop import (
     Lent,
     Table,
     TableView,
+    _UsmInterface,
     from_arrow,
     from_dlpack,
 )
@@ -46,7 +47,7 @@ class _SupportsUsm(Protocol):
     """Another library's array."""
 
     @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
+    def __sycl_usm_array_interface__(self) -> Mapping[str, Any]: ...
 
 _Target: TypeAlias = str | Device | Queue | _SupportsGetCapsule | CapsuleType
 _UsmType: TypeAlias = Literal["device", "shared", "host"]
@@ -255,7 +256,7 @@ class Array:
     def host_view(self) -> memoryview: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
+    def __sycl_usm_array_interface__(self) -> _UsmInterface: ...
     @property
     def __usm_ndarray__(self) -> Any: ...  # a dpnp.tensor.usm_ndarray
     @property

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools pipe: open a page, ask it things, take its picture."""
+"""A headless Chromium, driven through its DevTools pipe: open a page, ask it, take its picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
     None,
 )
 # Without a sandbox, since tests may run as root; nothing outside the machine may be asked.
@@ -33,16 +37,16 @@ SECONDS = 60
 
 
 class Browser:
-    """One window. `problems` has what its console and its loader complained of since the last `open`."""
+    """One window. `problems` has the complaints of console and loader since the last `open`."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
+        command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         # Chromium reads file descriptor 3 and writes 4.
         self._process = subprocess.Popen(
-            ["bash", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "browser", CHROMIUM]
-            + [*FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            ["bash", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "browser", *command],
             pass_fds=(to_child, from_child),
             stderr=subprocess.DEVNULL,
         )
@@ -145,7 +149,11 @@ class Browser:
     def _note(self, method: str, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
             self.problems.append(str(params["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and params["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.problems.append(str(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.problems.append(params["entry"]["text"])

@@ -1,9 +1,10 @@
-"""The fenced code blocks of Markdown pages, and a runner for the Python ones, which share a page's names.
+"""The fenced code blocks of Markdown pages, and a runner for the Python ones of a page.
 
 Marks, as HTML comments in the line before a block:
     <!-- not run: reason -->    the block is shown only
     <!-- file: name -->         the block is the content of a file that later blocks read
-A ``text`` block right after a Python block is what that one prints; ``...`` in it stands for anything.
+The Python blocks of a page share their names. A ``text`` block right after one is what it prints;
+``...`` in it stands for anything.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(page: str, pieces: list[dict[str, Any]]) -> None:
-    """Run the Python blocks of a page in order; exit with a report at the first that does otherwise."""
+    """Run the Python blocks of a page in order; exit with a report at the first that differs."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for piece in pieces:
         block = Block(**piece)
@@ -81,7 +82,11 @@ def run(page: str, pieces: list[dict[str, Any]]) -> None:
                 block.code, names, where, page, block.line - 1
             )
             report: list[str] = []
-            if doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append, clear_globs=False).failed:
+            if (
+                doctest.DocTestRunner(optionflags=FLAGS)
+                .run(test, out=report.append, clear_globs=False)
+                .failed
+            ):
                 sys.exit("".join(report))
             names.update(test.globs)
             continue

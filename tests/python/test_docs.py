@@ -32,7 +32,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_rows_that_the_comparison_names_say_what_it_says() -> None:
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    found = re.findall(r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE)
+    found = re.findall(
+        r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE
+    )
     ratio = {name: float(value) for name, value in found}
     comparison = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
     adds, better, slower = set[str](), set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""Every Python example of the pages does what the page says; those of the docstrings are in test_docstrings.py."""
+"""Python examples of the pages do what the page says; for docstrings see test_docstrings.py."""
 
 from __future__ import annotations
 
