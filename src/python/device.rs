@@ -16,7 +16,7 @@ use pyo3::types::{PyInt, PySequence, PyString};
 /// Raises
 /// ------
 /// SelectorError
-///     The string is none.
+///     It is no filter string.
 /// DeviceNotFoundError
 ///     No visible device matches; the text lists those that are visible.
 ///

@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 CHROMIUM = next(
     (
@@ -67,7 +67,7 @@ class Browser:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Browser:
         return self
 
     def __exit__(
@@ -79,11 +79,17 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """End the browser."""
-        os.close(self._write)
-        os.close(self._read)
-        self._process.kill()
-        self._process.wait()
+        """End the browser, and its helpers with it."""
+        try:
+            self._session = None
+            self.call("Browser.close")
+            self._process.wait(SECONDS)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        finally:
+            os.close(self._write)
+            os.close(self._read)
 
     def open(self, url: str, width: int = 1280, height: int = 900) -> None:
         """Show a page in a window of this size, and wait until it is there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from browser import CHROMIUM, Browser
 from conftest import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
+TOOLS = ("sphinx", "furo", "myst_parser")
 RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", ROOT / "target" / "docs" / "rustdoc"))
 
 
@@ -48,6 +50,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site as `make docs` does; of the Rust reference what `cargo doc` has left."""
+    if missing := [tool for tool in TOOLS if importlib.util.find_spec(tool) is None]:
+        pytest.skip(f"needs {', '.join(missing)}: requirements/test.txt")
     folder = tmp_path_factory.mktemp("site")
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", folder / "doctrees"]
     done = subprocess.run(
