@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -104,6 +105,21 @@ def test_every_public_member_is_in_the_reference(site: Path) -> None:
         if not member.startswith("_")
     }
     assert members - documented == set()
+
+
+def test_every_name_of_a_signature_is_explained(site: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
+    terms = {
+        term for line in re.findall(r"^(.+)\n: ", page, re.MULTILINE) for term in line.split(", ")
+    }
+    used = set[str]()
+    for stub in (ROOT / "python" / "usmq").glob("*.pyi"):
+        for function in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                used |= {name.id for name in ast.walk(function) if isinstance(name, ast.Name)}
+    private = {name.lstrip("_") for name in used if name.startswith("_")}
+    assert {"Target", "ArrayLike"} <= private
+    assert private - terms == {"Bound"}, "explain them in docs/reference/index.md"
 
 
 def test_signatures_come_with_types(site: Path) -> None:
