@@ -204,7 +204,7 @@ WIDER_THAN_THE_WINDOW = """
 [...document.querySelectorAll("article *")].filter(element => {
   const box = element.getBoundingClientRect();
   if (box.width === 0 || box.right <= innerWidth + 1) return false;
-  for (let outer = element.parentElement; outer; outer = outer.parentElement)
+  for (let outer = element.parentElement; outer.tagName !== "ARTICLE"; outer = outer.parentElement)
     if (getComputedStyle(outer).overflowX !== "visible") return false;
   return true;
 }).map(element => element.outerHTML.slice(0, 200))
