@@ -9,7 +9,7 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c tests/cuda/*.c)
+CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c examples/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -26,7 +26,7 @@ demo: build ## Set up, build, and run the main job on the flights of a year
 	.venv/bin/python -m usmq demo --require-dpnp
 
 .PHONY: test
-test: lint test-rust test-downstream test-stub test-python ## Set up and run every check and test
+test: lint test-rust test-downstream test-stub docs test-python ## Set up and run every check and test
 
 # --- set-up and build
 
@@ -76,10 +76,10 @@ lint: .venv/.ready ## Check formats, lints and types
 	@echo "==> formats: rustfmt, clang-format, ruff (seconds)"
 	for manifest in $(MANIFESTS); do cargo fmt --check --manifest-path $$manifest; done
 	.venv/bin/clang-format --dry-run -Werror $(CPP)
-	.venv/bin/ruff format --check python tests benches
+	.venv/bin/ruff format --check python tests benches docs examples
 	@echo "==> lints: ruff, mypy (seconds)"
 	.venv/bin/ruff check
-	.venv/bin/mypy python/usmq $(wildcard examples/*.py)
+	.venv/bin/mypy python/usmq docs tests/typing $(wildcard examples/*.py)
 	@echo "==> lints: clippy, with and without the optional features (about 3 minutes the first time)"
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --all-targets --features python,cuda,arrow -- -D warnings
@@ -116,6 +116,16 @@ test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts
 test-stub: | check-tools ## Without SYCL: the build says so, and the stub works
 	@echo "==> tests/no-sycl.sh (about 1 minute the first time)"
 	PYTHON="$(PYTHON)" tests/no-sycl.sh
+
+.PHONY: docs
+docs: build ## Build the site, target/docs/html: pages, Python and Rust reference
+	@echo "==> docs: the Rust reference (about 1 minute the first time), then the site (about 10 s)"
+	DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features arrow --target-dir target/docs/cargo
+	rm -rf target/docs/rustdoc target/docs/html
+	mkdir -p target/docs/rustdoc
+	cp -r target/docs/cargo/doc target/docs/rustdoc/rust
+	.venv/bin/sphinx-build -W --keep-going -E -q -b html -d target/docs/doctrees docs target/docs/html
+	@echo "==> target/docs/html/index.html"
 
 .PHONY: test-python
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp

@@ -2,7 +2,7 @@
 //!
 //! Queues, unified shared memory and zero-copy hand-over between libraries, over SYCL (oneAPI DPC++).
 //!
-//! ```no_run
+//! ```
 //! use usmq::{Array, Kernel, with_queue};
 //!
 //! const SOURCE: &str = r#"
@@ -14,7 +14,7 @@
 //!   if (i < n) y[i] += a * x[i];
 //! }"#;
 //!
-//! with_queue("gpu:1", || -> usmq::Result<()> {
+//! with_queue("cpu", || -> usmq::Result<()> {
 //!     let x = Array::from_slice(&[1f32, 2.0, 3.0])?; // on the scoped queue
 //!     let y = Array::zeros::<f32>([3])?;
 //!     let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
@@ -28,7 +28,8 @@
 //!
 //! # Where work runs
 //!
-//! Explicit argument > queue of the data > innermost scope > process default > SYCL's default device. See
+//! A queue is named by a filter string as `"cpu"` or `"gpu:1"`, by a [`Device`] or by a [`Queue`]. Which one counts:
+//! explicit argument > queue of the data > innermost scope > process default > SYCL's default device. See
 //! [`with_queue`], [`set_default_queue`], [`QueueManager`] and [`follow`].
 //!
 //! # Order
@@ -73,3 +74,22 @@ pub use manager::{
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
 pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};
+
+/// The Rust of the pages, compiled and run by `cargo test --doc`.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/tutorial-rust.md")]
+    mod tutorial {}
+    #[doc = include_str!("../docs/building.md")]
+    mod building {}
+    #[doc = include_str!("../docs/howto/scope.md")]
+    mod scope {}
+    #[doc = include_str!("../docs/howto/collocate.md")]
+    mod collocate {}
+    #[doc = include_str!("../docs/howto/threads.md")]
+    mod threads {}
+    #[doc = include_str!("../docs/howto/errors.md")]
+    mod errors {}
+}

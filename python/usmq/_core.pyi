@@ -1,7 +1,7 @@
 """Types of the compiled half of usmq; names with an underscore exist for type checkers only."""
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
 
@@ -18,6 +18,7 @@ from usmq._interop import (
     Lent,
     Table,
     TableView,
+    _UsmInterface,
     from_arrow,
     from_dlpack,
 )
@@ -27,9 +28,9 @@ from usmq._placement import Plan, Step, asarray, collocate, explain, follow
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device",
-    "DeviceStream", "Event", "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
-    "Table", "TableView", "UseQueue", "__version__", "arange", "asarray", "collocate",
-    "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
+    "DeviceStream", "Event", "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue",
+    "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__", "arange", "asarray",
+    "collocate", "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
     "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
     "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "write", "zeros",
 ]
@@ -48,7 +49,7 @@ class _SupportsUsm(Protocol):
     """Another library's array."""
 
     @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
+    def __sycl_usm_array_interface__(self) -> Mapping[str, Any]: ...
 
 class _SupportsCuda(Protocol):
     """Another library's array in CUDA memory."""
@@ -263,7 +264,7 @@ class Array:
     def host_view(self) -> memoryview: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
+    def __sycl_usm_array_interface__(self) -> _UsmInterface: ...
     @property
     def __usm_ndarray__(self) -> Any: ...  # a dpnp.tensor.usm_ndarray
     @property

@@ -1,7 +1,7 @@
 """Types of hand-over in usmq._core, apart for their number; there is no module of this name."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, TypedDict, final
 
 from typing_extensions import CapsuleType
 
@@ -40,10 +40,21 @@ def from_dlpack(
     queue: _Target | None = None,
 ) -> Array: ...
 
+class _UsmInterface(TypedDict):
+    """What usmq says of its own arrays; strides and offset count elements."""
+
+    version: int
+    data: tuple[int, bool]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    typestr: str
+    offset: int
+    syclobj: Queue
+
 @final
 class Lent:
     @property
-    def __sycl_usm_array_interface__(self) -> dict[str, Any]: ...
+    def __sycl_usm_array_interface__(self) -> _UsmInterface: ...
 
 @final
 class Field:

@@ -51,7 +51,7 @@ impl Array {
 
     /// A copy of host values, one axis, in device memory on the current queue.
     ///
-    /// ```no_run
+    /// ```
     /// let x = usmq::Array::from_slice(&[1.0f32, 2.0])?;
     /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), usmq::Error>(())

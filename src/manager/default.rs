@@ -59,8 +59,8 @@ pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
 /// Runs `f` with `target` as this thread's current queue. The former one returns afterwards, also when `f` fails or
 /// panics. [`Target::Unset`] changes nothing.
 ///
-/// ```no_run
-/// usmq::with_queue("gpu:1", || -> usmq::Result<()> {
+/// ```
+/// usmq::with_queue("cpu", || -> usmq::Result<()> {
 ///     let x = usmq::Array::from_slice(&[1f32, 2.0, 3.0])?;
 ///     assert_eq!(x.queue(), &usmq::current_queue()?);
 ///     Ok(())

@@ -11,13 +11,13 @@ pub trait InQueue: Future + Sized {
     /// Runs this future with `queue` as the current one. An executor may move it between threads and interleave it
     /// with others: none of them sees another's queue.
     ///
-    /// ```no_run
+    /// ```
     /// use usmq::InQueue;
-    /// # async fn work() {}
-    /// # async fn example() -> usmq::Result<()> {
-    /// let queue = usmq::current_queue()?;
-    /// work().in_queue(&queue).await;
-    /// # Ok(()) }
+    ///
+    /// let queue = usmq::Queue::new("cpu", None, Default::default())?;
+    /// let work = async { usmq::current_queue() }.in_queue(&queue);
+    /// assert_eq!(futures::executor::block_on(work)?, queue);
+    /// # Ok::<(), usmq::Error>(())
     /// ```
     fn in_queue(self, queue: &Queue) -> Scoped<Self> {
         Scoped { future: self, scope: queue.scope() }

@@ -65,9 +65,16 @@ impl Drop for Entered {
 
 /// The scopes of one thread, to be entered on another: a worker of a thread pool, a spawned thread.
 ///
-/// ```no_run
-/// let scope = usmq::Scope::capture();
-/// std::thread::spawn(move || scope.enter(usmq::current_queue));
+/// ```
+/// use usmq::{Scope, current_queue, with_queue};
+///
+/// with_queue("cpu", || -> usmq::Result<()> {
+///     let scope = Scope::capture();
+///     let there = std::thread::spawn(move || scope.enter(current_queue));
+///     assert_eq!(there.join().expect("no panic")?, current_queue()?);
+///     Ok(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Scope(Stack<Queue>);

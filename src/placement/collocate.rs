@@ -12,11 +12,17 @@ const CHUNK: usize = 2 << 20;
 /// The array on the target queue: itself, a view of the same memory, or a copy, whichever moves least. Never blocks;
 /// work on the result comes after whatever the source waits for.
 ///
-/// ```no_run
-/// # fn example(a: &usmq::Array, b: &usmq::Array) -> usmq::Result<()> {
-/// let b = usmq::collocate(b, a.queue())?;
-/// assert_eq!(&usmq::follow(&[a, &b])?, a.queue());
-/// # Ok(()) }
+/// ```
+/// use usmq::{Array, Partition, collocate, follow, with_queue};
+///
+/// let a = Array::zeros::<f32>([3])?;
+/// let half = a.device().sub_devices(&Partition::Equally(1))?[0].clone();
+/// let b = with_queue(half, || Array::from_slice(&[1f32, 2.0, 3.0]))?;
+/// assert!(follow(&[&a, &b]).is_err());
+///
+/// let b = collocate(&b, a.queue())?;
+/// assert_eq!(&follow(&[&a, &b])?, a.queue());
+/// # Ok::<(), usmq::Error>(())
 /// ```
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use crate::manager::current_queue;
 /// # Errors
 /// [`Error::Placement`] when they do not share one; it names each array's queue and the call that mends it.
 ///
-/// ```no_run
+/// ```
 /// let x = usmq::Array::zeros::<f32>([3])?;
 /// let y = usmq::Array::zeros::<f32>([3])?;
 /// assert_eq!(&usmq::follow(&[&x, &y])?, x.queue());

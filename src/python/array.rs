@@ -20,6 +20,9 @@ use std::ffi::c_int;
 /// last of them, and the last command that uses it, is gone. Commands on one array from any queues and threads run in
 /// an order that keeps every read after the writes before it, without a wait on the host.
 ///
+/// Indexing is numpy's basic one and gives views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``; so does assigning to
+/// ``x[...]``, from a number, an array or a host object. ``len(x)`` is the first extent. There is no arithmetic.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -122,7 +125,8 @@ impl Array {
         Self::new(self.array.transpose())
     }
 
-    /// The axes in another order: a view. Reverses them when none is given.
+    /// The axes in another order: a view. ``axes`` has the old number of each new axis, one by one or as one sequence;
+    /// without any they are reversed. What is no order of all axes is a ValueError.
     #[pyo3(signature = (*axes))]
     fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if axes.is_empty() {
@@ -138,8 +142,8 @@ impl Array {
         Ok(Self::new(self.array.permute(axes)?))
     }
 
-    /// Another shape for the same elements in C order; one extent may be -1. A view where the memory allows it, else a
-    /// copy.
+    /// Another shape for the same elements in C order: a view where the memory allows it, else a copy. The extents come
+    /// one by one or as one sequence, and one may be -1. Another number of elements is a ValueError.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let shape = index::numbers(shape)?;
@@ -176,23 +180,40 @@ impl Array {
         Ok(pyo3::types::PyList::new(py, items)?.try_iter()?.into_any().unbind())
     }
 
-    /// A contiguous copy with elements of another type, converted as in C++.
+    /// A contiguous copy with elements of another type.
+    ///
+    /// Numbers convert as in C++: a float to an integer is cut off, out of range it is unspecified; a complex number to
+    /// a real one loses its imaginary part.
+    /// Returns before it is done.
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype::parse(dtype)?;
         Ok(Self::new(py.detach(|| self.array.cast(dtype))?))
     }
 
-    /// A contiguous copy in memory of the same kind, on the same queue.
+    /// A contiguous copy in memory of the same kind, on the same queue. Returns before it is done.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Self::new(py.detach(|| self.array.copy())?))
     }
 
-    /// Set the elements from a host object or an array of the same shape, converting the dtype.
+    /// Set the elements, converting the dtype.
+    ///
+    /// From an array it returns before the copy is done; from a host object once that may be changed again.
+    ///
+    /// Parameters
+    /// ----------
+    /// source : Array or host object
+    ///     As ``asarray`` takes it, of this array's shape. An array that is elsewhere is collocated.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The shapes differ, or this array is read-only.
     fn copy_from(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         copy_into(source.py(), &self.array, source)
     }
 
-    /// Set every element to one value.
+    /// Set every element to one value. Returns before it is done. A ValueError when the dtype cannot hold it, as 0.5 in
+    /// int32 or 300 in uint8, or the array is read-only.
     fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some((number, _)) = index::scalar(value)? else {
             return Err(PyTypeError::new_err(format!(
@@ -241,12 +262,13 @@ impl Array {
         super::arrow::device_array(py, &Column::from_array("", &self.array)?, requested_schema, wait, kwargs)
     }
 
-    /// Block until nothing that was submitted so far uses the memory.
+    /// Block until nothing that was submitted so far uses the memory. A SyclError says what that work reported.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| self.array.wait())?)
     }
 
-    /// The elements as a new numpy array. Waits for the writes before, nothing else.
+    /// The elements as a new numpy array. Waits for the writes before, nothing else. A SyclError says what that work
+    /// reported; bfloat16, which numpy has not, is a TypeError.
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let dtype = dtype::numpy_dtype(py, self.array.dtype())?;
         let host = py.import("numpy")?.getattr("empty")?.call1((self.shape(py)?, dtype))?;
@@ -283,11 +305,17 @@ impl Array {
         py.import("numpy")?.getattr("asarray")?.call((view,), Some(&kwargs))
     }
 
-    /// Host or shared USM as a memoryview, after waiting for the writes before.
+    /// Host or shared USM as a memoryview, without a copy, after waiting for the writes before.
+    ///
+    /// usmq does not see what the host does with it: start no kernel on the array meanwhile. Device memory and bfloat16
+    /// are a BufferError.
     fn host_view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyMemoryView>> {
         pyo3::types::PyMemoryView::from(slf.as_any())
     }
 
+    /// What dpctl, dpnp and others read of the array: version 1; strides and offset count elements.
+    ///
+    /// The consumer's work belongs on the queue in ``syclobj``. Where it could look past that queue's order, asking waits.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         suai::interface(py, &self.array)

@@ -45,7 +45,23 @@ pub(super) fn empty(
     Ok(Array::new(py.detach(|| crate::Array::uninit(shape, dtype, kind, &queue))?))
 }
 
-/// An array of zeros; parameters as ``empty``.
+/// An array of zeros. Returns before they are written; what uses the array comes after that.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+///     Extents, outermost first. Zero is allowed.
+/// dtype : dtype, optional
+///     The element type; float32 by default.
+/// usm_type : {"device", "shared", "host"}
+///     The USM kind.
+/// queue : str, Device, Queue, optional
+///     Where the array lives; the current queue by default.
+///
+/// Raises
+/// ------
+/// AllocationError
+///     Memory is short.
 ///
 /// Examples
 /// --------
@@ -66,14 +82,27 @@ pub(super) fn zeros(
     Ok(made)
 }
 
-/// An array with one value everywhere; other parameters as ``empty``.
+/// An array with one value everywhere. Returns before it is written; what uses the array comes after that.
 ///
 /// Parameters
 /// ----------
 /// shape : int or sequence of int
+///     Extents, outermost first. Zero is allowed.
 /// value : number
+///     What the dtype can hold.
 /// dtype : dtype, optional
 ///     By default that of the value: a numpy scalar's own, else bool, int64, float64 or complex128.
+/// usm_type : {"device", "shared", "host"}
+///     The USM kind.
+/// queue : str, Device, Queue, optional
+///     Where the array lives; the current queue by default.
+///
+/// Raises
+/// ------
+/// ValueError
+///     The dtype cannot hold the value.
+/// AllocationError
+///     Memory is short.
 ///
 /// Examples
 /// --------
@@ -103,7 +132,7 @@ pub(super) fn full(
     Ok(Array::new(array))
 }
 
-/// Evenly spaced values, as ``numpy.arange``; other parameters as ``empty``.
+/// Evenly spaced values on one axis, as ``numpy.arange``. Returns before they are written.
 ///
 /// Parameters
 /// ----------
@@ -114,7 +143,18 @@ pub(super) fn full(
 /// step : number
 ///     Never 0.
 /// dtype : dtype, optional
-///     int64 for whole numbers, else float64.
+///     By default int64 for whole numbers, else float64.
+/// usm_type : {"device", "shared", "host"}
+///     The USM kind.
+/// queue : str, Device, Queue, optional
+///     Where the array lives; the current queue by default.
+///
+/// Raises
+/// ------
+/// ValueError
+///     The step is 0, or the dtype cannot hold the values.
+/// AllocationError
+///     Memory is short.
 ///
 /// Examples
 /// --------

@@ -16,7 +16,7 @@ use pyo3::types::{PyInt, PySequence, PyString};
 /// Raises
 /// ------
 /// SelectorError
-///     The string is none.
+///     It is no filter string.
 /// DeviceNotFoundError
 ///     No visible device matches; the text lists those that are visible.
 ///
@@ -132,12 +132,17 @@ impl Device {
         Ok(self.0.has_usm(kind.parse::<UsmKind>()?))
     }
 
-    /// Divide the device. The same request gives the same devices; each has a context of its own.
+    /// Divide the device. The same request gives the same devices; each has a context, and so memory, of its own.
     ///
     /// Parameters
     /// ----------
     /// partition : int, list of int or "numa"
     ///     Compute units of every part, of each part, or one part per NUMA domain.
+    ///
+    /// Raises
+    /// ------
+    /// SyclError
+    ///     The device cannot be divided so.
     fn sub_devices(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
         let partition = partition_from(partition)?;
         let parts = py.detach(|| self.0.sub_devices(&partition))?;

@@ -38,11 +38,13 @@ impl Kernel {
     /// Parameters
     /// ----------
     /// source : str
-    ///     The translation unit.
+    ///     The translation unit. The kernel is a free function in it, declared so by
+    ///     ``SYCL_EXT_ONEAPI_FUNCTION_PROPERTY``: the SYCL extensions ``sycl_ext_oneapi_kernel_compiler_sycl`` and
+    ///     ``sycl_ext_oneapi_free_function_kernels``.
     /// name : str
     ///     The function's name.
     /// options : sequence of str
-    ///     Flags for the compiler.
+    ///     Flags for the compiler, as ``-DN=3``.
     /// params : sequence, optional
     ///     The parameters, where they cannot be read from the source: a dtype for a number,
     ///     ``usmq.read("f4")``, ``usmq.write("f4")`` or ``usmq.local(n)`` for memory.
@@ -115,6 +117,11 @@ impl Kernel {
     ///     Work-items of a work-group.
     /// queue : str, Device, Queue, optional
     ///     Where to run; the queue of the arrays by default.
+    ///
+    /// Returns
+    /// -------
+    /// Event
+    ///     Need not be kept: what uses the arrays comes after the kernel anyway.
     ///
     /// Raises
     /// ------

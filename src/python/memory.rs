@@ -15,8 +15,9 @@ use pyo3::types::PyDict;
 /// Returns
 /// -------
 /// dict
-///     For ``"device"``, ``"shared"`` and ``"host"`` a dict of ``used``, ``reserved``, ``peak`` and ``limit`` in
-///     bytes, and the counts ``live``, ``hits`` and ``misses``.
+///     For ``"device"``, ``"shared"`` and ``"host"`` a dict. In bytes: ``used`` (held by live arrays), ``reserved``
+///     (taken from the runtime, in use or kept), ``peak`` (the largest ``used``) and ``limit`` (or None). Counts:
+///     ``live`` allocations, ``hits`` (served from what was kept) and ``misses`` (requests to the runtime).
 ///
 /// Examples
 /// --------

@@ -15,6 +15,7 @@ use pyo3::types::{PyString, PyTuple};
 /// Parameters
 /// ----------
 /// *arrays : Array or object with ``__sycl_usm_array_interface__``
+///     Without any, the answer is the current queue.
 /// queue : str, Device, Queue, optional
 ///     A queue that wins, if every array is usable from it.
 ///
@@ -64,6 +65,13 @@ pub(super) fn follow(
 /// Array, CudaArray or tuple of them
 ///     One for one. An array that is on the target already comes back as it is; one that the target can reach comes
 ///     back as a view with the target's queue; others are copied, without a wait.
+///
+/// Raises
+/// ------
+/// AllocationError
+///     A copy is needed and memory is short.
+/// ValueError
+///     There are neither arrays nor a target.
 ///
 /// Examples
 /// --------
@@ -125,6 +133,19 @@ fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) 
 }
 
 /// What ``collocate`` would do, without doing it. Prints as a table.
+///
+/// Parameters
+/// ----------
+/// *arrays : Array or object with ``__sycl_usm_array_interface__``
+///     Host objects, too: they would be copied to the target.
+/// like : Array, optional
+///     The array whose queue is the target.
+/// queue : str, Device, Queue, optional
+///     The target. Without either, the queue to which the fewest bytes would move.
+///
+/// Returns
+/// -------
+/// Plan
 ///
 /// Examples
 /// --------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
@@ -28,3 +28,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in links:
         if "://" not in link:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_rows_that_the_comparison_names_say_what_it_says() -> None:
+    performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    found = re.findall(
+        r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE
+    )
+    ratio = {name: float(value) for name, value in found}
+    comparison = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    adds, better, slower = set[str](), set[str](), set[str]()
+    side = better
+    for line in comparison.splitlines():
+        side = {"What usmq adds:": adds, "## Where usmq is slower": slower}.get(line, side)
+        if line.startswith("What ") and line.endswith("better:"):
+            side = better
+        side.update(re.findall(r"`((?:py|rust|arrow)\.\w+(?:\.\d+)?)`", line))
+    assert len(adds) > 4
+    assert better
+    assert slower
+    assert [row for row in adds if not ratio[row] < 1] == []
+    assert [row for row in better | slower if not ratio[row] > 1] == []

@@ -15,20 +15,24 @@ use std::task::{Context, Poll};
 /// Each is extracted when it is polled for, on the thread that polls. At most as many as the stream was made for wait
 /// or are on their way. Dropping the stream cancels it and discards what waits. The stream ends after an error.
 ///
-/// ```no_run
-/// use futures::StreamExt;
-/// use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, AsyncArrays, Column, Placed};
+/// ```
+/// use futures::{StreamExt, executor::block_on};
+/// use usmq::interop::arrow::{AsyncArrays, Column, Placed, Producing};
 ///
-/// # fn their_export(handler: *mut ArrowAsyncDeviceStreamHandler) {}
-/// # async fn example() -> usmq::Result<()> {
 /// let (mut arrays, handler) = AsyncArrays::new(4);
-/// their_export(handler.into_raw()); // any producer of the interface
-/// let field = arrays.field().await?;
-/// while let Some(array) = arrays.next().await {
+/// // Any producer of the interface; here usmq's own, with one batch.
+/// let column = Column::from_array("x", &usmq::Array::from_slice(&[1i64, 2, 3])?)?;
+/// let batches = Box::new(std::iter::once(Ok(column.clone())));
+/// // SAFETY: the handler is whole, and no other producer has it.
+/// let producing = unsafe { Producing::start(handler.into_raw(), column.field().clone(), batches) }?;
+///
+/// let field = block_on(arrays.field())?;
+/// while let Some(array) = block_on(arrays.next()) {
 ///     let column = Column::import_device(&field, array?, Placed::default())?;
-///     println!("{column}");
+///     assert_eq!(column.values()?.to_vec::<i64>()?, [1, 2, 3]);
 /// }
-/// # Ok(()) }
+/// producing.wait();
+/// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct AsyncArrays {
     shared: Arc<Shared>,
@@ -48,7 +52,7 @@ impl AsyncArrays {
     /// The type of every array, once the producer has told it.
     ///
     /// # Errors
-    /// [`Error::Interop`] when the stream ends or fails before.
+    /// [`Error::Interop`](crate::Error::Interop) when the stream ends or fails before.
     pub async fn field(&mut self) -> Result<Arc<Field>> {
         poll_fn(|context| self.poll_field(context)).await
     }

@@ -18,16 +18,19 @@ use std::thread::{self, JoinHandle};
 /// Dropping this leaves the stream running: the consumer sets its pace, and ends it with `cancel`. [`stop`](Self::stop)
 /// is for a consumer that leaves without that.
 ///
-/// ```no_run
-/// use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, Ended, Producing, Table};
+/// ```
+/// use usmq::interop::arrow::{AsyncArrays, Column, Ended, Producing, Table};
 ///
-/// # fn their_consumer() -> *mut ArrowAsyncDeviceStreamHandler { std::ptr::null_mut() }
-/// # fn example(table: Table) -> usmq::Result<()> {
+/// let column = Column::from_array("x", &usmq::Array::from_slice(&[1i64, 2, 3])?)?;
+/// let table = Table::new(vec![column])?;
+/// let (arrays, handler) = AsyncArrays::new(4); // any consumer of the interface; here usmq's own
+///
 /// let batches = Box::new(table.batches().to_vec().into_iter().map(Ok));
 /// // SAFETY: the handler is whole, and no other producer has it.
-/// let producing = unsafe { Producing::start(their_consumer(), table.schema().clone(), batches) }?;
-/// assert!(matches!(producing.wait(), Ended::Complete));
-/// # Ok(()) }
+/// let producing = unsafe { Producing::start(handler.into_raw(), table.schema().clone(), batches) }?;
+/// drop(arrays); // the consumer has had enough
+/// assert!(!matches!(producing.wait(), Ended::Failed(_)));
+/// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct Producing {
     shared: Arc<Shared>,

@@ -104,7 +104,12 @@ impl Column {
     /// What kernels compute with; not for nested columns, whose children hold the values.
     ///
     /// Numbers; times and decimals as integers, wide ones with a second axis for their parts; booleans as a bitmap
-    /// from ``bit_offset``; text as its bytes; a dictionary's indices.
+    /// from ``bit_offset``; text as its bytes; a dictionary's indices. No copy; what nulls hold has no meaning.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The column is nested or run-end encoded.
     fn values(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(py.detach(|| self.0.values())?))
     }
@@ -115,21 +120,43 @@ impl Column {
     }
 
     /// Where each text or list begins and, as one more, where the last one ends.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     Columns of this type have none.
     fn offsets(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(py.detach(|| self.0.offsets())?))
     }
 
     /// How many values each list view has.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     It is no column of list views.
     fn sizes(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(py.detach(|| self.0.sizes())?))
     }
 
     /// Which child each value of a union is in.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     It is no union.
     fn type_ids(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(py.detach(|| self.0.type_ids())?))
     }
 
     /// The column on another queue or in memory of another kind; copies only what cannot be used from there.
+    ///
+    /// Parameters
+    /// ----------
+    /// queue : str, Device, Queue, optional
+    ///     Its own by default.
+    /// usm_type : {"device", "shared", "host"}, optional
+    ///     Its own by default.
     #[pyo3(signature = (queue=None, usm_type=None))]
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
@@ -148,7 +175,12 @@ impl Column {
         super::pyarrow(py)?.call_method1("array", (view,))
     }
 
-    /// The column for readers on the host, without a copy; only of host and shared USM. Waits.
+    /// The column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
+    ///
+    /// Raises
+    /// ------
+    /// InteropError
+    ///     It is device memory; ``to_arrow()`` copies.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
         ColumnView::of(py, &self.0)
     }

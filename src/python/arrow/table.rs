@@ -22,6 +22,13 @@ use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 /// columns : dict of str to Array or Column
 ///     All of one length and on one queue. Arrays share their memory with the table; leave them as they are.
 ///
+/// Raises
+/// ------
+/// ValueError
+///     There are no columns, or they have different lengths.
+/// PlacementError
+///     They are on different queues.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -75,7 +82,7 @@ impl Table {
         self.0.names().collect()
     }
 
-    /// The columns; only of a table of one batch.
+    /// The columns; a ValueError for a table of several batches, whose ``batches`` have columns of their own.
     #[getter]
     fn columns(&self) -> PyResult<Vec<Column>> {
         Ok(self.0.columns()?.iter().cloned().map(Column::new).collect())
@@ -107,6 +114,13 @@ impl Table {
     }
 
     /// The table on another queue or in memory of another kind; copies only what cannot be used from there.
+    ///
+    /// Parameters
+    /// ----------
+    /// queue : str, Device, Queue, optional
+    ///     Its own by default.
+    /// usm_type : {"device", "shared", "host"}, optional
+    ///     Its own by default.
     #[pyo3(signature = (queue=None, usm_type=None))]
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
@@ -125,7 +139,12 @@ impl Table {
         super::pyarrow(py)?.call_method1("table", (view,))
     }
 
-    /// The table for readers on the host, without a copy; only of host and shared USM. Waits.
+    /// The table for readers on the host, as ``pyarrow.table``, without a copy. Waits.
+    ///
+    /// Raises
+    /// ------
+    /// InteropError
+    ///     It is device memory; ``to_arrow()`` copies.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
         TableView::of(py, &self.0)
     }

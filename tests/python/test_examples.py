@@ -1,0 +1,33 @@
+"""The programs of examples/ run and print what they should."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_axpy_computes_on_the_device_that_is_named(run_python: Run) -> None:
+    done = run_python(None, str(EXAMPLES / "axpy.py"), "cpu")
+    assert done.stdout.strip().endswith(": [1.0, 3.0, 5.0, 7.0, 9.0]")
+
+
+def test_axpy_names_the_devices_when_there_is_no_such_one(run_python: Run) -> None:
+    done = run_python(None, str(EXAMPLES / "axpy.py"), "accelerator:9", check=False)
+    assert done.returncode == 1
+    assert 'no device matches "accelerator:9"; visible devices: opencl:cpu:0' in done.stderr
+
+
+def test_tasks_bring_the_arrays_of_two_queues_together(run_python: Run, sub_device: object) -> None:
+    done = run_python(None, str(EXAMPLES / "tasks.py"))
+    assert "copy_staged" in done.stdout
+    assert done.stdout.endswith("3000.0\n")
+
+
+def test_every_python_example_is_run_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in here] == []

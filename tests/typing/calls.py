@@ -1,0 +1,215 @@
+"""What a type checker makes of the main calls. `make lint` checks it with mypy; it is never run.
+
+An `ignore` stands where an error is expected; mypy complains about one that is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, assert_type
+
+import numpy as np
+import numpy.typing as npt
+import usmq
+
+UsmType = Literal["device", "shared", "host"]
+
+
+def queues(device: usmq.Device, queue: usmq.Queue) -> None:
+    assert_type(usmq.devices(), list[usmq.Device])
+    assert_type(usmq.Device(), usmq.Device)
+    assert_type(usmq.Device("gpu:1"), usmq.Device)
+    assert_type(usmq.Device(queue), usmq.Device)
+    assert_type(device.filter_string, str | None)
+    assert_type(device.parent, usmq.Device | None)
+    assert_type(device.global_mem_size, int)
+    assert_type(device.aspects, list[str])
+    assert_type(device.sub_devices(2), list[usmq.Device])
+    assert_type(device.sub_devices([1, 1]), list[usmq.Device])
+    assert_type(device.sub_devices("numa"), list[usmq.Device])
+    assert_type(device.has_usm("host"), bool)
+    assert_type(usmq.Queue(device, in_order=False, profiling=True), usmq.Queue)
+    assert_type(usmq.Queue("cpu", context=queue.context), usmq.Queue)
+    assert_type(queue.context.devices, list[usmq.Device])
+    assert_type(usmq.current_queue(), usmq.Queue)
+    assert_type({queue: 1}, dict[usmq.Queue, int])
+    with usmq.use_queue("cpu") as inner:
+        assert_type(inner, usmq.Queue)
+    with usmq.use_queue(None):
+        pass
+    usmq.set_default_queue(None)
+    manager = usmq.QueueManager("package")
+    assert_type(manager.current_queue(), usmq.Queue)
+    with manager.use_queue(device) as inner:
+        assert_type(inner, usmq.Queue)
+
+    usmq.Device(1)  # type: ignore[arg-type]
+    usmq.Queue("cpu", None, True)  # type: ignore[call-arg]
+    usmq.Queue(profiling="yes")  # type: ignore[arg-type]
+    usmq.use_queue()  # type: ignore[call-arg]
+    device.has_usm("managed")  # type: ignore[arg-type]
+    device.sub_devices("l3")  # type: ignore[arg-type]
+    device.name = "other"  # type: ignore[misc]
+    queue.submit()  # type: ignore[attr-defined]
+
+
+class Foreign:
+    """Another library's queue."""
+
+    def _get_capsule(self) -> Any: ...
+
+
+def a_scope_does_not_hide_what_comes_after(foreign: Foreign) -> int:
+    # UseQueue never swallows an exception, so this function is known to return.
+    with usmq.use_queue(foreign):
+        return 1
+
+
+def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
+    assert_type(usmq.empty(3), usmq.Array)
+    assert_type(usmq.empty((2, 3), "f4", usm_type="shared", queue="cpu"), usmq.Array)
+    assert_type(usmq.zeros(np.int64(3), np.float32), usmq.Array)
+    assert_type(usmq.full(3, 1j, complex), usmq.Array)
+    assert_type(usmq.full(3, np.float16(1)), usmq.Array)
+    assert_type(usmq.arange(3), usmq.Array)
+    assert_type(usmq.arange(0, 1, 0.25, "f8"), usmq.Array)
+    assert_type(usmq.asarray(host, copy=None), usmq.Array)
+    assert_type(usmq.asarray([[1, 2], [3, 4]], x.dtype), usmq.Array)
+    assert_type(usmq.asarray(b"bytes"), usmq.Array)
+    assert_type(usmq.asarray(x, copy=False), usmq.Array)
+    assert_type(usmq.from_dlpack(host), usmq.Array)
+    assert_type(x.shape, tuple[int, ...])
+    assert_type(x.dtype, usmq.DType)
+    assert_type(x.dtype.dtype, np.dtype[Any])
+    assert_type(x.dtype.str, str | None)
+    assert_type(x.usm_type, UsmType)
+    assert_type(x.ptr, int)
+    assert_type(x.readonly, bool)
+    assert_type(x.T, usmq.Array)
+    assert_type(x.reshape(2, -1), usmq.Array)
+    assert_type(x.reshape((2, -1)), usmq.Array)
+    assert_type(x.transpose(1, 0), usmq.Array)
+    assert_type(x[0], usmq.Array)
+    assert_type(x[..., None, 1:-1:2], usmq.Array)
+    assert_type(x.astype("f8"), usmq.Array)
+    assert_type(x.to_numpy(), npt.NDArray[Any])
+    assert_type(x.host_view(), memoryview)
+    assert_type(memoryview(x), memoryview)
+    assert_type(len(x), int)
+    assert_type(x.__dlpack_device__(), tuple[int, int])
+    assert_type(x.__sycl_usm_array_interface__["shape"], tuple[int, ...])
+    assert_type(np.asarray(x), npt.NDArray[Any])
+    x[1:] = 0
+    x[0] = [1, 2]
+    x.copy_from(host)
+    x.fill(1)
+
+    usmq.zeros()  # type: ignore[call-arg]
+    usmq.zeros("3")  # type: ignore[arg-type]
+    usmq.zeros(3, "f4", "shared")  # type: ignore[call-arg]
+    usmq.zeros(3, usm_type="managed")  # type: ignore[arg-type]
+    usmq.full(3)  # type: ignore[call-arg]
+    usmq.asarray(None)  # type: ignore[arg-type]
+    x["column"]  # type: ignore[index]
+    x[[0, 1]]  # type: ignore[index]
+    x + x  # type: ignore[operator]
+    x.reshape("2")  # type: ignore[arg-type]
+    x.fill([1])  # type: ignore[arg-type]
+    x.__sycl_usm_array_interface__["stream"]  # type: ignore[typeddict-item]
+
+
+def placement(x: usmq.Array, y: usmq.Array, queue: usmq.Queue) -> None:
+    assert_type(usmq.follow(x, y), usmq.Queue)
+    assert_type(usmq.follow(x, queue="cpu"), usmq.Queue)
+    assert_type(usmq.collocate(x, like=y), usmq.Array)
+    assert_type(usmq.collocate([1.0], queue=queue), usmq.Array)
+    assert_type(usmq.collocate(x, y), tuple[usmq.Array, ...])
+    assert_type(usmq.collocate(*[x, y], like=x), tuple[usmq.Array, ...])
+    plan = usmq.explain(x, y, queue=queue)
+    assert_type(plan, usmq.Plan)
+    assert_type(plan.target, usmq.Queue)
+    assert_type(plan.steps, list[usmq.Step])
+    assert_type(
+        plan.steps[0].action,
+        Literal["keep", "rebind", "copy_direct", "copy_staged", "from_host"],
+    )
+
+    usmq.follow([x, y])  # type: ignore[arg-type]
+    usmq.collocate()  # type: ignore[call-overload]
+    usmq.collocate(x, y, target=queue)  # type: ignore[call-overload]
+    usmq.explain(x, like="cpu")  # type: ignore[arg-type]
+    if plan.steps[0].action == "move":  # type: ignore[comparison-overlap]
+        pass
+
+
+def kernels(x: usmq.Array, source: str) -> None:
+    kernel = usmq.Kernel.from_sycl(source, "axpy", options=["-O2"], queue="cpu")
+    assert_type(kernel, usmq.Kernel)
+    given = usmq.Kernel.from_opencl(
+        source, "axpy", params=["f4", usmq.read("f4"), usmq.write("f4"), usmq.local(4), int]
+    )
+    assert_type(given, usmq.Kernel)
+    assert_type(usmq.Kernel.from_spirv(b"", "axpy"), usmq.Kernel)
+    event = kernel((4, 4), 2.0, np.float32(1), usmq.read(x), x, usmq.local(64), local_size=(2, 2))
+    assert_type(event, usmq.Event)
+    assert_type(event.profiling, tuple[int, int, int])
+    assert_type(event.done(), bool)
+    assert_type(event.queue, usmq.Queue)
+
+    kernel()  # type: ignore[call-arg]
+    kernel(4, "text")  # type: ignore[arg-type]
+    kernel(4, [1.0])  # type: ignore[arg-type]
+    usmq.Kernel.from_sycl(source)  # type: ignore[call-arg]
+    usmq.Kernel.from_spirv(source, "axpy")  # type: ignore[arg-type]
+    usmq.local("4")  # type: ignore[arg-type]
+
+
+def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
+    assert_type(usmq.Table({"x": x, "y": column}), usmq.Table)
+    assert_type(table["x"], usmq.Column)
+    assert_type(table.columns, list[usmq.Column])
+    assert_type(table.schema, usmq.Field)
+    assert_type(table.batches, list[usmq.Table])
+    assert_type("x" in table, bool)
+    assert_type(list(table), list[str])
+    assert_type(table.to("cpu", "shared"), usmq.Table)
+    assert_type(column.values(), usmq.Array)
+    assert_type(column.validity(), usmq.Array | None)
+    assert_type(column.dictionary, usmq.Column | None)
+    assert_type(column.usm_type, UsmType | None)
+    assert_type(column[1:], usmq.Column)
+    assert_type(column.field.metadata, dict[bytes, bytes])
+    assert_type(usmq.DeviceStream([table, table]).schema, usmq.Field)
+    # What it is depends on the data, so the caller says what is expected.
+    known: usmq.Table = usmq.from_arrow(usmq.DeviceStream([table]), columns=["x"])
+    assert_type(usmq.from_arrow(known.host_view()), Any)
+
+    table[0]  # type: ignore[index]
+    column[0]  # type: ignore[index]
+    usmq.Table([x])  # type: ignore[arg-type]
+    usmq.from_arrow([1, 2])  # type: ignore[arg-type]
+
+
+def memory() -> None:
+    stats = usmq.memory_stats("cpu")
+    assert_type(stats["device"]["used"], int)
+    assert_type(stats["host"]["limit"], int | None)
+    usmq.set_memory_limit(None)
+    usmq.set_memory_limit(2**30, "cpu", "device")
+    usmq.trim_memory("cpu")
+
+    stats["managed"]  # type: ignore[index]
+    stats["device"]["free"]  # type: ignore[typeddict-item]
+    usmq.set_memory_limit("1G")  # type: ignore[arg-type]
+
+
+def errors() -> None:
+    try:
+        usmq.devices()
+    except usmq.KernelBuildError as build:
+        assert_type(build.log, str)
+    except usmq.SyclError as sycl:
+        assert_type(sycl.code, str)
+    _memory: MemoryError = usmq.AllocationError()
+    _buffer: BufferError = usmq.InteropError()
+    _value: ValueError = usmq.SelectorError()
+    _wrong: ValueError = usmq.PlacementError()  # type: ignore[assignment]
