@@ -212,7 +212,7 @@ fn ask<'py>(
     let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(missing)?.call0()?;
     let (kind, _): (i32, i32) = device.extract()?;
     let options = PyDict::new(py);
-    options.set_item("max_version", (1, 1))?;
+    options.set_item("max_version", dlpack::VERSION)?;
     // A copy that we make ourselves is always possible.
     if copy == Some(false) {
         options.set_item("copy", false)?;
@@ -223,7 +223,7 @@ fn ask<'py>(
         ordered.set_item("stream", Bound::new(py, super::queue::Queue(current.clone()))?)?;
         match method.call((), Some(&ordered)) {
             Ok(capsule) => return Ok((capsule, true)),
-            Err(error) if !refused(&error) => return Err(error),
+            Err(error) if !refused(&error) => return Err(as_buffer_error(py, error)),
             Err(_) => finish(obj)?,
         }
     }
@@ -231,7 +231,21 @@ fn ask<'py>(
         Err(error) if refused(&error) => method.call0(),
         other => other,
     };
-    Ok((capsule?, false))
+    Ok((capsule.map_err(|error| as_buffer_error(py, error))?, false))
+}
+
+/// A producer that cannot say where its memory is raises BufferError by the protocol. dpnp has a class of its own, of
+/// no public name, for memory of sub-devices and of contexts that are not a platform's default.
+fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.get_type(py).name().is_ok_and(|name| name == "DLPackCreationError") {
+        return error;
+    }
+    let clear = PyErr::from(Error::Interop(format!(
+        "DLPack cannot say where this array is ({}); usmq.asarray takes it by its __sycl_usm_array_interface__",
+        error.value(py)
+    )));
+    clear.set_cause(py, Some(error));
+    clear
 }
 
 /// Waits for the work of a producer that takes no queue of ours.

@@ -10,6 +10,7 @@ mod device;
 mod dlpack;
 mod dtype;
 mod errors;
+mod exchange;
 mod host;
 mod index;
 mod kernel;

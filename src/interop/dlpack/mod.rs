@@ -6,9 +6,14 @@
 
 mod abi;
 mod dtype;
+mod exchange;
 mod export;
 mod import;
 
-pub use abi::{Legacy, Managed, Versioned};
-pub use export::{Destination, Export, Local, Order, device_of, export};
-pub use import::{Foreign, Import, import};
+pub use abi::{Legacy, Managed, Tensor, Versioned};
+pub use exchange::{allocate, work_queue, work_stream};
+pub use export::{Destination, Export, Local, Order, device_of, export, lend};
+pub use import::{Foreign, Import, adopt, import};
+
+/// The version of DLPack whose structs usmq exports, and up to which it asks others for theirs.
+pub const VERSION: (u32, u32) = (abi::VERSION.major, abi::VERSION.minor);
