@@ -17,7 +17,6 @@ import dpctl
 import dpctl.memory
 import dpctl.program
 import dpnp.tensor
-import numpy as np
 import tvm_ffi
 import usmq
 
@@ -51,7 +50,7 @@ ROWS = {
     "py.asarray_suai": ("usmq.asarray(foreign)", "dpctl.memory.as_usm_memory(foreign)"),
     # Each array through the protocol to its own library.
     "dlpack.round_trip": ("usmq.from_dlpack(x)", "dpnp.tensor.from_dlpack(peer_array)"),
-    "dlpack.c_exchange": ("tvm_ffi.from_dlpack(x)", "tvm_ffi.from_dlpack(host_array)"),
+    "dlpack.c_exchange": ("tvm_ffi.from_dlpack(x)", "tvm_ffi.from_dlpack(x.__dlpack__(stream=-1))"),
     # Its own peer: one GiB against one KiB.
     "py.collocate_rebind": (
         "usmq.collocate(gibibyte, queue=other)",
@@ -119,7 +118,6 @@ def names() -> dict[str, Any]:
         "peer_args": [ctypes.c_float(2.0), peer_x, peer_y, ctypes.c_uint64(ITEMS)],
         "peer_items": [ITEMS],
         "peer_array": dpnp.tensor.zeros(ITEMS, dtype="f4"),
-        "host_array": np.zeros(ITEMS, "f4"),
         "foreign": Foreign(peer_x, peer_queue),
         "kibibyte": usmq.empty(1 << 10, "u1"),
         "gibibyte": usmq.empty(1 << 30, "u1"),

@@ -85,7 +85,7 @@ def rows() -> list[Row]:
         py("follow2", "ns", 10_000, 0.7, "dpnp.tensor.get_execution_queue of two queues"),
         py("asarray_suai", "us", 1000, 0.8, "dpctl.memory.as_usm_memory of the same object"),
         dlpack("round_trip", "us", 1000, 0.5, "dpnp.tensor.from_dlpack of its own array"),
-        dlpack("c_exchange", "us", 1000, 1.0, "tvm_ffi.from_dlpack of a numpy array"),
+        dlpack("c_exchange", "us", 1000, 1.0, "tvm_ffi.from_dlpack of a capsule of ours"),
         py("collocate_rebind", "ns", 5000, 1.1, "1 GiB against 1 KiB"),
         Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
         Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),

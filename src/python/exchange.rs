@@ -107,9 +107,13 @@ unsafe fn exported<R>(
     // SAFETY: the caller's promise.
     let object = unsafe { Borrowed::from_ptr(py, object) };
     let array = &object.cast::<Array>()?.get().array;
-    let queue = work_queue(py, dlpack::device_of(array))?;
-    let order = queue.as_ref().map_or(Order::Unordered, Order::Queue);
-    Ok(export(array, order)?)
+    let current = scope::current(py)?;
+    if current == *array.queue() {
+        // That is the work queue of the array's device, or the array has none and the export says so.
+        return Ok(export(array, Order::Queue(&current))?);
+    }
+    let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;
+    Ok(export(array, queue.as_ref().map_or(Order::Unordered, Order::Queue))?)
 }
 
 /// `managed_tensor_from_py_object_no_sync`.
