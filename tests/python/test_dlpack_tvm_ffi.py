@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 from collections.abc import Callable
 from ctypes import addressof, byref, c_int64, c_void_p
 from pathlib import Path
@@ -189,3 +190,35 @@ def test_a_host_tensor_of_theirs_is_copied() -> None:
     back = called(lambda x, given: given, usmq.zeros(1), theirs)
     assert isinstance(back, usmq.Array)
     np.testing.assert_array_equal(back.to_numpy(), base())
+
+
+def test_a_forked_child_is_told_so(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+import ctypes, os, tvm_ffi, usmq
+get = ctypes.pythonapi.PyCapsule_GetPointer
+get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+table = get(usmq.Array.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+number, at = ctypes.c_int, ctypes.c_void_p
+stream = ctypes.PYFUNCTYPE(number, number, number, at).from_address(table + 48)
+lend = ctypes.PYFUNCTYPE(number, at, at).from_address(table + 40)
+x, out = usmq.zeros(3), ctypes.create_string_buffer(48)
+calls = [
+    lambda: tvm_ffi.from_dlpack(x),
+    lambda: stream(14, 0, out),
+    lambda: lend(id(x), out),
+]
+for call in calls:
+    call()
+if os.fork() == 0:
+    for call in calls:
+        try:
+            call()
+        except usmq.ForkError:
+            continue
+        os._exit(3)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["0"]

@@ -44,8 +44,9 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
 /// consumer is done with it, so each queue that is asked for is kept, once.
 ///
 /// # Errors
-/// [`Error::Sycl`] when memory is short.
+/// [`Error::Sycl`] when memory is short, [`Error::Fork`].
 pub fn work_stream(queue: &Queue) -> Result<usize> {
+    crate::runtime::alive()?;
     static STREAMS: Lazy<Mutex<HashMap<Queue, usize>>> = Lazy::new(Mutex::default);
     if let Some(address) = STREAMS.lock().get(queue) {
         return Ok(*address);

@@ -81,8 +81,10 @@ pub fn device_of(array: &Array) -> Destination {
 /// # Errors
 /// [`Error::Interop`] for a destination that usmq does not reach, memory that a device number cannot name (of a
 /// sub-device or another context), a copy that is needed but not allowed, or a read-only array in the legacy struct,
-/// which cannot say so; [`Error::Sycl`] with what the work reported.
+/// which cannot say so; [`Error::Sycl`] with what the work reported; [`Error::Fork`].
 pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> {
+    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    crate::runtime::alive()?;
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {
@@ -116,6 +118,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> 
 /// # Errors
 /// As [`export`]: a bare tensor cannot say "read-only" either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<Tensor> {
+    crate::runtime::alive()?;
     check_nameable(array.queue())?;
     check_writable(array, "hand over a copy()")?;
     publish(array, order)?;
