@@ -17,6 +17,7 @@ import dpctl
 import dpctl.memory
 import dpctl.program
 import dpnp.tensor
+import tvm_ffi
 import usmq
 
 ITEMS = 256
@@ -47,6 +48,9 @@ ROWS = {
         "dpnp.tensor.get_execution_queue((peer_queue, peer_queue))",
     ),
     "py.asarray_suai": ("usmq.asarray(foreign)", "dpctl.memory.as_usm_memory(foreign)"),
+    # Each array through the protocol to its own library.
+    "dlpack.round_trip": ("usmq.from_dlpack(x)", "dpnp.tensor.from_dlpack(peer_array)"),
+    "dlpack.c_exchange": ("tvm_ffi.from_dlpack(x)", "tvm_ffi.from_dlpack(x.__dlpack__(stream=-1))"),
     # Its own peer: one GiB against one KiB.
     "py.collocate_rebind": (
         "usmq.collocate(gibibyte, queue=other)",
@@ -96,6 +100,7 @@ def names() -> dict[str, Any]:
         "usmq": usmq,
         "dpctl": dpctl,
         "dpnp": dpnp,
+        "tvm_ffi": tvm_ffi,
         "ITEMS": ITEMS,
         "LAUNCHES": LAUNCHES,
         "queue": queue,
@@ -112,6 +117,7 @@ def names() -> dict[str, Any]:
         ),
         "peer_args": [ctypes.c_float(2.0), peer_x, peer_y, ctypes.c_uint64(ITEMS)],
         "peer_items": [ITEMS],
+        "peer_array": dpnp.tensor.zeros(ITEMS, dtype="f4"),
         "foreign": Foreign(peer_x, peer_queue),
         "kibibyte": usmq.empty(1 << 10, "u1"),
         "gibibyte": usmq.empty(1 << 30, "u1"),

@@ -54,6 +54,9 @@ def rows() -> list[Row]:
     def py(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(f"py.{name}", unit, count, target, peer_name)
 
+    def dlpack(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
+        return Row(f"dlpack.{name}", unit, count, target, peer_name)
+
     def arrow(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(f"arrow.{name}", unit, count, target, peer_name, "arrow", "arrow")
 
@@ -81,6 +84,8 @@ def rows() -> list[Row]:
         rust("two_queue_chain", "us", 1000, 1.15, "C++ with hand-written events"),
         py("follow2", "ns", 10_000, 0.7, "dpnp.tensor.get_execution_queue of two queues"),
         py("asarray_suai", "us", 1000, 0.8, "dpctl.memory.as_usm_memory of the same object"),
+        dlpack("round_trip", "us", 1000, 0.5, "dpnp.tensor.from_dlpack of its own array"),
+        dlpack("c_exchange", "us", 1000, 1.0, "tvm_ffi.from_dlpack of a capsule of ours"),
         py("collocate_rebind", "ns", 5000, 1.1, "1 GiB against 1 KiB"),
         Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
         Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),

@@ -3,7 +3,7 @@
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Literal, Protocol, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,8 @@ __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device",
     "DeviceStream", "Event", "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue",
     "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__", "arange", "asarray",
-    "collocate", "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
-    "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
+    "collocate", "current_queue", "devices", "empty", "explain", "follow", "from_arrow",
+    "from_dlpack", "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
     "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "write", "zeros",
 ]
 # fmt: on
@@ -249,6 +249,7 @@ class Array:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_device_array__(
         self,

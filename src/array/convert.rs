@@ -25,6 +25,20 @@ template <typename T> struct usmq_complex {
 };
 ";
 
+/// SYCL's own type brings device images along that libsycl 9 dies of when it looks for them in its cache on disk.
+const BFLOAT16: &str = "\
+struct usmq_bfloat16 {
+  unsigned short bits;
+  usmq_bfloat16() = default;
+  explicit usmq_bfloat16(float value) {
+    unsigned all = __builtin_bit_cast(unsigned, value);
+    bool nan = (all & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+  }
+  explicit operator float() const { return __builtin_bit_cast(float, static_cast<unsigned>(bits) << 16); }
+};
+";
+
 impl Array {
     /// Sets every element from the one at the same place of `source`, which has the same shape, is usable from this
     /// array's queue and shares no element with this array.
@@ -68,9 +82,9 @@ fn text(from: DType, to: DType, axes: usize) -> String {
         text += "#include <sycl/half_type.hpp>\n";
     }
     if [from, to].contains(&DType::BF16) && !same {
-        text += "#include <sycl/ext/oneapi/bfloat16.hpp>\n";
+        text += BFLOAT16;
     }
-    if source.starts_with("usmq_") || target.starts_with("usmq_") {
+    if source.starts_with("usmq_complex") || target.starts_with("usmq_complex") {
         text += COMPLEX;
     }
     let list = |prefix: &str, first: usize| {

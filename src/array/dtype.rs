@@ -46,7 +46,7 @@ const TABLE: [(DType, &str, &str, &str, usize); 15] = [
     (DType::U32, "uint32", "u4", "unsigned int", 4),
     (DType::U64, "uint64", "u8", "unsigned long", 8),
     (DType::F16, "float16", "f2", "sycl::half", 2),
-    (DType::BF16, "bfloat16", "bf2", "sycl::ext::oneapi::bfloat16", 2),
+    (DType::BF16, "bfloat16", "bf2", "usmq_bfloat16", 2),
     (DType::F32, "float32", "f4", "float", 4),
     (DType::F64, "float64", "f8", "double", 8),
     (DType::C64, "complex64", "c8", "usmq_complex<float>", 8),
@@ -89,7 +89,7 @@ impl DType {
         self.row().2
     }
 
-    /// The type's spelling in SYCL C++.
+    /// The type's spelling in the kernels of `convert.rs`.
     pub(crate) const fn cpp_name(self) -> &'static str {
         self.row().3
     }

@@ -121,11 +121,13 @@ impl Allocation {
         }
     }
 
-    /// Whether a command elsewhere than on this in-order queue may still use the memory.
+    /// Whether a command elsewhere than on this in-order queue, or one of another library there, may still use the
+    /// memory.
     pub(crate) fn used_off(&self, queue: &Queue) -> bool {
         let mut others = SmallVec::new();
-        self.log.lock().access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
-        !others.is_empty()
+        let log = self.log.lock();
+        log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
+        !others.is_empty() || log.shared_on.iter().any(|other| other != queue)
     }
 
     /// Blocks until the host may access the memory in this way.

@@ -4,7 +4,7 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
-use super::{asarray, buffer, dlpack, index, suai};
+use super::{asarray, buffer, dlpack, exchange, index, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -243,6 +243,12 @@ impl Array {
     fn __dlpack_device__(&self) -> (i32, i32) {
         let device = crate::interop::dlpack::device_of(&self.array);
         (device.kind, device.id)
+    }
+
+    /// DLPack: the functions of its C exchange API.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
+        exchange::capsule(py)
     }
 
     /// Arrow PyCapsule interface: the type of the column that this array makes.

@@ -5,7 +5,7 @@ use super::host::Host;
 use super::{buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::interop::dlpack::Import;
 use crate::{Action, Step, UsmKind};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=False";
@@ -126,15 +126,24 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
             _ => Py::new(py, Array::new(result)),
         };
     }
-    if !is_buffer && obj.hasattr("__dlpack__")? {
+    let from_tensor = || {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
         let result = py.detach(|| source.converted(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(NO_COPY));
         }
-        return Py::new(py, Array::new(result));
+        Py::new(py, Array::new(result))
+    };
+    if !is_buffer && obj.hasattr("__dlpack__")? {
+        return from_tensor();
     }
-    let host = Host::read(obj, dtype)?;
+    let host = match Host::read(obj, dtype) {
+        // Buffers have no name for bfloat16, so that jax refuses them, where a tensor says it.
+        Err(error) if error.is_instance_of::<PyBufferError>(py) && obj.hasattr("__dlpack__")? => {
+            return from_tensor();
+        }
+        host => host?,
+    };
     if copy == Some(false) {
         return Err(PyValueError::new_err(NO_COPY));
     }

@@ -4,12 +4,12 @@ use super::array::Array;
 use super::dtype::DType;
 use super::entries::Entries;
 use super::quiet::Quiet;
-use super::{asarray, scope, target};
+use super::{asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::{Error, UsmKind};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyCapsule, PyDict, PyTuple};
 
 const NAME: &str = "__cuda_array_interface__";
 
@@ -104,6 +104,35 @@ impl CudaArray {
         dict.set_item("stream", descriptor.stream)?;
         dict.set_item("version", 3)?;
         Ok(dict)
+    }
+
+    /// DLPack device: ``(kDLCUDA, number)``.
+    fn __dlpack_device__(&self) -> (i32, usize) {
+        (2, self.0.ordinal())
+    }
+
+    /// DLPack capsule, without a copy. ``stream`` is 1 (or None), 2, a handle, or -1 for no order.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<isize>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, usize)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if dl_device.is_some_and(|device| device != self.__dlpack_device__()) || copy == Some(true) {
+            let text = format!("{} is handed over where it is only; to() and to_numpy() copy it", *self.0);
+            return Err(Error::Interop(text).into());
+        }
+        // The array API: without a word, the consumer works on the legacy default stream.
+        let stream = match stream.unwrap_or(1) {
+            -1 => None,
+            number => Some(usize::try_from(number).map_err(|_| {
+                PyBufferError::new_err(format!("stream {number} is neither -1, 1, 2 nor a handle"))
+            })?),
+        };
+        dlpack::export_cuda(py, &self.0, stream, max_version)
     }
 
     /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_CUDA with an event. One contiguous axis only.

@@ -7,7 +7,7 @@ use super::array::Array;
 use super::capsule::queue_from;
 use super::quiet::quietly;
 use super::target;
-use crate::interop::cuda;
+use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
     self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
 };
@@ -75,6 +75,24 @@ fn give<'py, T: Named>(
     let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
     let export = Export { destination, copy: asked.copy, order };
     let tensor: Local<T> = py.detach(|| dlpack::export(array, export))?;
+    capsule(py, tensor)
+}
+
+/// The capsule of an array in CUDA memory.
+pub(super) fn export_cuda<'py>(
+    py: Python<'py>,
+    array: &CudaArray,
+    stream: Option<usize>,
+    max_version: Option<(u32, u32)>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    if max_version.is_some_and(|version| version >= (1, 0)) {
+        capsule::<Versioned>(py, py.detach(|| dlpack::export_cuda(array, stream))?)
+    } else {
+        capsule::<Legacy>(py, py.detach(|| dlpack::export_cuda(array, stream))?)
+    }
+}
+
+fn capsule<T: Named>(py: Python<'_>, tensor: Local<T>) -> PyResult<Bound<'_, PyCapsule>> {
     let pointer = NonNull::new(tensor.into_raw().cast())
         .ok_or_else(|| Error::Interop("no DLPack tensor was made".to_owned()))?;
     // SAFETY: the pointer is a fresh tensor of the kind that the name says, and the destructor deletes it.
@@ -216,7 +234,7 @@ fn ask<'py>(
     let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(missing)?.call0()?;
     let (kind, id): (i32, i32) = device.extract()?;
     let options = PyDict::new(py);
-    options.set_item("max_version", (1, 1))?;
+    options.set_item("max_version", dlpack::VERSION)?;
     // A copy that we make ourselves is always possible.
     if copy == Some(false) {
         options.set_item("copy", false)?;
@@ -227,7 +245,7 @@ fn ask<'py>(
         ordered.set_item("stream", Bound::new(py, super::queue::Queue(current.clone()))?)?;
         match method.call((), Some(&ordered)) {
             Ok(capsule) => return Ok((capsule, true)),
-            Err(error) if !refused(&error) => return Err(error),
+            Err(error) if !refused(&error) => return Err(as_buffer_error(py, error)),
             Err(_) => finish(obj)?,
         }
     }
@@ -241,7 +259,21 @@ fn ask<'py>(
         Err(error) if refused(&error) => method.call0(),
         other => other,
     };
-    Ok((capsule?, false))
+    Ok((capsule.map_err(|error| as_buffer_error(py, error))?, false))
+}
+
+/// A producer that cannot say where its memory is raises BufferError by the protocol. dpnp has a class of its own, of
+/// no public name, for memory of sub-devices and of contexts that are not a platform's default.
+fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.get_type(py).name().is_ok_and(|name| name == "DLPackCreationError") {
+        return error;
+    }
+    let clear = PyErr::from(Error::Interop(format!(
+        "DLPack cannot say where this array is ({}); usmq.asarray takes it by its __sycl_usm_array_interface__",
+        error.value(py)
+    )));
+    clear.set_cause(py, Some(error));
+    clear
 }
 
 /// Waits for the work of a producer that takes no queue of ours.

@@ -12,6 +12,7 @@ mod dlpack;
 mod dtype;
 mod entries;
 mod errors;
+mod exchange;
 mod host;
 mod index;
 mod kernel;

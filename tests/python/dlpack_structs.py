@@ -12,12 +12,14 @@ from ctypes import addressof, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_u
 from ctypes import c_void_p as pointer_t
 from typing import Any
 
+import dpctl
+import dpnp
 import numpy as np
 import usmq
 from arrow_structs import PRODUCERS, At, capsule, name_of, pointer, usm
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ONEAPI = 1, 2, 3, 13, 14
-READ_ONLY, IS_COPIED = 1, 2
+READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
 LEGACY, VERSIONED = b"dltensor", b"dltensor_versioned"
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -34,6 +36,11 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     "part": lambda a: a[1:, 2:],
     "element": lambda a: a[2, 3],
     "nothing": lambda a: a[:0],
+}
+
+LENDERS: dict[str, Callable[[Any], Any]] = {
+    "dpnp.tensor": dpnp.tensor.from_dlpack,
+    "dpnp": dpnp.from_dlpack,
 }
 
 # Byte-swapped numpy types never get here.
@@ -298,6 +305,19 @@ def read_only(kind: str = "shared") -> tuple[Any, Any]:
     return memory, usmq.asarray(At(memory._pointer, 8), copy=False)
 
 
+def _part() -> Any:
+    return dpctl.SyclDevice().create_sub_devices(partition=1)[0]
+
+
+# Queues whose memory the number of a device does not reach.
+ELSEWHERE: dict[str, Callable[[], Any]] = {
+    "sub-device": lambda: dpctl.SyclQueue(_part()),
+    "context of its own": lambda: dpctl.SyclQueue(
+        dpctl.SyclContext([dpctl.SyclDevice()]), dpctl.SyclDevice()
+    ),
+}
+
+
 def other_context() -> usmq.Queue:
     device = usmq.current_queue().device
     return usmq.Queue(device, context=usmq.Context([device]))
@@ -328,6 +348,8 @@ MALFORMED: dict[str, dict[str, Any]] = {
     **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (0, 32, 0), (0, 4, 1), (1, 0, 1)]},
     **{f"dtype {d}": {"dtype": d} for d in [(2, 8, 1), (4, 8, 1), (6, 1, 1), (3, 64, 1)]},
     **{f"dtype {d}": {"dtype": d} for d in [(5, 32, 1), (2, 128, 1), (255, 8, 1), (0, 255, 1)]},
+    "dtype padded": {"dtype": (17, 4, 1), "flags": SUBBYTE_PADDED},
+    "dtype of 6 bits padded": {"dtype": (15, 6, 1), "flags": SUBBYTE_PADDED},
     **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
     "shape negative": {"shape": (-1,)},
     "shape negative twice": {"shape": (-4, -6)},

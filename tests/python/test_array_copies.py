@@ -212,3 +212,21 @@ def test_a_large_array_survives_the_round_trip() -> None:
     host = np.random.default_rng(1).integers(0, 256, 20_000_003, dtype="u1")
     x = usmq.asarray(host)
     assert (x.copy().to_numpy() == host).all()
+
+
+def test_bfloat16_is_rounded_to_the_nearest_even_and_comes_back_exactly() -> None:
+    every = np.arange(1 << 16, dtype="u4") << 16
+    # All bfloat16, and what lies just below, at and just above the middle of two.
+    source = (every[:, None] + np.array([0, 0x7FFF, 0x8000, 0x8001], "u4")).reshape(-1).view("f4")
+    bits = source.view("u4")
+    up = (bits >> 16) + ((bits & 0xFFFF) + ((bits >> 16) & 1) > 0x8000)
+    expected = (np.where(np.isnan(source), (bits >> 16) | 0x40, up) << 16).astype("u4").view("f4")
+    x = usmq.asarray(source).astype("bfloat16")
+    assert (str(x.dtype), x.itemsize) == ("bfloat16", 2)
+    found = x.astype("f4").to_numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(source))
+    numbers = ~np.isnan(source)
+    np.testing.assert_array_equal(found[numbers].view("u4"), expected[numbers].view("u4"))
+    for dtype in ("?", "f2", "c8"):
+        back = usmq.asarray(np.array([0, 1, 2, 250]).astype(dtype)).astype("bfloat16").astype(dtype)
+        np.testing.assert_array_equal(back.to_numpy(), np.array([0, 1, 2, 250]).astype(dtype))

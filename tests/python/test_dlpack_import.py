@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import gc
-import sys
-import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_uint32
 from typing import Any
 
 import arrow_structs
 import dlpack_structs as dl
 import dpctl
 import dpctl.memory
-import dpnp
 import numpy as np
 import pytest
 import usmq
@@ -121,11 +117,10 @@ def test_memory_of_another_known_device_is_taken_there(
         np.testing.assert_array_equal(x.to_numpy(), base())
 
 
-@pytest.mark.parametrize("place", ["malloc", "top", "one", "sub-device"])
+@pytest.mark.parametrize("place", ["malloc", "top", "one", "sub-device", "context of its own"])
 def test_an_address_that_is_no_known_usm_is_refused(place: str) -> None:
-    if place == "sub-device":
-        part = dpctl.SyclDevice().create_sub_devices(partition=1)[0]
-        data: Any = dpctl.memory.MemoryUSMDevice(96, queue=dpctl.SyclQueue(part))
+    if place in dl.ELSEWHERE:
+        data: Any = dpctl.memory.MemoryUSMDevice(96, queue=dl.ELSEWHERE[place]())
     else:
         data = {"malloc": base(), "top": 2**64 - 96, "one": 1}[place]
     producer = Producer(data, (24,), I4, (1,), device=(ONEAPI, 0))
@@ -308,77 +303,6 @@ def test_a_tensor_lives_until_the_work_on_it_is_done() -> None:
     assert deleted == 0
     running.wait()
     assert eventually(lambda: producer.deleted == 1)
-
-
-def test_what_dpnp_has_under_way_is_complete_in_ours(advanced: Oracle) -> None:
-    theirs = dpnp.tensor.asarray(np.arange(16, dtype="u4"))
-    built = dpctl.program.create_program_from_source(theirs.sycl_queue, arrow_structs._ADVANCE)
-    arguments = [theirs.usm_data, c_uint32(STEPS)]
-    event = theirs.sycl_queue.submit_async(built.get_sycl_kernel("advance"), arguments, [16])
-    x = usmq.from_dlpack(theirs)
-    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), STEPS))
-    event.wait()
-
-
-@pytest.mark.parametrize("dtype", dl.DTYPES)
-@pytest.mark.parametrize("make", [dpnp.asarray, dpnp.tensor.asarray])
-def test_an_array_of_dpnp_is_ours_at_its_address(make: Any, dtype: str) -> None:
-    for kind in KINDS:
-        theirs = make(base(dtype), usm_type=kind)
-        for view in VIEWS.values():
-            x, part = usmq.from_dlpack(view(theirs)), view(theirs)
-            assert (x.shape, x.dtype) == (part.shape, np.dtype(dtype))
-            assert not x.size or (x.ptr, x.usm_type) == (dl.address(part), kind)
-            np.testing.assert_array_equal(x.to_numpy(), view(base(dtype)))
-
-
-def test_an_array_of_dpnp_lives_as_long_as_ours_and_stays_read_only() -> None:
-    theirs = dpnp.tensor.asarray(base())
-    theirs.flags.writable = False
-    held = sys.getrefcount(theirs.usm_data)
-    x = usmq.from_dlpack(theirs)
-    assert x.readonly
-    assert sys.getrefcount(theirs.usm_data) > held
-    del x
-    assert eventually(lambda: sys.getrefcount(theirs.usm_data) == held)
-
-
-def test_dpnp_refuses_what_is_on_a_sub_device() -> None:
-    part = dpctl.SyclDevice().create_sub_devices(partition=1)[0]
-    theirs = dpnp.tensor.zeros(3, sycl_queue=dpctl.SyclQueue(part))
-    with pytest.raises(dpnp.tensor._dlpack.DLPackCreationError, match="context"):
-        usmq.from_dlpack(theirs)
-
-
-@pytest.mark.parametrize("dtype", dl.DTYPES)
-@pytest.mark.parametrize("view", VIEWS)
-def test_an_array_of_numpy_is_copied(view: str, dtype: str) -> None:
-    theirs = VIEWS[view](base(dtype))
-    x = usmq.from_dlpack(np.asarray(theirs))
-    assert (x.shape, x.dtype, x.readonly) == (theirs.shape, theirs.dtype, False)
-    np.testing.assert_array_equal(x.to_numpy(), theirs)
-
-
-def test_numpy_keeps_nothing_and_its_read_only_arrays_are_copied() -> None:
-    theirs = base()
-    theirs.flags.writeable = False
-    x = usmq.from_dlpack(theirs)
-    assert not x.readonly
-    x.fill(0)
-    np.testing.assert_array_equal(theirs, base())
-    alive = weakref.ref(theirs)
-    del theirs
-    assert eventually(lambda: alive() is None)
-    with pytest.raises(usmq.InteropError, match="copy"):
-        usmq.from_dlpack(base(), copy=False)
-    for refused in (
-        np.array(["a"]),
-        np.array([object()]),
-        np.zeros(3, "M8[s]"),
-        np.zeros(3, ">i4"),
-    ):
-        with pytest.raises(BufferError):
-            usmq.from_dlpack(refused)
 
 
 def test_many_threads_import_and_drop() -> None:

@@ -22,6 +22,15 @@ def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
         assert rule.lower() in test.split("_"), f"{rule} is not what {test} is about"
 
 
+def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
+    page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_dlpack_\w+\.py)`: `(\w+)`", page)
+    assert len(named) > 12, "the table is not where it was"
+    for file, test in named:
+        text = (ROOT / "tests" / "python" / file).read_text(encoding="utf-8")
+        assert f"def {test}(" in text, f"{file} has no {test}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))

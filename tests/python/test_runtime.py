@@ -26,7 +26,7 @@ spin(unsigned *x, unsigned steps) {
 }
 """
 spin = usmq.Kernel.from_sycl(SOURCE, "spin")
-x = usmq.zeros(1, "u4")
+x, h = usmq.zeros(1, "u4"), usmq.zeros(1, "u4", usm_type="host")
 spin(1, x, 1).wait()
 '''
 
@@ -71,6 +71,8 @@ USES = {
     "launch": "spin(1, x, 1)",
     "build": "usmq.Kernel.from_sycl(SOURCE, 'spin')",
     "interface": "x.__sycl_usm_array_interface__",
+    "dlpack": "x.__dlpack__(stream=-1)",
+    "dlpack of the host": "h.__dlpack__(dl_device=(1, 0))",
 }
 
 

@@ -218,6 +218,18 @@ impl CudaArray {
         self.check()
     }
 
+    /// Lets later work of another library's stream come after what was submitted to the array's own.
+    pub(crate) fn lead(&self, stream: Option<usize>) -> Result<()> {
+        self.check()?;
+        let (Some((context, own)), Some(stream)) = (self.memory.stream, stream) else { return Ok(()) };
+        if stream == 0 {
+            return Err(ambiguous_stream());
+        }
+        let driver = &self.memory.card.driver;
+        let event = Recorded::after(driver, context, own)?;
+        driver.hold_until(context, stream, event.raw())
+    }
+
     /// An event that completes after what was submitted so far to the array's stream, if it has one.
     pub(crate) fn ready(&self) -> Result<Ready> {
         self.check()?;
@@ -309,11 +321,7 @@ impl Described<'_> {
     pub(super) fn layout(&self) -> Result<Layout> {
         let itemsize = self.dtype.itemsize();
         if self.stream == Some(0) {
-            return Err(Error::Interop(
-                "stream 0 does not say which default stream is meant; its producer must give 1 (legacy), 2 (per \
-                 thread) or a handle"
-                    .to_owned(),
-            ));
+            return Err(ambiguous_stream());
         }
         let layout = Layout::foreign(self.shape, self.strides, 0, itemsize)?;
         let Some((low, high)) = layout.extent() else { return Ok(layout) };
@@ -334,6 +342,13 @@ impl Described<'_> {
         }
         Ok(layout)
     }
+}
+
+fn ambiguous_stream() -> Error {
+    Error::Interop(
+        "stream 0 does not say which default stream is meant; give 1 (legacy), 2 (per thread) or a handle"
+            .to_owned(),
+    )
 }
 
 /// The card of an address, and the context of the stream that comes with it.

@@ -1,6 +1,6 @@
 //! The structs of DLPack, as another library sees them.
 //!
-//! Source: `dlpack/dlpack.h`, version 1.1 of the structs, and the legacy struct of before 1.0.
+//! Source: `dlpack/dlpack.h`, version 1.3, and the legacy struct of before 1.0.
 
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
@@ -17,12 +17,13 @@ pub(super) const CUDA_MANAGED: i32 = 13;
 pub(super) const ONEAPI: i32 = 14;
 
 /// The version of what usmq exports.
-pub(super) const VERSION: Version = Version { major: 1, minor: 1 };
+pub(super) const VERSION: Version = Version { major: 1, minor: 3 };
 
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
 pub(super) const READ_ONLY: u64 = 1;
 /// `DLPACK_FLAG_BITMASK_IS_COPIED`.
 pub(super) const IS_COPIED: u64 = 2;
+
 /// `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,10 @@ pub(super) struct DataType {
     pub(super) lanes: u16,
 }
 
-/// `DLTensor`. Strides count elements.
+/// `DLTensor`: where elements lie, without an owner. Strides count elements.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Tensor {
+pub struct Tensor {
     pub(super) data: *mut c_void,
     pub(super) device: Device,
     pub(super) ndim: i32,

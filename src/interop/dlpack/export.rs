@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, ordered};
 use std::ffi::c_void;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, size_of};
 use std::ptr::{self, NonNull};
 
 /// Where the consumer wants the data: `DLDevice` as type and number.
@@ -61,8 +61,12 @@ impl<T: Managed> Local<T> {
 
 impl<T: Managed> Drop for Local<T> {
     fn drop(&mut self) {
-        // SAFETY: `export` made the struct, and nobody else has it.
-        unsafe { delete::<T>(self.0.as_ptr()) }
+        // SAFETY: the struct is live, and nobody else has it.
+        let deleter = unsafe { self.0.as_ref() }.deleter();
+        if let Some(deleter) = deleter {
+            // SAFETY: the deleter that `wrap` gave, called once.
+            unsafe { deleter(self.0.as_ptr()) };
+        }
     }
 }
 
@@ -81,8 +85,10 @@ pub fn device_of(array: &Array) -> Destination {
 /// # Errors
 /// [`Error::Interop`] for a destination that usmq does not reach, memory that a device number cannot name (of a
 /// sub-device or another context), a copy that is needed but not allowed, or a read-only array in the legacy struct,
-/// which cannot say so; [`Error::Sycl`] with what the work reported.
+/// which cannot say so; [`Error::Sycl`] with what the work reported; [`Error::Fork`].
 pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> {
+    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    crate::runtime::alive()?;
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {
@@ -99,17 +105,37 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> 
         }
     };
     let flags = if copied { IS_COPIED } else { 0 } | if array.is_readonly() { READ_ONLY } else { 0 };
-    if array.is_readonly() && !T::SAYS_READ_ONLY {
-        return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack before 1.0 cannot say; ask for max_version=(1, 0), or export a copy()"
-        )));
+    if !T::SAYS_READ_ONLY {
+        check_writable(&array, "ask for max_version=(1, 0), or export a copy()")?;
     }
     if destination.kind == CPU {
         array.allocation().wait_for_host(Access::ReadWrite)?;
     } else {
         publish(&array, asked.order)?;
     }
-    Ok(wrap(array, destination, flags))
+    Ok(wrap(array, |array| describe(array, destination), flags))
+}
+
+/// The array as a tensor without an owner, for a consumer that is done with it, its shape and its strides before the
+/// array goes or moves. Otherwise as [`export`].
+///
+/// # Errors
+/// As [`export`]: a bare tensor cannot say "read-only" either.
+pub fn lend(array: &Array, order: Order<'_>) -> Result<Tensor> {
+    crate::runtime::alive()?;
+    check_nameable(array.queue())?;
+    check_writable(array, "hand over a copy()")?;
+    publish(array, order)?;
+    Ok(describe(array, device_of(array)))
+}
+
+fn check_writable(array: &Array, mend: &str) -> Result<()> {
+    if array.is_readonly() {
+        return Err(Error::Interop(format!(
+            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {mend}"
+        )));
+    }
+    Ok(())
 }
 
 fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
@@ -127,7 +153,9 @@ fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     let memory = array.allocation();
     match order {
         Order::Queue(queue) if queue.context() == memory.context() => {
-            ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+            if !queue.in_order() || memory.used_off(queue) {
+                ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+            }
             memory.share_on(queue);
         }
         Order::Unordered => memory.share_on(array.queue()),
@@ -139,37 +167,46 @@ fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a tensor's `manager_ctx` points to.
-struct Exported {
-    _array: Array,
-    shape: Vec<i64>,
-    strides: Vec<i64>,
-}
-
-fn wrap<T: Managed>(array: Array, destination: Destination, flags: u64) -> Local<T> {
-    let mut owned = Box::new(Exported {
-        shape: array.shape().iter().map(|extent| *extent as i64).collect(),
-        strides: array.strides().iter().map(|step| *step as i64).collect(),
-        _array: array.clone(),
-    });
-    let list =
-        |numbers: &mut Vec<i64>| if numbers.is_empty() { ptr::null_mut() } else { numbers.as_mut_ptr() };
-    let tensor = Tensor {
-        data: if array.size() == 0 { ptr::null_mut() } else { array.address() as *mut c_void },
-        device: Device { kind: destination.kind, id: destination.id },
-        ndim: array.ndim() as i32,
-        dtype: dtype::of(array.dtype()),
-        shape: list(&mut owned.shape),
-        strides: list(&mut owned.strides),
-        byte_offset: 0,
-    };
-    let managed = T::new(tensor, flags, Box::into_raw(owned).cast(), delete::<T>);
+pub(super) fn wrap<T: Managed, O>(owner: O, describe: impl FnOnce(&O) -> Tensor, flags: u64) -> Local<T> {
+    let owned = Box::into_raw(Box::new(owner));
+    // SAFETY: just made, and freed by `delete` only.
+    let tensor = describe(unsafe { &*owned });
+    let managed = T::new(tensor, flags, owned.cast(), delete::<T, O>);
     Local(NonNull::from(Box::leak(Box::new(managed))))
 }
 
-unsafe extern "C" fn delete<T: Managed>(managed: *mut T) {
+unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
     // SAFETY: the consumer passes what `wrap` made, once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: as above; dropping memory never waits, panics or needs Python's lock.
-    drop(unsafe { Box::from_raw(managed.context().cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(managed.context().cast::<O>()) });
 }
+
+/// The fields of a tensor. Its lists are those of `array`, which stays where it is while the tensor is used.
+fn describe(array: &Array, destination: Destination) -> Tensor {
+    let itemsize = array.dtype().itemsize();
+    let (data, byte_offset) = match array.layout().extent() {
+        None => (0, 0),
+        // What is not the lowest address is no beginning of memory to dpnp. Of a view that goes down, `data` is then
+        // not the first element; many libraries ignore an offset, but those take no negative strides either.
+        Some((low, _)) if destination.kind == ONEAPI => {
+            let below = low.unsigned_abs() * itemsize;
+            (array.address() - below, below)
+        }
+        Some(_) => (array.address(), 0),
+    };
+    let lists = array.ndim() > 0;
+    let list = |numbers: *const i64| if lists { numbers.cast_mut() } else { ptr::null_mut() };
+    Tensor {
+        data: data as *mut c_void,
+        device: Device { kind: destination.kind, id: destination.id },
+        ndim: array.ndim() as i32,
+        dtype: dtype::of(array.dtype()),
+        shape: list(array.shape().as_ptr().cast()),
+        strides: list(array.strides().as_ptr().cast()),
+        byte_offset: byte_offset as u64,
+    }
+}
+
+// The lists of an array are handed out as DLPack's.
+const _: () = assert!(size_of::<usize>() == size_of::<i64>());

@@ -10,8 +10,11 @@ use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::place::queue_for;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
+use crate::placement::Action;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 /// A managed tensor of another library. Dropping it calls the deleter.
 #[derive(Debug)]
@@ -27,6 +30,12 @@ impl<T: Managed> Foreign<T> {
     /// [`Error::Interop`] for null.
     pub unsafe fn from_raw(managed: *mut T) -> Result<Self> {
         NonNull::new(managed).map(Self).ok_or_else(|| broken("it is null"))
+    }
+
+    /// Gives the tensor back, to be deleted by whoever has the pointer.
+    #[must_use]
+    pub fn into_raw(self) -> *mut T {
+        ManuallyDrop::new(self).0.as_ptr()
     }
 
     fn managed(&self) -> &T {
@@ -75,6 +84,29 @@ pub struct Import<'a> {
 /// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is no USM, or a
 /// copy that is needed but not allowed; [`Error::Value`] for a shape that is none.
 pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Array> {
+    take(&Arc::new(tensor), wanted)
+}
+
+/// As [`import`], of a tensor that is taken over only if an array comes of it: else it stays the caller's, who deletes
+/// it.
+///
+/// # Safety
+/// As [`Foreign::from_raw`].
+///
+/// # Errors
+/// As [`import`].
+pub unsafe fn adopt<T: Managed>(managed: *mut T) -> Result<Array> {
+    // SAFETY: the caller's promise.
+    let tensor = Arc::new(unsafe { Foreign::from_raw(managed) }?);
+    let array = take(&tensor, Import::default());
+    if array.is_err() {
+        // What failed has dropped its share, without a use of the memory that it would have to outlive.
+        let _still_theirs = Arc::into_inner(tensor).map(Foreign::into_raw);
+    }
+    array
+}
+
+fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Array> {
     let Some(readonly) = tensor.managed().is_readonly() else {
         return Err(broken("it is of another major version than 1"));
     };
@@ -85,7 +117,7 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
         }
         CPU => view.copied(wanted),
         ONEAPI => {
-            let array = view.in_place(readonly, tensor)?;
+            let array = view.in_place(readonly, tensor.clone())?;
             let placed = array.converted(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
                 (Some(false), false) => Err(Error::Interop(format!(
@@ -96,14 +128,14 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
             }
         }
         CUDA | CUDA_HOST | CUDA_MANAGED => {
-            let source = view.on_card(readonly, tensor)?;
+            let source = view.on_card(readonly, tensor.clone())?;
             let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
-            let array = source.to_queue(&queue, wanted.kind.unwrap_or(UsmKind::Device))?;
-            if wanted.copy == Some(false) && array.address() != source.address() {
+            if wanted.copy == Some(false) && source.explain(&queue)?.action != Action::Rebind {
                 return Err(Error::Interop(
                     "CUDA memory cannot become USM without a copy, but copy=False".to_owned(),
                 ));
             }
+            let array = source.to_queue(&queue, wanted.kind.unwrap_or(UsmKind::Device))?;
             // DLPack names no stream that the producer goes on with, so nothing else keeps its next write off.
             array.wait()?;
             Ok(array)
@@ -128,19 +160,11 @@ struct View {
 
 impl View {
     fn of(tensor: &Tensor) -> Result<Self> {
-        let ndim = usize::try_from(tensor.ndim).ok().filter(|ndim| *ndim <= 64);
-        let ndim = ndim.ok_or_else(|| broken(format_args!("it has {} axes", tensor.ndim)))?;
-        // SAFETY: the producer's promise: a number for each axis.
-        let shape = unsafe { numbers(tensor.shape, ndim) }.ok_or_else(|| broken("its shape is null"))?;
-        let extents = shape.iter().map(|extent| {
-            usize::try_from(*extent).map_err(|_| broken(format_args!("its shape is {shape:?}")))
-        });
-        let shape = extents.collect::<Result<Vec<_>>>()?;
-        // SAFETY: as above. Null is C order, as before version 1.2.
-        let strides = unsafe { numbers(tensor.strides, ndim) };
+        let (shape, dtype) = shape_of(tensor)?;
+        // SAFETY: the producer's promise: a number for each axis. Null is C order, as before version 1.2.
+        let strides = unsafe { numbers(tensor.strides, shape.len()) };
         let strides: Option<Vec<isize>> =
             strides.map(|steps| steps.iter().map(|step| *step as isize).collect());
-        let dtype = dtype::read(tensor.dtype)?;
         let size = Layout::contiguous(&shape, dtype.itemsize())?.size();
         let pointer = usize::try_from(tensor.byte_offset)
             .ok()
@@ -165,7 +189,7 @@ impl View {
         Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
     }
 
-    fn in_place<T: Managed>(&self, readonly: bool, owner: Foreign<T>) -> Result<Array> {
+    fn in_place<T: Managed>(&self, readonly: bool, owner: Arc<Foreign<T>>) -> Result<Array> {
         if self.size == 0 {
             return Array::uninit(&self.shape, self.dtype, UsmKind::Device, &current_queue()?);
         }
@@ -183,7 +207,7 @@ impl View {
     }
 
     /// CUDA memory, whose producer has ordered its work on the stream that [`arrivals`] names.
-    fn on_card<T: Managed>(&self, readonly: bool, owner: Foreign<T>) -> Result<CudaArray> {
+    fn on_card<T: Managed>(&self, readonly: bool, owner: Arc<Foreign<T>>) -> Result<CudaArray> {
         let stream = arrivals(usize::try_from(self.id).unwrap_or(0))?;
         let described = Described {
             pointer: self.pointer,
@@ -221,6 +245,18 @@ impl View {
         array.copy_from_bytes(&packed)?;
         Ok(array)
     }
+}
+
+/// Shape and type; nothing else of the tensor is looked at.
+pub(super) fn shape_of(tensor: &Tensor) -> Result<(Vec<usize>, DType)> {
+    let ndim = usize::try_from(tensor.ndim).ok().filter(|ndim| *ndim <= 64);
+    let ndim = ndim.ok_or_else(|| broken(format_args!("it has {} axes", tensor.ndim)))?;
+    // SAFETY: the producer's promise: a number for each axis.
+    let shape = unsafe { numbers(tensor.shape, ndim) }.ok_or_else(|| broken("its shape is null"))?;
+    let extents = shape
+        .iter()
+        .map(|extent| usize::try_from(*extent).map_err(|_| broken(format_args!("its shape is {shape:?}"))));
+    Ok((extents.collect::<Result<Vec<_>>>()?, dtype::read(tensor.dtype)?))
 }
 
 /// # Safety

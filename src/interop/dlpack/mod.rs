@@ -5,10 +5,17 @@
 //! exported is [`Foreign`]: vouching for it is the one unsafe step.
 
 mod abi;
+mod cuda;
 mod dtype;
+mod exchange;
 mod export;
 mod import;
 
-pub use abi::{Legacy, Managed, Versioned};
-pub use export::{Destination, Export, Local, Order, device_of, export};
-pub use import::{Foreign, Import, import};
+pub use abi::{Legacy, Managed, Tensor, Versioned};
+pub use cuda::export_cuda;
+pub use exchange::{allocate, work_queue, work_stream};
+pub use export::{Destination, Export, Local, Order, device_of, export, lend};
+pub use import::{Foreign, Import, adopt, import};
+
+/// The version of DLPack whose structs usmq exports, and up to which it asks others for theirs.
+pub const VERSION: (u32, u32) = (abi::VERSION.major, abi::VERSION.minor);

@@ -1,0 +1,78 @@
+//! What the C exchange API of DLPack 1.3 asks of a library, without Python: a place to work, and new tensors.
+
+use super::abi::{CPU, ONEAPI, Tensor, Versioned};
+use super::export::{Destination, Export, Local, Order, export};
+use super::import::shape_of;
+use crate::array::Array;
+use crate::device::{Queue, QueueProperties, UsmKind, devices};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// The queue of usmq's own work on a DLPack device: the current one if the device can stand for it, else the cached
+/// one of the device. A consumer that works there needs no further order. None for the host, which has no queue.
+///
+/// # Errors
+/// [`Error::Interop`] for a device that usmq does not have, or what finding the current queue reported.
+pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
+    let Destination { kind, id } = device;
+    if kind == CPU {
+        return Ok(None);
+    }
+    let unknown = || {
+        Error::Interop(format!(
+            "DLPack device ({kind}, {id}) is none of usmq's, which are ({CPU}, 0) and, for each device of \
+             usmq.devices(), ({ONEAPI}, its ordinal)"
+        ))
+    };
+    let ordinal = usize::try_from(id).ok().filter(|_| kind == ONEAPI).ok_or_else(unknown)?;
+    let current = current_queue()?;
+    let place = current.device();
+    if place.parent().is_none()
+        && place.ordinal() == ordinal
+        && *current.context() == place.default_context()?
+    {
+        return Ok(Some(current));
+    }
+    let root = devices()?.into_iter().find(|root| root.ordinal() == ordinal).ok_or_else(unknown)?;
+    Queue::new(&root, None, QueueProperties::default()).map(Some)
+}
+
+/// The address of a `sycl::queue` that is this queue, valid for the rest of the process. Nobody says when the last
+/// consumer is done with it, so each queue that is asked for is kept, once.
+///
+/// # Errors
+/// [`Error::Sycl`] when memory is short, [`Error::Fork`].
+pub fn work_stream(queue: &Queue) -> Result<usize> {
+    crate::runtime::alive()?;
+    static STREAMS: Lazy<Mutex<HashMap<Queue, usize>>> = Lazy::new(Mutex::default);
+    if let Some(address) = STREAMS.lock().get(queue) {
+        return Ok(*address);
+    }
+    let kept = queue.clone().keep();
+    let address = kept.to_raw()?;
+    // Of two threads that come here at once, both get an address that stays.
+    Ok(*STREAMS.lock().entry(kept).or_insert(address))
+}
+
+/// A new tensor with the type, shape and device of a prototype, whose memory has no content yet: device USM, or for
+/// the host USM of the current queue.
+///
+/// # Safety
+/// `prototype.shape` has as many numbers as `prototype.ndim` says.
+///
+/// # Errors
+/// [`Error::Interop`] for a device or type that usmq does not have or a shape that is none, [`Error::Value`] for one
+/// that is too large, [`Error::Allocation`] when there is no room.
+pub unsafe fn allocate(prototype: &Tensor) -> Result<Local<Versioned>> {
+    let (shape, dtype) = shape_of(prototype)?;
+    let device = Destination { kind: prototype.device.kind, id: prototype.device.id };
+    let (queue, kind) = match work_queue(device)? {
+        Some(queue) => (queue, UsmKind::Device),
+        None => (current_queue()?, UsmKind::Host),
+    };
+    let array = Array::uninit(&shape, dtype, kind, &queue)?;
+    export(&array, Export { destination: Some(device), copy: None, order: Order::Queue(&queue) })
+}

@@ -1,0 +1,340 @@
+"""The C exchange API on `usmq.Array`, called as C would: the table, ownership, order, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from collections.abc import Callable
+from ctypes import addressof, byref, c_void_p
+from typing import Any
+
+import arrow_structs
+import dlpack_structs as dl
+import dpctl
+import dpctl.memory
+import numpy as np
+import pytest
+import usmq
+from arrow_structs import KINDS, STEPS, At, capsule, eventually, kernel, live, name_of, pointer
+from dlpack_exchange import (
+    API,
+    SET_ERROR,
+    TABLE,
+    Owned,
+    allocated,
+    array_at,
+    lent,
+    queue_at,
+    stream,
+    taken_from,
+)
+from dlpack_structs import CPU, DTYPES, I4, ONEAPI, VIEWS, Tensor, base, on_device
+
+no_leaks = arrow_structs.no_leaks
+
+Oracle = Callable[[Any, int], Any]
+
+
+def test_the_table_is_static_and_on_the_type() -> None:
+    given = usmq.Array.__dict__["__dlpack_c_exchange_api__"]
+    assert name_of(given) == TABLE
+    assert pointer(usmq.zeros(1).__dlpack_c_exchange_api__, TABLE) == addressof(API)
+    assert ctypes.sizeof(API) == 56
+    assert (API.major, API.minor, API.prev_api) == (1, 3, None)
+    for name, _ in API._fields_[3:]:
+        assert ctypes.cast(getattr(API, name), c_void_p).value, name
+    with pytest.raises((AttributeError, TypeError)):
+        usmq.zeros(1).__dlpack_c_exchange_api__ = None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_both_ways_out_say_what_a_capsule_says(view: str, kind: str) -> None:
+    x = VIEWS[view](usmq.asarray(base(), usm_type=kind))
+    expected = Tensor(x)
+    owned, borrowed = Owned(x), lent(x)
+    for given in (owned, borrowed):
+        assert given.address == expected.address
+        assert given.tensor.byte_offset == expected.tensor.byte_offset
+        assert given.tensor.ndim == len(x.shape)
+        for field in ("shape", "strides", "dtype", "device"):
+            assert getattr(given, field) == getattr(expected, field)
+    assert (owned.struct.major, owned.struct.minor, owned.flags) == (1, 3, 0)
+    if not x.shape:
+        assert borrowed.tensor.shape is borrowed.tensor.strides is None
+    owned.delete()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
+    x = usmq.empty(3, dtype)
+    given = Owned(x)
+    assert (
+        given.dtype == lent(x).dtype == (dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype))
+    )
+    out = c_void_p()
+    assert API.managed_tensor_to_py_object_no_sync(addressof(given.struct), byref(out)) == 0
+    back = array_at(out)
+    assert (back.dtype, back.ptr, back.shape) == (x.dtype, x.ptr, x.shape)
+
+
+def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
+    before = live()
+    given = Owned(usmq.asarray(base(), usm_type="shared"))
+    gc.collect()
+    others = [usmq.zeros((4, 6), "i4", usm_type="shared") for _ in range(20)]
+    np.testing.assert_array_equal(given.to_numpy(), base())
+    del others
+    thread = threading.Thread(target=given.delete)
+    thread.start()
+    thread.join()
+    assert eventually(lambda: live() == before)
+
+
+def test_a_read_only_array_needs_the_flag_which_a_bare_tensor_has_not() -> None:
+    memory, x = dl.read_only()
+    given = Owned(x)
+    assert given.flags == dl.READ_ONLY
+    given.delete()
+    with pytest.raises(usmq.InteropError, match=r"read.?only"):
+        lent(x)
+    del memory
+
+
+def test_objects_that_are_no_arrays_and_pointers_to_nothing_are_errors() -> None:
+    out, x = c_void_p(), usmq.zeros(1)
+    for obj in (None, 5, base(), usmq.Array):
+        with pytest.raises(TypeError, match="Array"):
+            API.managed_tensor_from_py_object_no_sync(id(obj), byref(out))
+        with pytest.raises(TypeError, match="Array"):
+            API.dltensor_from_py_object_no_sync(id(obj), addressof(dl.DLTensor()))
+    for call, arguments in (
+        (API.managed_tensor_from_py_object_no_sync, (None, byref(out))),
+        (API.managed_tensor_from_py_object_no_sync, (id(x), None)),
+        (API.dltensor_from_py_object_no_sync, (id(x), None)),
+        (API.managed_tensor_to_py_object_no_sync, (None, byref(out))),
+        (API.current_work_stream, (ONEAPI, 0, None)),
+    ):
+        with pytest.raises(BufferError, match="null"):
+            call(*arguments)
+    producer = on_device()
+    with pytest.raises(BufferError, match="null"):
+        API.managed_tensor_to_py_object_no_sync(addressof(producer.struct), None)
+    assert producer.deleted == 0
+    assert out.value is None
+
+
+@pytest.mark.parametrize("place", ["sub-device", "context of its own"])
+def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
+    request: pytest.FixtureRequest, place: str
+) -> None:
+    if place == "sub-device":
+        queue = usmq.Queue(request.getfixturevalue("sub_device"))
+    else:
+        queue = dl.other_context()
+    x = usmq.zeros(3, queue=queue)
+    for call in (Owned, lent):
+        with pytest.raises(BufferError, match=r"context|sub-device"):
+            call(x)
+
+
+# --- order
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("way", [Owned, lent])
+@pytest.mark.parametrize("scope", ["the array's", "another of ours", "one of dpctl"])
+def test_work_on_the_stream_comes_after_ours_and_before_ours_without_a_wait(
+    scope: str, way: Callable[[Any], Tensor], in_order: bool, advanced: Oracle
+) -> None:
+    own = usmq.Queue(in_order=in_order)
+    theirs = dpctl.SyclQueue(property="in_order") if in_order else dpctl.SyclQueue()
+    entered = {
+        "the array's": own,
+        "another of ours": usmq.Queue(profiling=True),
+        "one of dpctl": theirs,
+    }
+    x = usmq.asarray(np.arange(16, dtype="u4"), queue=own)
+    y = usmq.zeros(16, "u4", queue=own)
+    x.wait()
+    y.wait()
+    with usmq.use_queue(entered[scope]):
+        running = kernel("advance")(16, x, STEPS)
+        given, target = way(x), way(y)
+        peer = dpctl.SyclQueue(capsule(stream() or 0, b"SyclQueueRef"))
+        peer.memcpy_async(
+            *(dpctl.memory.as_usm_memory(At(t.address, 64)) for t in (target, given)), 64
+        )
+        waited = running.done()
+    kernel("advance")(16, y, STEPS // 4)  # on the array's queue again
+    assert not waited
+    np.testing.assert_array_equal(y.to_numpy(), advanced(np.arange(16), STEPS + STEPS // 4))
+    for tensor in (given, target):
+        if isinstance(tensor, Owned):
+            tensor.delete()
+
+
+def test_the_stream_is_the_current_queue_or_that_of_the_device(
+    two_devices: tuple[usmq.Device, usmq.Device], sub_device: usmq.Device
+) -> None:
+    assert stream((CPU, 0)) is None
+    for device in two_devices:
+        assert queue_at(stream((ONEAPI, device.ordinal))) == usmq.Queue(device)
+        named = usmq.Queue(device, profiling=True)
+        with usmq.use_queue(named):
+            assert queue_at(stream((ONEAPI, device.ordinal))) == named
+            assert stream((CPU, 0)) is None
+            for other in two_devices:
+                if other != device:
+                    assert queue_at(stream((ONEAPI, other.ordinal))) == usmq.Queue(other)
+    # A number does not stand for these.
+    for queue in (usmq.Queue(sub_device), dl.other_context()):
+        with usmq.use_queue(queue):
+            assert queue_at(stream()) == usmq.Queue(queue.device.parent or queue.device)
+    assert stream() == stream(), "kept once"
+
+
+def test_a_stream_outlives_the_scope_and_every_handle_to_its_queue() -> None:
+    with usmq.use_queue(dpctl.SyclQueue()) as entered:
+        number, address = hash(entered), stream()
+    del entered
+    gc.collect()
+    made = [dpctl.SyclQueue() for _ in range(20)]
+    queue = queue_at(address)
+    assert hash(queue) == number
+    assert usmq.zeros(4, queue=queue).to_numpy().tolist() == [0] * 4
+    del made
+
+
+@pytest.mark.parametrize("device", [(ONEAPI, 99), (ONEAPI, -1), (2, 0), (3, 0), (0, 0), (99, 0)])
+def test_a_device_that_usmq_has_not_has_no_stream_and_no_memory(device: tuple[int, int]) -> None:
+    with pytest.raises(BufferError, match=str(device[1])):
+        stream(device)
+    tensor, said = allocated((3,), device=device)
+    assert tensor is None
+    assert said[0][0] == b"BufferError"
+    assert str(device[1]).encode() in said[0][1]
+
+
+# --- tensors that come in
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_in_is_taken_in_place_and_deleted_after_its_last_use(kind: str) -> None:
+    producer = on_device(kind, flags=dl.READ_ONLY)
+    x = taken_from(producer)
+    assert (x.ptr, x.shape, x.usm_type, x.readonly) == (producer.data._pointer, (4, 6), kind, True)
+    view = x[::-1]
+    del x
+    assert producer.deleted == 0
+    np.testing.assert_array_equal(view.to_numpy(), base()[::-1])
+    del view
+    assert eventually(lambda: producer.deleted == 1)
+
+
+def test_host_tensors_are_copied_and_empty_ones_are_empty() -> None:
+    producer = dl.Producer(base()[:, ::2])
+    x = taken_from(producer)
+    assert eventually(lambda: producer.deleted == 1)
+    np.testing.assert_array_equal(x.to_numpy(), base()[:, ::2])
+    x = taken_from(dl.Producer(None, (0, 3), I4, (3, 1), device=(ONEAPI, 0)))
+    assert x.shape == (0, 3)
+
+
+@pytest.mark.parametrize("device", [CPU, ONEAPI, 4, 99])
+@pytest.mark.parametrize("case", [*dl.MALFORMED, "version"])
+def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
+    options: dict[str, Any] = {
+        "shape": (4, 6),
+        "dtype": I4,
+        "data": arrow_structs.usm(base(), "shared"),
+    }
+    options |= {"version": (2, 0)} if case == "version" else dl.MALFORMED[case]
+    producer = dl.Producer(options.pop("data"), device=(device, 0), **options)
+    out = c_void_p()
+    with pytest.raises((BufferError, ValueError)):
+        API.managed_tensor_to_py_object_no_sync(addressof(producer.struct), byref(out))
+    assert out.value is None
+    gc.collect()
+    assert producer.deleted == 0
+    # What tvm-ffi does then.
+    dl.DELETER(producer.struct.deleter)(addressof(producer.struct))
+    assert producer.deleted == 1
+    arrow_structs.PRODUCERS.remove(producer)
+
+
+# --- new tensors
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0,), (3, 0, 2)])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_a_new_tensor_has_the_shape_type_and_device_of_its_prototype(
+    dtype: str, shape: tuple[int, ...], two_devices: tuple[usmq.Device, usmq.Device]
+) -> None:
+    code = dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype)
+    for device in ((CPU, 0), *((ONEAPI, device.ordinal) for device in two_devices)):
+        before = live()
+        tensor, _ = allocated(shape, code, device)
+        assert tensor
+        assert (tensor.shape, tensor.dtype, tensor.device) == (shape, code, device)
+        assert (tensor.struct.major, tensor.struct.minor, tensor.flags) == (1, 3, 0)
+        assert (tensor.tensor.data is None) == (0 in shape)
+        assert live() == before + 1
+        if device[0] == CPU and tensor.address:
+            ctypes.memset(tensor.address, 1, int(np.prod(shape)) * code[1] // 8)
+        tensor.delete()
+        assert eventually(lambda before=before: live() == before)
+
+
+def test_a_new_tensor_is_memory_of_the_current_queue_and_comes_back() -> None:
+    queue = usmq.Queue(profiling=True)
+    with usmq.use_queue(queue):
+        tensor, _ = allocated((4, 6))
+        assert tensor
+        out = c_void_p()
+        assert API.managed_tensor_to_py_object_no_sync(addressof(tensor.struct), byref(out)) == 0
+        x = array_at(out)
+        assert (x.ptr, x.queue, x.usm_type) == (tensor.address, queue, "device")
+        x.copy_from(base())
+    np.testing.assert_array_equal(x.to_numpy(), base())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (b"BufferError", {"shape": (3,), "dtype": (0, 4, 1)}),
+        (b"BufferError", {"shape": (3,), "dtype": (2, 32, 4)}),
+        (b"BufferError", {"shape": (-1,)}),
+        (b"BufferError", {"shape": (3,), "ndim": -1}),
+        (b"BufferError", {"shape": (3,), "at": None}),
+        (b"ValueError", {"shape": (2**62, 4)}),
+        (b"MemoryError", {"shape": (2**45,)}),
+    ],
+)
+@pytest.mark.parametrize("device", [CPU, ONEAPI])
+def test_an_allocation_that_cannot_be_says_why(device: int, kind: bytes, options: Any) -> None:
+    tensor, said = allocated(device=(device, 0), **options)
+    assert tensor is None
+    assert [k for k, _ in said] == [kind]
+    assert said[0][1]
+
+
+def test_the_allocator_serves_threads_without_the_lock_in_their_own_scope() -> None:
+    found = []
+
+    def work() -> None:
+        tensor, _ = allocated((100,))
+        assert tensor
+        found.append(tensor)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({tensor.address for tensor in found}) == 8
+    for tensor in found:
+        tensor.delete()
+    # Without a place for the answer or the error there is nothing to do but fail.
+    assert API.managed_tensor_allocator(None, None, None, SET_ERROR()) == -1

@@ -1,0 +1,224 @@
+"""apache-tvm-ffi on the other side of the C exchange API: a consumer of it that is not a test."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+from collections.abc import Callable
+from ctypes import addressof, byref, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import arrow_structs
+import dlpack_structs as dl
+import numpy as np
+import pytest
+import tvm_ffi
+import usmq
+from arrow_structs import KINDS, STEPS, capsule, eventually, kernel, live
+from dlpack_exchange import queue_at
+from dlpack_structs import CPU, DTYPES, ONEAPI, VIEWS, base, on_device
+
+no_leaks = arrow_structs.no_leaks
+
+Oracle = Callable[[Any, int], Any]
+LIBRARY = ctypes.CDLL(str(Path(tvm_ffi.__file__).parent / "lib" / "libtvm_ffi.so"))
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a Python function through tvm-ffi's own calling convention."""
+    return tvm_ffi.convert(function)(*arguments)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tvm_ffi_sees_our_memory_as_that_of_a_oneapi_device(kind: str, dtype: str) -> None:
+    x = usmq.empty((4, 6), dtype, usm_type=kind)
+    theirs = tvm_ffi.from_dlpack(x)
+    assert theirs.data_ptr() == x.ptr
+    assert tuple(theirs.shape) == (4, 6)
+    if not dtype.startswith("c"):  # tvm-ffi has no names for complex types
+        assert str(theirs.dtype) == str(x.dtype)
+    assert (str(theirs.device), theirs.__dlpack_device__()) == ("oneapi:0", (ONEAPI, 0))
+    back = usmq.from_dlpack(theirs)
+    assert (back.ptr, back.dtype, back.usm_type) == (x.ptr, x.dtype, kind)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_argument_comes_back_as_ours_at_its_address(view: str) -> None:
+    x, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
+    seen = []
+
+    def look(given: Any) -> Any:
+        seen.append((type(given), tuple(given.shape), tuple(given.strides)))
+        return given
+
+    back = called(look, x)
+    assert seen == [(tvm_ffi.Tensor, expected.shape, tuple(stride // 4 for stride in x.strides))]
+    assert isinstance(back, usmq.Array)
+    assert not back.size or back.ptr == x.ptr
+    np.testing.assert_array_equal(back.to_numpy(), expected)
+    back = tvm_ffi.get_global_func("testing.echo")(x)  # in C++
+    np.testing.assert_array_equal(back.to_numpy(), expected)
+
+
+def test_a_callback_may_ask_for_our_class() -> None:
+    x = usmq.asarray(base())
+
+    def negate(given: usmq.Array) -> usmq.Array:
+        assert isinstance(given, usmq.Array)
+        given.copy_from(-base())
+        return given
+
+    back = tvm_ffi.convert_func(negate, tensor_cls=usmq.Array)(x)
+    assert back.ptr == x.ptr
+    np.testing.assert_array_equal(x.to_numpy(), -base())
+
+
+def test_a_function_is_called_with_our_current_queue_as_its_stream(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    seen = []
+
+    def streams(given: Any) -> int:
+        seen.append(given.device)
+        return int(tvm_ffi.get_raw_stream(given.device))
+
+    for device in two_devices:
+        x = usmq.zeros(3, queue=usmq.Queue(device))
+        for queue in (usmq.Queue(device), usmq.Queue(device, profiling=True)):
+            with usmq.use_queue(queue):
+                assert queue_at(called(streams, x)) == queue
+    assert all(tvm_ffi.get_raw_stream(device) == 0 for device in seen), "only for the call"
+
+
+def test_nothing_waits_and_later_work_comes_after(advanced: Oracle) -> None:
+    x = usmq.arange(0, 16, 1, dtype="u4")
+    running = kernel("advance")(16, x, STEPS)
+
+    def later(given: Any) -> bool:
+        waited = running.done()
+        kernel("advance")(16, usmq.from_dlpack(given), STEPS // 4)
+        return waited
+
+    assert called(later, x) is False
+    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), STEPS + STEPS // 4))
+
+
+def test_memory_lives_as_long_as_their_tensor() -> None:
+    before = live()
+    theirs = tvm_ffi.from_dlpack(usmq.asarray(base()))
+    gc.collect()
+    others = [usmq.zeros((4, 6), "i4") for _ in range(20)]
+    np.testing.assert_array_equal(usmq.from_dlpack(theirs).to_numpy(), base())
+    del theirs, others
+    assert eventually(lambda: live() == before)
+
+
+class DLPrototype(dl.DLTensor):
+    """A tensor that asks for memory like it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, device: tuple[int, int]) -> None:
+        self.extents = (c_int64 * len(shape))(*shape)
+        super().__init__(
+            shape=addressof(self.extents),
+            ndim=len(shape),
+            dtype=dl.DLDataType(*dtype),
+            device=dl.DLDevice(*device),
+        )
+
+
+def test_a_function_allocates_with_us_and_returns_an_array_of_ours() -> None:
+    seen = []
+
+    def make(given: Any) -> Any:
+        handle, managed = c_void_p(), c_void_p()
+        prototype = DLPrototype((2, 3), (2, 32, 1), (ONEAPI, 0))
+        assert LIBRARY.TVMFFIEnvTensorAlloc(byref(prototype), byref(handle)) == 0
+        assert LIBRARY.TVMFFITensorToDLPackVersioned(handle, byref(managed)) == 0
+        made = dl.Answers((ONEAPI, 0), capsule(managed.value or 0, dl.VERSIONED))
+        array = usmq.from_dlpack(made)
+        assert LIBRARY.TVMFFIObjectDecRef(handle) == 0
+        array.copy_from(np.arange(6, dtype="f4").reshape(2, 3))
+        seen.append(array.ptr)
+        return tvm_ffi.from_dlpack(array)
+
+    before = live()
+    back = called(make, usmq.zeros(1))
+    assert isinstance(back, usmq.Array)
+    assert back.ptr == seen[0]
+    assert back.to_numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    del back
+    assert eventually(lambda: live() == before)
+
+
+def test_their_allocation_fails_with_our_words() -> None:
+    def make(given: Any) -> int:
+        handle = c_void_p()
+        prototype = DLPrototype((2**45,), (2, 32, 1), (ONEAPI, 0))
+        return int(LIBRARY.TVMFFIEnvTensorAlloc(byref(prototype), byref(handle)))
+
+    assert called(make, usmq.zeros(1)) == -1
+
+
+@pytest.mark.parametrize("dtype", [(10, 8, 1), (17, 4, 2)])
+def test_a_result_that_cannot_be_ours_stays_theirs_and_is_deleted_once(dtype: Any) -> None:
+    producer = on_device(shape=(4,), strides=(1,), dtype=dtype, name=dl.LEGACY)
+    theirs = tvm_ffi.from_dlpack(producer)
+    back = called(lambda x, given: given, usmq.zeros(1), theirs)
+    assert isinstance(back, tvm_ffi.Tensor)
+    assert producer.deleted == 0
+    del theirs, back
+    gc.collect()
+    assert producer.deleted == 1
+
+
+def test_what_cannot_go_out_is_a_buffer_error_there(sub_device: usmq.Device) -> None:
+    for queue in (usmq.Queue(sub_device), dl.other_context()):
+        x = usmq.zeros(3, queue=queue)
+        with pytest.raises(BufferError, match=r"context|sub-device"):
+            tvm_ffi.from_dlpack(x)
+        with pytest.raises(BufferError, match=r"context|sub-device"):
+            called(lambda given: given, x)
+
+
+def test_a_host_tensor_of_theirs_is_copied() -> None:
+    theirs = tvm_ffi.from_dlpack(base())
+    assert theirs.__dlpack_device__() == (CPU, 0)
+    np.testing.assert_array_equal(usmq.from_dlpack(theirs).to_numpy(), base())
+    back = called(lambda x, given: given, usmq.zeros(1), theirs)
+    assert isinstance(back, usmq.Array)
+    np.testing.assert_array_equal(back.to_numpy(), base())
+
+
+def test_a_forked_child_is_told_so(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+import ctypes, os, tvm_ffi, usmq
+get = ctypes.pythonapi.PyCapsule_GetPointer
+get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+table = get(usmq.Array.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+number, at = ctypes.c_int, ctypes.c_void_p
+stream = ctypes.PYFUNCTYPE(number, number, number, at).from_address(table + 48)
+lend = ctypes.PYFUNCTYPE(number, at, at).from_address(table + 40)
+x, out = usmq.zeros(3), ctypes.create_string_buffer(48)
+calls = [
+    lambda: tvm_ffi.from_dlpack(x),
+    lambda: stream(14, 0, out),
+    lambda: lend(id(x), out),
+]
+for call in calls:
+    call()
+if os.fork() == 0:
+    for call in calls:
+        try:
+            call()
+        except usmq.ForkError:
+            continue
+        os._exit(3)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert run_python(code, timeout=60).stdout.split() == ["0"]
