@@ -62,7 +62,9 @@ class Stream:
 class Memory:
     """Device memory with the elements of a numpy array, and the interface."""
 
-    def __init__(self, values: Any, stream: Stream | None = None, **entries: Any) -> None:
+    def __init__(
+        self, values: Any, stream: Stream | None = None, entries: dict[str, Any] | None = None
+    ) -> None:
         values = np.ascontiguousarray(values)
         own = Stream()
         pointer = c_ulonglong()
@@ -80,7 +82,7 @@ class Memory:
             "strides": None,
             "stream": None if stream is None else stream.handle.value,
             "version": 3,
-        } | entries
+        } | (entries or {})
 
     def write(self, values: Any, stream: Stream) -> None:
         """Submit a copy of these elements into the memory."""

@@ -130,7 +130,7 @@ def test_no_copy_means_no_copy() -> None:
     ],
 )
 def test_descriptions_that_cannot_be(entries: dict[str, Any], error: type[Exception]) -> None:
-    memory = peer.Memory(np.arange(4, dtype="f4"), **entries)
+    memory = peer.Memory(np.arange(4, dtype="f4"), entries=entries)
     with pytest.raises(error):
         usmq.asarray(memory)
 

@@ -205,13 +205,13 @@ def test_s10_chunks_are_of_the_device_type_of_their_stream(of_stream: int, of_ch
 
 
 @pytest.mark.parametrize("chunks", [1, 0])
-@pytest.mark.parametrize("device_type", [CUDA, 0, 99])
+@pytest.mark.parametrize("device_type", [0, 99])
 def test_d21_a_stream_of_a_device_that_usmq_has_not_is_refused(
     device_type: int, chunks: int
 ) -> None:
     given = [Producer(batch([1], [b"x"]), device_type, 0) for _ in range(chunks)]
     producer = StreamProducer(SCHEMA, given, device_type)
-    with pytest.raises(usmq.InteropError, match=rf"{device_type}|CUDA"):
+    with pytest.raises(usmq.InteropError, match=str(device_type)):
         usmq.from_arrow(giver(producer))
     assert producer.calls[-1:] in ([], ["release"])
 

@@ -178,7 +178,31 @@ def test_usm_is_copied_where_that_is_asked_for_or_needed(kind: str) -> None:
         usmq.from_dlpack(on_device(kind), usm_type="nosuch")
 
 
-@pytest.mark.parametrize("device", dl.DEVICES)
+CUDA = {2, 3, 13}
+
+
+@pytest.mark.parametrize("device", sorted(CUDA))
+def test_cuda_memory_needs_a_driver_and_is_deleted_without_one(device: int) -> None:
+    if cuda_driver():
+        pytest.skip("there is a driver here; tests/cuda has tests for it")
+    producer = Producer(base(), device=(device, 0))
+    with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
+        usmq.from_dlpack(producer)
+    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    with pytest.raises(usmq.RuntimeNotFoundError):
+        usmq.from_dlpack(lies)
+    assert lies.deleted == 1
+
+
+def cuda_driver() -> bool:
+    try:
+        usmq.asarray([0], device="cuda:0")
+    except usmq.RuntimeNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("device", [device for device in dl.DEVICES if device not in CUDA])
 def test_another_type_of_device_is_refused_by_name(device: int) -> None:
     for options in ({}, {"copy": True}, {"copy": False}):
         with pytest.raises(usmq.InteropError, match=f"(?i){dl.DEVICES[device]}|type {device}"):

@@ -31,6 +31,16 @@ def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
         assert f"def {test}(" in text, f"{file} has no {test}"
 
 
+def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> None:
+    page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(?:\.\./cuda/)?(test_card\.py|test_cuda\.py)`: `(\w+)`", page)
+    assert len(named) > 8, "the table is not where it was"
+    folders = {"test_card.py": "cuda", "test_cuda.py": "python"}
+    for file, test in named:
+        text = (ROOT / "tests" / folders[file] / file).read_text(encoding="utf-8")
+        assert f"def {test}(" in text, f"{file} has no {test}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
