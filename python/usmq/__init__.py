@@ -28,6 +28,7 @@ from usmq._errors import (
     SelectorError,
     SyclError,
 )
+from usmq._unloadable import asked_for_doctor, explained
 
 try:
     from usmq._core import (
@@ -36,6 +37,8 @@ try:
         Context,
         Device,
         DeviceStream,
+        DoctorFinding,
+        DoctorReport,
         DType,
         Event,
         Field,
@@ -67,14 +70,13 @@ try:
         write,
         zeros,
     )
+    from usmq._doctor import doctor
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
-    # The loader's own message names the library but not the package that brings it.
-    raise ImportError(
-        f"usmq cannot load the SYCL runtime ({_missing}). "
-        "Install it into this environment: pip install 'intel-sycl-rt>=2026.0,<2026.2' umf"
-    ) from _missing
+    # Then it tells of this instead.
+    if not asked_for_doctor():
+        raise explained(_missing) from _missing
 
 __all__ = [
     "AllocationError",
@@ -85,6 +87,8 @@ __all__ = [
     "Device",
     "DeviceNotFoundError",
     "DeviceStream",
+    "DoctorFinding",
+    "DoctorReport",
     "Error",
     "Event",
     "Field",
@@ -109,6 +113,7 @@ __all__ = [
     "collocate",
     "current_queue",
     "devices",
+    "doctor",
     "empty",
     "explain",
     "follow",

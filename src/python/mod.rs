@@ -8,6 +8,7 @@ mod capsule;
 mod create;
 mod device;
 mod dlpack;
+mod doctor;
 mod dtype;
 mod errors;
 mod host;
@@ -39,6 +40,7 @@ mod core {
         create::{arange, empty, full, zeros},
         device::{Device, devices, platform_problems},
         dlpack::from_dlpack,
+        doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
