@@ -55,7 +55,8 @@ pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Findi
 
 /// The path, unless it is where one expects it.
 fn elsewhere(world: &World, path: &Path) -> String {
-    let beside = world.runtime_folder().zip(path.parent()).is_some_and(|(folder, own)| folder == own);
+    let folders = world.runtime_folder().zip(path.parent());
+    let beside = folders.is_some_and(|(folder, own)| folder == own || world.same_file(folder, own));
     if beside { String::new() } else { format!("\n{}", path.display()) }
 }
 
@@ -130,4 +131,77 @@ fn variables(world: &World) -> Vec<Finding> {
         });
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Seen, Shown};
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+    use std::time::Duration;
+
+    fn look(world: &World, seen: Seen) -> Vec<Finding> {
+        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen))
+    }
+
+    fn with_one_device() -> Seen {
+        let device = Shown {
+            filter: "level_zero:gpu:0".to_owned(),
+            name: String::new(),
+            driver: String::new(),
+            memory: 0,
+            usm: "device".to_owned(),
+        };
+        let loaded = ["/env/lib/libur_adapter_level_zero.so.0.12.0"].map(PathBuf::from).into();
+        Seen { devices: vec![device], loaded, ..Seen::default() }
+    }
+
+    #[test]
+    fn without_the_opencl_adapter_it_depends_on_whether_another_device_is_there() {
+        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
+        let states = |seen| -> Vec<_> {
+            let found = look(&world, seen).into_iter().filter(|finding| finding.fix.is_some());
+            found.map(|finding| finding.state).collect()
+        };
+        assert_eq!(states(Seen::default()), [State::Problem]);
+        assert_eq!(states(with_one_device()), [State::Note]);
+    }
+
+    #[test]
+    fn an_adapter_that_was_loaded_is_named_with_its_place_when_that_is_another() {
+        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
+        assert_eq!(look(&world, with_one_device())[0].what, "level_zero     Intel GPUs");
+        let world = Fake::new().file("/other/lib/libsycl.so.9", "loaded");
+        assert!(
+            look(&world, with_one_device())[0]
+                .what
+                .ends_with("\n/env/lib/libur_adapter_level_zero.so.0.12.0")
+        );
+    }
+
+    #[test]
+    fn folders_and_files_that_variables_name_must_be_there() {
+        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there,/gone");
+        let found = &look(&world, Seen::default())[0];
+        assert_eq!(
+            (found.state, found.fix.as_deref()),
+            (State::Problem, Some("unset UR_ADAPTERS_SEARCH_PATH"))
+        );
+        assert!(found.what.contains("/gone") && !found.what.contains("/there"), "{}", found.what);
+        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there");
+        assert_eq!(look(&world, Seen::default())[0].state, State::Ok);
+    }
+
+    #[test]
+    fn an_adapter_that_cannot_be_loaded_is_told_with_the_reason() {
+        // The dynamic loader, unlike this world, finds no file there.
+        let world = Fake::new()
+            .file("/nonexistent/libsycl.so.9", "loaded")
+            .file("/nonexistent/libur_adapter_cuda.so.0", "");
+        let found = look(&world, with_one_device());
+        let hit = found.iter().find(|finding| finding.state == State::Problem).unwrap();
+        assert!(hit.what.starts_with("cuda, for NVIDIA GPUs, cannot be loaded: "), "{}", hit.what);
+        assert!(hit.fix.as_ref().unwrap().contains("--gpus all"));
+    }
 }

@@ -98,9 +98,10 @@ impl Asker {
     fn in_child(&self, changes: &[Change<'_>]) -> Probe {
         let outcome = child::ask(self.limit, || {
             for change in changes {
-                // SAFETY: this child has one thread.
                 match change {
+                    // SAFETY: the child has one thread.
                     Change::Unset(name) => unsafe { std::env::remove_var(name) },
+                    // SAFETY: as above.
                     Change::Set(name, value) => unsafe { std::env::set_var(name, value) },
                 }
             }
@@ -116,7 +117,7 @@ impl Asker {
         }
     }
 
-    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes its process down.
+    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
     pub(super) fn driver(&self, name: &str) -> Option<Result<Driver, String>> {
         self.line(|| library::driver(name).to_line())
             .map(|answer| answer.and_then(|line| Driver::from_line(&line).ok_or(line)))
@@ -145,9 +146,9 @@ impl Asker {
 /// How a process ended, for a sentence.
 pub(super) fn ended(how: &str, said: &str) -> String {
     if said.is_empty() {
-        format!("takes its process down ({how})")
+        format!("takes the asking process down ({how})")
     } else {
-        format!("takes its process down ({how}): {said}")
+        format!("takes the asking process down ({how}): {said}")
     }
 }
 
