@@ -70,6 +70,18 @@ fn build_with(sycl: &Sycl) {
         .files(SOURCES.iter().map(|name| format!("cpp/{name}.cc")))
         .compile("usmq_shim");
     link(sycl);
+    if let Some(version) = wheel_version(&sycl.lib) {
+        println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
+    }
+}
+
+/// For `doctor`: a runtime that is older than these headers may miss functions.
+fn wheel_version(lib: &Path) -> Option<String> {
+    let folders = std::fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path().join("site-packages"));
+    folders.filter_map(|packages| std::fs::read_dir(packages).ok()).flatten().flatten().find_map(|package| {
+        let name = package.file_name().into_string().ok()?;
+        Some(name.strip_prefix("intel_sycl_rt-")?.strip_suffix(".dist-info")?.to_owned())
+    })
 }
 
 /// Cargo puts search paths below its own target folder on the library path of `cargo run` and `cargo test`, for

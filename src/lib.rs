@@ -50,6 +50,7 @@
 
 mod array;
 mod device;
+pub mod doctor;
 mod error;
 mod ffi;
 pub mod interop;
@@ -66,6 +67,7 @@ pub use device::{
     Context, Device, Event, Partition, PlatformProblem, Queue, QueueProperties, Selector, UsmKind, devices,
     platform_problems,
 };
+pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param, local, read, write};
 pub use manager::{

@@ -28,6 +28,7 @@ from usmq._errors import (
     SelectorError,
     SyclError,
 )
+from usmq._unloadable import asked_for_doctor, explained
 
 try:
     from usmq._core import (
@@ -37,6 +38,8 @@ try:
         CudaArray,
         Device,
         DeviceStream,
+        DoctorFinding,
+        DoctorReport,
         DType,
         Event,
         Field,
@@ -68,14 +71,13 @@ try:
         write,
         zeros,
     )
+    from usmq._doctor import doctor
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
-    # The loader's own message names the library but not the package that brings it.
-    raise ImportError(
-        f"usmq cannot load the SYCL runtime ({_missing}). "
-        "Install it into this environment: pip install 'intel-sycl-rt>=2026.0,<2026.2' umf"
-    ) from _missing
+    # Then it tells of this instead.
+    if not asked_for_doctor():
+        raise explained(_missing) from _missing
 
 __all__ = [
     "AllocationError",
@@ -87,6 +89,8 @@ __all__ = [
     "Device",
     "DeviceNotFoundError",
     "DeviceStream",
+    "DoctorFinding",
+    "DoctorReport",
     "Error",
     "Event",
     "Field",
@@ -111,6 +115,7 @@ __all__ = [
     "collocate",
     "current_queue",
     "devices",
+    "doctor",
     "empty",
     "explain",
     "follow",

@@ -26,7 +26,19 @@ def main(argv: list[str] | None = None) -> int:
         detail.add_argument(
             f"-{name[0]}", f"--{name}", action="store_const", const=name, dest="detail", help=text
         )
-    commands.add_parser("doctor", help="why a device is visible or not, and how to mend it")
+    doctor = commands.add_parser(
+        "doctor",
+        help="why a device is visible or not, and how to mend it",
+        description="Exit status: 0 when all is well, 1 with a problem.",
+    )
+    doctor.add_argument("--json", action="store_true", help="the same for programs")
+    doctor.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how long a driver may take to answer, in seconds (60)",
+    )
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     options, rest = parser.parse_known_args(argv)
     if options.command is None:
@@ -39,12 +51,14 @@ def main(argv: list[str] | None = None) -> int:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command == "list":
-        from usmq._list import show
+        from usmq._list import show as show_list
 
-        return show(options.detail)
-    from usmq._doctor import report
+        return show_list(options.detail)
+    from usmq._doctor import show
 
-    return report()
+    if not 0 < options.timeout < float("inf"):
+        doctor.error(f"--timeout takes a positive number of seconds, not {options.timeout}")
+    return show(json=options.json, timeout=options.timeout)
 
 
 if __name__ == "__main__":

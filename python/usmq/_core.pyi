@@ -24,15 +24,17 @@ from usmq._interop import (
 )
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._placement import Plan, Step, asarray, collocate, explain, follow
+from usmq._report import DoctorFinding, DoctorReport, examine
 
 # fmt: off
 __all__ = [
-    "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device",
-    "DeviceStream", "Event", "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue",
-    "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__", "arange", "asarray",
-    "collocate", "current_queue", "devices", "empty", "explain", "follow", "from_arrow",
-    "from_dlpack", "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
-    "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "write", "zeros",
+    "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
+    "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
+    "Plan", "Queue", "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__",
+    "arange", "asarray", "collocate", "current_queue", "devices", "empty", "examine", "explain",
+    "follow", "from_arrow", "from_dlpack", "full", "local", "memory_stats", "platform_problems",
+    "read", "runtime_libraries", "set_default_queue", "set_memory_limit", "trim_memory",
+    "use_queue", "write", "zeros",
 ]
 # fmt: on
 

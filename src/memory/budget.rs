@@ -67,6 +67,6 @@ pub(super) fn set_limit(bytes: Option<u64>, device: Option<&Device>, kind: UsmKi
 }
 
 /// The limit in force on a device, or the one for each device.
-pub(super) fn limit(device: Option<&Device>, kind: UsmKind) -> Option<u64> {
+pub(crate) fn limit(device: Option<&Device>, kind: UsmKind) -> Option<u64> {
     BUDGETS.lock().limit(device, kind)
 }

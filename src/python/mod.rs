@@ -9,6 +9,7 @@ mod create;
 mod cuda;
 mod device;
 mod dlpack;
+mod doctor;
 mod dtype;
 mod entries;
 mod errors;
@@ -43,6 +44,7 @@ mod core {
         cuda::CudaArray,
         device::{Device, devices, platform_problems},
         dlpack::from_dlpack,
+        doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},

@@ -1,27 +1,47 @@
 //! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
 
 use super::loaded::runtime_folder;
+use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
 /// The OpenCL driver for CPUs that the wheel `intel-opencl-rt` brings.
 const CPU_RUNTIME: &str = "libintelocl.so";
 
+/// What [`prepare`] has set; empty until then.
+static SET: OnceCell<Vec<Setting>> = OnceCell::new();
+
+/// Name and value of a variable.
+pub(crate) type Setting = (&'static str, PathBuf);
+
 /// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
 pub(super) fn prepare() {
+    for (name, value) in SET.get_or_init(plan) {
+        set(name, value);
+    }
+}
+
+/// What usmq has set for the runtime, or would set now.
+pub(crate) fn settings() -> Vec<Setting> {
+    SET.get().cloned().unwrap_or_else(plan)
+}
+
+fn plan() -> Vec<Setting> {
+    let mut settings = Vec::new();
     if !is_set("OCL_ICD_FILENAMES")
         && !a_vendor_file_names_the_cpu_runtime()
         && let Some(driver) = cpu_runtime_beside_libsycl()
     {
-        set("OCL_ICD_FILENAMES", &driver);
+        settings.push(("OCL_ICD_FILENAMES", driver));
     }
     if !is_set("SYCL_CACHE_PERSISTENT")
         && let Some(folder) = cache_folder()
     {
-        set("SYCL_CACHE_PERSISTENT", Path::new("1"));
+        settings.push(("SYCL_CACHE_PERSISTENT", PathBuf::from("1")));
         if !is_set("SYCL_CACHE_DIR") {
-            set("SYCL_CACHE_DIR", &folder);
+            settings.push(("SYCL_CACHE_DIR", folder));
         }
     }
+    settings
 }
 
 fn is_set(name: &str) -> bool {

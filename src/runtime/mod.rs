@@ -7,8 +7,8 @@ mod environment;
 pub(crate) mod exit;
 mod loaded;
 
+pub(crate) use environment::{Setting, settings};
 pub(crate) use exit::Pending;
-#[cfg(feature = "python")]
 pub(crate) use loaded::libraries;
 
 use crate::error::{Error, Result};
@@ -39,6 +39,11 @@ pub(crate) fn ready() -> Result<()> {
         Ok(())
     })?;
     Ok(())
+}
+
+/// Whether [`ready`] has been passed: drivers may be loaded, and a fork would break them.
+pub(crate) fn started() -> bool {
+    STARTED.get().is_some()
 }
 
 /// An error in a child that was forked after the runtime had started: its threads and device state are gone.

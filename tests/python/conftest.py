@@ -14,6 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import usmq
+from doctor_environment import (  # noqa: F401
+    compiled,
+    cpu_driver,
+    doctor,
+    installed,
+    runtime_copy,
+)
 
 # As it was before any test or runtime could change it.
 ENVIRONMENT = dict(os.environ)

@@ -108,7 +108,7 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     usmq.zeros(3, "f4", "shared")  # type: ignore[call-arg]
     usmq.zeros(3, usm_type="managed")  # type: ignore[arg-type]
     usmq.full(3)  # type: ignore[call-arg]
-    usmq.asarray(None)  # type: ignore[arg-type]
+    usmq.asarray(None)  # type: ignore[call-overload]
     x["column"]  # type: ignore[index]
     x[[0, 1]]  # type: ignore[index]
     x + x  # type: ignore[operator]
@@ -126,11 +126,13 @@ def placement(x: usmq.Array, y: usmq.Array, queue: usmq.Queue) -> None:
     assert_type(usmq.collocate(*[x, y], like=x), tuple[usmq.Array, ...])
     plan = usmq.explain(x, y, queue=queue)
     assert_type(plan, usmq.Plan)
-    assert_type(plan.target, usmq.Queue)
+    assert_type(plan.target, usmq.Queue | str)
     assert_type(plan.steps, list[usmq.Step])
     assert_type(
         plan.steps[0].action,
-        Literal["keep", "rebind", "copy_direct", "copy_staged", "from_host"],
+        Literal[
+            "keep", "rebind", "copy_direct", "copy_staged", "from_host", "from_cuda", "to_cuda"
+        ],
     )
 
     usmq.follow([x, y])  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""What only Python can tell the doctor: packages of this environment that use SYCL too."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+
+from usmq._core import runtime_libraries
+from usmq._unloadable import INSTALL
+
+Fact = tuple[str, str, str | None]
+
+# They bring libsycl into the process by themselves.
+_USERS = ("dpctl", "dpnp", "torch")
+_RUNTIME = ("intel-sycl-rt", "intel-cmplr-lib-ur", "intel-opencl-rt", "umf")
+_SAME_SOURCE = "install usmq, {name} and intel-sycl-rt into one environment by one pip command"
+
+# Prints the libraries of SYCL that are mapped once the package is imported.
+_LOOK = """
+import importlib, os, sys
+importlib.import_module(sys.argv[1])
+paths = {line[line.find("/"):].rstrip() for line in open("/proc/self/maps") if "/" in line}
+names = ("libsycl.so", "libur_loader.so")
+found = sorted(path for path in paths if os.path.basename(path).startswith(names))
+print("\\0".join(found), end="", flush=True)
+os._exit(0)
+"""
+
+
+def facts(timeout: float) -> list[Fact]:
+    """Return state, fact and fix of each package."""
+    found = list(_wheels())
+    versions = {name: version for name in _USERS if (version := _version(name))}
+    deadline = time.monotonic() + timeout
+    ours = {os.path.realpath(path) for path in runtime_libraries("libsycl.so")}
+    with contextlib.ExitStack() as children:
+        asked = {name: children.enter_context(_ask(name)) for name in versions}
+        for name, child in asked.items():
+            found.append(_judge(f"{name} {versions[name]}", name, child, deadline, ours))
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _wheels() -> list[Fact]:
+    versions = {name: version for name in _RUNTIME if (version := _version(name))}
+    if not versions:
+        return [("ok", "the runtime does not come from wheels of this environment", None)]
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    found: list[Fact] = [("ok", text, None)]
+    pair = [versions[name].split(".")[:2] for name in _RUNTIME[:2] if name in versions]
+    if len(pair) == 2 and pair[0] != pair[1]:
+        fix = INSTALL.replace("pip install", "pip install --force-reinstall")
+        found.append(("problem", "intel-sycl-rt and intel-cmplr-lib-ur differ in release", fix))
+    return found
+
+
+def _ask(name: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _LOOK, name]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+
+
+def _judge(
+    title: str, name: str, child: subprocess.Popen[bytes], deadline: float, ours: set[str]
+) -> Fact:
+    try:
+        output, errors = child.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=5)
+        return (
+            "note",
+            f"{title}: its import does not end",
+            f"python -X faulthandler -c 'import {name}'",
+        )
+    if child.returncode != 0:
+        lines = errors.decode(errors="replace").strip().splitlines() or [f"exit {child.returncode}"]
+        reinstall = f"pip install --force-reinstall {name}"
+        return "problem", f"{title} cannot be imported: {lines[-1]}", reinstall
+    paths = {os.path.realpath(path) for path in os.fsdecode(output).split("\0") if path}
+    theirs = {path for path in paths if os.path.basename(path).startswith("libsycl.so")}
+    if not theirs:
+        return "ok", f"{title} loads no SYCL runtime", None
+    if theirs <= ours:
+        return "ok", f"{title} shares the runtime of usmq", None
+    what = f"{title} loads another SYCL runtime: {', '.join(sorted(theirs - ours))}"
+    return "problem", what, _SAME_SOURCE.format(name=name)

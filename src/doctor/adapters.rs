@@ -1,0 +1,207 @@
+//! The adapters of the Unified Runtime: which are there, which were loaded, and what keeps one from loading.
+
+use super::origin::INSTALL;
+use super::probe::{Asker, Probe};
+use super::report::{Finding, Topic};
+use super::world::{World, named};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const TOPIC: Topic = Topic::Adapters;
+
+/// Names as the loader knows them, and what each is for.
+const KNOWN: [(&str, &str); 7] = [
+    ("opencl", "CPUs, and GPUs as a second way"),
+    ("level_zero", "Intel GPUs"),
+    ("level_zero_v2", "newer Intel GPUs"),
+    ("cuda", "NVIDIA GPUs"),
+    ("hip", "AMD GPUs"),
+    ("native_cpu", "the CPU without a driver"),
+    ("offload", "devices of LLVM's offload library"),
+];
+
+pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
+    let mut found = variables(world);
+    let (mut missing, mut none) = (Vec::new(), true);
+    for (name, purpose) in KNOWN {
+        let Some(path) = place(world, probe, name) else {
+            missing.push(name);
+            continue;
+        };
+        none = false;
+        let refusal = || asker.refusal(&path.display().to_string());
+        let loaded = probe.seen().is_some_and(|seen| file_of(&seen.loaded, name).is_some());
+        match if loaded { None } else { refusal() } {
+            Some(Err(how)) => found.push(Finding::problem(
+                TOPIC,
+                format!("{name}: {} {how}", path.display()),
+                "install the runtime again, or take what it loads out of LD_LIBRARY_PATH",
+            )),
+            Some(Ok(reason)) if !reason.is_empty() => {
+                found.push(Finding::problem(
+                    TOPIC,
+                    format!("{name}, for {purpose}, cannot be loaded: {reason}"),
+                    fix_of(name),
+                ));
+            }
+            _ => found.push(Finding::ok(TOPIC, format!("{name:<14} {purpose}{}", elsewhere(world, &path)))),
+        }
+    }
+    if world.libsycl().is_some() {
+        found.extend(absent(probe, &missing, none));
+    }
+    found
+}
+
+/// The path, unless it is where one expects it.
+fn elsewhere(world: &World, path: &Path) -> String {
+    let folders = world.runtime_folder().zip(path.parent());
+    let beside = folders.is_some_and(|(folder, own)| folder == own || world.same_file(folder, own));
+    if beside { String::new() } else { format!("\n{}", path.display()) }
+}
+
+fn fix_of(name: &str) -> &'static str {
+    match name {
+        "cuda" => "install the NVIDIA driver, which brings libcuda.so.1; in a container: --gpus all",
+        "hip" => "install ROCm, which brings the libraries named above",
+        _ => INSTALL,
+    }
+}
+
+fn absent(probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if missing.contains(&"opencl") {
+        let what = if none {
+            "no adapter is beside libsycl: no device of any kind can be seen"
+        } else {
+            "opencl is missing, so there is no CPU device (the runtime's wheels have none from 2026.2 on)"
+        };
+        // A GPU is enough for some.
+        let finding = if probe.count() == 0 {
+            Finding::problem(TOPIC, what, INSTALL)
+        } else {
+            Finding::note(TOPIC, what).fix(INSTALL)
+        };
+        found.push(finding);
+    }
+    let others: Vec<_> = missing.iter().filter(|name| **name != "opencl").copied().collect();
+    if !others.is_empty() {
+        found.push(Finding::ok(TOPIC, format!("not part of this runtime: {}", others.join(", "))));
+    }
+    found
+}
+
+/// The file of an adapter: the one that was loaded, else where the loader would look.
+fn place(world: &World, probe: &Probe, name: &str) -> Option<PathBuf> {
+    if let Some(path) = probe.seen().and_then(|seen| file_of(&seen.loaded, name)) {
+        return Some(path.to_owned());
+    }
+    let file = format!("libur_adapter_{name}.so.0");
+    let listed = |variable: &str| {
+        let value = world.variable(variable).unwrap_or_default();
+        value.split(',').map(PathBuf::from).collect::<Vec<_>>()
+    };
+    let forced = listed("UR_ADAPTERS_FORCE_LOAD").into_iter().find(|path| {
+        path.file_name().is_some_and(|known| known.to_string_lossy().starts_with(&file[..file.len() - 2]))
+    });
+    let folders = listed("UR_ADAPTERS_SEARCH_PATH");
+    let searched = || folders.iter().map(|folder| folder.join(&file)).find(|path| world.exists(path));
+    forced.or_else(searched).or_else(|| world.find_library(&file))
+}
+
+fn file_of<'a>(loaded: &'a BTreeSet<PathBuf>, name: &str) -> Option<&'a Path> {
+    named(loaded, &format!("libur_adapter_{name}.so")).next()
+}
+
+/// Variables that replace the loader's own search.
+fn variables(world: &World) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"] {
+        let Some(value) = world.variable(name) else { continue };
+        let missing: Vec<_> =
+            value.split(',').filter(|path| !path.is_empty() && !world.exists(path)).collect();
+        found.push(if missing.is_empty() {
+            Finding::ok(TOPIC, format!("{name}={value}"))
+        } else {
+            Finding::problem(
+                TOPIC,
+                format!("{name} names {}, which does not exist", missing.join(" and ")),
+                format!("unset {name}"),
+            )
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Seen, Shown};
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+    use std::time::Duration;
+
+    fn look(world: &World, seen: Seen) -> Vec<Finding> {
+        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen))
+    }
+
+    fn with_one_device() -> Seen {
+        let device = Shown {
+            filter: "level_zero:gpu:0".to_owned(),
+            name: String::new(),
+            driver: String::new(),
+            memory: 0,
+            usm: "device".to_owned(),
+        };
+        let loaded = ["/env/lib/libur_adapter_level_zero.so.0.12.0"].map(PathBuf::from).into();
+        Seen { devices: vec![device], loaded, ..Seen::default() }
+    }
+
+    #[test]
+    fn without_the_opencl_adapter_it_depends_on_whether_another_device_is_there() {
+        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
+        let states = |seen| -> Vec<_> {
+            let found = look(&world, seen).into_iter().filter(|finding| finding.fix.is_some());
+            found.map(|finding| finding.state).collect()
+        };
+        assert_eq!(states(Seen::default()), [State::Problem]);
+        assert_eq!(states(with_one_device()), [State::Note]);
+    }
+
+    #[test]
+    fn an_adapter_that_was_loaded_is_named_with_its_place_when_that_is_another() {
+        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
+        assert_eq!(look(&world, with_one_device())[0].what, "level_zero     Intel GPUs");
+        let world = Fake::new().file("/other/lib/libsycl.so.9", "loaded");
+        assert!(
+            look(&world, with_one_device())[0]
+                .what
+                .ends_with("\n/env/lib/libur_adapter_level_zero.so.0.12.0")
+        );
+    }
+
+    #[test]
+    fn folders_and_files_that_variables_name_must_be_there() {
+        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there,/gone");
+        let found = &look(&world, Seen::default())[0];
+        assert_eq!(
+            (found.state, found.fix.as_deref()),
+            (State::Problem, Some("unset UR_ADAPTERS_SEARCH_PATH"))
+        );
+        assert!(found.what.contains("/gone") && !found.what.contains("/there"), "{}", found.what);
+        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there");
+        assert_eq!(look(&world, Seen::default())[0].state, State::Ok);
+    }
+
+    #[test]
+    fn an_adapter_that_cannot_be_loaded_is_told_with_the_reason() {
+        // The dynamic loader, unlike this world, finds no file there.
+        let world = Fake::new()
+            .file("/nonexistent/libsycl.so.9", "loaded")
+            .file("/nonexistent/libur_adapter_cuda.so.0", "");
+        let found = look(&world, with_one_device());
+        let hit = found.iter().find(|finding| finding.state == State::Problem).unwrap();
+        assert!(hit.what.starts_with("cuda, for NVIDIA GPUs, cannot be loaded: "), "{}", hit.what);
+        assert!(hit.fix.as_ref().unwrap().contains("--gpus all"));
+    }
+}

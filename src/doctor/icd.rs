@@ -1,0 +1,259 @@
+//! Where the OpenCL loader learns of drivers: variables and `.icd` files, and what is wrong with what they name.
+//!
+//! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
+
+use super::world::World;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// What names a driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// `OCL_ICD_FILENAMES`.
+    Variable,
+    /// usmq, where nothing else names a driver for CPUs.
+    Usmq,
+    /// A file of the folder of vendors.
+    File(PathBuf),
+}
+
+/// One driver that is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub source: Source,
+    /// A path, or the bare name of a library.
+    pub library: String,
+}
+
+/// What can be seen of a driver without loading it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Nothing is named.
+    Empty,
+    Absent,
+    /// A file, but no library.
+    NotALibrary,
+    /// More than the one line that loaders read.
+    Lines,
+}
+
+const VENDORS: &str = "/etc/OpenCL/vendors";
+
+/// The folder of `.icd` files in force.
+pub(super) fn folder(world: &World) -> PathBuf {
+    PathBuf::from(world.variable("OCL_ICD_VENDORS").unwrap_or(VENDORS))
+}
+
+/// Everything that is named, in the order in which the loader takes it.
+pub(super) fn entries(world: &World) -> Vec<Entry> {
+    let mut found = Vec::new();
+    if let Some((value, by_usmq)) = world.in_force("OCL_ICD_FILENAMES") {
+        let source = if by_usmq { Source::Usmq } else { Source::Variable };
+        let libraries = value.split(':').filter(|library| !library.is_empty());
+        found.extend(libraries.map(|library| Entry { source: source.clone(), library: library.to_owned() }));
+    }
+    let folder = folder(world);
+    for name in world.names(&folder).into_iter().filter(|name| name.ends_with(".icd")) {
+        let file = folder.join(name);
+        let text = world.read(&file).unwrap_or_default();
+        let library = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+        found.push(Entry { source: Source::File(file), library });
+    }
+    found
+}
+
+impl Entry {
+    /// A bare name is searched by the dynamic loader.
+    pub(super) fn is_bare(&self) -> bool {
+        !self.library.contains('/')
+    }
+
+    pub(super) fn fault(&self, world: &World) -> Option<Fault> {
+        if self.library.is_empty() {
+            return Some(Fault::Empty);
+        }
+        if self.library.trim() != self.library || self.library.contains('\n') {
+            return Some(Fault::Lines);
+        }
+        if self.is_bare() {
+            return None;
+        }
+        let path = world.at(&self.library);
+        if !path.is_file() {
+            return Some(Fault::Absent);
+        }
+        let mut start = [0; 4];
+        let is_library =
+            File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF";
+        (!is_library).then_some(Fault::NotALibrary)
+    }
+
+    /// What to do so that it is not named any more, when `others` shall stay.
+    pub(super) fn removal(&self, others: &[&Entry]) -> String {
+        let file = match &self.source {
+            Source::File(file) => file,
+            Source::Usmq => return "install intel-opencl-rt again".to_owned(),
+            Source::Variable => {
+                let rest: Vec<_> = others
+                    .iter()
+                    .filter(|other| other.source == Source::Variable && **other != self)
+                    .map(|other| other.library.as_str())
+                    .collect();
+                return if rest.is_empty() {
+                    "unset OCL_ICD_FILENAMES".to_owned()
+                } else {
+                    format!("export OCL_ICD_FILENAMES='{}'", rest.join(":"))
+                };
+            }
+        };
+        format!("sudo rm {}    # or install its driver again", file.display())
+    }
+
+    /// How it came to be named.
+    pub(super) fn origin(&self) -> String {
+        match &self.source {
+            Source::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
+            Source::Usmq => "added by usmq".to_owned(),
+            Source::File(file) => format!("named by {}", file.display()),
+        }
+    }
+}
+
+/// How two entries are one driver.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Twin {
+    /// One file under two names: the loader takes it once.
+    SameFile,
+    /// Two files with the same content: the driver is loaded twice.
+    Copy,
+}
+
+pub(super) fn twin(world: &World, one: &Entry, other: &Entry) -> Option<Twin> {
+    if one.library == other.library {
+        return Some(Twin::SameFile);
+    }
+    if one.is_bare() || other.is_bare() {
+        return None;
+    }
+    let (one, other) = (Path::new(&one.library), Path::new(&other.library));
+    if world.same_file(one, other) {
+        return Some(Twin::SameFile);
+    }
+    equal(&world.at(one), &world.at(other)).then_some(Twin::Copy)
+}
+
+/// Drivers have up to a hundred megabytes; only those of one size are read.
+fn equal(one: &Path, other: &Path) -> bool {
+    let open = |path: &Path| File::open(path).ok().and_then(|file| Some((file.metadata().ok()?.len(), file)));
+    let (Some((length, one)), Some((other_length, other))) = (open(one), open(other)) else { return false };
+    if length != other_length {
+        return false;
+    }
+    let (mut one, mut other) =
+        (BufReader::with_capacity(1 << 20, one), BufReader::with_capacity(1 << 20, other));
+    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut rest = length;
+    while rest > 0 {
+        let part = rest.min(1 << 20) as usize;
+        if one.read_exact(&mut left[..part]).is_err() || other.read_exact(&mut right[..part]).is_err() {
+            return false;
+        }
+        if left[..part] != right[..part] {
+            return false;
+        }
+        rest -= part as u64;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::world::fake::Fake;
+    use super::*;
+
+    fn variable(library: &str) -> Entry {
+        Entry { source: Source::Variable, library: library.to_owned() }
+    }
+
+    #[test]
+    fn drivers_are_listed_in_the_order_of_the_loader() {
+        let world = Fake::new()
+            .variable("OCL_ICD_FILENAMES", "/a/liba.so::libb.so")
+            .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
+            .file("/etc/OpenCL/vendors/y.icd", "liby.so")
+            .file("/etc/OpenCL/vendors/readme", "not a driver");
+        let found: Vec<_> = entries(&world).into_iter().map(|entry| entry.library).collect();
+        assert_eq!(found, ["/a/liba.so", "libb.so", "liby.so", "/z/libz.so"]);
+    }
+
+    #[test]
+    fn another_folder_replaces_that_of_the_system() {
+        let world = Fake::new()
+            .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
+            .file("/other/a.icd", "/a/liba.so\n")
+            .variable("OCL_ICD_VENDORS", "/other");
+        assert_eq!(entries(&world).len(), 1);
+        assert_eq!(entries(&world)[0].library, "/a/liba.so");
+        assert!(entries(&world.variable("OCL_ICD_VENDORS", "/empty")).is_empty());
+    }
+
+    #[test]
+    fn what_usmq_adds_is_told_from_what_the_user_set() {
+        let mut world = Fake::new();
+        world.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
+        assert_eq!(entries(&world)[0].source, Source::Usmq);
+        let world = world.variable("OCL_ICD_FILENAMES", "/x.so");
+        assert_eq!(entries(&world)[0].source, Source::Variable);
+        assert_eq!(entries(&world).len(), 1);
+    }
+
+    #[test]
+    fn each_fault_is_seen_without_loading() {
+        let world = Fake::new()
+            .file("/lib/text.so", "no library at all")
+            .file("/lib/short.so", "")
+            .file("/lib/good.so", "\x7fELF...")
+            .folder("/lib/folder.so");
+        for (library, expected) in [
+            ("", Some(Fault::Empty)),
+            ("/lib/none.so", Some(Fault::Absent)),
+            ("/lib/folder.so", Some(Fault::Absent)),
+            ("/lib/text.so", Some(Fault::NotALibrary)),
+            ("/lib/short.so", Some(Fault::NotALibrary)),
+            ("/lib/good.so", None),
+            ("/lib/good.so ", Some(Fault::Lines)),
+            ("/lib/good.so\n/lib/none.so", Some(Fault::Lines)),
+            ("libbare.so", None),
+        ] {
+            assert_eq!(variable(library).fault(&world), expected, "{library:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_the_same_driver_and_a_copy_is_a_second_one() {
+        let world = Fake::new()
+            .file("/a/lib.so", "\x7fELF one")
+            .file("/b/lib.so", "\x7fELF one")
+            .file("/c/lib.so", "\x7fELF two");
+        std::os::unix::fs::symlink(world.at("/a/lib.so"), world.at("/a/link.so")).unwrap();
+        let twin_of = |other: &str| twin(&world, &variable("/a/lib.so"), &variable(other));
+        assert_eq!(twin_of("/a/lib.so"), Some(Twin::SameFile));
+        assert_eq!(twin_of("/a/../a/lib.so"), Some(Twin::SameFile));
+        assert_eq!(twin_of("/a/link.so"), Some(Twin::SameFile));
+        assert_eq!(twin_of("/b/lib.so"), Some(Twin::Copy));
+        assert_eq!(twin_of("/c/lib.so"), None);
+        assert_eq!(twin_of("/d/lib.so"), None);
+        assert_eq!(twin_of("lib.so"), None);
+    }
+
+    #[test]
+    fn the_removal_of_one_driver_keeps_the_others() {
+        let (bad, good) = (variable("/bad.so"), variable("/good.so"));
+        let file =
+            Entry { source: Source::File("/etc/OpenCL/vendors/x.icd".into()), library: "/x.so".to_owned() };
+        assert_eq!(bad.removal(&[&bad, &file]), "unset OCL_ICD_FILENAMES");
+        assert_eq!(bad.removal(&[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");
+        assert!(file.removal(&[&file]).starts_with("sudo rm /etc/OpenCL/vendors/x.icd"));
+    }
+}

@@ -1,0 +1,137 @@
+//! NVIDIA GPUs: device nodes, the driver library, and whether the runtime has an adapter for them.
+
+use super::machine::{NVIDIA, container, gpus};
+use super::probe::Asker;
+use super::report::{Finding, Topic, counted};
+use super::world::World;
+
+const TOPIC: Topic = Topic::Nvidia;
+
+/// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: asks the driver how many devices it has.
+pub(super) fn findings(
+    world: &World,
+    asker: &Asker,
+    has_adapter: bool,
+    count: impl FnOnce() -> Result<Option<usize>, String>,
+) -> Vec<Finding> {
+    let nodes = nodes(world);
+    let hardware = gpus(world, NVIDIA).len();
+    let answer = asker.line(|| match count() {
+        Ok(Some(count)) => format!("count {count}"),
+        Ok(None) => "loads".to_owned(),
+        Err(reason) => reason,
+    });
+    if nodes == 0 && hardware == 0 {
+        return vec![Finding::ok(TOPIC, "none: no /dev/nvidia*, none on the PCI bus")];
+    }
+    let seen = counted(nodes.max(hardware), "GPU");
+    if nodes == 0 {
+        let fix = match container(world) {
+            Some(_) => "start the container with --gpus all (docker) or --device nvidia.com/gpu=all (podman)",
+            None => "install the NVIDIA driver, then: sudo modprobe nvidia",
+        };
+        return vec![Finding::note(TOPIC, format!("{seen} on the bus, but no /dev/nvidia*")).fix(fix)];
+    }
+    vec![driver(world, &seen, answer), adapter(has_adapter)]
+}
+
+/// /dev/nvidia0 and so on.
+fn nodes(world: &World) -> usize {
+    let is_gpu = |name: &String| {
+        name.strip_prefix("nvidia")
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    world.names("/dev").iter().filter(|name| is_gpu(name)).count()
+}
+
+fn driver(world: &World, seen: &str, answer: Option<Result<String, String>>) -> Finding {
+    let version = world.read("/proc/driver/nvidia/version").unwrap_or_default();
+    let kernel = version.lines().next().unwrap_or("of unknown version").trim();
+    match answer {
+        Some(Ok(line)) if line == "loads" => {
+            Finding::ok(TOPIC, format!("{seen}; the driver library libcuda.so.1 can be loaded\n{kernel}"))
+        }
+        Some(Ok(line)) => match line.strip_prefix("count ") {
+            Some(count) => Finding::ok(TOPIC, format!("{seen}; the driver shows {count}\n{kernel}")),
+            None => Finding::note(TOPIC, format!("{seen}, but {line}\n{kernel}")).fix(
+                "install the driver library of the same version as the kernel's driver; \
+                 in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            ),
+        },
+        Some(Err(how)) => Finding::problem(
+            TOPIC,
+            format!("{seen}, but libcuda.so.1 {how}"),
+            "install the NVIDIA driver again, in the version that the kernel has loaded",
+        ),
+        None => {
+            Finding::ok(TOPIC, format!("{seen}; the driver was not asked, since devices are in use here"))
+        }
+    }
+}
+
+fn adapter(has_adapter: bool) -> Finding {
+    if has_adapter {
+        return Finding::ok(TOPIC, "the runtime has its adapter for CUDA");
+    }
+    Finding::note(
+        TOPIC,
+        "this runtime has no adapter for CUDA (libur_adapter_cuda.so), so these GPUs are no SYCL devices",
+    )
+    .fix("use a oneAPI toolkit with the plugin for NVIDIA GPUs: https://developer.codeplay.com")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+    use std::time::Duration;
+
+    fn look(
+        world: &World,
+        has_adapter: bool,
+        count: impl FnOnce() -> Result<Option<usize>, String>,
+    ) -> Vec<Finding> {
+        findings(world, &Asker::new(Duration::from_secs(30)), has_adapter, count)
+    }
+
+    fn with_nodes() -> Fake {
+        let world = Fake::new().file("/dev/nvidia0", "").file("/dev/nvidia1", "").file("/dev/nvidiactl", "");
+        world.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module 570.1\nGCC\n")
+    }
+
+    #[test]
+    fn a_machine_without_one_has_one_quiet_line() {
+        let found = look(&Fake::new(), false, || Err("not installed".to_owned()));
+        assert!(matches!(&found[..], [one] if one.state == State::Ok));
+    }
+
+    #[test]
+    fn nodes_without_an_adapter_are_told_of() {
+        let found = look(&with_nodes(), false, || Ok(Some(2)));
+        assert!(found[0].what.starts_with("2 GPUs; the driver shows 2\nNVRM version"), "{found:?}");
+        assert_eq!(found[1].state, State::Note);
+        assert!(found[1].what.contains("no adapter for CUDA"));
+        let found = look(&with_nodes(), true, || Ok(None));
+        assert!(found.iter().all(|finding| finding.state == State::Ok), "{found:?}");
+    }
+
+    #[test]
+    fn a_driver_that_is_missing_or_crashes_is_told_of() {
+        let found = look(&with_nodes(), true, || Err("libcuda.so.1 is not installed".to_owned()));
+        assert!(found[0].state == State::Note && found[0].what.contains("not installed"), "{found:?}");
+        // SAFETY: ends the child.
+        let found = look(&with_nodes(), true, || unsafe { libc::abort() });
+        assert!(found[0].state == State::Problem && found[0].what.contains("SIGABRT"), "{found:?}");
+    }
+
+    #[test]
+    fn a_gpu_on_the_bus_without_nodes_has_its_own_hint() {
+        let world = Fake::new()
+            .file("/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
+            .file("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n");
+        let fix = |world: &World| look(world, false, || Ok(None))[0].fix.clone().unwrap();
+        assert!(fix(&world).contains("modprobe"));
+        assert!(fix(&world.file("/.dockerenv", "")).contains("--gpus all"));
+    }
+}

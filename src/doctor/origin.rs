@@ -1,0 +1,236 @@
+//! Which libsycl this process has, where it comes from, and whether its parts belong together.
+
+use super::report::{Finding, Topic};
+use super::world::World;
+use crate::runtime;
+use std::path::Path;
+
+const TOPIC: Topic = Topic::Runtime;
+
+pub(super) const INSTALL: &str =
+    "pip install 'intel-sycl-rt>=2026.0,<2026.2' 'intel-opencl-rt>=2026.0,<2026.2' 'umf>=1.0,<1.2'";
+
+pub(super) fn findings(world: &World) -> Vec<Finding> {
+    let Some(libsycl) = world.libsycl() else {
+        let what = "no libsycl is loaded: usmq was built without a SYCL runtime (a stub build)";
+        return vec![Finding::problem(TOPIC, what, format!("{INSTALL}\nthen build usmq again"))];
+    };
+    let mut found: Vec<_> = world.loaded_as("libsycl.so").map(|path| describe(world, path)).collect();
+    found.extend(two_of(world, "libsycl.so", "SYCL runtimes"));
+    found.extend(two_of(world, "libur_loader.so", "Unified Runtime loaders"));
+    found.extend(loader_elsewhere(world, libsycl));
+    found.extend(built_with_another(world, libsycl));
+    found.extend(no_compiler(world, libsycl));
+    found
+}
+
+fn describe(world: &World, path: &Path) -> Finding {
+    let version = version(world, path).map_or_else(String::new, |version| format!(" {version}"));
+    Finding::ok(TOPIC, format!("libsycl{version}, {}\n{}", origin(world, path), path.display()))
+}
+
+/// `9.0.0`: from the name, or from a longer name beside it.
+fn version(world: &World, path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let beside = world.names(path.parent()?).into_iter().filter(|other| other.starts_with(name));
+    beside
+        .chain([name.to_owned()])
+        .filter_map(|name| name.strip_prefix("libsycl.so.").map(str::to_owned))
+        .filter(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+        .max_by_key(String::len)
+}
+
+fn origin(world: &World, path: &Path) -> String {
+    let folder = path.parent().unwrap_or(path);
+    let how = if world.library_path().any(|entry| world.same_file(entry, folder)) {
+        ", by LD_LIBRARY_PATH"
+    } else {
+        ""
+    };
+    if let Some(version) = wheel_version(world, folder) {
+        return format!("of the wheel intel-sycl-rt {version}{how}");
+    }
+    if let Some(package) = conda_package(world, folder) {
+        return format!("of the conda package {package}{how}");
+    }
+    let roots = ["CMPLR_ROOT", "ONEAPI_ROOT"].into_iter().filter_map(|name| world.variable(name));
+    let in_toolkit = |folder: &Path| {
+        let text = folder.to_string_lossy();
+        text.contains("/oneapi/")
+            || roots.clone().any(|root| !root.is_empty() && folder.starts_with(root.trim_end_matches('/')))
+    };
+    let what = if in_toolkit(folder) { "of a oneAPI toolkit" } else { "of no package that usmq knows" };
+    format!("{what}{how}")
+}
+
+/// The version of the wheel that put libsycl into this folder.
+fn wheel_version(world: &World, folder: &Path) -> Option<String> {
+    let pythons = world.names(folder).into_iter().filter(|name| name.starts_with("python3"));
+    let packages = pythons.map(|python| folder.join(python).join("site-packages"));
+    packages
+        .flat_map(|packages| world.names(packages))
+        .find_map(|name| Some(name.strip_prefix("intel_sycl_rt-")?.strip_suffix(".dist-info")?.to_owned()))
+}
+
+fn conda_package(world: &World, folder: &Path) -> Option<String> {
+    let known = ["intel-sycl-rt-", "dpcpp-cpp-rt-", "dpcpp_cpp_rt-"];
+    let records = world.names(folder.parent()?.join("conda-meta"));
+    let record = records.into_iter().find(|name| known.iter().any(|known| name.starts_with(known)))?;
+    Some(record.trim_end_matches(".json").to_owned())
+}
+
+fn two_of(world: &World, library: &str, what: &str) -> Option<Finding> {
+    let paths: Vec<_> = world.loaded_as(library).map(|path| path.display().to_string()).collect();
+    (paths.len() > 1).then(|| {
+        Finding::problem(
+            TOPIC,
+            format!(
+                "{} {what} are loaded in this process; usmq refuses to start:\n{}",
+                paths.len(),
+                paths.join("\n")
+            ),
+            "install all SYCL packages into one environment from one source (PyPI or a oneAPI toolkit, not both),\n\
+             or import only one of them",
+        )
+    })
+}
+
+/// The loader must be that of libsycl: both come from one build.
+fn loader_elsewhere(world: &World, libsycl: &Path) -> Option<Finding> {
+    let loader = world.loaded_as("libur_loader.so").next()?;
+    let (folder, other) = (libsycl.parent()?, loader.parent()?);
+    if world.same_file(folder, other) || folder == other {
+        return None;
+    }
+    Some(Finding::problem(
+        TOPIC,
+        format!("its loader of adapters is not the one beside it:\n{}", loader.display()),
+        format!("take {} out of LD_LIBRARY_PATH, or put {} first", other.display(), folder.display()),
+    ))
+}
+
+/// Headers newer than the runtime may ask for symbols that it lacks.
+fn built_with_another(world: &World, libsycl: &Path) -> Option<Finding> {
+    let built = world.built_with?;
+    let running = wheel_version(world, libsycl.parent()?)?;
+    let release = |version: &str| -> Option<(u32, u32)> {
+        let mut parts = version.split('.').map(|part| part.parse().ok());
+        Some((parts.next()??, parts.next()??))
+    };
+    let (old, new) = (release(&running)?, release(built)?);
+    (old < new).then(|| {
+        Finding::problem(
+            TOPIC,
+            format!("usmq was built with {built}, and runs with the older {running}: it may miss functions"),
+            format!("pip install 'intel-sycl-rt>={}.{},<2026.2'", new.0, new.1),
+        )
+    })
+}
+
+fn no_compiler(world: &World, libsycl: &Path) -> Option<Finding> {
+    let names = world.names(libsycl.parent()?);
+    (!names.iter().any(|name| name.starts_with("libsycl-jit.so"))).then(|| {
+        Finding::note(TOPIC, "libsycl-jit.so is not beside libsycl: kernels from SYCL C++ cannot be compiled")
+            .fix(INSTALL)
+    })
+}
+
+/// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
+pub(super) fn forked() -> Option<Finding> {
+    let error = runtime::alive().err()?;
+    Some(Finding::problem(TOPIC, error.to_string(), "ask in a process of its own: python -m usmq doctor"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+
+    const LIB: &str = "/env/lib/libsycl.so.9";
+
+    fn healthy() -> Fake {
+        Fake::new()
+            .file(LIB, "loaded")
+            .file("/env/lib/libsycl.so.9.0.0", "")
+            .file("/env/lib/libsycl.so.9.0.0-gdb.py", "")
+            .file("/env/lib/libsycl-jit.so", "")
+            .file("/env/lib/libur_loader.so.0", "loaded")
+            .folder("/env/lib/python3.11/site-packages/intel_sycl_rt-2026.1.2.dist-info")
+            .clean()
+    }
+
+    impl Fake {
+        /// The other names of libsycl are files, not loaded libraries.
+        fn clean(mut self) -> Self {
+            self.loaded.retain(|path| path.ends_with("libsycl.so.9") || path.ends_with("libur_loader.so.0"));
+            self
+        }
+    }
+
+    fn problems(world: &World) -> Vec<Finding> {
+        findings(world).into_iter().filter(|finding| finding.state != State::Ok).collect()
+    }
+
+    #[test]
+    fn version_and_wheel_are_named() {
+        let world = healthy();
+        let found = findings(&world);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let what = &found[0].what;
+        assert!(what.starts_with("libsycl 9.0.0, of the wheel intel-sycl-rt 2026.1.2\n"), "{what}");
+        assert!(what.ends_with(LIB));
+        let world = world.variable("LD_LIBRARY_PATH", "/x:/env/lib/");
+        assert!(findings(&world)[0].what.contains("2026.1.2, by LD_LIBRARY_PATH"));
+    }
+
+    #[test]
+    fn toolkits_and_conda_are_told_apart() {
+        let toolkit = |path: &str| Fake::new().file(&format!("{path}/libsycl.so.9"), "loaded");
+        let what = |world: &World| findings(world)[0].what.clone();
+        assert!(what(&toolkit("/opt/intel/oneapi/compiler/2026.0/lib")).contains("oneAPI toolkit"));
+        assert!(what(&toolkit("/sw/c/lib").variable("CMPLR_ROOT", "/sw/c/")).contains("oneAPI toolkit"));
+        assert!(what(&toolkit("/sw/c/lib").variable("CMPLR_ROOT", "")).contains("no package"));
+        let conda = toolkit("/conda/lib").file("/conda/conda-meta/dpcpp-cpp-rt-2026.0.0-h1.json", "");
+        assert!(what(&conda).contains("conda package dpcpp-cpp-rt-2026.0.0-h1"));
+    }
+
+    #[test]
+    fn two_runtimes_are_a_problem_that_names_both() {
+        let found = problems(&healthy().file("/opt/lib/libsycl.so.8", "loaded"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.contains(LIB) && found[0].what.contains("/opt/lib/libsycl.so.8"));
+    }
+
+    #[test]
+    fn a_loader_from_another_folder_is_a_problem() {
+        let mut world = healthy().file("/opt/lib/libur_loader.so.0", "loaded");
+        world.loaded.remove(Path::new("/env/lib/libur_loader.so.0"));
+        let found = problems(&world);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.contains("/opt/lib/libur_loader.so.0"));
+        assert!(found[0].fix.as_ref().unwrap().contains("LD_LIBRARY_PATH"));
+    }
+
+    #[test]
+    fn a_runtime_older_than_the_build_is_a_problem_and_a_newer_one_is_not() {
+        for (built, expected) in [("2026.1.2", 0), ("2026.1.9", 0), ("2026.0.0", 0), ("2026.2.0", 1)] {
+            let mut world = healthy();
+            world.built_with = Some(built);
+            assert_eq!(problems(&world).len(), expected, "built with {built}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_without_its_compiler_is_noted() {
+        let world = healthy();
+        std::fs::remove_file(world.at("/env/lib/libsycl-jit.so")).unwrap();
+        let found = problems(&world);
+        assert!(matches!(&found[..], [one] if one.state == State::Note && one.what.contains("libsycl-jit")));
+    }
+
+    #[test]
+    fn a_build_without_a_runtime_says_so() {
+        assert!(matches!(&problems(&Fake::new())[..], [one] if one.what.contains("stub")));
+    }
+}

@@ -1,0 +1,262 @@
+//! What the runtime shows: asked in a child while it has not started here, else in this process.
+
+use super::child::{self, Outcome};
+use super::library::{self, Driver};
+use crate::device::{self, Device, UsmKind};
+use crate::runtime;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A device as the runtime shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub filter: String,
+    pub name: String,
+    pub driver: String,
+    pub memory: u64,
+    /// USM kinds, as `device shared host`; empty for none.
+    pub usm: String,
+}
+
+/// What the runtime answered.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub devices: Vec<Shown>,
+    /// Platforms whose devices could not be listed, and why.
+    pub broken: Vec<(String, String)>,
+    /// Why there is no list at all.
+    pub error: Option<String>,
+    /// Libraries that were then loaded.
+    pub loaded: BTreeSet<PathBuf>,
+}
+
+impl Seen {
+    /// Filter strings and names, for a sentence.
+    pub(super) fn names(&self) -> String {
+        let names = self.devices.iter().map(|device| format!("{} {}", device.filter, device.name));
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What came of asking the runtime.
+#[derive(Debug)]
+pub(super) enum Probe {
+    Seen(Seen),
+    Died { how: String, said: String },
+    TooLong(Duration),
+}
+
+impl Probe {
+    pub(super) fn seen(&self) -> Option<&Seen> {
+        match self {
+            Self::Seen(seen) => Some(seen),
+            _ => None,
+        }
+    }
+
+    /// Number of devices that are visible.
+    pub(super) fn count(&self) -> usize {
+        self.seen().map_or(0, |seen| seen.devices.len())
+    }
+}
+
+/// Asks questions of the runtime and of drivers.
+pub(super) struct Asker {
+    limit: Duration,
+    here: bool,
+}
+
+/// What a child changes in its environment before it asks.
+pub(super) enum Change<'a> {
+    Unset(&'a str),
+    Set(&'a str, &'a str),
+}
+
+impl Asker {
+    pub(super) fn new(limit: Duration) -> Self {
+        // Another library may have started the runtime.
+        let here = runtime::started() || !runtime::libraries("libur_adapter_").is_empty();
+        Self { limit, here }
+    }
+
+    /// Whether this process has started the runtime itself, so that no child can be asked.
+    pub(super) fn is_here(&self) -> bool {
+        self.here
+    }
+
+    /// What the runtime shows.
+    pub(super) fn devices(&self) -> Probe {
+        if self.here { Probe::Seen(look()) } else { self.in_child(&[]) }
+    }
+
+    /// What it would show in another environment; `None` where that cannot be learnt.
+    pub(super) fn devices_with(&self, changes: &[Change<'_>]) -> Option<Probe> {
+        (!self.here).then(|| self.in_child(changes))
+    }
+
+    fn in_child(&self, changes: &[Change<'_>]) -> Probe {
+        let outcome = child::ask(self.limit, || {
+            for change in changes {
+                match change {
+                    // SAFETY: the child has one thread.
+                    Change::Unset(name) => unsafe { std::env::remove_var(name) },
+                    // SAFETY: as above.
+                    Change::Set(name, value) => unsafe { std::env::set_var(name, value) },
+                }
+            }
+            encode(&look())
+        });
+        match outcome {
+            Outcome::Answer(text) => Probe::Seen(decode(&text)),
+            Outcome::Died { how, said } => Probe::Died { how, said },
+            Outcome::TooLong(limit) => Probe::TooLong(limit),
+            Outcome::Unasked(reason) => {
+                Probe::Seen(Seen { error: Some(format!("no child process: {reason}")), ..Seen::default() })
+            }
+        }
+    }
+
+    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
+    pub(super) fn driver(&self, name: &str) -> Option<Result<Driver, String>> {
+        self.line(|| library::driver(name).to_line())
+            .map(|answer| answer.and_then(|line| Driver::from_line(&line).ok_or(line)))
+    }
+
+    /// Why a library cannot be loaded; `Ok("")` when it can. `None` where it cannot be tried.
+    pub(super) fn refusal(&self, name: &str) -> Option<Result<String, String>> {
+        self.line(|| library::refusal(name).unwrap_or_default())
+    }
+
+    /// An answer of one line from a child; an `Err` says how it ended instead.
+    pub(super) fn line(&self, work: impl FnOnce() -> String) -> Option<Result<String, String>> {
+        if self.here {
+            return None;
+        }
+        // One driver alone is quicker than all of them, and there are several to ask.
+        match child::ask(self.limit.min(Duration::from_secs(20)), work) {
+            Outcome::Answer(line) => Some(Ok(line)),
+            Outcome::Died { how, said } => Some(Err(ended(&how, &said))),
+            Outcome::TooLong(limit) => Some(Err(format!("does not answer within {} s", limit.as_secs_f32()))),
+            Outcome::Unasked(_) => None,
+        }
+    }
+}
+
+/// How a process ended, for a sentence.
+pub(super) fn ended(how: &str, said: &str) -> String {
+    if said.is_empty() {
+        format!("takes the asking process down ({how})")
+    } else {
+        format!("takes the asking process down ({how}): {said}")
+    }
+}
+
+/// Asks the runtime of this process.
+fn look() -> Seen {
+    let mut seen = Seen::default();
+    match device::devices() {
+        Ok(devices) => seen.devices = devices.iter().map(shown).collect(),
+        Err(error) => seen.error = Some(without_hint(&error.to_string()).to_owned()),
+    }
+    let problems = device::platform_problems().unwrap_or_default();
+    seen.broken = problems.into_iter().map(|found| (found.platform, found.error.to_string())).collect();
+    seen.loaded = runtime::libraries("lib");
+    seen
+}
+
+/// The text of an error without its advice to ask the doctor, or to look at a variable that is looked at here.
+fn without_hint(error: &str) -> &str {
+    let hints = ["; `python -m usmq doctor`", "; ONEAPI_DEVICE_SELECTOR="];
+    let end = hints.iter().filter_map(|hint| error.find(hint)).min();
+    &error[..end.unwrap_or(error.len())]
+}
+
+fn shown(device: &Device) -> Shown {
+    let kinds = UsmKind::ALL.into_iter().filter(|kind| device.has_usm(*kind)).map(|kind| kind.to_string());
+    Shown {
+        filter: device.filter_string().unwrap_or_default().to_owned(),
+        name: device.name().to_owned(),
+        driver: device.driver_version().to_owned(),
+        memory: device.global_mem_size(),
+        usm: kinds.collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// Neither occurs in names.
+const FIELD: char = '\u{1f}';
+const RECORD: char = '\u{1e}';
+
+fn encode(seen: &Seen) -> String {
+    let mut text = String::new();
+    let mut record = |fields: &[&str]| {
+        text += &fields.join(&FIELD.to_string());
+        text.push(RECORD);
+    };
+    for d in &seen.devices {
+        record(&["device", &d.filter, &d.name, &d.driver, &d.memory.to_string(), &d.usm]);
+    }
+    for (platform, error) in &seen.broken {
+        record(&["broken", platform, error]);
+    }
+    if let Some(error) = &seen.error {
+        record(&["error", error]);
+    }
+    for path in &seen.loaded {
+        record(&["loaded", &path.to_string_lossy()]);
+    }
+    text
+}
+
+fn decode(text: &str) -> Seen {
+    let mut seen = Seen::default();
+    for record in text.split_terminator(RECORD) {
+        match *record.split(FIELD).collect::<Vec<_>>() {
+            ["device", filter, name, driver, memory, usm] => seen.devices.push(Shown {
+                filter: filter.to_owned(),
+                name: name.to_owned(),
+                driver: driver.to_owned(),
+                memory: memory.parse().unwrap_or_default(),
+                usm: usm.to_owned(),
+            }),
+            ["broken", platform, error] => seen.broken.push((platform.to_owned(), error.to_owned())),
+            ["error", error] => seen.error = Some(error.to_owned()),
+            ["loaded", path] => {
+                seen.loaded.insert(path.into());
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_to_ask_the_doctor_is_left_out() {
+        assert_eq!(without_hint("bad; worse; `python -m usmq doctor` says more"), "bad; worse");
+        assert_eq!(without_hint("bad; ONEAPI_DEVICE_SELECTOR=\"x\" chooses"), "bad");
+        assert_eq!(without_hint("bad"), "bad");
+    }
+
+    #[test]
+    fn what_a_child_sees_reaches_its_parent() {
+        let device = |filter: &str, usm: &str| Shown {
+            filter: filter.to_owned(),
+            name: "a name, (R) of: 1".to_owned(),
+            driver: String::new(),
+            memory: 1 << 40,
+            usm: usm.to_owned(),
+        };
+        let seen = Seen {
+            devices: vec![device("opencl:cpu:0", "device shared"), device("opencl:cpu:1", "")],
+            broken: vec![("bad one".to_owned(), "error\nof two lines".to_owned())],
+            error: Some("none".to_owned()),
+            loaded: ["/a/libx.so", "/b c/liby.so"].map(PathBuf::from).into(),
+        };
+        assert_eq!(decode(&encode(&seen)), seen);
+        assert_eq!(decode(""), Seen::default());
+    }
+}

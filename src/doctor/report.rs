@@ -1,0 +1,275 @@
+//! The report: findings in groups, as a person reads them.
+
+use std::fmt;
+
+/// What a finding is about. The order is that of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Topic {
+    /// Which libsycl this is, and from where.
+    Runtime,
+    /// What connects the runtime to drivers.
+    Adapters,
+    /// OpenCL drivers: CPUs, and GPUs as a second way.
+    OpenCl,
+    /// Intel GPUs: device nodes, Level Zero.
+    IntelGpu,
+    /// NVIDIA GPUs: device nodes, the driver.
+    Nvidia,
+    /// Environment variables that choose devices.
+    Variables,
+    /// usmq's own settings, and the cache of kernels.
+    Settings,
+    /// Other packages in the same Python environment.
+    Packages,
+    /// What is visible in the end.
+    Devices,
+}
+
+impl Topic {
+    const ALL: [Self; 9] = [
+        Self::Runtime,
+        Self::Adapters,
+        Self::OpenCl,
+        Self::IntelGpu,
+        Self::Nvidia,
+        Self::Variables,
+        Self::Settings,
+        Self::Packages,
+        Self::Devices,
+    ];
+
+    /// A short name, for programs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Adapters => "adapters",
+            Self::OpenCl => "opencl",
+            Self::IntelGpu => "intel-gpu",
+            Self::Nvidia => "nvidia",
+            Self::Variables => "variables",
+            Self::Settings => "settings",
+            Self::Packages => "packages",
+            Self::Devices => "devices",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Runtime => "SYCL runtime",
+            Self::Adapters => "Adapters of the runtime",
+            Self::OpenCl => "OpenCL drivers",
+            Self::IntelGpu => "Intel GPUs",
+            Self::Nvidia => "NVIDIA GPUs",
+            Self::Variables => "Environment variables",
+            Self::Settings => "Settings",
+            Self::Packages => "Python packages",
+            Self::Devices => "Devices",
+        }
+    }
+}
+
+/// How a fact stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// As it should be, or nothing that matters here.
+    Ok,
+    /// Worth knowing; nothing is broken.
+    Note,
+    /// Something to mend.
+    Problem,
+}
+
+impl State {
+    /// `ok`, `note` or `problem`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// One fact that decides whether a device is visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What it is about.
+    pub topic: Topic,
+    /// How it stands.
+    pub state: State,
+    /// The fact.
+    pub what: String,
+    /// What to do: a sentence, or a command for a shell.
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    /// A fact that is as it should be.
+    pub fn ok(topic: Topic, what: impl Into<String>) -> Self {
+        Self { topic, state: State::Ok, what: what.into(), fix: None }
+    }
+
+    /// A fact worth knowing.
+    pub fn note(topic: Topic, what: impl Into<String>) -> Self {
+        Self { state: State::Note, ..Self::ok(topic, what) }
+    }
+
+    /// A fact to mend, and how.
+    pub fn problem(topic: Topic, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { state: State::Problem, ..Self::ok(topic, what) }.fix(fix)
+    }
+
+    /// The same with what to do about it.
+    #[must_use]
+    pub fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
+    }
+}
+
+/// Everything that [`doctor`](super::doctor) found. Displayed, it is the text of `python -m usmq doctor`.
+#[derive(Debug, Clone)]
+pub struct Report {
+    findings: Vec<Finding>,
+    devices: usize,
+}
+
+impl Report {
+    pub(super) fn new(mut findings: Vec<Finding>, devices: usize) -> Self {
+        findings.sort_by_key(|finding| finding.topic);
+        Self { findings, devices }
+    }
+
+    /// Puts a finding of the caller's own behind those of its topic.
+    pub fn add(&mut self, finding: Finding) {
+        let place = self.findings.partition_point(|known| known.topic <= finding.topic);
+        self.findings.insert(place, finding);
+    }
+
+    /// The findings, ordered by topic.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Number of devices that are visible.
+    #[must_use]
+    pub const fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// Whether there is no problem. Notes do not count.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.count(State::Problem) == 0
+    }
+
+    fn count(&self, state: State) -> usize {
+        self.findings.iter().filter(|finding| finding.state == state).count()
+    }
+
+    /// The last line: what it comes to.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let devices = match self.devices {
+            0 => "no device is visible".to_owned(),
+            1 => "1 device is visible".to_owned(),
+            n => format!("{n} devices are visible"),
+        };
+        let notes = match self.count(State::Note) {
+            0 => String::new(),
+            n => format!(", {}", counted(n, "note")),
+        };
+        match self.count(State::Problem) {
+            0 => format!("All is well: {devices}{notes}."),
+            n => format!("{}{notes}; {devices}.", counted(n, "problem")),
+        }
+    }
+}
+
+pub(super) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for topic in Topic::ALL {
+            let mut group = self.findings.iter().filter(|finding| finding.topic == topic).peekable();
+            if group.peek().is_none() {
+                continue;
+            }
+            writeln!(f, "{}", topic.title())?;
+            for finding in group {
+                lines(f, &format!("  {:<9}", finding.state.as_str()), &finding.what)?;
+                if let Some(fix) = &finding.fix {
+                    lines(f, "           fix: ", fix)?;
+                }
+            }
+            writeln!(f)?;
+        }
+        f.write_str(&self.verdict())
+    }
+}
+
+/// Text behind a head, further lines below its start.
+fn lines(f: &mut fmt::Formatter<'_>, head: &str, text: &str) -> fmt::Result {
+    for (number, line) in text.lines().enumerate() {
+        let head = if number == 0 { head } else { &" ".repeat(head.len()) };
+        writeln!(f, "{head}{line}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_grouped_aligned_and_ends_with_the_verdict() {
+        let findings = vec![
+            Finding::ok(Topic::Devices, "opencl:cpu:0"),
+            Finding::problem(Topic::Runtime, "two\nlines", "do this\nthen that"),
+            Finding::note(Topic::Runtime, "by the way"),
+        ];
+        let text = Report::new(findings, 1).to_string();
+        let expected = "SYCL runtime
+  problem  two
+           lines
+           fix: do this
+                then that
+  note     by the way
+
+Devices
+  ok       opencl:cpu:0
+
+1 problem, 1 note; 1 device is visible.";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn notes_leave_a_report_well_and_problems_do_not() {
+        let mut report = Report::new(vec![Finding::note(Topic::Nvidia, "none")], 2);
+        assert!(report.is_ok());
+        assert_eq!(report.verdict(), "All is well: 2 devices are visible, 1 note.");
+        report.add(Finding::problem(Topic::Runtime, "a", "b"));
+        report.add(Finding::problem(Topic::Packages, "c", "d"));
+        assert!(!report.is_ok());
+        assert_eq!(report.verdict(), "2 problems, 1 note; 2 devices are visible.");
+        let topics: Vec<_> = report.findings().iter().map(|finding| finding.topic).collect();
+        assert_eq!(topics, [Topic::Runtime, Topic::Nvidia, Topic::Packages]);
+    }
+
+    #[test]
+    fn every_topic_is_shown_once_and_in_order() {
+        assert!(Topic::ALL.is_sorted());
+        let findings = Topic::ALL.iter().rev().map(|topic| Finding::ok(*topic, topic.as_str())).collect();
+        let text = Report::new(findings, 0).to_string();
+        for topic in Topic::ALL {
+            assert_eq!(text.matches(&format!("  ok       {}\n", topic.as_str())).count(), 1, "{text}");
+        }
+    }
+}

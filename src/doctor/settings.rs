@@ -1,0 +1,131 @@
+//! usmq's own variables, limits of memory, and the folder where compiled kernels are kept.
+
+use super::report::{Finding, Topic};
+use super::world::World;
+use crate::device::UsmKind;
+use crate::error::size;
+use crate::memory;
+use std::path::{Path, PathBuf};
+
+const TOPIC: Topic = Topic::Settings;
+
+/// What usmq reads at run time, and what it reads only when it is built.
+const AT_RUN_TIME: [&str; 1] = ["USMQ_POOL"];
+const AT_BUILD: [&str; 2] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB"];
+
+pub(super) fn findings(world: &World) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(cache(world));
+    found.extend(own(world));
+    found.extend(limits());
+    found
+}
+
+fn cache(world: &World) -> Option<Finding> {
+    let (persistent, _) = world.in_force("SYCL_CACHE_PERSISTENT")?;
+    if persistent != "1" {
+        return Some(Finding::ok(
+            TOPIC,
+            format!("SYCL_CACHE_PERSISTENT={persistent}: each process compiles its kernels again"),
+        ));
+    }
+    let folder = world.in_force("SYCL_CACHE_DIR").map(|(folder, _)| PathBuf::from(folder));
+    // The runtime's own place.
+    let home = || world.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
+    let folder = folder.or_else(home)?;
+    Some(match hindrance(world, &folder) {
+        None => Finding::ok(TOPIC, format!("compiled kernels are kept in {}", folder.display())),
+        Some(reason) => Finding::problem(
+            TOPIC,
+            format!(
+                "compiled kernels cannot be kept in {}: {reason}; each process compiles its own again",
+                folder.display()
+            ),
+            "export SYCL_CACHE_DIR=<a folder that you may write to>    # or SYCL_CACHE_PERSISTENT=0",
+        ),
+    })
+}
+
+/// Why nothing can be written to a folder, which is made when it is not there.
+fn hindrance(world: &World, folder: &Path) -> Option<String> {
+    let nearest = folder.ancestors().find(|path| world.at(path).symlink_metadata().is_ok())?;
+    if !world.at(nearest).is_dir() {
+        return Some(format!("{} is no folder", nearest.display()));
+    }
+    (!(world.may_open)(&world.at(nearest))).then(|| format!("{} may not be written to", nearest.display()))
+}
+
+fn own(world: &World) -> Vec<Finding> {
+    let of_usmq = world.variables.iter().filter(|(name, _)| name.starts_with("USMQ_"));
+    of_usmq
+        .map(|(name, value)| match (name.as_str(), value.as_str()) {
+            ("USMQ_POOL", "0") => Finding::note(
+                TOPIC,
+                "USMQ_POOL=0: memory is not reused; each allocation goes to the runtime, which is slow",
+            )
+            .fix("unset USMQ_POOL"),
+            (known, _) if AT_RUN_TIME.contains(&known) => Finding::ok(TOPIC, format!("{name}={value}")),
+            (known, _) if AT_BUILD.contains(&known) => {
+                Finding::ok(TOPIC, format!("{name}={value}: read when usmq is built"))
+            }
+            _ => Finding::note(TOPIC, format!("{name}={value}: usmq has no variable of this name"))
+                .fix(format!("unset {name}")),
+        })
+        .collect()
+}
+
+/// Limits that this process has set for all devices.
+fn limits() -> Vec<Finding> {
+    let limit = |kind: UsmKind| Some((kind, memory::limit(None, kind)?));
+    let set = UsmKind::ALL.into_iter().filter_map(limit);
+    set.map(|(kind, bytes)| {
+        Finding::ok(TOPIC, format!("limit of {kind} memory on each device: {}", size(bytes)))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+
+    fn with_cache(world: Fake, folder: &str) -> Finding {
+        let world = world.variable("SYCL_CACHE_PERSISTENT", "1").variable("SYCL_CACHE_DIR", folder);
+        cache(&world).unwrap()
+    }
+
+    #[test]
+    fn a_folder_that_is_there_or_can_be_made_is_fine() {
+        assert_eq!(with_cache(Fake::new().folder("/cache"), "/cache").state, State::Ok);
+        assert_eq!(with_cache(Fake::new().folder("/home"), "/home/me/.cache/usmq").state, State::Ok);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_a_problem() {
+        let found = with_cache(Fake::new().file("/cache", ""), "/cache/usmq");
+        assert!(found.state == State::Problem && found.what.contains("/cache is no folder"), "{found:?}");
+        let mut world = Fake::new().folder("/cache");
+        world.may_open = |_| false;
+        let found = with_cache(world, "/cache");
+        assert!(found.state == State::Problem && found.what.contains("may not be written"), "{found:?}");
+    }
+
+    #[test]
+    fn a_cache_that_is_off_is_no_problem() {
+        let found = cache(&Fake::new().variable("SYCL_CACHE_PERSISTENT", "0")).unwrap();
+        assert_eq!(found.state, State::Ok);
+    }
+
+    #[test]
+    fn switches_of_usmq_are_told_and_unknown_ones_are_noted() {
+        let world = Fake::new()
+            .variable("USMQ_POOL", "0")
+            .variable("USMQ_POLL", "1")
+            .variable("USMQ_SYCL_ROOT", "/x");
+        let found = own(&world);
+        let states: Vec<_> = found.iter().map(|finding| finding.state).collect();
+        assert_eq!(states, [State::Note, State::Note, State::Ok]);
+        assert!(found[0].what.contains("USMQ_POLL"));
+    }
+}

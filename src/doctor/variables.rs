@@ -1,0 +1,238 @@
+//! The environment variables that choose among devices: which are in force, and which hides what.
+
+use super::probe::{Asker, Change, Probe, Seen};
+use super::report::{Finding, Topic};
+use super::world::World;
+
+const TOPIC: Topic = Topic::Variables;
+
+/// Those that can hide a device.
+const HIDING: [&str; 5] = [
+    "ONEAPI_DEVICE_SELECTOR",
+    "ZE_AFFINITY_MASK",
+    "SYCL_DEVICE_ALLOWLIST",
+    "SYCL_UR_USE_LEVEL_ZERO_V2",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+const HIERARCHY: &str = "ZE_FLAT_DEVICE_HIERARCHY";
+
+/// What other groups tell of.
+const ELSEWHERE: [&str; 6] = [
+    "OCL_ICD_FILENAMES",
+    "OCL_ICD_VENDORS",
+    "UR_ADAPTERS_FORCE_LOAD",
+    "UR_ADAPTERS_SEARCH_PATH",
+    "SYCL_CACHE_DIR",
+    "SYCL_CACHE_PERSISTENT",
+];
+
+pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in HIDING {
+        if let Some(value) = world.variable(name) {
+            let without = asker.devices_with(&[Change::Unset(name)]);
+            found.push(effect(name, value, probe, without.as_ref().and_then(Probe::seen)));
+        }
+    }
+    found.extend(both(world));
+    found.extend(hierarchy(world));
+    found.extend(ignored(world));
+    found.extend(others(world));
+    if found.is_empty() {
+        found.push(Finding::ok(TOPIC, "none is set that chooses devices"));
+    }
+    found
+}
+
+/// What a variable hides, by comparison with what is seen without it.
+fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Finding {
+    let set = format!("{name}={value:?}");
+    let unset = format!("unset {name}");
+    let Some(with) = probe.seen() else {
+        return Finding::ok(TOPIC, set);
+    };
+    let Some(without) = without else {
+        return match (&with.error, with.devices.is_empty()) {
+            (Some(error), _) => Finding::problem(TOPIC, format!("{set}: {error}"), unset),
+            (None, true) => Finding::problem(TOPIC, format!("{set} may hide every device"), unset),
+            (None, false) => Finding::ok(TOPIC, set),
+        };
+    };
+    if without.devices.is_empty() {
+        return Finding::ok(TOPIC, format!("{set} hides nothing: no device is seen without it either"));
+    }
+    if let Some(error) = &with.error {
+        let reason = error.strip_prefix("no platform can be listed: ").unwrap_or(error);
+        return Finding::problem(
+            TOPIC,
+            format!("{set} is not understood: {reason}\nwithout it: {}", without.names()),
+            unset,
+        );
+    }
+    if with.devices.is_empty() {
+        return Finding::problem(
+            TOPIC,
+            format!("{set} hides every device\nwithout it: {}", without.names()),
+            unset,
+        );
+    }
+    let same = |a: &super::probe::Shown, b: &super::probe::Shown| a.name == b.name && a.driver == b.driver;
+    let mut hidden = without.clone();
+    for device in &with.devices {
+        if let Some(position) = hidden.devices.iter().position(|other| same(other, device)) {
+            hidden.devices.remove(position);
+        }
+    }
+    Finding::ok(
+        TOPIC,
+        if hidden.devices.is_empty() {
+            format!("{set} hides nothing")
+        } else {
+            format!("{set} hides {}", hidden.names())
+        },
+    )
+}
+
+fn both(world: &World) -> Option<Finding> {
+    let (selector, mask) = (world.variable("ONEAPI_DEVICE_SELECTOR")?, world.variable("ZE_AFFINITY_MASK")?);
+    Some(Finding::problem(
+        TOPIC,
+        format!(
+            "ONEAPI_DEVICE_SELECTOR={selector:?} and ZE_AFFINITY_MASK={mask:?} are both set: \
+             the mask renumbers the devices that the selector counts"
+        ),
+        "unset ZE_AFFINITY_MASK",
+    ))
+}
+
+fn hierarchy(world: &World) -> Option<Finding> {
+    let value = world.variable(HIERARCHY)?;
+    Some(match value {
+        "FLAT" => Finding::ok(TOPIC, format!("{HIERARCHY}=FLAT: each tile of a GPU is a root device")),
+        "COMPOSITE" => {
+            Finding::ok(TOPIC, format!("{HIERARCHY}=COMPOSITE: a GPU with its tiles is one root device"))
+        }
+        "COMBINED" => {
+            Finding::ok(TOPIC, format!("{HIERARCHY}=COMBINED: tiles are root devices that know their GPU"))
+        }
+        other => Finding::problem(
+            TOPIC,
+            format!("{HIERARCHY}={other:?} is none of FLAT, COMPOSITE and COMBINED"),
+            format!("unset {HIERARCHY}"),
+        ),
+    })
+}
+
+/// Names of earlier runtimes.
+fn ignored(world: &World) -> Vec<Finding> {
+    let old = ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].into_iter();
+    old.filter(|name| world.variable(name).is_some())
+        .map(|name| {
+            Finding::note(TOPIC, format!("{name} is set, but runtimes of today do not read it"))
+                .fix(format!("unset {name}    # ONEAPI_DEVICE_SELECTOR is read instead"))
+        })
+        .collect()
+}
+
+/// Everything else that the runtime and the drivers read.
+fn others(world: &World) -> Vec<Finding> {
+    let told = |name: &str| {
+        HIDING.contains(&name)
+            || ELSEWHERE.contains(&name)
+            || name == HIERARCHY
+            || ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].contains(&name)
+    };
+    let read = ["ONEAPI_DEVICE_", "SYCL_", "ZE_", "UR_", "OCL_ICD_", "CL_CONFIG_", "NEO"];
+    let of_runtime = |name: &str| read.iter().any(|prefix| name.starts_with(prefix));
+    world
+        .variables
+        .iter()
+        .filter(|(name, _)| of_runtime(name) && !told(name))
+        .map(|(name, value)| Finding::ok(TOPIC, format!("{name}={value}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::Shown;
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+
+    fn seen(names: &[&str]) -> Seen {
+        let devices = names.iter().map(|name| Shown {
+            filter: format!("opencl:{name}:0"),
+            name: (*name).to_owned(),
+            driver: "1".to_owned(),
+            memory: 0,
+            usm: String::new(),
+        });
+        Seen { devices: devices.collect(), ..Seen::default() }
+    }
+
+    fn effect_of(with: Seen, without: Option<&Seen>) -> Finding {
+        effect("ONEAPI_DEVICE_SELECTOR", "x:y", &Probe::Seen(with), without)
+    }
+
+    #[test]
+    fn a_variable_that_hides_everything_is_a_problem_that_says_what_else_there_is() {
+        let found = effect_of(seen(&[]), Some(&seen(&["cpu", "gpu"])));
+        assert_eq!(found.state, State::Problem);
+        assert!(found.what.ends_with("without it: opencl:cpu:0 cpu, opencl:gpu:0 gpu"), "{}", found.what);
+        assert_eq!(found.fix.as_deref(), Some("unset ONEAPI_DEVICE_SELECTOR"));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_understood_is_a_problem_with_the_reason() {
+        let error = "no platform can be listed: Incomplete selector!".to_owned();
+        let found = effect_of(Seen { error: Some(error), ..seen(&[]) }, Some(&seen(&["cpu"])));
+        assert!(found.what.contains("is not understood: Incomplete selector!\n"), "{}", found.what);
+        assert_eq!(found.state, State::Problem);
+    }
+
+    #[test]
+    fn a_variable_that_hides_some_or_none_is_told_as_it_is() {
+        let all = seen(&["cpu", "gpu"]);
+        let found = effect_of(seen(&["gpu"]), Some(&all));
+        assert_eq!((found.state, found.what.contains("hides opencl:cpu:0 cpu")), (State::Ok, true));
+        assert!(effect_of(all.clone(), Some(&all)).what.ends_with("hides nothing"));
+        assert_eq!(effect_of(seen(&[]), Some(&seen(&[]))).state, State::Ok);
+    }
+
+    #[test]
+    fn where_no_comparison_can_be_had_an_empty_list_blames_the_variable() {
+        assert_eq!(effect_of(seen(&[]), None).state, State::Problem);
+        assert_eq!(effect_of(seen(&["cpu"]), None).state, State::Ok);
+    }
+
+    #[test]
+    fn two_selectors_at_once_are_a_problem() {
+        let world = Fake::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:*");
+        assert!(both(&world).is_none());
+        let found = both(&world.variable("ZE_AFFINITY_MASK", "0")).unwrap();
+        assert_eq!((found.state, found.fix.as_deref()), (State::Problem, Some("unset ZE_AFFINITY_MASK")));
+    }
+
+    #[test]
+    fn the_hierarchy_takes_three_words() {
+        for (value, state) in
+            [("FLAT", State::Ok), ("COMPOSITE", State::Ok), ("COMBINED", State::Ok), ("flat", State::Problem)]
+        {
+            let found = hierarchy(&Fake::new().variable(HIERARCHY, value)).unwrap();
+            assert_eq!(found.state, state, "{value}");
+        }
+    }
+
+    #[test]
+    fn old_names_are_noted_and_others_are_shown_once() {
+        let world = Fake::new()
+            .variable("SYCL_DEVICE_FILTER", "gpu")
+            .variable("SYCL_CACHE_DIR", "/c")
+            .variable("ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1")
+            .variable("HOME", "/root");
+        assert!(matches!(&ignored(&world)[..], [one] if one.state == State::Note));
+        let shown: Vec<_> = others(&world).into_iter().map(|finding| finding.what).collect();
+        assert_eq!(shown, ["ZE_ENABLE_PCI_ID_DEVICE_ORDER=1"]);
+    }
+}

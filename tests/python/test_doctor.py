@@ -1,0 +1,365 @@
+"""The doctor and devices: broken drivers, variables and settings; line, fix and status."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import usmq
+from doctor_environment import CLEAN, FOLDER, Checked
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# --- a healthy environment
+
+
+def test_a_healthy_environment_is_well(doctor: Callable[..., Checked], cpu_driver: str) -> None:
+    found = doctor()
+    assert found.status == 0, found.text
+    assert found.devices() == ["opencl:cpu:0"]
+    topics = {finding["topic"] for finding in found.findings}
+    assert topics >= {"runtime", "adapters", "opencl", "variables", "settings", "packages"}
+    assert str(FOLDER) in found.text
+
+
+def test_the_text_is_grouped_and_ends_with_a_verdict(run_python: Run, cpu_driver: str) -> None:
+    done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
+    lines = done.stdout.rstrip("\n").splitlines()
+    assert re.fullmatch(r"All is well: 1 device is visible(, \d+ notes?)?\.", lines[-1])
+    assert "\033" not in done.stdout, "colours in what is no terminal"
+    for line in lines[:-1]:
+        assert re.match(r"(?!\s)|  (ok|note|problem) +\S| {11}\S|$", line), line
+    assert done.stderr == ""
+
+
+def test_two_drivers_are_two_devices_and_no_problem(
+    doctor: Callable[..., Checked], two_devices: tuple[usmq.Device, usmq.Device]
+) -> None:
+    found = doctor(OCL_ICD_FILENAMES=os.environ["OCL_ICD_FILENAMES"])
+    if ":" not in os.environ["OCL_ICD_FILENAMES"]:
+        pytest.skip("the loader has cut OCL_ICD_FILENAMES of this process")
+    assert found.status == 0, found.text
+    assert found.devices() == ["opencl:cpu:0", "opencl:cpu:1"]
+
+
+# --- drivers
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_driver_that_does_not_exist(
+    doctor: Callable[..., Checked], cpu_driver: str, beside: bool
+) -> None:
+    named = f"/nonexistent/libnone.so:{cpu_driver}" if beside else "/nonexistent/libnone.so"
+    found = doctor(OCL_ICD_FILENAMES=named)
+    fix = found.problem("/nonexistent/libnone.so does not exist", topic="opencl")
+    if beside:
+        assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+        assert found.devices() == ["opencl:cpu:0"]
+    else:
+        assert fix == "unset OCL_ICD_FILENAMES"
+        assert found.devices() == []
+
+
+def test_a_driver_that_is_no_library(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+    text = tmp_path / "libtext.so"
+    text.write_text("no library at all\n")
+    found = doctor(OCL_ICD_FILENAMES=str(text))
+    assert found.problem(f"{text} is not a library") == "unset OCL_ICD_FILENAMES"
+
+
+def test_a_library_that_is_no_driver(doctor: Callable[..., Checked], cpu_driver: str) -> None:
+    library = str(FOLDER / "libur_loader.so.0")
+    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{library}")
+    fix = found.problem(f"{library} is a library, but not an OpenCL driver")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+
+
+def test_a_driver_whose_own_libraries_are_missing(
+    doctor: Callable[..., Checked], compiled: Callable[..., str], tmp_path: Path
+) -> None:
+    base = compiled("libbase.so", "int base(void) { return 1; }")
+    source = "int base(void); int uses(void) { return base(); }"
+    broken = compiled("libbroken.so", source, "-Wl,--no-as-needed", f"-L{tmp_path}", "-lbase")
+    Path(base).unlink()
+    found = doctor(OCL_ICD_FILENAMES=broken)
+    fix = found.problem(broken, "cannot be loaded", "libbase.so: cannot open shared object file")
+    assert fix == "unset OCL_ICD_FILENAMES"
+
+
+def test_one_driver_by_two_copies(
+    doctor: Callable[..., Checked], cpu_driver: str, runtime_copy: Callable[..., Path]
+) -> None:
+    second = runtime_copy() / "libintelocl.so"
+    second.unlink()
+    shutil.copy(cpu_driver, second)
+    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}")
+    fix = found.problem(str(second), f"is a copy of {cpu_driver}")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+
+
+def test_one_driver_by_a_link_is_no_problem(
+    doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path
+) -> None:
+    link = tmp_path / "liblink.so"
+    link.symlink_to(cpu_driver)
+    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{link}")
+    assert found.status == 0, found.text
+    assert found.devices() == ["opencl:cpu:0"]
+    assert "taken once" in found.text
+
+
+def test_a_bare_name_that_the_loader_does_not_find(
+    doctor: Callable[..., Checked], cpu_driver: str, installed: Callable[..., dict[str, str | None]]
+) -> None:
+    found = doctor(**installed(), OCL_ICD_FILENAMES="libintelocl.so")
+    fix = found.problem("libintelocl.so", "does not search", topic="opencl")
+    there = re.fullmatch("export OCL_ICD_FILENAMES='(.*)'", fix)
+    assert there
+    assert os.path.samefile(there[1], cpu_driver)
+    # The other packages have the runtime of their own environment, which is told of too.
+    assert doctor(**installed(), OCL_ICD_FILENAMES=there[1]).devices() == ["opencl:cpu:0"]
+
+
+@pytest.mark.parametrize(
+    ("call", "signal"),
+    [("abort()", "SIGABRT"), ("*(volatile int *)8 = 1", "SIGSEGV")],
+    ids=["abort", "segfault"],
+)
+def test_a_driver_that_crashes_when_it_is_loaded(
+    doctor: Callable[..., Checked],
+    compiled: Callable[..., str],
+    cpu_driver: str,
+    call: str,
+    signal: str,
+) -> None:
+    source = f"""
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void start(void) {{
+  fputs("the last words\\n", stderr);
+  {call};
+}}"""
+    broken = compiled("libcrash.so", source)
+    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
+    fix = found.problem(broken, f"signal {signal}", "the last words", topic="opencl")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.problem("asking for the devices", f"signal {signal}", topic="devices")
+    assert "with the other drivers alone: opencl:cpu:0" in found.text
+    assert found.devices() == []
+
+
+# A driver that starts, and then does what it is compiled for when its devices are listed.
+ICD = """
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl_icd.h>
+#include <stdlib.h>
+#include <string.h>
+struct _cl_platform_id { cl_icd_dispatch *dispatch; };
+static cl_icd_dispatch functions;
+static struct _cl_platform_id platform = {&functions};
+static cl_int get_platform_info(cl_platform_id p, cl_platform_info what, size_t size, void *to,
+                                size_t *needed) {
+  const char *text = what == CL_PLATFORM_VERSION      ? "OpenCL 3.0 test"
+                     : what == CL_PLATFORM_EXTENSIONS ? "cl_khr_icd"
+                                                      : "Broken platform";
+  if (needed) *needed = strlen(text) + 1;
+  if (to) strncpy(to, text, size);
+  return CL_SUCCESS;
+}
+static cl_int get_device_ids(cl_platform_id p, cl_device_type t, cl_uint n, cl_device_id *to,
+                             cl_uint *found) {
+  WHEN_LISTED;
+  return CL_OUT_OF_HOST_MEMORY;
+}
+static cl_int get_platform_ids(cl_uint n, cl_platform_id *to, cl_uint *found) {
+  functions.clGetPlatformInfo = get_platform_info;
+  functions.clGetDeviceIDs = get_device_ids;
+  if (to) *to = &platform;
+  if (found) *found = 1;
+  return REFUSES ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
+}
+void *clGetExtensionFunctionAddress(const char *name) {
+  return strcmp(name, "clIcdGetPlatformIDsKHR") ? NULL : (void *)get_platform_ids;
+}
+"""
+
+
+def test_a_driver_that_crashes_when_its_devices_are_listed(
+    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
+) -> None:
+    broken = compiled("libcrash.so", ICD, "-DWHEN_LISTED=abort()", "-DREFUSES=0")
+    found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
+    fix = found.problem(broken, "signal SIGABRT", "when its devices are listed")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.problem("asking for the devices", "signal SIGABRT", topic="devices")
+    assert "with the other drivers alone: opencl:cpu:0" in found.text
+
+
+def test_a_driver_that_lets_the_runtime_fail(
+    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
+) -> None:
+    broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=0")
+    found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
+    fix = found.problem(broken, "OUT_OF_HOST_MEMORY", "when its devices are listed", topic="opencl")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    assert "mend what is shown above" in found.problem("no platform can be listed", topic="devices")
+    assert "with the other drivers alone: opencl:cpu:0" in found.text
+
+
+def test_a_driver_that_refuses_to_start(
+    doctor: Callable[..., Checked], compiled: Callable[..., str]
+) -> None:
+    broken = compiled("librefuses.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
+    found = doctor(OCL_ICD_FILENAMES=broken)
+    fix = found.problem(broken, "refuses to start: OpenCL error -5")
+    assert fix == "unset OCL_ICD_FILENAMES"
+
+
+def test_a_driver_that_hangs_when_it_is_loaded(
+    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
+) -> None:
+    source = """
+#include <unistd.h>
+__attribute__((constructor)) static void start(void) { for (;;) sleep(100); }"""
+    broken = compiled("libhang.so", source)
+    found = doctor("--timeout", "8", OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
+    fix = found.problem(broken, "does not answer within 8 s")
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.problem("does not tell its devices within 8 s", topic="devices")
+
+
+def test_a_variable_that_is_set_to_nothing(doctor: Callable[..., Checked]) -> None:
+    found = doctor(OCL_ICD_FILENAMES="")
+    assert found.problem("OCL_ICD_FILENAMES is set but empty") == "unset OCL_ICD_FILENAMES"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_of_vendors_without_a_driver(
+    doctor: Callable[..., Checked], tmp_path: Path, exists: bool
+) -> None:
+    folder = tmp_path if exists else tmp_path / "gone"
+    found = doctor(OCL_ICD_VENDORS=str(folder))
+    words = "holds no .icd file" if exists else "does not exist"
+    assert found.problem(f"OCL_ICD_VENDORS={folder} {words}") == "unset OCL_ICD_VENDORS"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("/opt/gone/libnone.so\n", "/opt/gone/libnone.so does not exist"),
+        ("{driver} \n", "one line without blanks"),
+        ("{driver}\n\n", "one line without blanks"),
+        ("", "the file is empty"),
+    ],
+    ids=["gone", "blank", "two lines", "empty"],
+)
+def test_a_file_of_a_vendor_that_is_wrong(
+    doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "some.icd"
+    file.write_text(text.format(driver=cpu_driver))
+    found = doctor(OCL_ICD_VENDORS=str(tmp_path))
+    fix = found.problem(words, f"named by {file}", topic="opencl")
+    assert fix.startswith(f"sudo rm {file}")
+
+
+def test_a_device_without_usm(doctor: Callable[..., Checked], cpu_driver: str) -> None:
+    places = [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place]
+    places += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64")]
+    pocl = next((found for place in places for found in place.glob("libpocl.so.2*")), None)
+    if pocl is None:
+        pytest.skip("PoCL, whose device has no USM, is not installed")
+    found = doctor(OCL_ICD_FILENAMES=str(pocl))
+    assert "intel-opencl-rt" in found.problem("it has no USM", topic="devices")
+    found = doctor(OCL_ICD_FILENAMES=f"{pocl}:{cpu_driver}")
+    assert found.status == 0, found.text
+    notes = [finding for finding in found.findings if finding["state"] == "note"]
+    assert any("it has no USM" in finding["what"] for finding in notes), found.text
+
+
+# --- variables
+
+
+@pytest.mark.parametrize("selector", ["level_zero:gpu", "!opencl:*", "opencl:7", ";"])
+def test_a_selector_that_hides_everything(
+    doctor: Callable[..., Checked], cpu_driver: str, selector: str
+) -> None:
+    found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
+    words = (f'ONEAPI_DEVICE_SELECTOR="{selector}" hides every device', "without it: opencl:cpu:0")
+    assert found.problem(*words) == "unset ONEAPI_DEVICE_SELECTOR"
+    found.problem("no device is visible", topic="devices")
+
+
+@pytest.mark.parametrize("selector", ["nosuch", "opencl:fpga", "opencl:cpu:0", "", "cpu"])
+def test_a_selector_that_is_not_understood(
+    doctor: Callable[..., Checked], cpu_driver: str, selector: str
+) -> None:
+    found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
+    words = f'ONEAPI_DEVICE_SELECTOR="{selector}" is not understood: '
+    assert found.problem(words, "without it: opencl:cpu:0") == "unset ONEAPI_DEVICE_SELECTOR"
+
+
+def test_a_selector_that_shows_all_is_no_problem(
+    doctor: Callable[..., Checked], cpu_driver: str
+) -> None:
+    found = doctor(ONEAPI_DEVICE_SELECTOR="opencl:*")
+    assert found.status == 0, found.text
+    assert "hides nothing" in found.text
+
+
+def test_two_selectors_at_once(doctor: Callable[..., Checked]) -> None:
+    found = doctor(ONEAPI_DEVICE_SELECTOR="*:*", ZE_AFFINITY_MASK="0")
+    assert found.problem("ONEAPI_DEVICE_SELECTOR", "are both set") == "unset ZE_AFFINITY_MASK"
+
+
+def test_a_hierarchy_of_no_such_name(doctor: Callable[..., Checked]) -> None:
+    found = doctor(ZE_FLAT_DEVICE_HIERARCHY="flat")
+    assert found.problem("FLAT, COMPOSITE and COMBINED") == "unset ZE_FLAT_DEVICE_HIERARCHY"
+
+
+# --- settings
+
+
+def test_a_cache_that_cannot_be_written(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "cache"
+    found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
+    assert "SYCL_CACHE_DIR" in found.problem(f"cannot be kept in {folder}", "is no folder")
+
+
+def test_a_pool_that_is_off_is_noted(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_POOL="0")
+    assert found.status == 0, found.text
+    notes = [finding for finding in found.findings if finding["state"] == "note"]
+    assert any(finding["fix"] == "unset USMQ_POOL" for finding in notes)
+
+
+# --- the page about it
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+SAID = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
+
+
+def test_the_page_has_its_table() -> None:
+    assert len(SAID) > 20
+
+
+@pytest.mark.parametrize("words", SAID)
+def test_what_the_page_explains_is_what_the_doctor_says(words: str) -> None:
+    sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
+    text = " ".join(path.read_text(encoding="utf-8") for path in sources)
+    # Long texts are broken across lines.
+    text = re.sub(r"\\\n\s+", "", text)
+    for part in words.removeprefix("libsycl…").split("…"):
+        assert part in text, f"nothing says {part!r}"
+
+
+def test_the_example_of_the_page_runs(run_python: Run) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert run_python(code, **CLEAN).stdout == ""
