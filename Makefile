@@ -145,6 +145,10 @@ bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to tar
 	@echo "==> bench (minutes)"
 	.venv/bin/python benches/run.py
 
+.PHONY: bench-cuda
+bench-cuda: build ## Measure the way from a card to host USM against the driver's own copy
+	.venv/bin/python benches/cuda.py
+
 .PHONY: clean
 clean: ## Remove what was built; the environments .venv and .venv-ocl2 stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache

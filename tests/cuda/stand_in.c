@@ -249,6 +249,7 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUs
 CUresult cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
   return add(&pinned, 1), start && bytes && flags == 1 ? OK : INVALID;
 }
+CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { return *out = malloc(bytes), flags ? INVALID : OK; }
 CUresult cuMemHostUnregister(void *start) { return add(&pinned, -1), start ? OK : INVALID; }
 CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr pointer) {
   CUresult result = INVALID;
