@@ -96,8 +96,8 @@ test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	@echo "==> cargo test (about 3 minutes the first time)"
 	@# One test at a time: the CPU driver can lock up while two threads wait for out-of-order queues.
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 cargo test --features arrow
-	@echo "==> cargo run --release --example flights (about 2 minutes the first time)"
-	cargo run --release --example flights
+	@echo "==> cargo run --example flights (about 10 seconds; built above)"
+	cargo run --features arrow --example flights
 
 .PHONY: test-memory
 test-memory: .venv/.ready ## Rust: the Arrow interchange under valgrind (minutes; not part of `test`)

@@ -135,12 +135,12 @@ unsafe fn views<S: Source>(checked: &Checked<'_>, source: &S) -> bool {
     let Some((sizes, data)) = checked.buffers[2..].split_last() else { return false };
     // SAFETY: as above.
     let sizes = unsafe { source.look::<i64>(*sizes, data.len()) }.unwrap_or(&[]);
-    let valid = checked.buffers[0];
+    let bytes = (checked.offset + views.len()).div_ceil(8);
+    // SAFETY: as above: the bitmap has a bit for each value.
+    let bitmap = unsafe { source.look::<u8>(checked.buffers[0], bytes) };
     let is_null = |row: usize| {
         let bit = checked.offset + row;
-        // SAFETY: as above: the bitmap has a bit for each value.
-        let byte = (valid != 0).then(|| unsafe { source.look::<u8>(valid + bit / 8, 1) }).flatten();
-        byte.is_some_and(|byte| byte[0] >> (bit % 8) & 1 == 0)
+        bitmap.is_some_and(|bytes| bytes[bit / 8] >> (bit % 8) & 1 == 0)
     };
     views.iter().enumerate().all(|(row, [length, _, buffer, offset])| {
         let inside = || {

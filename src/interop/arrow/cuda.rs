@@ -91,7 +91,7 @@ impl Source for Cuda {
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
-        if count == 0 {
+        if count == 0 || pointer == 0 {
             return None;
         }
         let words = self.fetch(pointer, count * size_of::<T>()).ok()?;

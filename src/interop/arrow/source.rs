@@ -86,10 +86,15 @@ impl Source for Host {
     }
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
-        if count == 0 || !pointer.is_multiple_of(align_of::<T>()) {
+        let bytes = count.checked_mul(size_of::<T>())?;
+        if count == 0
+            || pointer == 0
+            || !pointer.is_multiple_of(align_of::<T>())
+            || isize::try_from(bytes).is_err()
+        {
             return None;
         }
-        // SAFETY: the caller's promise, and it is aligned.
+        // SAFETY: the caller's promise; it is aligned, and no longer than a slice may be.
         Some(unsafe { slice::from_raw_parts(pointer as *const T, count) })
     }
 }
