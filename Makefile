@@ -9,7 +9,8 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c)
+CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
+	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/cmake/*.cpp)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 

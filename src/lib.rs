@@ -47,6 +47,7 @@
 //! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: what the NVIDIA driver says, loaded at run time.
 
 mod array;
+mod capi;
 mod device;
 mod error;
 mod ffi;
