@@ -2,8 +2,10 @@
 
 #[path = "build/discover.rs"]
 mod discover;
+#[path = "build/manylinux.rs"]
+mod manylinux;
 
-use discover::{Sycl, VARIABLES, find_sycl};
+use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::{Path, PathBuf};
 
 const SOURCES: [&str; 9] =
@@ -65,10 +67,12 @@ fn build_with(sycl: &Sycl) {
         // -isystem: the SYCL headers are not ours to warn about.
         build.flag("-isystem").flag(include);
     }
-    build
-        .define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None)
-        .files(SOURCES.iter().map(|name| format!("cpp/{name}.cc")))
-        .compile("usmq_shim");
+    if takes_fsycl(build.get_compiler().path(), sycl) {
+        build.flag("-fsycl");
+    } else {
+        build.define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None);
+    }
+    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).compile("usmq_shim");
     link(sycl);
 }
 
@@ -108,6 +112,9 @@ fn link_cdylib() {
     }
     // Where both are loaded, each calls its own functions.
     println!("cargo:rustc-link-arg-cdylib=-Wl,-Bsymbolic");
+    if is_set("USMQ_MANYLINUX") {
+        manylinux::link();
+    }
 }
 
 fn build_stub(why: &str) {
