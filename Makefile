@@ -54,7 +54,7 @@ build: wheel ## Build the Python package and install it into .venv
 # With 1, symbols of a newer glibc or compiler than the tag allows are replaced (build/manylinux.cc); 0 where those here
 # are old enough.
 USMQ_MANYLINUX ?= 1
-export USMQ_MANYLINUX
+library wheel: export USMQ_MANYLINUX := $(USMQ_MANYLINUX)
 PLATFORM = manylinux_2_28
 
 # Its own target folder, since both libraries are called libusmq.so where cargo makes them.

@@ -11,7 +11,9 @@
 get_filename_component(_usmq_package "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 
 # <environment>/lib/pythonX.Y/site-packages/usmq, or <folder>/usmq after pip install --target.
-set(_usmq_roots ${USMQ_SYCL_ROOT} $ENV{USMQ_SYCL_ROOT} "${_usmq_package}/../../../.." "${_usmq_package}/..")
+get_filename_component(_usmq_environment "${_usmq_package}/../../../.." ABSOLUTE)
+get_filename_component(_usmq_target "${_usmq_package}/.." ABSOLUTE)
+set(_usmq_roots ${USMQ_SYCL_ROOT} $ENV{USMQ_SYCL_ROOT} "${_usmq_environment}" "${_usmq_target}")
 
 if(NOT DEFINED USMQ_FSYCL)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "IntelLLVM")
@@ -81,6 +83,6 @@ if(usmq_FOUND AND NOT TARGET usmq::headers)
   endif()
 endif()
 
-foreach(_usmq_variable package roots includes libs lib component)
+foreach(_usmq_variable package environment target roots includes libs lib component)
   unset(_usmq_${_usmq_variable})
 endforeach()

@@ -48,7 +48,7 @@ impl AsyncArrays {
     /// The type of every array, once the producer has told it.
     ///
     /// # Errors
-    /// [`Error::Interop`] when the stream ends or fails before.
+    /// [`Error::Interop`](crate::Error::Interop) when the stream ends or fails before.
     pub async fn field(&mut self) -> Result<Arc<Field>> {
         poll_fn(|context| self.poll_field(context)).await
     }
