@@ -9,7 +9,8 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp benches/*.cc tests/python/*.cpp tests/cpp/*.cc examples/*.c examples/*.cpp tests/cuda/*.c)
+CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
+	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -26,7 +27,7 @@ demo: build ## Set up, build, and run the main job on the flights of a year
 	.venv/bin/python -m usmq demo --require-dpnp
 
 .PHONY: test
-test: lint test-rust test-downstream test-stub docs test-python ## Set up and run every check and test
+test: lint test-rust test-downstream test-stub test-icpx docs test-python test-wheel-quick ## Set up and run every check and test
 
 # --- set-up and build
 
@@ -47,11 +48,34 @@ setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments
 
 # A wheel, not an editable install: the extension finds libsycl from its place in site-packages, as a user's does.
 .PHONY: build
-build: .venv/.ready ## Build the Python package and install it into .venv
-	@echo "==> build and install the Python package (about 2 minutes the first time, then seconds)"
-	@rm -f target/wheels/usmq-*.whl
-	.venv/bin/maturin build --release --interpreter .venv/bin/python --out target/wheels
+build: wheel ## Build the Python package and install it into .venv
 	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
+
+# With 1, symbols of a newer glibc or compiler than the tag allows are replaced (build/manylinux.cc); 0 where those here
+# are old enough.
+USMQ_MANYLINUX ?= 1
+library wheel: export USMQ_MANYLINUX := $(USMQ_MANYLINUX)
+PLATFORM = manylinux_2_28
+
+# Its own target folder, since both libraries are called libusmq.so where cargo makes them.
+.PHONY: library
+library: .venv/.ready
+	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then seconds)"
+	CARGO_PROFILE_RELEASE_STRIP=true cargo build --release --lib --target-dir target/library
+	install -D -m 755 target/library/release/libusmq.so python/usmq/lib/libusmq.so.0
+
+.PHONY: wheel
+wheel: library ## Build the wheel and check it: tag, symbols, contents, metadata
+	@echo "==> the wheel (about 2 minutes the first time, then seconds)"
+	@rm -f target/wheels/usmq-*.whl
+	.venv/bin/maturin build --release --strip --compatibility $(PLATFORM) --interpreter .venv/bin/python --out target/wheels
+	.venv/bin/python tests/wheel.py check target/wheels/usmq-*.whl
+
+.PHONY: sdist
+sdist: .venv/.ready ## Build the source distribution and check what is in it
+	@rm -f target/sdist/usmq-*.tar.gz
+	.venv/bin/maturin sdist --out target/sdist
+	.venv/bin/python tests/wheel.py sdist target/sdist/usmq-*.tar.gz
 
 need = @command -v $(1) > /dev/null || { echo "usmq: $(1) is missing. Get $(2)" >&2; exit 1; }
 
@@ -127,12 +151,38 @@ docs: build ## Build the site, target/docs/html: pages, Python and Rust referenc
 	.venv/bin/sphinx-build -W --keep-going -E -q -b html -d target/docs/doctrees docs target/docs/html
 	@echo "==> target/docs/html/index.html"
 
+.PHONY: test-icpx
+test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a stand-in for icpx that notes its flags
+	@echo "==> tests/icpx.sh (1-2 minutes the first time)"
+	tests/icpx.sh
+
 .PHONY: test-python
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> pytest (about 3 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
+
+.PHONY: test-wheel-quick
+test-wheel-quick: setup wheel ## The wheel in one clean environment, and a few tests
+	@echo "==> the wheel in a clean environment (about 1 minute)"
+	.venv/bin/python tests/wheel.py install target/wheels/usmq-*.whl --how quick
+
+.PHONY: test-wheel
+test-wheel: setup wheel ## The wheel in clean environments of every Python here: demo and tests (not part of `test`)
+	@echo "==> the wheel in clean environments (about 10 minutes, 3 GB at a time in target/wheel-test)"
+	.venv/bin/python tests/wheel.py install target/wheels/usmq-*.whl
+
+# --- what is published
+
+.PHONY: package
+package: sdist ## The crate and the sdist build by themselves, and the documentation where there is no SYCL
+	@echo "==> cargo package (about 1 minute the first time)"
+	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo package --allow-dirty
+	@echo "==> cargo doc as docs.rs does (about 1 minute the first time)"
+	DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features arrow,cuda --target-dir target/docs-rs
+	@echo "==> a wheel from the sdist, in isolation (about 3 minutes)"
+	.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir target/from-sdist target/sdist/usmq-*.tar.gz
 
 # --- the rest
 

@@ -2,8 +2,10 @@
 
 #[path = "build/discover.rs"]
 mod discover;
+#[path = "build/manylinux.rs"]
+mod manylinux;
 
-use discover::{Sycl, VARIABLES, find_sycl};
+use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::{Path, PathBuf};
 
 const SOURCES: [&str; 9] =
@@ -65,10 +67,12 @@ fn build_with(sycl: &Sycl) {
         // -isystem: the SYCL headers are not ours to warn about.
         build.flag("-isystem").flag(include);
     }
-    build
-        .define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None)
-        .files(SOURCES.iter().map(|name| format!("cpp/{name}.cc")))
-        .compile("usmq_shim");
+    if takes_fsycl(build.get_compiler().path(), sycl) {
+        build.flag("-fsycl");
+    } else {
+        build.define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None);
+    }
+    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).compile("usmq_shim");
     link(sycl);
     if let Some(version) = wheel_version(&sycl.lib) {
         println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
@@ -102,12 +106,27 @@ fn link(sycl: &Sycl) {
     if Path::new(&env("CARGO_MANIFEST_DIR")).join("examples").is_dir() {
         println!("cargo:rustc-link-arg-examples=-Wl,-rpath,{lib}");
     }
-    // The extension lies in <env>/lib/pythonX.Y/site-packages/usmq, the runtime in <env>/lib. Build paths must not
-    // leak into it: under build isolation they are gone before the first import.
-    println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/../../..:$ORIGIN/../lib");
+    link_cdylib();
     // For build scripts of dependents: DEP_USMQ_LIBDIR, DEP_USMQ_INCLUDE.
     println!("cargo:libdir={lib}");
     println!("cargo:include={}", sycl.include[0].display());
+}
+
+/// The extension usmq/_core.abi3.so lies in `<env>/lib/pythonX.Y/site-packages`, libusmq.so in the folder usmq/lib
+/// beside it, the runtime in `<env>/lib`, or in lib beside the packages after `pip install --target`. Build paths must
+/// not leak into either: under build isolation they are gone before the first use.
+fn link_cdylib() {
+    if is_set("CARGO_FEATURE_PYTHON") {
+        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/../../..:$ORIGIN/../lib");
+    } else {
+        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../lib");
+        println!("cargo:rustc-link-arg-cdylib=-Wl,-soname,libusmq.so.0");
+    }
+    // Where both are loaded, each calls its own functions.
+    println!("cargo:rustc-link-arg-cdylib=-Wl,-Bsymbolic");
+    if is_set("USMQ_MANYLINUX") {
+        manylinux::link();
+    }
 }
 
 fn build_stub(why: &str) {

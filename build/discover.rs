@@ -12,7 +12,7 @@ pub struct Sycl {
 }
 
 /// The environment variables that decide; cargo runs the build script again when one changes.
-pub const VARIABLES: [&str; 8] = [
+pub const VARIABLES: [&str; 9] = [
     "PYO3_PYTHON",
     "VIRTUAL_ENV",
     "USMQ_SYCL_ROOT",
@@ -20,6 +20,7 @@ pub const VARIABLES: [&str; 8] = [
     "CMPLR_ROOT",
     "CXX",
     "USMQ_ALLOW_STUB",
+    "USMQ_MANYLINUX",
     "DOCS_RS",
 ];
 
@@ -96,13 +97,30 @@ fn from_root(variable: &str, below: &[&str], tried: &mut Vec<String>) -> Found {
 }
 
 fn from_icpx(tried: &mut Vec<String>) -> Found {
-    let paths = std::env::var_os("PATH")?;
-    let Some(icpx) = std::env::split_paths(&paths).map(|p| p.join("icpx")).find(|p| p.exists()) else {
+    let Some(icpx) = on_path(Path::new("icpx")) else {
         tried.push("icpx: not on PATH".to_owned());
         return None;
     };
-    let root = icpx.canonicalize().ok()?.ancestors().nth(2)?.to_owned();
+    let root = toolkit_of(&icpx)?;
     check(&root.join("include"), &root.join("lib"), &icpx.display().to_string(), tried)
+}
+
+fn on_path(program: &Path) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|path| path.exists())
+}
+
+/// The folder that has `bin/icpx`, `include` and `lib`.
+fn toolkit_of(icpx: &Path) -> Option<PathBuf> {
+    icpx.canonicalize().ok()?.ancestors().nth(2).map(Path::to_owned)
+}
+
+/// Whether this compiler is icpx and the SYCL is its own: then it takes `-fsycl`. With other headers than its own,
+/// as the wheel's, it compiles the shim as any C++ compiler does.
+pub fn takes_fsycl(compiler: &Path, sycl: &Sycl) -> bool {
+    let is_icpx = compiler.file_name().is_some_and(|name| name == "icpx");
+    let found = on_path(compiler).filter(|_| is_icpx).and_then(|icpx| toolkit_of(&icpx));
+    found.is_some_and(|root| root.join("include").canonicalize().ok() == sycl.include[0].canonicalize().ok())
 }
 
 fn check(include: &Path, lib: &Path, origin: &str, tried: &mut Vec<String>) -> Found {

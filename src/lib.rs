@@ -49,6 +49,7 @@
 //! NVIDIA cards, through a driver that is loaded at run time.
 
 mod array;
+mod capi;
 mod device;
 pub mod doctor;
 mod error;

@@ -6,6 +6,9 @@ import argparse
 import os
 import sys
 
+from usmq._folders import FOLDERS
+from usmq._folders import show as show_folders
+
 _DETAILS = {
     "short": "filter strings only",
     "long": "a paragraph per device",
@@ -18,6 +21,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m usmq", description="Where offloaded work runs."
     )
+    for name, text in FOLDERS.items():
+        parser.add_argument(
+            f"--{name}-dir", action="append_const", const=name, dest="folders", help=text
+        )
     commands = parser.add_subparsers(dest="command", metavar="command")
     listing = commands.add_parser("list", help="the visible devices")
     listing.set_defaults(detail="table")
@@ -41,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     options, rest = parser.parse_known_args(argv)
+    if options.folders and options.command is None and not rest:
+        return show_folders(options.folders)
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2

@@ -1,6 +1,6 @@
 //! Queue managers: the process-wide one, and a package's own that falls back to it.
 
-use super::scope::{self, GLOBAL, ManagerId};
+use super::scope::{self, Entered, GLOBAL, ManagerId};
 use super::{Scope, Target};
 use crate::device::{Queue, QueueProperties};
 use crate::error::{Error, Result};
@@ -84,6 +84,11 @@ fn run<T, E: From<Error>>(
 ) -> Result<T, E> {
     let _entered = target.queue()?.map(|queue| scope::enter(manager, queue));
     f()
+}
+
+/// As [`with_queue`] for callers without a body: the guard ends the scope.
+pub(crate) fn enter(queue: Queue) -> Entered {
+    scope::enter(GLOBAL, queue)
 }
 
 impl Queue {

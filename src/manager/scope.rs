@@ -41,7 +41,7 @@ pub(super) fn enter(manager: ManagerId, queue: Queue) -> Entered {
 
 /// What must be undone when a scope ends; also on panic.
 #[must_use = "the queue is current only while the guard lives"]
-pub(super) struct Entered {
+pub(crate) struct Entered {
     /// The stack that was set aside, for a captured scope; empty for a single queue.
     before: Stack<Queue>,
     depth: usize,

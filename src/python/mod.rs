@@ -5,6 +5,7 @@ mod arrow;
 mod asarray;
 mod buffer;
 mod capsule;
+mod context;
 mod create;
 mod cuda;
 mod device;
@@ -58,6 +59,8 @@ mod core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::capi::refuse_a_second()?;
+        crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)
     }

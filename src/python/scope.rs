@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 /// The scope variable of one manager. The value is the innermost queue, or None.
-struct ScopeVar {
+pub(super) struct ScopeVar {
     variable: Py<PyAny>,
     /// The variable's method, looked up once.
     get: Py<PyAny>,
@@ -28,15 +28,24 @@ impl ScopeVar {
         Self { variable: self.variable.clone_ref(py), get: self.get.clone_ref(py) }
     }
 
-    fn innermost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Queue>>> {
+    pub(super) fn innermost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Queue>>> {
         let value = self.get.bind(py).call0()?;
         if value.is_none() { Ok(None) } else { Ok(Some(value.cast_into::<Queue>()?)) }
+    }
+
+    /// Makes a queue the innermost; the token takes that back.
+    pub(super) fn set(&self, py: Python<'_>, queue: &Py<Queue>) -> PyResult<Py<PyAny>> {
+        Ok(self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (queue,))?.unbind())
+    }
+
+    pub(super) fn reset(&self, py: Python<'_>, token: &Py<PyAny>) -> PyResult<()> {
+        self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,)).map(drop)
     }
 }
 
 static GLOBAL: PyOnceLock<ScopeVar> = PyOnceLock::new();
 
-fn global(py: Python<'_>) -> PyResult<&'static ScopeVar> {
+pub(super) fn global(py: Python<'_>) -> PyResult<&'static ScopeVar> {
     GLOBAL.get_or_try_init(py, || ScopeVar::new(py, "usmq.current_queue"))
 }
 
@@ -135,7 +144,7 @@ pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>
 /// A scope made by ``use_queue``. It may be entered more than once, also while it is open.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct UseQueue {
-    variable: Py<PyAny>,
+    scope: ScopeVar,
     /// None: the scope changes nothing.
     queue: Option<Py<Queue>>,
     manager: Option<QueueManager>,
@@ -154,7 +163,7 @@ impl UseQueue {
             Some(Ok(queue)) => Some(queue.clone().unbind()),
             _ => target::queue(py, target)?.map(|queue| Py::new(py, Queue(queue))).transpose()?,
         };
-        Ok(Self { variable: scope.variable.clone_ref(py), queue, manager, tokens: Mutex::default() })
+        Ok(Self { scope: scope.clone_ref(py), queue, manager, tokens: Mutex::default() })
     }
 
     fn push(&self, token: Option<Py<PyAny>>) {
@@ -177,17 +186,14 @@ impl UseQueue {
             self.push(None);
             return Py::new(py, Queue(current));
         };
-        let token = self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (queue,))?;
-        self.push(Some(token.unbind()));
+        self.push(Some(self.scope.set(py, queue)?));
         Ok(queue.clone_ref(py))
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<bool> {
         match self.pop() {
-            Some(Some(token)) => {
-                self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,))?;
-            }
+            Some(Some(token)) => self.scope.reset(py, &token)?,
             Some(None) => {}
             None => return Err(PyRuntimeError::new_err("this scope is not open")),
         }

@@ -1,0 +1,30 @@
+"""``python -m usmq --include-dir`` and its like: where builds in C and C++ find what they need."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_LIBRARY = "libusmq.so.0"
+
+FOLDERS = {
+    "include": "the folder of usmq.h and usmq.hpp",
+    "cmake": "the folder of usmq-config.cmake, for usmq_DIR or CMAKE_PREFIX_PATH",
+    "lib": f"the folder of {_LIBRARY}, for programs without Python",
+}
+
+
+def show(names: list[str]) -> int:
+    """Print the folders, one per line; 1 when one has nothing in it."""
+    for name in names:
+        folder = _PACKAGE / name
+        if name == "lib" and not (folder / _LIBRARY).exists():
+            print(
+                f"this usmq was built from source and has no {_LIBRARY}, which programs without "
+                "Python need: `cargo build --release` makes it, target/release/libusmq.so",
+                file=sys.stderr,
+            )
+            return 1
+        print(folder)
+    return 0

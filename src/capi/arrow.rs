@@ -1,0 +1,71 @@
+//! Blocks of C as Arrow device arrays: numbers without nulls, not copied.
+
+use super::memory::block;
+use super::status::{call, give, text};
+use crate::array::{Array, DType, Layout};
+use crate::error::{Error, Result};
+use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, Ready};
+use std::ffi::{c_char, c_int, c_void};
+
+/// The format strings of the Arrow C data interface for numbers.
+fn dtype(format: &str) -> Result<DType> {
+    Ok(match format {
+        "c" => DType::I8,
+        "C" => DType::U8,
+        "s" => DType::I16,
+        "S" => DType::U16,
+        "i" => DType::I32,
+        "I" => DType::U32,
+        "l" => DType::I64,
+        "L" => DType::U64,
+        "e" => DType::F16,
+        "f" => DType::F32,
+        "g" => DType::F64,
+        other => {
+            return Err(Error::Type(format!(
+                "format {other:?} is not one of Arrow's numbers: c C s S i I l L e f g"
+            )));
+        }
+    })
+}
+
+fn column(bytes: &Array, format: &str, length: i64) -> Result<Column> {
+    let dtype = dtype(format)?;
+    let fits = usize::try_from(length)
+        .ok()
+        .filter(|length| length.checked_mul(dtype.itemsize()).is_some_and(|needed| needed <= bytes.size()));
+    let Some(length) = fits else {
+        return Err(Error::Value(format!(
+            "{length} values of {dtype} do not fit into a block of {} bytes",
+            bytes.size()
+        )));
+    };
+    let layout = Layout::contiguous(&[length], dtype.itemsize())?;
+    let values = Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true);
+    Column::from_array("", &values)
+}
+
+/// # Safety
+/// As usmq.h says of its arguments.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn usmq_arrow_export(
+    memory: *mut c_void,
+    format: *const c_char,
+    length: i64,
+    schema: *mut ArrowSchema,
+    array: *mut ArrowDeviceArray,
+) -> c_int {
+    call(|| {
+        // SAFETY: a text of the caller's.
+        let format = unsafe { text(format) }?.unwrap_or_default();
+        let column = column(&block(memory)?, format, length)?;
+        let description = column.export_schema()?;
+        // SAFETY: a place of the caller's.
+        unsafe { give(array, "array", || column.export_device(Ready::Event)) }?;
+        if !schema.is_null() {
+            // SAFETY: a place of the caller's. Without one, the description is released here.
+            unsafe { schema.write(description) };
+        }
+        Ok(())
+    })
+}

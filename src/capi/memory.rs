@@ -1,0 +1,99 @@
+//! Unified shared memory for C: blocks of the pools, known by their addresses.
+
+use super::queue::{given, given_or_current};
+use super::status::{call, give};
+use crate::array::{Array, DType};
+use crate::device::UsmKind;
+use crate::error::{Error, Result};
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+
+/// Blocks that were allocated and not freed, as bytes.
+static BLOCKS: Lazy<Mutex<HashMap<usize, Array>>> = Lazy::new(Mutex::default);
+
+fn unknown(memory: *mut c_void) -> Error {
+    Error::Value(format!(
+        "{memory:p} is not the address of a block from usmq_allocate that is still allocated"
+    ))
+}
+
+/// The block at an address.
+pub(super) fn block(memory: *mut c_void) -> Result<Array> {
+    BLOCKS.lock().get(&(memory as usize)).cloned().ok_or_else(|| unknown(memory))
+}
+
+/// `usmq_kind` in usmq.h.
+fn kind_of(number: c_int) -> Result<UsmKind> {
+    let kind = usize::try_from(number).ok().and_then(|number| UsmKind::ALL.get(number));
+    kind.copied().ok_or_else(|| {
+        Error::Value(format!("kind is USMQ_DEVICE (0), USMQ_SHARED (1) or USMQ_HOST (2), not {number}"))
+    })
+}
+
+/// # Safety
+/// As usmq.h says of its arguments.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn usmq_allocate(
+    bytes: usize,
+    kind: c_int,
+    queue: *mut c_void,
+    memory: *mut *mut c_void,
+) -> c_int {
+    let allocate = || {
+        // SAFETY: a queue of the caller's.
+        let queue = unsafe { given_or_current(queue) }?;
+        let block = Array::uninit([bytes], DType::U8, kind_of(kind)?, &queue)?;
+        // The caller's own commands are unseen by the log.
+        block.allocation().share_on(&queue);
+        let address = block.address();
+        BLOCKS.lock().insert(address, block);
+        Ok(address as *mut c_void)
+    };
+    // SAFETY: a place of the caller's.
+    call(|| unsafe { give(memory, "memory", allocate) })
+}
+
+/// # Safety
+/// As usmq.h says of its arguments.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_int {
+    call(|| {
+        let block = block(memory)?;
+        // SAFETY: a queue of the caller's.
+        let queue = unsafe { given(queue) }?
+            .ok_or_else(|| Error::Value("queue is null; it says where the memory is used".to_owned()))?;
+        // Says why, when kernels on the queue cannot reach it.
+        block.on_queue(&queue)?;
+        block.allocation().share_on(&queue);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn usmq_free(memory: *mut c_void) -> c_int {
+    call(|| {
+        if memory.is_null() {
+            return Ok(());
+        }
+        // Given back outside the lock: that submits to its queues.
+        let block = BLOCKS.lock().remove(&(memory as usize));
+        block.map(drop).ok_or_else(|| unknown(memory))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_the_same_kinds() {
+        let header = include_str!("../../python/usmq/include/usmq.h");
+        for (name, number) in [("DEVICE", 0), ("SHARED", 1), ("HOST", 2)] {
+            assert!(header.contains(&format!("USMQ_{name} = {number}")), "usmq.h has no {name}");
+            assert_eq!(kind_of(number).unwrap().name(), name.to_lowercase());
+        }
+        assert!(kind_of(3).is_err() && kind_of(-1).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! The current queue as C sees it, and scopes that are opened and closed by calls.
+//!
+//! A thread of Python has its scopes in a context variable, so a C function on such a thread must look there, and what
+//! it opens must be seen there. Elsewhere the scopes are those of the thread.
+
+use super::status::{call, give, text};
+use crate::device::Queue;
+use crate::error::{Error, Result};
+use crate::manager::{Entered, Target, current_queue, enter};
+use once_cell::sync::{Lazy, OnceCell};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Closes a scope of the host language; an error when it is not the innermost one here.
+pub(crate) type Leave = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// A language that keeps scopes of its own on its threads.
+pub(crate) trait Host: Sync {
+    /// The innermost of its scopes; `None` without one, and on threads that are not its own.
+    fn innermost(&self) -> Result<Option<Queue>>;
+
+    /// Opens one of its scopes; `None` on threads that are not its own.
+    fn enter(&self, queue: &Queue) -> Result<Option<Leave>>;
+}
+
+static HOST: OnceCell<&'static dyn Host> = OnceCell::new();
+
+/// From now on the scopes of this language count, too.
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn scopes_of(host: &'static dyn Host) {
+    // There is one Python in a process.
+    let _ = HOST.set(host);
+}
+
+/// Scopes that were opened in the host language, by their numbers.
+static OF_HOST: Lazy<Mutex<HashMap<u64, Leave>>> = Lazy::new(Mutex::default);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Scopes that were opened on this thread, innermost last. Those that it leaves open end with it, and their guards
+    /// must not look for thread-local data then.
+    static OF_THREAD: RefCell<Vec<(u64, ManuallyDrop<Entered>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The queue where work goes when the caller names none.
+pub(super) fn current() -> Result<Queue> {
+    match HOST.get().map_or(Ok(None), |host| host.innermost())? {
+        Some(queue) => Ok(queue),
+        None => current_queue(),
+    }
+}
+
+fn open(target: Target) -> Result<u64> {
+    // No choice changes nothing, and still is a scope to be left.
+    let queue = target.queue()?.map_or_else(current, Ok)?;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let leave = HOST.get().map_or(Ok(None), |host| host.enter(&queue))?;
+    match leave {
+        Some(leave) => {
+            OF_HOST.lock().insert(number, leave);
+        }
+        None => OF_THREAD.with_borrow_mut(|scopes| scopes.push((number, ManuallyDrop::new(enter(queue))))),
+    }
+    Ok(number)
+}
+
+fn close(number: u64) -> Result<()> {
+    // Code of the host language never runs under the lock.
+    let leave = OF_HOST.lock().get(&number).cloned();
+    if let Some(leave) = leave {
+        leave()?;
+        OF_HOST.lock().remove(&number);
+        return Ok(());
+    }
+    let ended = OF_THREAD.with_borrow_mut(|scopes| match scopes.last() {
+        Some((last, _)) if *last == number => Ok(scopes.pop()),
+        _ if scopes.iter().any(|(open, _)| *open == number) => Err(Error::Value(format!(
+            "scope {number} is not the innermost one of this thread; leave those inside it first"
+        ))),
+        _ => Err(Error::Value(format!(
+            "scope {number} is not open on this thread; a scope is left once, on the thread that entered it"
+        ))),
+    })?;
+    drop(ended.map(|(_, entered)| ManuallyDrop::into_inner(entered)));
+    Ok(())
+}
+
+/// # Safety
+/// As usmq.h says of its arguments.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn usmq_queue_scope_enter(target: *const c_char, scope: *mut u64) -> c_int {
+    call(|| {
+        // SAFETY: a text of the caller's.
+        let target = unsafe { text(target) }?;
+        // SAFETY: a place of the caller's.
+        unsafe { give(scope, "scope", || open(Target::from(target))) }
+    })
+}
+
+/// # Safety
+/// As usmq.h says of its arguments.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn usmq_queue_scope_enter_on(queue: *mut c_void, scope: *mut u64) -> c_int {
+    call(|| {
+        // SAFETY: a queue of the caller's.
+        let queue = unsafe { super::queue::given(queue) }?;
+        // SAFETY: a place of the caller's.
+        unsafe { give(scope, "scope", || open(Target::from(queue))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn usmq_queue_scope_leave(scope: u64) -> c_int {
+    call(|| close(scope))
+}

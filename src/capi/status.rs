@@ -1,0 +1,165 @@
+//! How C hears of errors: a status, and a text for this thread. No panic and no exception gets past here.
+
+use crate::error::{Error, Result};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// `usmq_status` in usmq.h.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    Ok = 0,
+    Selector = 1,
+    DeviceNotFound = 2,
+    Placement = 3,
+    Allocation = 4,
+    KernelBuild = 5,
+    Launch = 6,
+    Interop = 7,
+    Value = 8,
+    Type = 9,
+    Index = 10,
+    RuntimeNotFound = 11,
+    RuntimeConflict = 12,
+    Fork = 13,
+    Sycl = 14,
+    Internal = 15,
+}
+
+impl From<&Error> for Status {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Selector { .. } => Self::Selector,
+            Error::DeviceNotFound { .. } => Self::DeviceNotFound,
+            Error::Placement(_) => Self::Placement,
+            Error::Allocation { .. } => Self::Allocation,
+            Error::KernelBuild { .. } => Self::KernelBuild,
+            Error::Launch(_) => Self::Launch,
+            Error::Interop(_) => Self::Interop,
+            Error::Value(_) => Self::Value,
+            Error::Type(_) => Self::Type,
+            Error::Index(_) => Self::Index,
+            Error::RuntimeNotFound(_) => Self::RuntimeNotFound,
+            Error::RuntimeConflict(_) => Self::RuntimeConflict,
+            Error::Fork => Self::Fork,
+            Error::Sycl { .. } => Self::Sycl,
+        }
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Runs the body of a C function.
+pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
+    super::single::begin();
+    let status = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => Status::Ok,
+        Ok(Err(error)) => {
+            remember(&error.to_string());
+            Status::from(&error)
+        }
+        Err(cause) => {
+            let text = cause.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_default();
+            // Its destructor might panic in turn.
+            std::mem::forget(cause);
+            remember(&format!("usmq is at fault, please report it: {text}"));
+            Status::Internal
+        }
+    };
+    status as c_int
+}
+
+fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    // A thread that is ending has no place for it any more, and no one who asks.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// What is wrong with the last call of this thread that failed; an empty text when none has. Valid until the next one.
+#[unsafe(no_mangle)]
+extern "C" fn usmq_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `text` is null, or ends with a zero and stays as it is for the call.
+pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map(Some).map_err(|_| Error::Value(format!("{} is not UTF-8", text.to_string_lossy())))
+}
+
+/// Hands a result to the caller.
+///
+/// # Safety
+/// `place` is null or points to room for a `T`.
+pub(super) unsafe fn give<T>(place: *mut T, name: &str, value: impl FnOnce() -> Result<T>) -> Result<()> {
+    if place.is_null() {
+        return Err(Error::Value(format!("{name} is null; it says where the result goes")));
+    }
+    let value = value()?;
+    // SAFETY: the caller's promise; it is not null.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: valid until the next failure on this thread.
+        unsafe { CStr::from_ptr(usmq_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_text_of_an_error_stays_with_its_thread() {
+        let fail = || call(|| Err(Error::Value("no\0pe".to_owned())));
+        assert_eq!(fail(), Status::Value as c_int);
+        assert_eq!(last(), "no\u{fffd}pe");
+        assert_eq!(call(|| Ok(())), 0);
+        assert_eq!(last(), "no\u{fffd}pe");
+        std::thread::spawn(|| assert_eq!(last(), "")).join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        assert_eq!(call(|| panic!("so {}", "much")), Status::Internal as c_int);
+        assert!(last().ends_with("so much"), "{}", last());
+    }
+
+    #[test]
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../../python/usmq/include/usmq.h");
+        for (name, status) in [
+            ("OK", Status::Ok),
+            ("ERROR_SELECTOR", Status::Selector),
+            ("ERROR_DEVICE_NOT_FOUND", Status::DeviceNotFound),
+            ("ERROR_PLACEMENT", Status::Placement),
+            ("ERROR_ALLOCATION", Status::Allocation),
+            ("ERROR_KERNEL_BUILD", Status::KernelBuild),
+            ("ERROR_LAUNCH", Status::Launch),
+            ("ERROR_INTEROP", Status::Interop),
+            ("ERROR_VALUE", Status::Value),
+            ("ERROR_TYPE", Status::Type),
+            ("ERROR_INDEX", Status::Index),
+            ("ERROR_RUNTIME_NOT_FOUND", Status::RuntimeNotFound),
+            ("ERROR_RUNTIME_CONFLICT", Status::RuntimeConflict),
+            ("ERROR_FORK", Status::Fork),
+            ("ERROR_SYCL", Status::Sycl),
+            ("ERROR_INTERNAL", Status::Internal),
+        ] {
+            let line = format!("USMQ_{name} = {},", status as c_int);
+            assert!(header.contains(&line), "usmq.h has no {line}");
+        }
+    }
+}

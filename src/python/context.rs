@@ -1,0 +1,56 @@
+//! The scopes of Python for C functions that run on its threads.
+
+use super::queue::Queue;
+use super::scope::{ScopeVar, global};
+use crate::capi::{Host, Leave};
+use crate::error::{Error, Result};
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+pub(super) struct Contexts;
+
+/// Runs `f` with the GIL, on threads that Python knows. On others taking it could lock up: whoever holds it may wait
+/// for this thread. They have no context anyway.
+fn on_thread_of_python<T>(f: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> Result<Option<T>> {
+    // SAFETY: reads a thread-local of the interpreter; allowed at any time and without the GIL.
+    let thread = unsafe { pyo3::ffi::PyGILState_GetThisThreadState() };
+    if thread.is_null() {
+        return Ok(None);
+    }
+    // None while the interpreter goes away.
+    Python::try_attach(f).unwrap_or(Ok(None)).map_err(|error| Error::Interop(error.to_string()))
+}
+
+impl Host for Contexts {
+    fn innermost(&self) -> Result<Option<crate::Queue>> {
+        on_thread_of_python(|py| Ok(global(py)?.innermost(py)?.map(|queue| queue.get().0.clone())))
+    }
+
+    fn enter(&self, queue: &crate::Queue) -> Result<Option<Leave>> {
+        on_thread_of_python(|py| {
+            let scope = global(py)?;
+            let queue = Py::new(py, Queue(queue.clone()))?;
+            let token = scope.set(py, &queue)?;
+            let leave = move || leave(scope, &queue, &token);
+            Ok(Some(Arc::new(leave) as Leave))
+        })
+    }
+}
+
+fn leave(scope: &ScopeVar, queue: &Py<Queue>, token: &Py<PyAny>) -> Result<()> {
+    let left = on_thread_of_python(|py| {
+        if !scope.innermost(py)?.is_some_and(|innermost| innermost.is(queue)) {
+            return Ok(Some(false));
+        }
+        scope.reset(py, token)?;
+        Ok(Some(true))
+    })?;
+    match left {
+        Some(true) => Ok(()),
+        _ => Err(Error::Value(
+            "this scope is not the innermost one of this Python context; leave those inside it first, and leave it \
+             in the thread and task that entered it"
+                .to_owned(),
+        )),
+    }
+}

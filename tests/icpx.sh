@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# The build against a oneAPI toolkit, with a stand-in for one: its folders lead to the files of the Python wheels, and its
+# icpx notes its arguments and calls g++. Which flags, headers and libraries the build chooses is what is tested here;
+# that a real icpx takes them, .github/workflows/icpx.yml shows.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+checkout=$PWD
+
+place=${ICPX_PLACE:-$PWD/target/icpx}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target/downstream}
+rm -rf "$place"
+mkdir -p "$place/usmq" "$place/oneapi/compiler/2026.0/bin"
+tar -c --exclude=./.git --exclude='./.venv*' --exclude=./target . | tar -x -C "$place/usmq"
+
+toolkit=$place/oneapi/compiler/2026.0
+ln -s 2026.0 "$place/oneapi/compiler/latest"
+mkdir "$toolkit/include"
+ln -s "$(readlink -f .venv)"/include/* "$toolkit/include/"
+ln -s "$(readlink -f .venv)/lib" "$toolkit/lib"
+log=$place/icpx.log
+cat > "$toolkit/bin/icpx" << END
+#!/usr/bin/env bash
+printf '%s\n' "\$*" >> "$log"
+kept=()
+for argument in "\$@"; do
+  [ "\$argument" = -fsycl ] && fsycl=yes || kept+=("\$argument")
+done
+# A real icpx tells the headers by itself that they are compiled for SYCL.
+\${fsycl:+exec g++ -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING "\${kept[@]}"}
+exec g++ "\${kept[@]}"
+END
+chmod +x "$toolkit/bin/icpx"
+
+# No interpreter has the wheel.
+python3 -m venv --without-pip "$place/python"
+plain="$place/python/bin"
+IFS=: read -ra folders <<< "$PATH"
+for folder in "${folders[@]}"; do
+  [ -x "$folder/icpx" ] || plain="$plain:$folder"
+done
+export PATH="$plain"
+unset PYO3_PYTHON VIRTUAL_ENV USMQ_SYCL_ROOT ONEAPI_ROOT CMPLR_ROOT USMQ_ALLOW_STUB DOCS_RS USMQ_MANYLINUX CXX
+
+cd "$place/usmq/tests/downstream"
+cp ../../Cargo.lock .
+
+fail() {
+  echo "icpx: FAILED: $*" >&2
+  exit 1
+}
+
+# build NAME VARIABLE=VALUE…: builds, and leaves the flags in $log and what the build script said in $said.
+build() {
+  name=$1
+  shift
+  : > "$log"
+  env "$@" cargo "${verb:-check}" --quiet || fail "$name does not build"
+  said=$(ls -t "$CARGO_TARGET_DIR"/debug/build/usmq-*/output | head -1)
+  [ "$said" -nt "$place/stamp" ] || fail "$name: the build script did not run"
+  touch "$place/stamp"
+  echo "icpx: $name"
+}
+shim() { grep -F 'cpp/queue.cc' "$log" || true; }
+libdir() { sed -n 's/^cargo:libdir=//p' "$said"; }
+touch -d '1 hour ago' "$place/stamp"
+with_icpx=PATH="$toolkit/bin:$plain"
+
+# The whole way once: compiled, linked, run.
+verb=build build "ONEAPI_ROOT and CXX=icpx" CXX=icpx ONEAPI_ROOT="$place/oneapi" "$with_icpx"
+shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
+shim | grep -qF -- "-isystem $place/oneapi/compiler/latest/include " || fail "not the headers of the toolkit: $(shim)"
+shim | grep -q SYCL_DISABLE_FSYCL && fail "icpx is told that it does not compile SYCL: $(shim)"
+[ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
+grep '^cargo:rustc-link-arg-cdylib=' "$said" | grep -F "$place" && fail "a path of this machine is in the libraries"
+program=$CARGO_TARGET_DIR/debug/downstream
+readelf -d "$program" | grep -F RUNPATH | grep -qF "$place/oneapi/compiler/latest/lib" || fail "no run path to the toolkit"
+env -i PATH="$PATH" HOME="$HOME" "$program"
+
+build "CMPLR_ROOT" CXX=icpx CMPLR_ROOT="$toolkit" "$with_icpx"
+shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
+[ "$(libdir)" = "$toolkit/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
+
+build "icpx on PATH" CXX=icpx "$with_icpx"
+shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
+[ "$(libdir)" = "$toolkit/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
+
+# Another compiler takes the headers of the toolkit, but not its flag.
+ln -s "$(command -v g++)" "$place/python/bin/other++"
+build "ONEAPI_ROOT and another compiler" CXX=other++ ONEAPI_ROOT="$place/oneapi" "$with_icpx"
+[ ! -s "$log" ] || fail "icpx was called: $(cat "$log")"
+[ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
+
+# The wheel comes first; its headers are not those of icpx, which then compiles host code.
+build "the wheel and CXX=icpx" CXX=icpx PYO3_PYTHON="$checkout/.venv/bin/python" ONEAPI_ROOT="$place/oneapi" "$with_icpx"
+shim | grep -q -- ' -fsycl ' && fail "icpx compiles SYCL against other headers: $(shim)"
+shim | grep -q SYCL_DISABLE_FSYCL || fail "the headers will warn: $(shim)"
+[ "$(libdir)" != "$place/oneapi/compiler/latest/lib" ] || fail "the toolkit comes before the wheel"

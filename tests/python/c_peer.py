@@ -1,0 +1,123 @@
+"""A C library over usmq.h, compiled for the tests, and its functions for Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import subprocess
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p, py_object
+from pathlib import Path
+from typing import Any
+
+import usmq
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(usmq.__file__).parent
+SOURCE = ROOT / "tests" / "cpp" / "c_api_peer.c"
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+ARGUMENTS: dict[str, list[Any]] = {
+    "header_version": [],
+    "version": [],
+    "last_error": [],
+    "current_queue": [c_void_p],
+    "queue_of": [c_char_p, c_void_p],
+    "queue_release": [c_void_p],
+    "scope_enter": [c_char_p, c_void_p],
+    "scope_enter_on": [c_void_p, c_void_p],
+    "scope_leave": [c_uint64],
+    "set_default_queue": [c_char_p],
+    "set_default_queue_to": [c_void_p],
+    "allocate": [c_size_t, c_int, c_void_p, c_void_p],
+    "use_on": [c_void_p, c_void_p],
+    "free": [c_void_p],
+    "arrow_export": [c_void_p, c_char_p, c_int64, c_void_p, c_void_p],
+    "visit": [c_char_p, c_void_p, c_void_p, c_void_p, c_void_p],
+}
+
+
+def compiled(folder: Path, standard: str = "c99") -> Path:
+    """Return a library of the peer, built without a word from the compiler."""
+    library = folder / f"libpeer-{standard}.so"
+    if "++" in standard:
+        compiler = [*shlex.split(os.environ.get("CXX", "c++")), "-x", "c++"]
+    else:
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+    command = [*compiler, f"-std={standard}", "-O1", *STRICT, f"-I{PACKAGE / 'include'}"]
+    built = subprocess.run(
+        [*command, "-shared", "-fPIC", "-pthread", "-o", library, SOURCE, "-ldl"],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    assert not built.stderr
+    return library
+
+
+def declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name, arguments in ARGUMENTS.items():
+        function = getattr(library, f"peer_{name}")
+        function.argtypes = arguments
+        function.restype = c_int
+    for name in ("header_version", "version", "last_error"):
+        getattr(library, f"peer_{name}").restype = c_char_p
+    return library
+
+
+class Peer:
+    """The functions, with Python's queues for addresses and exceptions for statuses."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, f"peer_{name}")(*arguments)
+        if status:
+            raise PeerError(status, self.last_error())
+
+    def last_error(self) -> str:
+        text: bytes = self.library.peer_last_error()
+        return text.decode()
+
+    def taken(self, address: c_void_p) -> usmq.Queue:
+        """Return the queue at an address that the caller owns, and release that."""
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+        assert address.value
+        # usmq copies the queue and renames the capsule, which has no destructor.
+        queue = usmq.Queue(new(address, b"SyclQueueRef", None))
+        self.call("queue_release", address)
+        return queue
+
+    def current_queue(self) -> usmq.Queue:
+        address = c_void_p()
+        self.call("current_queue", byref(address))
+        return self.taken(address)
+
+    def address_of(self, target: str) -> c_void_p:
+        address = c_void_p()
+        self.call("queue_of", target.encode(), byref(address))
+        return address
+
+    def enter(self, target: str | None) -> int:
+        scope = c_uint64()
+        self.call("scope_enter", None if target is None else target.encode(), byref(scope))
+        return scope.value
+
+    def leave(self, scope: int) -> None:
+        self.call("scope_leave", scope)
+
+    def allocate(self, nbytes: int, kind: int = 0, queue: c_void_p | None = None) -> int:
+        memory = c_void_p()
+        self.call("allocate", nbytes, kind, queue, byref(memory))
+        assert memory.value
+        return memory.value
+
+
+class PeerError(Exception):
+    """A status and its text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status, self.text = status, text

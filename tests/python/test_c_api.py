@@ -1,0 +1,540 @@
+"""usmq.h from a C library that Python loads: one current queue, memory, Arrow, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import os
+import re
+import shlex
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from ctypes import addressof, byref, c_int, c_uint64, c_void_p
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+from arrow_structs import DEVICE_ARRAY, ONEAPI, SCHEMA, ArrowDeviceArray, ArrowSchema, capsule
+from c_peer import PACKAGE, ROOT, STRICT, Peer, PeerError, compiled, declared
+
+(
+    SELECTOR,
+    DEVICE_NOT_FOUND,
+    PLACEMENT,
+    ALLOCATION,
+    _,
+    _,
+    _,
+    VALUE,
+    TYPE,
+    _,
+    RUNTIME_NOT_FOUND,
+) = range(1, 12)
+
+
+@pytest.fixture(scope="session")
+def peer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("peer"))
+
+
+@pytest.fixture
+def peer(peer_path: Path) -> Peer:
+    return Peer(declared(ctypes.CDLL(str(peer_path))))
+
+
+@pytest.fixture
+def other(two_devices: tuple[usmq.Device, usmq.Device]) -> usmq.Queue:
+    first, second = two_devices
+    return usmq.Queue(second if usmq.current_queue().device == first else first)
+
+
+@pytest.mark.parametrize("standard", ["c11", "gnu17", "c++11", "c++17", "c++20"])
+def test_the_header_is_plain_c_and_cpp(tmp_path: Path, standard: str) -> None:
+    peer = Peer(declared(ctypes.CDLL(str(compiled(tmp_path, standard)))))
+    assert peer.current_queue() == usmq.current_queue()
+
+
+def test_the_header_for_cpp_compiles_without_warnings(tmp_path: Path) -> None:
+    source = tmp_path / "all.cpp"
+    source.write_text(
+        "#include <usmq.hpp>\n"
+        "int main() { usmq::scope scope(usmq::queue(nullptr));\n"
+        "  usmq::set_default_queue(nullptr); usmq::set_default_queue(usmq::current_queue());\n"
+        "  return usmq::allocate<int>(1, usmq::current_queue(), USMQ_HOST) ? 0 : 1; }\n"
+    )
+    from_sycl = usmq_sycl_include()
+    command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++17", *STRICT, "-fsyntax-only"]
+    command += [f"-I{PACKAGE / 'include'}", "-isystem", from_sycl, "-isystem", f"{from_sycl}/sycl"]
+    command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", str(source)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+
+
+def usmq_sycl_include() -> str:
+    import importlib.metadata
+
+    files = importlib.metadata.files("intel-sycl-rt") or []
+    header = next(file for file in files if str(file).endswith("include/sycl/sycl.hpp"))
+    return str(Path(str(header.locate())).resolve().parents[1])
+
+
+def test_header_library_and_package_have_one_version(peer: Peer) -> None:
+    cargo = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.*)"$', cargo, re.MULTILINE)
+    assert version
+    assert version[1] == usmq.__version__
+    assert peer.library.peer_version() == peer.library.peer_header_version() == version[1].encode()
+
+
+# --- one current queue
+
+
+def test_c_sees_the_default_queue(peer: Peer) -> None:
+    assert peer.current_queue() == usmq.current_queue()
+
+
+def test_c_sees_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+    with usmq.use_queue(other):
+        assert peer.current_queue() == other
+        with usmq.use_queue(None):
+            assert peer.current_queue() == other
+    assert peer.current_queue() == usmq.current_queue() != other
+
+
+def test_each_thread_of_python_has_its_own_scope_in_c(peer: Peer, other: usmq.Queue) -> None:
+    default, seen = usmq.current_queue(), []
+    with usmq.use_queue(other):
+        for run in (lambda f: f(), contextvars.copy_context().run):
+            thread = threading.Thread(target=run, args=(lambda: seen.append(peer.current_queue()),))
+            thread.start()
+            thread.join()
+    assert seen == [default, other]
+
+
+def test_tasks_of_asyncio_do_not_see_each_others_scopes_of_c(peer: Peer, other: usmq.Queue) -> None:
+    default = usmq.current_queue()
+    filters = {queue: queue.device.filter_string for queue in (default, other)}
+
+    async def work(queue: usmq.Queue) -> list[bool]:
+        scope = peer.enter(filters[queue])
+        seen = []
+        for _ in range(5):
+            await asyncio.sleep(0)
+            seen += [peer.current_queue() == queue, usmq.current_queue() == queue]
+        peer.leave(scope)
+        return seen
+
+    async def both() -> list[list[bool]]:
+        return await asyncio.gather(work(other), work(default), work(other))
+
+    assert all(all(seen) for seen in asyncio.run(both()))
+    assert peer.current_queue() == default
+
+
+def test_a_scope_of_c_is_one_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+    default = usmq.current_queue()
+    scope = peer.enter(other.device.filter_string)
+    try:
+        assert usmq.current_queue() == peer.current_queue() == other
+        assert usmq.zeros(3).queue == other
+        with usmq.use_queue(default):
+            assert peer.current_queue() == default
+        assert peer.current_queue() == other
+    finally:
+        peer.leave(scope)
+    assert usmq.current_queue() == default
+
+
+def test_a_scope_of_c_can_be_of_any_queue(peer: Peer, other: usmq.Queue) -> None:
+    address, scope = peer.address_of(other.device.filter_string), c_uint64()
+    peer.call("scope_enter_on", address, byref(scope))
+    assert usmq.current_queue() == other
+    peer.leave(scope.value)
+    assert peer.taken(address) == other
+
+
+def test_no_target_changes_nothing_and_is_a_scope(peer: Peer, other: usmq.Queue) -> None:
+    with usmq.use_queue(other):
+        scope = peer.enter(None)
+        assert peer.current_queue() == other
+        peer.leave(scope)
+        assert peer.current_queue() == other
+
+
+def test_scopes_are_left_innermost_first_and_once(peer: Peer, other: usmq.Queue) -> None:
+    outer, inner = peer.enter(other.device.filter_string), peer.enter(None)
+    with pytest.raises(PeerError, match="not the innermost") as wrong:
+        peer.leave(outer)
+    assert wrong.value.status == VALUE
+    with usmq.use_queue("cpu"), pytest.raises(PeerError, match="not the innermost"):
+        peer.leave(inner)
+    peer.leave(inner)
+    assert usmq.current_queue() == other
+    peer.leave(outer)
+    for scope in (outer, inner, 0, 2**64 - 1):
+        with pytest.raises(PeerError, match="not open on this thread"):
+            peer.leave(scope)
+
+
+def test_a_scope_is_left_in_the_context_that_entered_it(peer: Peer) -> None:
+    scope = peer.enter("cpu")
+    failed: list[PeerError] = []
+
+    def leave() -> None:
+        try:
+            peer.leave(scope)
+        except PeerError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert [error.status for error in failed] == [VALUE]
+    peer.leave(scope)
+
+
+@pytest.mark.parametrize("loader", [ctypes.CDLL, ctypes.PyDLL], ids=["without GIL", "with GIL"])
+def test_a_thread_that_python_does_not_know_never_takes_the_gil(
+    peer_path: Path, other: usmq.Queue, loader: type[ctypes.CDLL]
+) -> None:
+    # With PyDLL the caller holds the GIL and waits for the thread: taking it there would hang.
+    peer = Peer(declared(loader(str(peer_path))))
+    before, inside, after, order = c_void_p(), c_void_p(), c_void_p(), c_int()
+    places = [byref(before), byref(inside), byref(after), byref(order)]
+    default = usmq.current_queue()
+    with usmq.use_queue(other):
+        peer.call("visit", other.device.filter_string.encode(), *places)
+        assert usmq.current_queue() == other
+    assert order.value == VALUE
+    assert [peer.taken(at) for at in (before, inside, after)] == [default, other, default]
+
+
+def test_the_default_of_the_process_is_one(peer: Peer, other: usmq.Queue) -> None:
+    default = usmq.current_queue()
+    peer.call("set_default_queue", other.device.filter_string.encode())
+    assert usmq.current_queue() == peer.current_queue() == other
+    usmq.set_default_queue(None)
+    assert peer.current_queue() == default
+    address = peer.address_of(other.device.filter_string)
+    peer.call("set_default_queue_to", address)
+    assert usmq.current_queue() == peer.taken(address) == other
+    peer.call("set_default_queue", None)
+    assert usmq.current_queue() == default
+
+
+def test_the_queue_of_a_target_is_the_one_of_python(peer: Peer, other: usmq.Queue) -> None:
+    for queue in (usmq.current_queue(), other):
+        assert peer.taken(peer.address_of(queue.device.filter_string)) == queue
+    address = c_void_p()
+    peer.call("queue_of", None, byref(address))
+    assert peer.taken(address) == usmq.Queue()
+    peer.call("queue_release", None)
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "text"),
+    [
+        (b"nonsense", SELECTOR, "nonsense"),
+        (b"gpu:99", DEVICE_NOT_FOUND, "visible devices"),
+        (b"\xff", VALUE, "UTF-8"),
+    ],
+)
+def test_a_wrong_target_has_a_status_and_a_text(
+    peer: Peer, target: bytes, status: int, text: str
+) -> None:
+    place = c_uint64(77)
+    for name in ("queue_of", "scope_enter"):
+        with pytest.raises(PeerError, match=re.escape(text)) as wrong:
+            peer.call(name, target, byref(place))
+        assert wrong.value.status == status
+    with pytest.raises(PeerError, match=re.escape(text)):
+        peer.call("set_default_queue", target)
+    assert place.value == 77
+    assert usmq.current_queue() == usmq.Queue()
+
+
+def test_a_place_for_the_result_must_be_given(peer: Peer) -> None:
+    memory = peer.allocate(8)
+    calls: list[tuple[Any, ...]] = [
+        ("current_queue", None),
+        ("queue_of", b"cpu", None),
+        ("scope_enter", b"cpu", None),
+        ("allocate", 8, 0, None, None),
+        ("arrow_export", memory, b"g", 1, None, None),
+    ]
+    for call in calls:
+        with pytest.raises(PeerError, match="is null") as wrong:
+            peer.call(*call)
+        assert wrong.value.status == VALUE
+    with pytest.raises(PeerError, match="queue is null"):
+        peer.call("use_on", memory, None)
+    peer.call("free", memory)
+
+
+def test_the_text_of_an_error_belongs_to_its_thread(peer: Peer) -> None:
+    with pytest.raises(PeerError):
+        peer.enter("gpu:99")
+    texts = [peer.last_error()]
+    thread = threading.Thread(target=lambda: texts.append(peer.last_error()))
+    thread.start()
+    thread.join()
+    assert "gpu:99" in texts[0]
+    assert texts[1] == ""
+
+
+# --- memory
+
+
+@pytest.mark.parametrize(("kind", "name"), [(0, "device"), (1, "shared"), (2, "host")])
+def test_memory_comes_from_the_pools_and_goes_back(peer: Peer, kind: int, name: str) -> None:
+    before = usmq.memory_stats()[name]
+    memory = peer.allocate(1000, kind)
+    now = usmq.memory_stats()[name]
+    assert now["live"] == before["live"] + 1
+    assert now["used"] - before["used"] >= 1000
+    peer.call("free", memory)
+    assert usmq.memory_stats()[name]["live"] == before["live"]
+
+
+def test_no_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
+    first, second = peer.allocate(0), peer.allocate(0)
+    assert first != second
+    peer.call("free", first)
+    peer.call("free", second)
+    peer.call("free", None)
+
+
+def test_what_is_no_block_is_refused(peer: Peer) -> None:
+    memory = peer.allocate(64)
+    peer.call("free", memory)
+    for address in (memory, memory + 1, 4096):
+        for call in [("free", address), ("use_on", address, None)]:
+            with pytest.raises(PeerError, match="not the address of a block") as wrong:
+                peer.call(*call)
+            assert wrong.value.status == VALUE
+    with pytest.raises(PeerError, match="USMQ_HOST") as wrong:
+        peer.allocate(8, 3)
+    assert wrong.value.status == VALUE
+
+
+def test_memory_that_cannot_be_had_is_an_error_with_numbers(peer: Peer) -> None:
+    with pytest.raises(PeerError, match=r"failed: .* in use") as wrong:
+        peer.allocate(1 << 50)
+    assert wrong.value.status == ALLOCATION
+
+
+def test_memory_is_not_used_where_it_cannot_be_reached(peer: Peer, other: usmq.Queue) -> None:
+    memory, address = peer.allocate(64), peer.address_of(other.device.filter_string)
+    with pytest.raises(PeerError, match="cannot be used from") as wrong:
+        peer.call("use_on", memory, address)
+    assert wrong.value.status == PLACEMENT
+    peer.taken(address)
+    peer.call("free", memory)
+
+
+@pytest.fixture
+def busy(
+    queue: usmq.Queue, kernels: SimpleNamespace
+) -> Iterator[Callable[[usmq.Queue], usmq.Event]]:
+    """Return a call that keeps a queue at work for as long as a test may look."""
+    events = []
+
+    def busy(on: usmq.Queue) -> usmq.Event:
+        x = usmq.zeros(1, "u4", queue=on)
+        events.append(kernels.advance(1, x, 1 << 29, queue=on))
+        return events[-1]
+
+    yield busy
+    for event in events:
+        event.wait()
+
+
+def test_freed_memory_is_reused_after_the_work_of_its_queues(
+    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
+) -> None:
+    nbytes = 3 << 20
+    elsewhere = usmq.Queue(queue, profiling=True)
+    assert elsewhere != queue
+    memory = peer.allocate(nbytes)
+    event = busy(queue)
+    peer.call("free", memory)
+    # Another queue must not have it while the first may use it; the first may, at once.
+    with usmq.use_queue(elsewhere):
+        others = [peer.allocate(nbytes) for _ in range(3)]
+    again = peer.allocate(nbytes)
+    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert memory not in others
+    assert again == memory
+    for block in [*others, again]:
+        peer.call("free", block)
+
+
+def test_work_on_a_second_queue_keeps_freed_memory_too(
+    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
+) -> None:
+    nbytes = 5 << 20
+    elsewhere = usmq.Queue(queue, profiling=True)
+    memory = peer.allocate(nbytes)
+    with usmq.use_queue(elsewhere):
+        address = c_void_p()
+        peer.call("current_queue", byref(address))
+    peer.call("use_on", memory, address)
+    assert peer.taken(address) == elsewhere
+    event = busy(elsewhere)
+    peer.call("free", memory)
+    blocks = [peer.allocate(nbytes) for _ in range(3)]
+    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert memory not in blocks
+    for block in blocks:
+        peer.call("free", block)
+
+
+# --- Arrow
+
+
+class Exported:
+    """What usmq_arrow_export gave, as an object that takes part in the protocol."""
+
+    def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
+        self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
+        ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
+        at = addressof(self.schema), addressof(self.device)
+        peer.call("arrow_export", memory, format, length, *at)
+
+    def __arrow_c_device_array__(self, requested: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+        return (
+            capsule(addressof(self.schema), SCHEMA),
+            capsule(addressof(self.device), DEVICE_ARRAY),
+        )
+
+
+@pytest.mark.parametrize("format", [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"])
+def test_a_block_becomes_an_arrow_column_without_a_copy(peer: Peer, format: bytes) -> None:
+    memory = peer.allocate(80)
+    exported = Exported(peer, memory, format, 10)
+    assert exported.device.device_type == ONEAPI
+    assert list(exported.device.reserved) == [0, 0, 0]
+    column = usmq.from_arrow(exported)
+    values = column.values()
+    assert (values.ptr, values.size, column.null_count) == (memory, 10, 0)
+    assert np.dtype(str(values.dtype)).itemsize == values.nbytes // 10
+    peer.call("free", memory)
+
+
+def test_the_event_of_an_export_comes_after_the_work_of_the_queue(
+    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
+) -> None:
+    memory = peer.allocate(64)
+    event = busy(queue)
+    exported = Exported(peer, memory, b"l", 8)
+    sync_event = exported.device.sync_event
+    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert sync_event
+    column = usmq.from_arrow(exported)
+    column.values().to_numpy()
+    assert event.done()
+    peer.call("free", memory)
+
+
+def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None:
+    live = usmq.memory_stats()["device"]["live"]
+    memory = peer.allocate(64)
+    column = usmq.from_arrow(Exported(peer, memory, b"l", 8))
+    peer.call("free", memory)
+    assert usmq.memory_stats()["device"]["live"] == live + 1
+    assert column.values().ptr == memory
+    del column
+    assert usmq.memory_stats()["device"]["live"] == live
+
+
+@pytest.mark.parametrize(
+    ("format", "length", "status", "text"),
+    [
+        (b"u", 1, TYPE, "is not one of"),
+        (None, 1, TYPE, "is not one of"),
+        (b"g", 9, VALUE, "do not fit"),
+        (b"g", -1, VALUE, "do not fit"),
+        (b"c", 2**62, VALUE, "do not fit"),
+    ],
+)
+def test_what_is_no_column_is_refused(
+    peer: Peer, format: bytes | None, length: int, status: int, text: str
+) -> None:
+    memory, device = peer.allocate(64), ArrowDeviceArray()
+    with pytest.raises(PeerError, match=text) as wrong:
+        peer.call("arrow_export", memory, format, length, None, addressof(device))
+    assert wrong.value.status == status
+    assert not device.array.release
+    peer.call("free", memory)
+
+
+# --- which usmq answers
+
+
+def loading(peer_path: Path, code: str) -> str:
+    return f"""
+import ctypes
+peer = ctypes.CDLL({str(peer_path)!r})
+peer.peer_last_error.restype = ctypes.c_char_p
+place = ctypes.c_void_p()
+{code}
+"""
+
+
+def test_python_without_usmq_is_told_to_import_it(
+    peer_path: Path, run_python: Callable[..., Any]
+) -> None:
+    code = """
+print(peer.peer_version(), peer.peer_current_queue(ctypes.byref(place)))
+print(peer.peer_last_error().decode())
+import usmq
+print(peer.peer_current_queue(ctypes.byref(place)), bool(place.value))
+"""
+    done = run_python(loading(peer_path, code)).stdout.splitlines()
+    assert done[0] == f"0 {RUNTIME_NOT_FOUND}"
+    assert "import usmq" in done[1]
+    assert done[2] == "0 True"
+
+
+LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+def test_a_library_that_is_in_use_and_the_package_refuse_each_other(
+    run_python: Callable[..., Any],
+) -> None:
+    code = f"""
+import ctypes, sys
+library = ctypes.CDLL({str(LIBRARY)!r})
+if len(sys.argv) > 1:
+    place = ctypes.c_void_p()
+    assert library.usmq_current_queue(ctypes.byref(place)) == 0
+import usmq
+print("imported")
+"""
+    assert run_python(code).stdout == "imported\n"
+    done = run_python(code, "call", check=False)
+    assert done.returncode == 1
+    assert "RuntimeConflictError: this process uses libusmq.so already" in done.stderr
+
+
+def test_a_forked_child_gets_a_status(peer_path: Path, run_python: Callable[..., Any]) -> None:
+    code = """
+import os, usmq
+usmq.devices()
+assert peer.peer_current_queue(ctypes.byref(place)) == 0
+if os.fork() == 0:
+    status = peer.peer_current_queue(ctypes.byref(place))
+    print(status, b"fork" in peer.peer_last_error(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    assert run_python(loading(peer_path, code)).stdout == "13 True\n"

@@ -1,0 +1,110 @@
+"""The workflows parse, and what they call exists; actionlint judges the rest, in test.yml."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
+# Made by the target that the site's build has.
+LATER = {"docs"}
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    workflow: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    # YAML 1.1 reads the key `on` as true.
+    workflow["on"] = workflow.pop(True)
+    return workflow
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in parsed(path)["jobs"].values() for step in job["steps"]]
+
+
+def commands(path: Path) -> str:
+    return "\n".join(step.get("run", "") for step in steps(path))
+
+
+@pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+def test_there_is_one_for_each_way_to_build_and_publish() -> None:
+    assert {path.stem for path in WORKFLOWS} >= {"test", "icpx", "wheels", "docs"}
+
+
+def test_a_workflow_asks_for_little(path: Path) -> None:
+    workflow = parsed(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert workflow["concurrency"]["group"].startswith(path.stem)
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"] <= 90, name
+        assert set(job) & {"runs-on"}, name
+
+
+def test_actions_are_held_at_a_major_version(path: Path) -> None:
+    for step in steps(path):
+        if "uses" in step:
+            held = r"[\w-]+/[\w-]+@v\d+|dtolnay/rust-toolchain@stable|docker://[\w./-]+:\d+[\d.]*"
+            assert re.fullmatch(held, step["uses"]), step["uses"]
+
+
+def test_targets_of_make_exist(path: Path) -> None:
+    for line in re.findall(r"(?:^|\s|&& )make ([^|&\n]*)", commands(path)):
+        targets = {word for word in line.split() if "=" not in word and not word.startswith("-")}
+        assert targets
+        assert targets - LATER <= TARGETS, line
+
+
+def test_files_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w./$-])((?:tests|examples|requirements|\.ci)/[\w./*-]+)", text))
+    for name in named:
+        assert list(ROOT.glob(name.rstrip("/"))), name
+
+
+def test_the_try_outs_are_of_the_versions_that_the_wheel_claims() -> None:
+    [wheels] = [path for path in WORKFLOWS if path.stem == "wheels"]
+    tried = parsed(wheels)["jobs"]["try"]["strategy"]["matrix"]["python"]
+    text = (ROOT / "tests" / "wheel.py").read_text(encoding="utf-8")
+    known = re.search(r"^TESTED = \((.*)\)$", text, re.MULTILINE)
+    assert known
+    assert all(f'"{version}"' in known[1] for version in tried)
+    lowest = re.search(r'requires-python = ">=(.*)"', (ROOT / "pyproject.toml").read_text())
+    assert lowest
+    assert tried[0] == lowest[1]
+
+
+def release() -> Any:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tests" / "release.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["release"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_changelog_gives_the_notes_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+    tool = release()
+    changes = tool.sections()
+    assert "Unreleased" in changes
+    for body in changes.values():
+        kinds = re.findall(r"^### (.*)$", body, re.MULTILINE)
+        assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    # Before a release the section is missing, and that is said.
+    missing = [problem for problem in tool.problems() if "CHANGELOG" not in problem]
+    assert not missing, missing
+    assert tool.main(["notes", "v99.0.0"]) == 1
+    assert "99.0.0" in capsys.readouterr().err
