@@ -10,7 +10,7 @@ RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the two that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
 CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
-	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp tests/cuda/*.c)
+	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -103,7 +103,7 @@ lint: .venv/.ready ## Check formats, lints and types
 	.venv/bin/ruff format --check python tests benches docs examples
 	@echo "==> lints: ruff, mypy (seconds)"
 	.venv/bin/ruff check
-	.venv/bin/mypy python/usmq docs tests/typing $(wildcard examples/*.py)
+	.venv/bin/mypy python/usmq docs tests/typing $(wildcard examples/*.py) examples/packages
 	@echo "==> lints: clippy, with and without the optional features (about 3 minutes the first time)"
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --all-targets --features python,cuda,arrow -- -D warnings
