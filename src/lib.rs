@@ -55,6 +55,7 @@ mod kernel;
 mod manager;
 pub mod memory;
 mod placement;
+pub mod profile;
 #[cfg(feature = "python")]
 mod python;
 mod runtime;

@@ -5,7 +5,8 @@
 //! next command comes after the last use anyway.
 
 use super::budget;
-use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::device::record;
+use crate::device::{Context, Device, Event, Kind, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::Handle;
@@ -143,6 +144,10 @@ impl Pool {
 
     /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
     pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
+        let begun = record::begin();
+        // Whether the runtime was asked is known to the provider only.
+        let asked = || self.provider().map_or(0, |provider| provider.requests);
+        let before = begun.as_ref().map(|_| asked());
         let (pointer, last_use) = match self.take_own(bytes, queue) {
             Some((pointer, event)) => (pointer, Some(event)),
             None => {
@@ -150,6 +155,8 @@ impl Pool {
                 (self.take_new(bytes)?, None)
             }
         };
+        let hit = before.is_none_or(|before| before == asked());
+        record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         let Counters { used, peak, live, allocations } = &self.counters;
         let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         if now > peak.load(Ordering::Relaxed) {
@@ -164,6 +171,7 @@ impl Pool {
     /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
     /// under its lock.
     pub(super) fn retire(&self, pointer: usize, bytes: usize, pending: SmallVec<[Event; 4]>) {
+        record::memory(record::begin(), Kind::Free, bytes, true, (&self.device, self.kind));
         self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.counters.live.fetch_sub(1, Ordering::Relaxed);
         if pending.is_empty() {

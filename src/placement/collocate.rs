@@ -2,7 +2,8 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::{Event, Queue, UsmKind};
+use crate::device::record::because;
+use crate::device::{Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
 
@@ -22,6 +23,7 @@ const CHUNK: usize = 2 << 20;
 /// # Errors
 /// [`Error::Allocation`] when a copy is needed and memory is short.
 pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
+    let _span = tracing::debug_span!(target: "usmq", "collocate", %array, %target).entered();
     run(array, target, plan_one(array, target)?.action)
 }
 
@@ -31,6 +33,9 @@ pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
 /// As [`collocate`]; [`Error::Value`] without arrays and target.
 pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
     let plan = explain(arrays, target)?;
+    let _span =
+        tracing::debug_span!(target: "usmq", "collocate", arrays = arrays.len(), target = %plan.target)
+            .entered();
     arrays.iter().zip(&plan.steps).map(|(array, step)| run(array, &plan.target, step.action)).collect()
 }
 
@@ -51,6 +56,7 @@ impl Array {
         if dtype == self.dtype() && kind == self.usm_kind() {
             return Ok(placed);
         }
+        let _why = because(Reason::Conversion);
         let converted = Self::uninit(placed.shape(), dtype, kind, placed.queue())?;
         converted.assign(&placed)?;
         Ok(converted)
@@ -142,6 +148,8 @@ fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
 type Route = fn(&Array, &Array) -> Result<()>;
 
 fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
+    let same = array.context() == target.context();
+    let _why = because(if same { Reason::Collocate } else { Reason::ContextMismatch });
     let source = array.contiguous()?;
     let copy = Array::uninit(source.shape(), source.dtype(), source.usm_kind(), target)?;
     if copy.nbytes() > 0 {

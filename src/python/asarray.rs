@@ -2,8 +2,11 @@
 
 use super::array::Array;
 use super::host::Host;
+use super::site::detach;
 use super::{buffer, dlpack, dtype, scope, suai, target};
 use crate::UsmKind;
+use crate::device::Reason;
+use crate::device::record::because;
 use crate::interop::dlpack::Import;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -60,14 +63,14 @@ pub(super) fn asarray(
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
     if let Some(source) = shared(obj)? {
-        let result = py.detach(|| source.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || source.converted(dtype, kind, queue.as_ref()))?;
         let is_copy =
             result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
             (Some(false), true) => Err(PyValueError::new_err(
                 "a copy is needed for another dtype, USM type or context, but copy=False",
             )),
-            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => match obj.cast::<Array>() {
                 // The object itself, when it is what was asked for.
                 Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
@@ -81,16 +84,16 @@ pub(super) fn asarray(
     let is_buffer = buffer::has_buffer(obj);
     let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
     if let Some((numbers, copied)) = arrow {
-        let result = py.detach(|| numbers.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || numbers.converted(dtype, kind, queue.as_ref()))?;
         return match (copy, copied || result.address() != numbers.address()) {
             (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
-            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => Py::new(py, Array::new(result)),
         };
     }
     if !is_buffer && obj.hasattr("__dlpack__")? {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
-        let result = py.detach(|| source.converted(dtype, None, None))?;
+        let result = detach(py, || source.converted(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(NO_COPY));
         }
@@ -101,9 +104,11 @@ pub(super) fn asarray(
         return Err(PyValueError::new_err(NO_COPY));
     }
     let queue = queue.map_or_else(|| scope::current(py), Ok)?;
+    let why = because(Reason::Import);
     let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
+    drop(why);
     let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
-        Some(dtype) => py.detach(|| array.cast(dtype))?,
+        Some(dtype) => detach(py, || array.cast(dtype))?,
         None => array,
     };
     Py::new(py, Array::new(array))
@@ -119,7 +124,7 @@ pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
 
 fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
-    let array = py.detach(|| crate::Array::uninit(shape, dtype, kind, queue))?;
+    let array = detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?;
     host.copy_to(py, &array)?;
     Ok(array)
 }
@@ -136,7 +141,7 @@ pub(super) fn copy_from_host(
         return host.copy_to(py, target);
     }
     let source = from_host(py, &host, UsmKind::Device, target.queue())?;
-    Ok(py.detach(|| target.assign(&source))?)
+    Ok(detach(py, || target.assign(&source))?)
 }
 
 /// Host data in device memory on this queue.
@@ -145,6 +150,7 @@ pub(super) fn host_array(
     object: &Bound<'_, PyAny>,
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
+    let _why = because(Reason::Collocate);
     from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
 }
 

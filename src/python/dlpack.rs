@@ -6,6 +6,7 @@
 use super::array::Array;
 use super::capsule::queue_from;
 use super::quiet::quietly;
+use super::site::detach;
 use super::target;
 use crate::interop::dlpack::{
     self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
@@ -70,7 +71,7 @@ fn give<'py, T: Named>(
     };
     let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
     let export = Export { destination, copy: asked.copy, order };
-    let tensor: Local<T> = py.detach(|| dlpack::export(array, export))?;
+    let tensor: Local<T> = detach(py, || dlpack::export(array, export))?;
     let pointer = NonNull::new(tensor.into_raw().cast())
         .ok_or_else(|| Error::Interop("no DLPack tensor was made".to_owned()))?;
     // SAFETY: the pointer is a fresh tensor of the kind that the name says, and the destructor deletes it.
@@ -182,7 +183,7 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
     let array = array?;
     if ordered && *array.queue() != current {
         // The producer's work comes before ours on the current queue, which is not the array's.
-        py.detach(|| current.wait())?;
+        detach(py, || current.wait())?;
     }
     Ok(array)
 }
@@ -193,7 +194,7 @@ fn import<T: Managed>(
     current: &crate::Queue,
     wanted: Import<'_>,
 ) -> crate::Result<crate::Array> {
-    py.detach(|| crate::with_queue(current, || dlpack::import(tensor, wanted)))
+    detach(py, || crate::with_queue(current, || dlpack::import(tensor, wanted)))
 }
 
 /// Asks a producer for its capsule, with as much of the protocol as it knows, and says whether its work is ordered on
@@ -238,7 +239,7 @@ fn ask<'py>(
 fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(queue) = obj.getattr_opt("sycl_queue")? else { return Ok(()) };
     match queue_from(&queue)? {
-        Some(queue) => Ok(obj.py().detach(|| queue.wait())?),
+        Some(queue) => Ok(detach(obj.py(), || queue.wait())?),
         None => Ok(()),
     }
 }

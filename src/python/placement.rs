@@ -2,6 +2,7 @@
 
 use super::array::Array;
 use super::queue::Queue;
+use super::site::detach;
 use super::{asarray, target};
 use crate::placement::{Item, explain_items};
 use pyo3::exceptions::PyTypeError;
@@ -37,7 +38,7 @@ pub(super) fn follow(
     let arrays = all(arrays)?;
     let refs: Vec<_> = arrays.iter().collect();
     if let Some(queue) = target::queue(py, queue)? {
-        py.detach(|| crate::usable_from(&queue, &refs))?;
+        detach(py, || crate::usable_from(&queue, &refs))?;
         return Ok(Queue(queue));
     }
     if refs.is_empty() {
@@ -79,7 +80,7 @@ pub(super) fn collocate(
 ) -> PyResult<Py<PyAny>> {
     let given = all_or_host(py, arrays, chosen(py, like, queue)?)?;
     let refs: Vec<_> = given.arrays.iter().collect();
-    let results = py.detach(|| crate::collocate_all(&refs, given.target.as_ref()))?;
+    let results = detach(py, || crate::collocate_all(&refs, given.target.as_ref()))?;
     let objects = arrays
         .iter()
         .zip(results)
@@ -120,7 +121,7 @@ pub(super) fn explain(
             Object::Host(bytes, what) => Item::Host { bytes: *bytes, what: what.clone() },
         })
         .collect();
-    Ok(Plan(py.detach(|| explain_items(&items, target.as_ref()))?))
+    Ok(Plan(detach(py, || explain_items(&items, target.as_ref()))?))
 }
 
 fn chosen(

@@ -12,6 +12,7 @@ use crate::interop::arrow::{
     self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, Imported, Placed,
 };
 use crate::python::array::Array;
+use crate::python::site::detach;
 use crate::python::{scope, target};
 use capsule::{give, pair, take};
 use column::Column;
@@ -90,7 +91,7 @@ impl Place {
     ) -> PyResult<T> {
         let columns = self.columns.as_deref();
         let placed = Placed { queue: self.queue.as_ref(), kind: self.kind, columns };
-        py.detach(|| crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
+        detach(py, || crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
             crate::Error::Index(why) => PyKeyError::new_err(why),
             other => other.into(),
         })
@@ -151,7 +152,7 @@ pub(super) fn numbers(
             "a table is no array; from_arrow() reads it, and its columns have values()",
         ));
     };
-    if py.detach(|| column.null_count())? > 0 {
+    if detach(py, || column.null_count())? > 0 {
         return Err(PyValueError::new_err(format!(
             "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
         )));
@@ -162,7 +163,7 @@ pub(super) fn numbers(
         )));
     }
     let copied = !obj.is_instance_of::<Column>() && column.is_copy();
-    let values = py.detach(|| column.values())?;
+    let values = detach(py, || column.values())?;
     Ok(Some((if copied { values.as_writable() } else { values }, copied)))
 }
 

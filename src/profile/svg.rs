@@ -1,0 +1,448 @@
+//! The picture of a profile: a timeline that stands alone, as SVG.
+
+use super::axis::Axis;
+use super::lanes::{Bar, Group, Lane, groups};
+use super::paint::{DEFINITIONS, Style, sheet};
+use super::scale::{duration, mark, rate};
+use super::{Clock, Event, Kind, Profile};
+use crate::error::size;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const WIDTH: f64 = 1200.0;
+/// Where the lanes begin and end.
+const LANES: (f64, f64) = (196.0, 1180.0);
+const MARGIN: f64 = 20.0;
+const ROW: f64 = 26.0;
+const BAR: f64 = 20.0;
+const MEMORY: f64 = 30.0;
+/// No more arrows than this.
+const ARROWS: usize = 150;
+/// Width of a character, at most: of labels in bars, and of other text.
+const SMALL: f64 = 6.9;
+const NORMAL: f64 = 7.5;
+
+impl Profile {
+    /// The picture. It needs no other file, fits light and dark pages, and shows more on each bar when pointed at.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        let commands = self.events.iter().filter(|event| event.kind.is_command());
+        let work: Vec<(u64, u64)> = commands.map(|event| (event.start, event.end)).collect();
+        let calls = self.of(Kind::Call).map(|event| (event.start, event.end));
+        let work = if work.is_empty() { calls.collect() } else { work };
+        let axis = Axis::new(self.duration, &work, LANES);
+        let groups = groups(self, &axis);
+        let mut painter =
+            Painter { profile: self, axis, text: String::new(), y: 0.0, places: BTreeMap::new() };
+        painter.lanes(&groups);
+        let (lanes, top, bottom) = (std::mem::take(&mut painter.text), 112.0, painter.y);
+        painter.head();
+        painter.grid(top, bottom);
+        painter.text += &lanes;
+        painter.arrows();
+        painter.y = bottom + 26.0;
+        painter.legend(&groups);
+        painter.remarks();
+        painter.page()
+    }
+}
+
+struct Painter<'a> {
+    profile: &'a Profile,
+    axis: Axis,
+    text: String,
+    y: f64,
+    /// Where the bar of an event is: left, right, middle.
+    places: BTreeMap<usize, (f64, f64, f64)>,
+}
+
+impl Painter<'_> {
+    fn page(self) -> String {
+        let height = self.y + 14.0;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"usmq\" role=\"img\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+             width=\"{WIDTH}\" height=\"{height:.0}\" style=\"max-width:100%;height:auto\">\n<title>{}</title>\n\
+             <style>\n{}</style>\n<defs>\n{DEFINITIONS}</defs>\n\
+             <rect class=\"u-page\" width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\"/>\n{}</svg>\n",
+            escape(&self.headline()),
+            sheet(),
+            self.text
+        )
+    }
+
+    fn write(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+        let _ =
+            writeln!(self.text, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
+    }
+
+    fn headline(&self) -> String {
+        let summary = self.profile.summary();
+        let count = |kind: Kind, one: &str, many: &str| {
+            let count = self.profile.of(kind).count();
+            format!("{count} {}", if count == 1 { one } else { many })
+        };
+        let moved = summary.copies.iter().map(|row| row.bytes).sum();
+        let mut parts = vec![duration(self.profile.duration), count(Kind::Kernel, "kernel", "kernels")];
+        parts.push(format!("{} of {}", count(Kind::Copy, "copy", "copies"), size(moved)));
+        let devices = self.profile.devices.len();
+        parts.push(format!("{devices} {}", if devices == 1 { "device" } else { "devices" }));
+        if self.profile.of(Kind::Call).next().is_some() {
+            parts.push(count(Kind::Call, "call of another library", "calls of other libraries"));
+        }
+        parts.join("  ·  ")
+    }
+
+    fn head(&mut self) {
+        self.write("u-text u-h1", (MARGIN, 36.0), "What ran where, and what was copied");
+        let headline = self.headline();
+        self.write("u-muted", (MARGIN, 58.0), &headline);
+    }
+
+    fn grid(&mut self, top: f64, bottom: f64) {
+        for piece in self.axis.pieces.clone().into_iter().filter(|piece| piece.is_break) {
+            let (x, width) = (piece.left, piece.right - piece.left);
+            let text = duration(piece.to - piece.from);
+            let _ = writeln!(
+                self.text,
+                "<g><title>{text} in which no device works, drawn short</title><rect class=\"u-gap\" x=\"{x:.1}\" \
+                 y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/></g>",
+                top - 18.0,
+                bottom - top + 18.0
+            );
+            self.write("u-muted u-small u-mid", (x + width / 2.0, top - 5.0), &text);
+        }
+        for (time, x) in self.axis.marks(64.0) {
+            let _ =
+                writeln!(self.text, "<path class=\"u-rule\" d=\"M{x:.1} {:.1}V{bottom:.1}\"/>", top - 22.0);
+            if x < LANES.1 - 26.0 {
+                self.write("u-muted u-small u-mid", (x, top - 27.0), &mark(time, self.axis.step));
+            }
+        }
+    }
+
+    fn lanes(&mut self, groups: &[Group]) {
+        self.y = 112.0;
+        for group in groups {
+            self.y += 22.0;
+            self.write("u-text u-h2", (MARGIN, self.y), &group.title);
+            let x = MARGIN + 14.0 + group.title.chars().count() as f64 * 8.4;
+            self.write("u-muted", (x, self.y), &clipped(&group.note, WIDTH - x, NORMAL));
+            self.y += 8.0;
+            for lane in &group.lanes {
+                self.lane(lane);
+            }
+            if let Some(device) = group.device {
+                self.memory(device);
+            }
+        }
+        self.y += 4.0;
+    }
+
+    fn lane(&mut self, lane: &Lane) {
+        let height = (lane.rows as f64 * ROW).max(34.0);
+        let (left, right) = LANES;
+        let _ = writeln!(
+            self.text,
+            "<rect class=\"u-lane\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"3\"/>",
+            self.y,
+            right - left
+        );
+        let middle = self.y + height / 2.0;
+        if lane.note.is_empty() {
+            self.write("u-text", (MARGIN, middle + 4.0), &lane.title);
+        } else {
+            self.write("u-text", (MARGIN, middle - 3.0), &lane.title);
+            self.write("u-muted u-small", (MARGIN, middle + 12.0), &lane.note);
+        }
+        let first = self.y + (height - lane.rows as f64 * ROW) / 2.0 + (ROW - BAR) / 2.0;
+        for (place, bar) in lane.bars.iter().enumerate() {
+            let next = lane.bars[place + 1..].iter().find(|other| other.row == bar.row);
+            self.bar(bar, first + bar.row as f64 * ROW, next.map_or(right, |next| next.left));
+        }
+        self.y += height + 5.0;
+    }
+
+    fn bar(&mut self, bar: &Bar, y: f64, free_until: f64) {
+        let events: Vec<&Event> = bar.events.iter().map(|place| &self.profile.events[*place]).collect();
+        let width = (bar.right - bar.left).max(2.0);
+        let left = bar.left.min(LANES.1 - width);
+        for place in &bar.events {
+            self.places.insert(*place, (left, left + width, y + BAR / 2.0));
+        }
+        let class = bar.style.class();
+        let observed = events.iter().any(|event| event.clock == Clock::Host && event.kind.is_command());
+        let edge = match (width < 4.0, observed) {
+            (true, _) => "",
+            (_, true) => " u-host",
+            (_, false) => " u-edge",
+        };
+        let place = format!("x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"");
+        let _ = write!(
+            self.text,
+            "<g><title>{}</title><rect class=\"{class}{edge}\" {place}/>",
+            escape(&self.hint(bar))
+        );
+        if bar.style.is_striped() && width >= 4.0 {
+            let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
+        }
+        self.text += "</g>\n";
+        let labels = labels(bar, &events);
+        let room = |text: &&String| text.chars().count() as f64 * SMALL + 8.0;
+        if bar.style == Style::Wait {
+            return; // Stripes tell enough, and text on them cannot be read.
+        }
+        if let Some(text) = labels.iter().find(|text| room(text) <= width) {
+            let class = format!("u-in u-mid u-on-{class}");
+            self.write(&class, (left + width / 2.0, y + BAR / 2.0 + 4.0), text);
+        } else if let Some(text) = labels.iter().find(|text| left + width + room(text) + 4.0 <= free_until) {
+            self.write("u-in u-text", (left + width + 4.0, y + BAR / 2.0 + 4.0), text);
+        }
+    }
+
+    /// What is shown when a bar is pointed at.
+    fn hint(&self, bar: &Bar) -> String {
+        if let [only] = bar.events[..] {
+            return self.hint_of(&self.profile.events[only]);
+        }
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        let (mut bytes, mut time) = (0, 0);
+        for event in bar.events.iter().map(|place| &self.profile.events[*place]) {
+            *names.entry(&event.name).or_default() += 1;
+            bytes += event.bytes;
+            time += event.duration();
+        }
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let more = names.len().saturating_sub(6);
+        let mut text = format!("{} events, {} in all", bar.events.len(), duration(time));
+        if bytes > 0 {
+            let _ = write!(text, ", {}", size(bytes));
+        }
+        for (name, count) in names.into_iter().take(6) {
+            let _ = write!(text, "\n{count} × {name}");
+        }
+        if more > 0 {
+            let _ = write!(text, "\nand {more} more");
+        }
+        text
+    }
+
+    fn hint_of(&self, event: &Event) -> String {
+        let mut text = format!("{}: {}", Style::of(event).title(), event.name);
+        let _ = write!(text, "\n{}, from {} on", duration(event.duration()), duration(event.start));
+        if event.kind.is_command() {
+            let _ = write!(text, " ({} clock)", event.clock.name());
+        }
+        if event.bytes > 0 {
+            let _ = write!(text, "\n{}", size(event.bytes));
+            let speed = event.bytes as f64 / event.duration().max(1) as f64;
+            if event.kind == Kind::Copy {
+                let _ = write!(text, ", {} GB/s", rate(speed));
+            }
+        }
+        if let Some(source) = &event.source {
+            let _ = write!(text, "\n{source}");
+        }
+        text
+    }
+
+    /// What arrays hold on a device, as a curve.
+    fn memory(&mut self, device: usize) {
+        let mut held = self.profile.devices[device].held as i64;
+        let mut steps = vec![(LANES.0, held)];
+        for event in self.profile.events.iter().filter(|event| event.device == Some(device)) {
+            let change = super::collect::change(event);
+            if change == 0 {
+                continue;
+            }
+            held += change;
+            let x = self.axis.place(event.end);
+            match steps.last_mut() {
+                // The most of what falls together counts.
+                Some((last, most)) if x - *last < 0.7 && *last > LANES.0 => *most = held.max(*most),
+                _ => steps.push((x, held)),
+            }
+        }
+        let peak = steps.iter().map(|(_, held)| *held).max().unwrap_or(0);
+        if peak <= 0 {
+            return;
+        }
+        steps.push((LANES.1, held));
+        let (base, mut path) = (self.y + MEMORY, String::new());
+        for (x, held) in &steps {
+            let height = (*held).max(0) as f64 / peak as f64 * (MEMORY - 4.0);
+            let _ = write!(path, "H{x:.1}V{:.1}", base - height);
+        }
+        let text = format!("memory of arrays, at most {}", size(peak.unsigned_abs()));
+        let _ = writeln!(
+            self.text,
+            "<g><title>{text}</title><path class=\"u-memory\" d=\"M{:.1} {base:.1}{path}V{base:.1}z\"/></g>",
+            LANES.0
+        );
+        self.write("u-text", (MARGIN, base - 17.0), "memory of arrays");
+        self.write(
+            "u-muted u-small",
+            (MARGIN, base - 3.0),
+            &format!("at most {}", size(peak.unsigned_abs())),
+        );
+        self.y += MEMORY + 6.0;
+    }
+
+    /// From what was waited for to what waited, between lanes.
+    fn arrows(&mut self) {
+        let mut drawn = std::collections::BTreeSet::new();
+        for (place, event) in
+            self.profile.events.iter().enumerate().filter(|(_, event)| event.kind.is_command())
+        {
+            let Some(&(to, _, y)) = self.places.get(&place) else { continue };
+            for before in event.waited_for.iter() {
+                let Some(&(_, from, above)) = self.places.get(before) else { continue };
+                let key = [from, above, to, y].map(|number| (number * 2.0) as i64);
+                if (above - y).abs() < 1.0 || drawn.len() >= ARROWS || !drawn.insert(key) {
+                    continue;
+                }
+                let bend = ((to - from) / 2.0).clamp(10.0, 60.0);
+                let _ = writeln!(
+                    self.text,
+                    "<path class=\"u-flow\" marker-end=\"url(#usmq-head)\" d=\"M{from:.1} {above:.1}C{:.1} {above:.1} \
+                     {:.1} {y:.1} {to:.1} {y:.1}\"/>",
+                    from + bend,
+                    to - bend
+                );
+            }
+        }
+    }
+
+    fn legend(&mut self, groups: &[Group]) {
+        let mut items: BTreeMap<Style, (usize, u64, u64)> = BTreeMap::new();
+        let shown = groups.iter().flat_map(|group| &group.lanes).flat_map(|lane| &lane.bars);
+        for event in shown.flat_map(|bar| &bar.events).map(|place| &self.profile.events[*place]) {
+            let (count, bytes, time) = items.entry(Style::of(event)).or_default();
+            (*count, *bytes, *time) = (*count + 1, *bytes + event.bytes, *time + event.duration());
+        }
+        let mut x = MARGIN;
+        for (style, (count, bytes, time)) in items {
+            let moved = if bytes > 0 { format!(", {}", size(bytes)) } else { String::new() };
+            let text = format!("{} ({count}{moved}, {})", style.title(), duration(time));
+            self.turn(&mut x, &text);
+            let place =
+                format!("x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"", self.y - 10.0);
+            let _ = write!(self.text, "<rect class=\"{}\" {place}/>", style.class());
+            if style.is_striped() {
+                let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
+            }
+            self.item(&mut x, &text);
+        }
+        if self.profile.clocks().contains(&Clock::Host) {
+            let text = "dashed: times observed by the host, to 0.1 ms";
+            self.turn(&mut x, text);
+            let _ = write!(
+                self.text,
+                "<rect class=\"u-lane u-host\" x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"/>",
+                self.y - 10.0
+            );
+            self.item(&mut x, text);
+        }
+        if self.text.contains("class=\"u-flow\"") {
+            let text = "had to wait for";
+            self.turn(&mut x, text);
+            let _ = write!(
+                self.text,
+                "<path class=\"u-flow\" marker-end=\"url(#usmq-head)\" d=\"M{x:.1} {:.1}h18\"/>",
+                self.y - 4.0
+            );
+            self.item(&mut x, text);
+        }
+        if self.axis.pieces.iter().any(|piece| piece.is_break) {
+            let text = "no device works: drawn short";
+            self.turn(&mut x, text);
+            let _ = write!(
+                self.text,
+                "<rect class=\"u-gap\" x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"/>",
+                self.y - 10.0
+            );
+            self.item(&mut x, text);
+        }
+    }
+
+    /// Begins a new row where an entry does not fit.
+    fn turn(&mut self, x: &mut f64, text: &str) {
+        if *x > MARGIN && *x + 24.0 + text.chars().count() as f64 * NORMAL > WIDTH - MARGIN {
+            *x = MARGIN;
+            self.y += 21.0;
+        }
+    }
+
+    fn item(&mut self, x: &mut f64, text: &str) {
+        self.write("u-text", (*x + 24.0, self.y), text);
+        *x += 24.0 + text.chars().count() as f64 * NORMAL + 14.0;
+    }
+
+    fn remarks(&mut self) {
+        let room = WIDTH - 2.0 * MARGIN;
+        self.y += 8.0;
+        if self.profile.dropped > 0 {
+            self.y += 19.0;
+            let text = format!("{} events beyond the limit are not shown.", self.profile.dropped);
+            self.write("u-muted", (MARGIN, self.y), &text);
+        }
+        for advice in self.profile.advice().into_iter().take(4) {
+            let source =
+                advice.source.map_or(String::new(), |source| format!(", {}", file_and_line(&source)));
+            let text = format!("⚠ {}{source}: {}", advice.seen, advice.mend);
+            self.y += 19.0;
+            self.write("u-muted", (MARGIN, self.y), &clipped(&text, room, NORMAL));
+        }
+    }
+}
+
+/// What a bar may say, the longest first.
+fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
+    let [event] = events else {
+        return vec![format!("{}×", events.len())];
+    };
+    match bar.style {
+        Style::Kernel | Style::Call => vec![event.name.clone()],
+        Style::Build => vec![format!("build {}", event.name), "build".to_owned()],
+        Style::Copy(reason) => {
+            vec![
+                format!("{} {}", reason.name(), size(event.bytes)),
+                reason.name().to_owned(),
+                size(event.bytes),
+            ]
+        }
+        Style::Fill => vec![format!("fill {}", size(event.bytes)), "fill".to_owned()],
+        Style::Barrier | Style::Wait => Vec::new(),
+    }
+}
+
+fn file_and_line(source: &str) -> &str {
+    source.rsplit('/').next().unwrap_or(source)
+}
+
+/// As much of a text as fits.
+fn clipped(text: &str, room: f64, character: f64) -> String {
+    let most = (room / character).max(1.0) as usize;
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// A text inside XML.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\n' | '\t' => escaped.push(c),
+            // XML has no way to write them.
+            c if c.is_control() => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
