@@ -1,4 +1,4 @@
-"""``python -m usmq``: list, doctor, demo."""
+"""``python -m usmq``: list, doctor, demo, trace."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def main(argv: list[str] | None = None) -> int:
         )
     commands.add_parser("doctor", help="why a device is visible or not, and how to mend it")
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
+    commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["trace"]:  # what follows may be options of the script
+        from usmq._trace import main as trace
+
+        return trace(argv[1:])
     options, rest = parser.parse_known_args(argv)
     if options.command is None:
         parser.print_help(sys.stderr)

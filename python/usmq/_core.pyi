@@ -21,15 +21,17 @@ from usmq._interop import (
     from_dlpack,
 )
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
+from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "DType", "Device", "DeviceStream", "Event",
-    "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Queue", "QueueManager", "Step",
-    "Table", "TableView", "UseQueue", "__version__", "arange", "asarray", "collocate",
-    "current_queue", "devices", "empty", "explain", "follow", "from_arrow", "from_dlpack",
-    "full", "local", "memory_stats", "platform_problems", "read", "runtime_libraries",
-    "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "write", "zeros",
+    "Field", "Kernel", "Lent", "Local", "Mark", "Plan", "Profile", "ProfileEvent", "Queue",
+    "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__", "arange",
+    "asarray", "collocate", "current_queue", "devices", "empty", "explain", "follow",
+    "from_arrow", "from_dlpack", "full", "local", "memory_stats", "platform_problems",
+    "profile", "read", "runtime_libraries", "set_default_queue", "set_memory_limit",
+    "trim_memory", "use_queue", "watch_calls", "write", "zeros",
 ]
 # fmt: on
 

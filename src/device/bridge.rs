@@ -7,7 +7,7 @@
 //! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
 //! that were asked for before it was submitted.
 
-use super::{Context, Event, Queue};
+use super::{Context, Event, Queue, record};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Pending, exit};
@@ -63,7 +63,9 @@ fn serve(requests: &Receiver<Request>) {
 
 fn answer(request: Request) {
     let Request { source, promise, pending } = request;
+    let own = record::begin();
     let success = source.wait_quietly().is_ok();
+    drop(own);
     if let Ok(promise) = promise.get() {
         // Fails only for an event that is complete already, which no one else completes.
         let _ = ffi::promise_keep(promise, success);

@@ -34,6 +34,11 @@ thread_local! {
     };
 }
 
+/// What `f` finds of this thread; nothing while the thread ends, when arrays may still be dropped.
+fn here<T>(f: impl FnOnce(&Here) -> T) -> Option<T> {
+    HERE.try_with(f).ok()
+}
+
 /// Restores the reason of this thread.
 #[must_use = "the reason holds while the guard lives"]
 pub(crate) struct Because(Option<Option<Reason>>);
@@ -41,19 +46,20 @@ pub(crate) struct Because(Option<Option<Reason>>);
 impl Drop for Because {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
-            HERE.with(|here| here.reason.set(before));
+            here(|here| here.reason.set(before));
         }
     }
 }
 
 /// Commands of this thread run for this reason while the guard lives. The innermost reason counts.
 pub(crate) fn because(reason: Reason) -> Because {
-    Because(on().then(|| HERE.with(|here| here.reason.replace(Some(reason)))))
+    Because(if on() { here(|here| here.reason.replace(Some(reason))) } else { None })
 }
 
 /// As [`because`], where nothing further out has given a reason.
 pub(crate) fn because_if_unsaid(reason: Reason) -> Because {
-    Because(on().then(|| HERE.with(|here| here.reason.replace(Some(here.reason.get().unwrap_or(reason))))))
+    let said = if on() { here(|here| here.reason.get()).flatten() } else { None };
+    because(said.unwrap_or(reason))
 }
 
 /// Ends what [`filling`] began.
@@ -62,13 +68,13 @@ pub(crate) struct Filling(());
 
 impl Drop for Filling {
     fn drop(&mut self) {
-        HERE.with(|here| here.fills.set(false));
+        here(|here| here.fills.set(false));
     }
 }
 
 /// Copies of this thread count as fills while the guard lives.
 pub(crate) fn filling() -> Filling {
-    HERE.with(|here| here.fills.set(true));
+    here(|here| here.fills.set(true));
     Filling(())
 }
 
@@ -79,7 +85,7 @@ pub(crate) struct At(Option<Option<Site>>);
 impl Drop for At {
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
-            HERE.with(|here| here.site.replace(before));
+            here(|here| here.site.replace(before));
         }
     }
 }
@@ -87,10 +93,11 @@ impl Drop for At {
 /// Commands of this thread come from this line while the guard lives; `find` is asked only when it matters.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn at(find: impl FnOnce() -> Option<Site>) -> At {
-    At(on().then(|| {
-        let site = find();
-        HERE.with(|here| here.site.replace(site))
-    }))
+    if !on() {
+        return At(None);
+    }
+    let site = find();
+    At(here(|here| here.site.replace(site)))
 }
 
 /// A call into the runtime that is to be recorded.
@@ -100,7 +107,7 @@ pub(crate) struct Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        HERE.with(|here| here.own.set(here.own.get() - 1));
+        here(|here| here.own.set(here.own.get() - 1));
     }
 }
 
@@ -112,7 +119,7 @@ pub(crate) fn begin() -> Option<Begun> {
 
 #[cold]
 fn started() -> Begun {
-    HERE.with(|here| here.own.set(here.own.get() + 1));
+    here(|here| here.own.set(here.own.get() + 1));
     Begun { at: now() }
 }
 
@@ -196,10 +203,11 @@ pub(crate) fn memory(begun: Option<Begun>, kind: Kind, bytes: usize, hit: bool, 
 }
 
 fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record {
-    let (reason, site, fills, thread) = HERE.with(|here| {
+    let known = here(|here| {
         let site = here.site.try_borrow().ok().and_then(|site| site.clone());
         (here.reason.get(), site, here.fills.get(), thread_number(here))
     });
+    let (reason, site, fills, thread) = known.unwrap_or_default();
     Record {
         id: 0,
         kind: if fills && label.kind == Kind::Copy { Kind::Fill } else { label.kind },
@@ -230,7 +238,7 @@ fn thread_number(here: &Here) -> u32 {
 
 /// Whether a call into the runtime on this thread is one of usmq.
 pub(crate) fn is_own() -> bool {
-    HERE.with(|here| here.own.get() != 0)
+    here(|here| here.own.get() != 0).unwrap_or(true)
 }
 
 /// A call of another library into the runtime.

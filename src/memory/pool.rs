@@ -226,6 +226,7 @@ impl Pool {
     /// Returns what is complete and unused to the runtime.
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
+        let _own = record::begin();
         ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
     }
 
@@ -284,6 +285,7 @@ impl Pool {
     /// Gives a block that nothing uses to UMF. A failure leaks it and tells no one: a free has no error to return,
     /// and UMF fails here only for a pointer that is not its own.
     fn put(&self, pointer: usize) {
+        let _own = record::begin();
         if let Ok(raw) = self.raw.get() {
             // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the
             // block or the waiting list that owned it.

@@ -20,8 +20,10 @@
 mod advice;
 mod axis;
 mod collect;
+mod hint;
 mod html;
 mod lanes;
+mod legend;
 mod paint;
 mod scale;
 mod summary;
@@ -90,6 +92,20 @@ impl Drop for Session {
             journal::close(&window, 0);
         }
     }
+}
+
+/// Has profiles show calls of other libraries into the SYCL runtime, too: as events of kind [`Kind::Call`], with the time
+/// that the host spent in the call, not the device with the work. May be called more than once, before the first use
+/// of a device.
+///
+/// The runtime must have been told to trace when the process was started, by the variables `XPTI_TRACE_ENABLE=1`,
+/// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and libsycl_ur_trace_collector.so, which lie
+/// beside libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`; `python -m usmq trace` does so.
+///
+/// # Errors
+/// [`Error::RuntimeNotFound`] when it was not.
+pub fn watch_calls() -> Result<()> {
+    crate::device::calls::watch()
 }
 
 /// A device of a profile.

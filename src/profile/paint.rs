@@ -155,7 +155,7 @@ pub(super) fn sheet() -> String {
 /// Patterns and the head of an arrow.
 pub(super) const DEFINITIONS: &str = "\
 <pattern id=\"usmq-stripes\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
-<rect width=\"2\" height=\"6\" fill=\"#fff\" fill-opacity=\".38\"/></pattern>
+<rect width=\"2\" height=\"6\" fill=\"#fff\" fill-opacity=\".26\"/></pattern>
 <pattern id=\"usmq-wait\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(-45)\">\
 <rect width=\"1.4\" height=\"5\" fill=\"#8c959f\" fill-opacity=\".8\"/></pattern>
 <marker id=\"usmq-head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\

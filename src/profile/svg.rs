@@ -1,26 +1,29 @@
 //! The picture of a profile: a timeline that stands alone, as SVG.
 
 use super::axis::Axis;
+use super::hint::labels;
 use super::lanes::{Bar, Group, Lane, groups};
 use super::paint::{DEFINITIONS, Style, sheet};
-use super::scale::{duration, mark, rate};
+use super::scale::{duration, mark};
 use super::{Clock, Event, Kind, Profile};
 use crate::error::size;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-const WIDTH: f64 = 1200.0;
+pub(super) const WIDTH: f64 = 1200.0;
 /// Where the lanes begin and end.
 const LANES: (f64, f64) = (196.0, 1180.0);
-const MARGIN: f64 = 20.0;
+pub(super) const MARGIN: f64 = 20.0;
 const ROW: f64 = 26.0;
 const BAR: f64 = 20.0;
 const MEMORY: f64 = 30.0;
+/// Where the lanes begin, below the head and the axis.
+const TOP: f64 = 112.0;
 /// No more arrows than this.
 const ARROWS: usize = 150;
 /// Width of a character, at most: of labels in bars, and of other text.
 const SMALL: f64 = 6.9;
-const NORMAL: f64 = 7.5;
+pub(super) const NORMAL: f64 = 7.5;
 
 impl Profile {
     /// The picture. It needs no other file, fits light and dark pages, and shows more on each bar when pointed at.
@@ -32,12 +35,19 @@ impl Profile {
         let work = if work.is_empty() { calls.collect() } else { work };
         let axis = Axis::new(self.duration, &work, LANES);
         let groups = groups(self, &axis);
-        let mut painter =
-            Painter { profile: self, axis, text: String::new(), y: 0.0, places: BTreeMap::new() };
+        let mut painter = Painter {
+            profile: self,
+            axis,
+            text: String::new(),
+            ground: String::new(),
+            y: TOP,
+            places: BTreeMap::new(),
+        };
         painter.lanes(&groups);
-        let (lanes, top, bottom) = (std::mem::take(&mut painter.text), 112.0, painter.y);
+        let (lanes, bottom) = (std::mem::take(&mut painter.text), painter.y);
         painter.head();
-        painter.grid(top, bottom);
+        painter.text += &std::mem::take(&mut painter.ground);
+        painter.grid(TOP, bottom);
         painter.text += &lanes;
         painter.arrows();
         painter.y = bottom + 26.0;
@@ -47,11 +57,13 @@ impl Profile {
     }
 }
 
-struct Painter<'a> {
-    profile: &'a Profile,
-    axis: Axis,
-    text: String,
-    y: f64,
+pub(super) struct Painter<'a> {
+    pub profile: &'a Profile,
+    pub axis: Axis,
+    pub text: String,
+    /// What lies below everything else.
+    ground: String,
+    pub y: f64,
     /// Where the bar of an event is: left, right, middle.
     places: BTreeMap<usize, (f64, f64, f64)>,
 }
@@ -64,37 +76,20 @@ impl Painter<'_> {
              width=\"{WIDTH}\" height=\"{height:.0}\" style=\"max-width:100%;height:auto\">\n<title>{}</title>\n\
              <style>\n{}</style>\n<defs>\n{DEFINITIONS}</defs>\n\
              <rect class=\"u-page\" width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\"/>\n{}</svg>\n",
-            escape(&self.headline()),
+            escape(&self.profile.headline()),
             sheet(),
             self.text
         )
     }
 
-    fn write(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+    pub(super) fn write(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let _ =
             writeln!(self.text, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
     }
 
-    fn headline(&self) -> String {
-        let summary = self.profile.summary();
-        let count = |kind: Kind, one: &str, many: &str| {
-            let count = self.profile.of(kind).count();
-            format!("{count} {}", if count == 1 { one } else { many })
-        };
-        let moved = summary.copies.iter().map(|row| row.bytes).sum();
-        let mut parts = vec![duration(self.profile.duration), count(Kind::Kernel, "kernel", "kernels")];
-        parts.push(format!("{} of {}", count(Kind::Copy, "copy", "copies"), size(moved)));
-        let devices = self.profile.devices.len();
-        parts.push(format!("{devices} {}", if devices == 1 { "device" } else { "devices" }));
-        if self.profile.of(Kind::Call).next().is_some() {
-            parts.push(count(Kind::Call, "call of another library", "calls of other libraries"));
-        }
-        parts.join("  ·  ")
-    }
-
     fn head(&mut self) {
         self.write("u-text u-h1", (MARGIN, 36.0), "What ran where, and what was copied");
-        let headline = self.headline();
+        let headline = self.profile.headline();
         self.write("u-muted", (MARGIN, 58.0), &headline);
     }
 
@@ -121,7 +116,6 @@ impl Painter<'_> {
     }
 
     fn lanes(&mut self, groups: &[Group]) {
-        self.y = 112.0;
         for group in groups {
             self.y += 22.0;
             self.write("u-text u-h2", (MARGIN, self.y), &group.title);
@@ -142,7 +136,7 @@ impl Painter<'_> {
         let height = (lane.rows as f64 * ROW).max(34.0);
         let (left, right) = LANES;
         let _ = writeln!(
-            self.text,
+            self.ground,
             "<rect class=\"u-lane\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"3\"/>",
             self.y,
             right - left
@@ -180,7 +174,7 @@ impl Painter<'_> {
         let _ = write!(
             self.text,
             "<g><title>{}</title><rect class=\"{class}{edge}\" {place}/>",
-            escape(&self.hint(bar))
+            escape(&self.profile.hint(bar))
         );
         if bar.style.is_striped() && width >= 4.0 {
             let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
@@ -197,53 +191,6 @@ impl Painter<'_> {
         } else if let Some(text) = labels.iter().find(|text| left + width + room(text) + 4.0 <= free_until) {
             self.write("u-in u-text", (left + width + 4.0, y + BAR / 2.0 + 4.0), text);
         }
-    }
-
-    /// What is shown when a bar is pointed at.
-    fn hint(&self, bar: &Bar) -> String {
-        if let [only] = bar.events[..] {
-            return self.hint_of(&self.profile.events[only]);
-        }
-        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-        let (mut bytes, mut time) = (0, 0);
-        for event in bar.events.iter().map(|place| &self.profile.events[*place]) {
-            *names.entry(&event.name).or_default() += 1;
-            bytes += event.bytes;
-            time += event.duration();
-        }
-        let mut names: Vec<_> = names.into_iter().collect();
-        names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let more = names.len().saturating_sub(6);
-        let mut text = format!("{} events, {} in all", bar.events.len(), duration(time));
-        if bytes > 0 {
-            let _ = write!(text, ", {}", size(bytes));
-        }
-        for (name, count) in names.into_iter().take(6) {
-            let _ = write!(text, "\n{count} × {name}");
-        }
-        if more > 0 {
-            let _ = write!(text, "\nand {more} more");
-        }
-        text
-    }
-
-    fn hint_of(&self, event: &Event) -> String {
-        let mut text = format!("{}: {}", Style::of(event).title(), event.name);
-        let _ = write!(text, "\n{}, from {} on", duration(event.duration()), duration(event.start));
-        if event.kind.is_command() {
-            let _ = write!(text, " ({} clock)", event.clock.name());
-        }
-        if event.bytes > 0 {
-            let _ = write!(text, "\n{}", size(event.bytes));
-            let speed = event.bytes as f64 / event.duration().max(1) as f64;
-            if event.kind == Kind::Copy {
-                let _ = write!(text, ", {} GB/s", rate(speed));
-            }
-        }
-        if let Some(source) = &event.source {
-            let _ = write!(text, "\n{source}");
-        }
-        text
     }
 
     /// What arrays hold on a device, as a curve.
@@ -312,116 +259,10 @@ impl Painter<'_> {
             }
         }
     }
-
-    fn legend(&mut self, groups: &[Group]) {
-        let mut items: BTreeMap<Style, (usize, u64, u64)> = BTreeMap::new();
-        let shown = groups.iter().flat_map(|group| &group.lanes).flat_map(|lane| &lane.bars);
-        for event in shown.flat_map(|bar| &bar.events).map(|place| &self.profile.events[*place]) {
-            let (count, bytes, time) = items.entry(Style::of(event)).or_default();
-            (*count, *bytes, *time) = (*count + 1, *bytes + event.bytes, *time + event.duration());
-        }
-        let mut x = MARGIN;
-        for (style, (count, bytes, time)) in items {
-            let moved = if bytes > 0 { format!(", {}", size(bytes)) } else { String::new() };
-            let text = format!("{} ({count}{moved}, {})", style.title(), duration(time));
-            self.turn(&mut x, &text);
-            let place =
-                format!("x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"", self.y - 10.0);
-            let _ = write!(self.text, "<rect class=\"{}\" {place}/>", style.class());
-            if style.is_striped() {
-                let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
-            }
-            self.item(&mut x, &text);
-        }
-        if self.profile.clocks().contains(&Clock::Host) {
-            let text = "dashed: times observed by the host, to 0.1 ms";
-            self.turn(&mut x, text);
-            let _ = write!(
-                self.text,
-                "<rect class=\"u-lane u-host\" x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"/>",
-                self.y - 10.0
-            );
-            self.item(&mut x, text);
-        }
-        if self.text.contains("class=\"u-flow\"") {
-            let text = "had to wait for";
-            self.turn(&mut x, text);
-            let _ = write!(
-                self.text,
-                "<path class=\"u-flow\" marker-end=\"url(#usmq-head)\" d=\"M{x:.1} {:.1}h18\"/>",
-                self.y - 4.0
-            );
-            self.item(&mut x, text);
-        }
-        if self.axis.pieces.iter().any(|piece| piece.is_break) {
-            let text = "no device works: drawn short";
-            self.turn(&mut x, text);
-            let _ = write!(
-                self.text,
-                "<rect class=\"u-gap\" x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"/>",
-                self.y - 10.0
-            );
-            self.item(&mut x, text);
-        }
-    }
-
-    /// Begins a new row where an entry does not fit.
-    fn turn(&mut self, x: &mut f64, text: &str) {
-        if *x > MARGIN && *x + 24.0 + text.chars().count() as f64 * NORMAL > WIDTH - MARGIN {
-            *x = MARGIN;
-            self.y += 21.0;
-        }
-    }
-
-    fn item(&mut self, x: &mut f64, text: &str) {
-        self.write("u-text", (*x + 24.0, self.y), text);
-        *x += 24.0 + text.chars().count() as f64 * NORMAL + 14.0;
-    }
-
-    fn remarks(&mut self) {
-        let room = WIDTH - 2.0 * MARGIN;
-        self.y += 8.0;
-        if self.profile.dropped > 0 {
-            self.y += 19.0;
-            let text = format!("{} events beyond the limit are not shown.", self.profile.dropped);
-            self.write("u-muted", (MARGIN, self.y), &text);
-        }
-        for advice in self.profile.advice().into_iter().take(4) {
-            let source =
-                advice.source.map_or(String::new(), |source| format!(", {}", file_and_line(&source)));
-            let text = format!("⚠ {}{source}: {}", advice.seen, advice.mend);
-            self.y += 19.0;
-            self.write("u-muted", (MARGIN, self.y), &clipped(&text, room, NORMAL));
-        }
-    }
-}
-
-/// What a bar may say, the longest first.
-fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
-    let [event] = events else {
-        return vec![format!("{}×", events.len())];
-    };
-    match bar.style {
-        Style::Kernel | Style::Call => vec![event.name.clone()],
-        Style::Build => vec![format!("build {}", event.name), "build".to_owned()],
-        Style::Copy(reason) => {
-            vec![
-                format!("{} {}", reason.name(), size(event.bytes)),
-                reason.name().to_owned(),
-                size(event.bytes),
-            ]
-        }
-        Style::Fill => vec![format!("fill {}", size(event.bytes)), "fill".to_owned()],
-        Style::Barrier | Style::Wait => Vec::new(),
-    }
-}
-
-fn file_and_line(source: &str) -> &str {
-    source.rsplit('/').next().unwrap_or(source)
 }
 
 /// As much of a text as fits.
-fn clipped(text: &str, room: f64, character: f64) -> String {
+pub(super) fn clipped(text: &str, room: f64, character: f64) -> String {
     let most = (room / character).max(1.0) as usize;
     if text.chars().count() <= most {
         return text.to_owned();

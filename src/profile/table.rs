@@ -123,6 +123,7 @@ impl Profile {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title)?;
         let columns = self.head.len();
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());

@@ -31,6 +31,12 @@ pub(super) fn profile() -> Profile {
     Profile { session: Mutex::new(None), done: PyOnceLock::new() }
 }
 
+/// Have profiles show calls of other libraries into the SYCL runtime; for ``python -m usmq trace``.
+#[pyfunction]
+pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
+    Ok(detach(py, crate::profile::watch_calls)?)
+}
+
 /// What a ``with usmq.profile()`` block has recorded. Prints as a table; a notebook shows the timeline too.
 ///
 /// Examples
