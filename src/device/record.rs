@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Here {
     reason: Cell<Option<Reason>>,
     site: RefCell<Option<Site>>,
+    /// Numbers the calls that have a line.
+    call: Cell<u32>,
     /// Copies are made to fill something.
     fills: Cell<bool>,
     /// Calls of usmq into the runtime that are under way: what the runtime does then is not another library's doing.
@@ -27,6 +29,7 @@ thread_local! {
         Here {
             reason: Cell::new(None),
             site: RefCell::new(None),
+            call: Cell::new(0),
             fills: Cell::new(false),
             own: Cell::new(0),
             thread: Cell::new(0),
@@ -97,7 +100,10 @@ pub(crate) fn at(find: impl FnOnce() -> Option<Site>) -> At {
         return At(None);
     }
     let site = find();
-    At(here(|here| here.site.replace(site)))
+    At(here(|here| {
+        here.call.set(here.call.get().wrapping_add(1));
+        here.site.replace(site)
+    }))
 }
 
 /// A call into the runtime that is to be recorded.
@@ -205,9 +211,9 @@ pub(crate) fn memory(begun: Option<Begun>, kind: Kind, bytes: usize, hit: bool, 
 fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record {
     let known = here(|here| {
         let site = here.site.try_borrow().ok().and_then(|site| site.clone());
-        (here.reason.get(), site, here.fills.get(), thread_number(here))
+        (here.reason.get(), site, here.fills.get(), thread_number(here), here.call.get())
     });
-    let (reason, site, fills, thread) = known.unwrap_or_default();
+    let (reason, site, fills, thread, call) = known.unwrap_or_default();
     Record {
         id: 0,
         kind: if fills && label.kind == Kind::Copy { Kind::Fill } else { label.kind },
@@ -219,6 +225,7 @@ fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record
         usm: None,
         hit: false,
         site,
+        call,
         thread,
         called,
         stamps: None,

@@ -86,6 +86,8 @@ pub(crate) struct Record {
     /// For memory: whether the pool had it.
     pub hit: bool,
     pub site: Option<Site>,
+    /// Which call of the thread that line made.
+    pub call: u32,
     /// A small number for the host thread.
     pub thread: u32,
     /// The host's call began and returned.

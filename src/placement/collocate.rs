@@ -2,7 +2,7 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::record::because;
+use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
@@ -56,7 +56,12 @@ impl Array {
         if dtype == self.dtype() && kind == self.usm_kind() {
             return Ok(placed);
         }
-        let _why = because(Reason::Conversion);
+        // Of another kind only, it may be on its way to the host or from another library.
+        let _why = if dtype == self.dtype() {
+            because_if_unsaid(Reason::Conversion)
+        } else {
+            because(Reason::Conversion)
+        };
         let converted = Self::uninit(placed.shape(), dtype, kind, placed.queue())?;
         converted.assign(&placed)?;
         Ok(converted)

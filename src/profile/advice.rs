@@ -2,7 +2,7 @@
 
 use super::{Event, Kind, Profile, Reason};
 use crate::error::size;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Something that costs time for nothing, and the mend.
@@ -27,7 +27,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// From how many copies of one line on a pattern is called one.
+/// From how many calls of one line on a pattern is called one.
 const OFTEN: usize = 3;
 
 impl Profile {
@@ -42,7 +42,7 @@ impl Profile {
             .into_iter()
             .filter_map(|((reason, source), events)| {
                 let bytes: u64 = events.iter().map(|event| event.bytes).sum();
-                let mend = mend(reason, events.len())?;
+                let mend = mend(reason, calls(&events))?;
                 let seen = format!("{} for {} moved {}", copies(events.len()), reason.name(), size(bytes));
                 Some((bytes, Advice { seen, mend, source: source.map(str::to_owned) }))
             })
@@ -52,11 +52,17 @@ impl Profile {
     }
 }
 
+/// How often a line was run; where lines are not known, each copy counts.
+fn calls(events: &[&Event]) -> usize {
+    let calls: BTreeSet<_> = events.iter().map(|event| (event.thread, event.call)).collect();
+    if events.iter().all(|event| event.source.is_none()) { events.len() } else { calls.len() }
+}
+
 fn copies(count: usize) -> String {
     if count == 1 { "1 copy".to_owned() } else { format!("{count} copies") }
 }
 
-fn mend(reason: Reason, count: usize) -> Option<&'static str> {
+fn mend(reason: Reason, calls: usize) -> Option<&'static str> {
     match reason {
         Reason::ContextMismatch => {
             Some("create the data on the device where it is used, or collocate it once and keep the result")
@@ -68,11 +74,11 @@ fn mend(reason: Reason, count: usize) -> Option<&'static str> {
             Some("keep a contiguous copy() of the view, or lay the data out so that no view has gaps")
         }
         Reason::Conversion => Some("create the data with the element type and USM kind that its users need"),
-        Reason::Import if count >= OFTEN => Some("import the data once and keep the array"),
-        Reason::HostRead if count >= OFTEN => {
+        Reason::Import if calls >= OFTEN => Some("import the data once and keep the array"),
+        Reason::HostRead if calls >= OFTEN => {
             Some("read once after the loop, or read shared or host USM in place (host_view)")
         }
-        Reason::HostWrite if count >= OFTEN => {
+        Reason::HostWrite if calls >= OFTEN => {
             Some("write once before the loop, or let the host write to shared or host USM in place")
         }
         _ => None,

@@ -4,9 +4,9 @@
 use super::scale::step;
 
 /// Width of a stretch that is drawn short.
-const BREAK: f64 = 46.0;
+const BREAK: f64 = 20.0;
 /// A stretch without work is drawn short when it is at least this part of what would remain.
-const LONG: f64 = 0.08;
+const LONG: f64 = 0.05;
 /// No more breaks than this.
 const MOST: usize = 9;
 

@@ -42,6 +42,7 @@ pub(super) fn profile(
     for record in records {
         all.add(record, closed);
     }
+    all.correct_late_ends();
     for (device, bytes) in held {
         if let Some(place) = all.devices.iter().position(|known| known == device) {
             all.profile.devices[place].held = *bytes;
@@ -131,8 +132,41 @@ impl Collected {
             clock,
             hit: record.hit,
             source: record.site.as_ref().map(|site| format!("{}:{}", site.file, site.line)),
+            call: record.call,
             waited_for,
         });
+    }
+}
+
+impl Collected {
+    /// The host sees ends late. What must come after a command, and has a start by the device's clock, bounds its end.
+    fn correct_late_ends(&mut self) {
+        let events = &mut self.profile.events;
+        let mut next_start: HashMap<usize, u64> = HashMap::new();
+        for place in (0..events.len()).rev() {
+            if !events[place].kind.is_command() {
+                continue;
+            }
+            let queue = events[place].queue.filter(|queue| self.profile.queues[*queue].in_order);
+            let event = &mut events[place];
+            if let Some(next) =
+                queue.and_then(|queue| next_start.get(&queue)).filter(|_| event.clock == Clock::Host)
+            {
+                event.end = event.end.min(*next);
+                event.start = event.start.min(event.end);
+            }
+            let (start, waited_for) = (event.start, event.waited_for.clone());
+            if let Some(queue) = queue {
+                next_start.insert(queue, start);
+            }
+            for place in waited_for {
+                let before = &mut events[place];
+                if before.clock == Clock::Host {
+                    before.end = before.end.min(start);
+                    before.start = before.start.min(before.end);
+                }
+            }
+        }
     }
 }
 

@@ -60,7 +60,11 @@ fn hint_of(event: &Event) -> String {
 /// What a bar may say, the longest first.
 pub(super) fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
     let [event] = events else {
-        return vec![format!("{}×", events.len())];
+        let what = match bar.style {
+            Style::Copy(reason) => reason.name().to_owned(),
+            style => style.title(),
+        };
+        return vec![format!("{what} {}×", events.len()), format!("{}×", events.len())];
     };
     match bar.style {
         Style::Kernel | Style::Call => vec![event.name.clone()],

@@ -70,12 +70,12 @@ impl Painter<'_> {
             self.item(&mut x, text);
         }
         if self.axis.pieces.iter().any(|piece| piece.is_break) {
-            let text = "no device works: drawn short";
+            let text = "nothing runs: drawn short";
             self.turn(&mut x, text);
             let _ = write!(
                 self.text,
-                "<rect class=\"u-gap\" x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"12\" rx=\"2\"/>",
-                self.y - 10.0
+                "<path class=\"u-gap\" stroke-width=\"12\" d=\"M{x:.1} {:.1}h18\"/>",
+                self.y - 4.0
             );
             self.item(&mut x, text);
         }

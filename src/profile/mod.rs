@@ -159,6 +159,8 @@ pub struct Event {
     pub hit: bool,
     /// `file:line` of the caller; known in Python only.
     pub source: Option<String>,
+    /// Which call of the thread, where lines are known.
+    pub(crate) call: u32,
     /// The events that it waited for, as places in [`Profile::events`]. What an in-order queue orders by itself, and
     /// what was complete at submission, is not among them.
     pub waited_for: Vec<usize>,

@@ -125,7 +125,7 @@ const THEMED: [(&str, &str, &str, &str); 12] = [
     (".u-rule", "stroke", "#d0d7de", "#30363d"),
     (".u-text", "fill", "#1f2328", "#e6edf3"),
     (".u-muted", "fill", "#59636e", "#9aa4af"),
-    (".u-gap", "fill", "#e6eaef", "#21262d"),
+    (".u-gap", "stroke", "#e3e7ec", "#262c34"),
     (".u-flow", "stroke", "#59636e", "#9aa4af"),
     (".u-arrow", "fill", "#59636e", "#9aa4af"),
     (".u-memory", "fill", "#b8c4d6", "#38475e"),

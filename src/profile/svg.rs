@@ -18,7 +18,7 @@ const ROW: f64 = 26.0;
 const BAR: f64 = 20.0;
 const MEMORY: f64 = 30.0;
 /// Where the lanes begin, below the head and the axis.
-const TOP: f64 = 112.0;
+const TOP: f64 = 150.0;
 /// No more arrows than this.
 const ARROWS: usize = 150;
 /// Width of a character, at most: of labels in bars, and of other text.
@@ -29,10 +29,8 @@ impl Profile {
     /// The picture. It needs no other file, fits light and dark pages, and shows more on each bar when pointed at.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        let commands = self.events.iter().filter(|event| event.kind.is_command());
-        let work: Vec<(u64, u64)> = commands.map(|event| (event.start, event.end)).collect();
-        let calls = self.of(Kind::Call).map(|event| (event.start, event.end));
-        let work = if work.is_empty() { calls.collect() } else { work };
+        let works = |event: &&Event| event.kind.is_command() || event.kind == Kind::Call;
+        let work: Vec<_> = self.events.iter().filter(works).map(|event| (event.start, event.end)).collect();
         let axis = Axis::new(self.duration, &work, LANES);
         let groups = groups(self, &axis);
         let mut painter = Painter {
@@ -42,12 +40,13 @@ impl Profile {
             ground: String::new(),
             y: TOP,
             places: BTreeMap::new(),
+            bands: Vec::new(),
         };
         painter.lanes(&groups);
         let (lanes, bottom) = (std::mem::take(&mut painter.text), painter.y);
         painter.head();
         painter.text += &std::mem::take(&mut painter.ground);
-        painter.grid(TOP, bottom);
+        painter.grid();
         painter.text += &lanes;
         painter.arrows();
         painter.y = bottom + 26.0;
@@ -64,6 +63,8 @@ pub(super) struct Painter<'a> {
     /// What lies below everything else.
     ground: String,
     pub y: f64,
+    /// Where lanes are: top and height.
+    bands: Vec<(f64, f64)>,
     /// Where the bar of an event is: left, right, middle.
     places: BTreeMap<usize, (f64, f64, f64)>,
 }
@@ -93,24 +94,31 @@ impl Painter<'_> {
         self.write("u-muted", (MARGIN, 58.0), &headline);
     }
 
-    fn grid(&mut self, top: f64, bottom: f64) {
+    /// The axis, and its marks and breaks in every lane.
+    fn grid(&mut self) {
+        let (lanes, top) = (std::mem::take(&mut self.bands), TOP - 52.0);
+        let down = |x: f64| {
+            lanes
+                .iter()
+                .fold(String::new(), |path, (y, height)| path + &format!("M{x:.1} {y:.1}v{height:.1}"))
+        };
         for piece in self.axis.pieces.clone().into_iter().filter(|piece| piece.is_break) {
             let (x, width) = (piece.left, piece.right - piece.left);
             let text = duration(piece.to - piece.from);
-            let _ = writeln!(
+            let middle = x + width / 2.0;
+            let _ = write!(
                 self.text,
-                "<g><title>{text} in which no device works, drawn short</title><rect class=\"u-gap\" x=\"{x:.1}\" \
-                 y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/></g>",
-                top - 18.0,
-                bottom - top + 18.0
+                "<g><title>{text} in which nothing runs, drawn short</title><path class=\"u-gap\" stroke-width=\"{width:.1}\" \
+                 d=\"M{middle:.1} {top:.1}V{TOP}{}\"/></g>\n<text class=\"u-muted u-small\" transform=\"translate({:.1} {:.1})rotate(-90)\">{text}</text>\n",
+                down(middle),
+                middle + 4.0,
+                TOP - 5.0
             );
-            self.write("u-muted u-small u-mid", (x + width / 2.0, top - 5.0), &text);
         }
         for (time, x) in self.axis.marks(64.0) {
-            let _ =
-                writeln!(self.text, "<path class=\"u-rule\" d=\"M{x:.1} {:.1}V{bottom:.1}\"/>", top - 22.0);
+            let _ = writeln!(self.text, "<path class=\"u-rule\" d=\"M{x:.1} {top:.1}V{TOP}{}\"/>", down(x));
             if x < LANES.1 - 26.0 {
-                self.write("u-muted u-small u-mid", (x, top - 27.0), &mark(time, self.axis.step));
+                self.write("u-muted u-small u-mid", (x, top - 6.0), &mark(time, self.axis.step));
             }
         }
     }
@@ -141,6 +149,7 @@ impl Painter<'_> {
             self.y,
             right - left
         );
+        self.bands.push((self.y, height));
         let middle = self.y + height / 2.0;
         if lane.note.is_empty() {
             self.write("u-text", (MARGIN, middle + 4.0), &lane.title);
@@ -215,6 +224,7 @@ impl Painter<'_> {
             return;
         }
         steps.push((LANES.1, held));
+        self.bands.push((self.y, MEMORY));
         let (base, mut path) = (self.y + MEMORY, String::new());
         for (x, held) in &steps {
             let height = (*held).max(0) as f64 / peak as f64 * (MEMORY - 4.0);
