@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tracing::Level;
 
 /// What the floors above leave for the commands of this thread.
 struct Here {
@@ -146,6 +147,16 @@ impl Label<'_> {
 /// A command that was submitted.
 #[inline]
 pub(crate) fn command(begun: Option<Begun>, label: Label<'_>, event: &Event, after: &[Event]) {
+    if tracing::level_enabled!(Level::DEBUG) {
+        tell_of_command(label, event, after);
+    }
+    if let Some(begun) = begun {
+        submitted(&begun, label, event, after);
+    }
+}
+
+#[cold]
+fn tell_of_command(label: Label<'_>, event: &Event, after: &[Event]) {
     tracing::debug!(
         target: "usmq",
         kind = label.kind.name(),
@@ -155,9 +166,6 @@ pub(crate) fn command(begun: Option<Begun>, label: Label<'_>, event: &Event, aft
         waits_for = after.len(),
         "submitted"
     );
-    if let Some(begun) = begun {
-        submitted(&begun, label, event, after);
-    }
 }
 
 #[cold]
@@ -175,14 +183,19 @@ fn submitted(begun: &Begun, label: Label<'_>, event: &Event, after: &[Event]) {
 #[inline]
 pub(crate) fn waited(begun: Option<Begun>, queue: &Queue, of: Option<&Event>) {
     if let Some(begun) = begun {
-        let mut record = record(Label::of(Kind::Wait, 0), Some(queue), (begun.at, now()));
-        record.waited_for = of.map(|event| event.record().load(Ordering::Relaxed)).into_iter().collect();
-        record.waited_for.retain(|id| *id != 0);
-        record.seen = record.called.1;
-        // A moment at which ends can be seen without anyone looking.
-        watch::look(0);
-        push(record);
+        host_waited(&begun, queue, of);
     }
+}
+
+#[cold]
+fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
+    let mut record = record(Label::of(Kind::Wait, 0), Some(queue), (begun.at, now()));
+    record.waited_for = of.map(|event| event.record().load(Ordering::Relaxed)).into_iter().collect();
+    record.waited_for.retain(|id| *id != 0);
+    record.seen = record.called.1;
+    // A moment at which ends can be seen without anyone looking.
+    watch::look(0);
+    push(record);
 }
 
 /// The host has built a kernel.
@@ -198,14 +211,25 @@ pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: &Device) {
 /// Memory of a device was taken from a pool, or given back.
 #[inline]
 pub(crate) fn memory(begun: Option<Begun>, kind: Kind, bytes: usize, hit: bool, place: (&Device, UsmKind)) {
-    let (device, usm) = place;
-    tracing::trace!(target: "usmq", kind = kind.name(), bytes, usm = usm.name(), %device, "memory");
-    if let Some(begun) = begun {
-        let mut record = record(Label::of(kind, bytes), None, (begun.at, now()));
-        (record.device, record.usm, record.hit) = (Some(device.clone()), Some(usm), hit);
-        record.seen = record.called.1;
-        push(record);
+    if tracing::level_enabled!(Level::TRACE) {
+        tell_of_memory(kind, bytes, place);
     }
+    if let Some(begun) = begun {
+        used(&begun, kind, bytes, hit, place);
+    }
+}
+
+#[cold]
+fn tell_of_memory(kind: Kind, bytes: usize, (device, usm): (&Device, UsmKind)) {
+    tracing::trace!(target: "usmq", kind = kind.name(), bytes, usm = usm.name(), %device, "memory");
+}
+
+#[cold]
+fn used(begun: &Begun, kind: Kind, bytes: usize, hit: bool, (device, usm): (&Device, UsmKind)) {
+    let mut record = record(Label::of(kind, bytes), None, (begun.at, now()));
+    (record.device, record.usm, record.hit) = (Some(device.clone()), Some(usm), hit);
+    record.seen = record.called.1;
+    push(record);
 }
 
 fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record {

@@ -6,16 +6,19 @@
 use super::Event;
 use super::journal::{self, Guard, lock};
 use crate::runtime::{Pending, exit};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
 
 /// How long the thread sleeps between two looks: the error of times that the host observes.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// The same while nothing is in flight.
-const IDLE: Duration = Duration::from_millis(1);
+/// From how many queues on those without work are forgotten.
+const MANY: usize = 32;
+
+/// Looks so far, by whomever.
+static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 /// Commands that are not known to be complete, by queue, oldest first.
 static IN_FLIGHT: Mutex<Vec<Lane>> = Mutex::new(Vec::new());
@@ -45,7 +48,12 @@ pub(super) fn add(id: u64, event: &Event) {
 /// Notes the commands that have ended by now, and says whether one with a number below `to` has not.
 pub(crate) fn look(to: u64) -> bool {
     // Whoever looks just now sees the same.
-    let Ok(_alone) = LOOKING.try_lock() else { return true };
+    let _alone = match LOOKING.try_lock() {
+        Ok(alone) => alone,
+        Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+        Err(TryLockError::WouldBlock) => return true,
+    };
+    LOOKS.fetch_add(1, Ordering::Relaxed);
     let mut lanes = std::mem::take(&mut *lock(&IN_FLIGHT));
     let mut ended = Vec::new();
     for lane in &mut lanes {
@@ -61,7 +69,9 @@ pub(crate) fn look(to: u64) -> bool {
         }
     }
     journal::ended(&ended);
-    lanes.retain(|lane| !lane.commands.is_empty());
+    if lanes.len() > MANY {
+        lanes.retain(|lane| !lane.commands.is_empty());
+    }
     let waiting = lanes.iter().any(|lane| lane.commands.iter().any(|(id, _)| *id < to));
     put_back(lanes);
     waiting
@@ -70,6 +80,10 @@ pub(crate) fn look(to: u64) -> bool {
 /// What was submitted meanwhile comes after what was looked at.
 fn put_back(lanes: Vec<Lane>) {
     let mut now = lock(&IN_FLIGHT);
+    if now.is_empty() {
+        *now = lanes;
+        return;
+    }
     for mut lane in lanes {
         match now.iter_mut().find(|other| other.queue == lane.queue) {
             Some(other) => {
@@ -122,7 +136,12 @@ fn look_once() -> bool {
         Some(_pending) => look(u64::MAX),
         None => return false,
     };
-    thread::sleep(if busy { LOOK } else { IDLE });
+    let looks = LOOKS.load(Ordering::Relaxed);
+    thread::sleep(LOOK);
+    // While nothing runs, or others look all the time, this thread would only be in their way.
+    if !busy || LOOKS.load(Ordering::Relaxed) > looks {
+        thread::sleep(LOOK * 4);
+    }
     true
 }
 

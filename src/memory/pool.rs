@@ -145,9 +145,8 @@ impl Pool {
     /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
     pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
         let begun = record::begin();
-        // Whether the runtime was asked is known to the provider only.
-        let asked = || self.provider().map_or(0, |provider| provider.requests);
-        let before = begun.as_ref().map(|_| asked());
+        // Whether the runtime is asked, only its provider knows.
+        let before = if begun.is_some() { self.requests() } else { 0 };
         let (pointer, last_use) = match self.take_own(bytes, queue) {
             Some((pointer, event)) => (pointer, Some(event)),
             None => {
@@ -155,7 +154,7 @@ impl Pool {
                 (self.take_new(bytes)?, None)
             }
         };
-        let hit = before.is_none_or(|before| before == asked());
+        let hit = begun.is_none() || before == self.requests();
         record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         let Counters { used, peak, live, allocations } = &self.counters;
         let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
@@ -260,6 +259,10 @@ impl Pool {
 
     pub(super) fn provider(&self) -> Result<ffi::PoolStats> {
         Ok(ffi::pool_stats(self.raw.get()?))
+    }
+
+    fn requests(&self) -> u64 {
+        self.provider().map_or(0, |provider| provider.requests)
     }
 
     /// As many as one call should look at.

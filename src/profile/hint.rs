@@ -1,6 +1,7 @@
 //! What the picture says of a bar: on it, and when it is pointed at.
 
 use super::lanes::Bar;
+use super::legend::file_and_line;
 use super::paint::Style;
 use super::scale::{duration, rate};
 use super::{Event, Kind, Profile};
@@ -52,7 +53,7 @@ fn hint_of(event: &Event) -> String {
         }
     }
     if let Some(source) = &event.source {
-        let _ = write!(text, "\n{source}");
+        let _ = write!(text, "\n{}", file_and_line(source));
     }
     text
 }

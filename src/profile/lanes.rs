@@ -74,7 +74,11 @@ fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group
         let here = |event: &&(usize, &Event)| of(event.1) && event.1.thread == number;
         lane(profile, axis, (format!("thread {number}"), String::new()), &here)
     });
-    let note = if kinds.contains(&Kind::Call) { "calls into the SYCL runtime" } else { "" };
+    let note = if kinds.contains(&Kind::Call) {
+        "calls into the SYCL runtime, its own threads' among them"
+    } else {
+        ""
+    };
     Group { title: title.to_owned(), note: note.to_owned(), lanes: lanes.collect(), device: None }
 }
 

@@ -112,6 +112,7 @@ impl Painter<'_> {
     }
 }
 
-fn file_and_line(source: &str) -> &str {
+/// Without the folder: a picture is passed on, and folders are nobody else's business.
+pub(super) fn file_and_line(source: &str) -> &str {
     source.rsplit('/').next().unwrap_or(source)
 }

@@ -54,7 +54,7 @@ impl Style {
             Self::Barrier => "barrier".to_owned(),
             Self::Build => "kernel built by the host".to_owned(),
             Self::Wait => "host waits".to_owned(),
-            Self::Call => "call of another library".to_owned(),
+            Self::Call => "call into the runtime".to_owned(),
         }
     }
 

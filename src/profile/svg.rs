@@ -194,11 +194,15 @@ impl Painter<'_> {
         if bar.style == Style::Wait {
             return; // Stripes tell enough, and text on them cannot be read.
         }
+        let (inside, beside) = (left + width / 2.0, left + width + 4.0);
+        let on_bar = format!("u-in u-mid u-on-{class}");
+        let base = y + BAR / 2.0 + 4.0;
         if let Some(text) = labels.iter().find(|text| room(text) <= width) {
-            let class = format!("u-in u-mid u-on-{class}");
-            self.write(&class, (left + width / 2.0, y + BAR / 2.0 + 4.0), text);
-        } else if let Some(text) = labels.iter().find(|text| left + width + room(text) + 4.0 <= free_until) {
-            self.write("u-in u-text", (left + width + 4.0, y + BAR / 2.0 + 4.0), text);
+            self.write(&on_bar, (inside, base), text);
+        } else if let Some(text) = labels.iter().find(|text| beside + room(text) <= free_until) {
+            self.write("u-in u-text", (beside, base), text);
+        } else if let Some(text) = labels.last().filter(|_| width >= 44.0) {
+            self.write(&on_bar, (inside, base), &clipped(text, width - 8.0, SMALL));
         }
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import subprocess
@@ -39,7 +40,6 @@ def busy(kernels: SimpleNamespace) -> usmq.Profile:
     host = np.arange(200_000, dtype="f4").reshape(400, 500)
     with usmq.profile() as profile:
         x = usmq.asarray(host, queue=timed)
-        kernels.fill(x.size, x.reshape(-1), 3) if False else None
         y = usmq.full(1000, 1.5, "f4", queue=plain)
         z = usmq.zeros(1000, "f4", queue=timed)
         for _ in range(20):
@@ -115,7 +115,9 @@ def test_each_event_has_the_line_of_its_caller(kernels: SimpleNamespace) -> None
     assert lines["copy", "host read"] == here(-5)
 
 
-def test_a_library_in_python_is_the_caller_not_who_called_it(run_python: Run, tmp_path: Path) -> None:
+def test_a_library_in_python_is_the_caller_not_who_called_it(
+    run_python: Run, tmp_path: Path
+) -> None:
     (tmp_path / "their_library.py").write_text("import usmq\ndef work():\n    usmq.zeros(3)\n")
     code = """
 import sys, usmq
@@ -174,7 +176,7 @@ def test_other_endings_and_places_that_cannot_be_written_are_errors(
     busy: usmq.Profile, tmp_path: Path
 ) -> None:
     for name in ("run.png", "run", ".json"):
-        with pytest.raises(ValueError, match="saved as .json"):
+        with pytest.raises(ValueError, match=r"saved as \.json"):
             busy.save(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         busy.save(tmp_path / "nowhere" / "run.svg")
@@ -261,7 +263,7 @@ def test_commands_of_an_in_order_queue_do_not_overlap(busy: usmq.Profile, tmp_pa
             lanes.setdefault((entry["pid"], entry["tid"]), []).append(span)
     assert len(lanes) == 2
     for spans in lanes.values():
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in itertools.pairwise(spans):
             assert start >= end - 0.002
 
 
@@ -308,7 +310,10 @@ def test_names_cannot_break_the_picture_or_the_page() -> None:
     code = f"kernel void {hostile}(global int *x) {{ x[0] = 1; }}"
     kernel = usmq.Kernel.from_opencl(code, hostile)
     with usmq.profile() as profile:
-        exec(compile("kernel(1, usmq.zeros(1, 'i4'))", "<a & \"b\"> \x01.py", "exec"), globals() | locals())
+        exec(
+            compile("kernel(1, usmq.zeros(1, 'i4'))", '<a & "b"> \x01.py', "exec"),
+            globals() | locals(),
+        )
     html = profile._repr_html_()
     assert html is not None
     assert "&lt;a &amp; &quot;b&quot;&gt;" in html

@@ -130,6 +130,11 @@ def check_boxes(measured: dict[str, list[list[float]]]) -> None:
         assert below <= bottom, name
 
 
+def test_the_search_for_overlapping_text_finds_it() -> None:
+    boxes = [["a", 0, 0, 50, 12], ["b", 40, 0, 90, 12], ["c", 90, 0, 120, 12], ["d", 0, 12, 50, 24]]
+    assert overlapping({"boxes": boxes}) == [("a", "b")]  # type: ignore[dict-item]
+
+
 def test_no_text_of_the_picture_lies_on_another(
     svg: Path, chromium: Callable[..., tuple[str, str]], tmp_path: Path
 ) -> None:
