@@ -168,7 +168,9 @@ unsafe fn argument<T: Copy>(call: &Call, number: usize) -> Option<T> {
         return None;
     }
     // SAFETY: the caller's promise; each entry points to an argument.
-    let place = unsafe { *call.arguments.add(number) }.cast::<T>();
+    let entry = unsafe { call.arguments.add(number) };
+    // SAFETY: as above.
+    let place = unsafe { *entry }.cast::<T>();
     // SAFETY: as above.
     if place.is_null() { None } else { Some(unsafe { *place }) }
 }

@@ -39,7 +39,7 @@ impl Profile {
             let text = format!("queue {} ({clock} clock{order})", place + 1);
             all.push(name("thread_name", queue.device + 1, place + 1, text));
         }
-        let mut threads: Vec<usize> = self.events.iter().map(on_host).flatten().collect();
+        let mut threads: Vec<usize> = self.events.iter().filter_map(on_host).collect();
         threads.sort_unstable();
         threads.dedup();
         for thread in threads {

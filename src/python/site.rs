@@ -27,9 +27,10 @@ fn caller(py: Python<'_>) -> Option<Site> {
     // SAFETY: an object, or null for none.
     let mut frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, innermost.cast()) }?;
     for _ in 0..DEEPEST {
-        // SAFETY: a frame, with the lock held; a new reference, never null.
-        let code =
-            unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyFrame_GetCode(frame.as_ptr().cast()).cast()) }?;
+        // SAFETY: a frame, with the lock held.
+        let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };
+        // SAFETY: a new reference, never null.
+        let code = unsafe { Bound::from_owned_ptr_or_opt(py, code.cast()) }?;
         let file = code.getattr(pyo3::intern!(py, "co_filename")).ok()?.cast_into::<PyString>().ok()?;
         let file = file.to_str().ok()?;
         if !is_own(file, own) {
