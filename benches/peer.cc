@@ -56,6 +56,8 @@ public:
     rows_["rust.launch_throughput"] = [this](std::size_t count) {
       return time(count / kLaunches, [&] { launch_many(); }) / kLaunches;
     };
+    rows_["profile.off_wait"] = rows_["rust.launch_wait"];
+    rows_["profile.off_throughput"] = rows_["rust.launch_throughput"];
     rows_["rust.copy_4k_wait"] = [this](std::size_t count) {
       return time(count, [&] { queue_.memcpy(y_, x_, kSmall).wait(); });
     };

@@ -60,6 +60,9 @@ def rows() -> list[Row]:
     def arrow(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(f"arrow.{name}", unit, count, target, peer_name, "arrow", "arrow")
 
+    def profile(name: str, count: int, target: float, peer_name: str, peer: str) -> Row:
+        return Row(f"profile.{name}", "us", count, target, peer_name, "rust", peer)
+
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
     far = "dpctl MemoryUSMDevice + copy_from_device"
@@ -90,6 +93,10 @@ def rows() -> list[Row]:
         Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
         Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),
         py("import", "ms", 1, 0.6, "import dpctl"),
+        profile("off_wait", 500, 1.1, "C++ submit + wait", "cpp"),
+        profile("off_throughput", 2000, 1.15, "C++ submit, one wait for 1000", "cpp"),
+        profile("on_wait", 500, 1.25, "without a profile", "rust"),
+        profile("on_throughput", 2000, 1.25, "without a profile", "rust"),
         arrow("exchange_rows", "us", 100, 1.2, "1e7 rows against 1e3, 10 columns"),
         arrow("exchange", "us", 100, 1.0, "nanoarrow c_device_array of 10 host columns"),
         arrow("host_to_usm", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),

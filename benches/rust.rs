@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::Instant;
 
+use usmq::profile::Session;
 use usmq::{Array, DType, Kernel, Queue, QueueProperties, UsmKind, current_queue, with_queue};
 
 /// The kernel of the launch rows, the same text that the C++ program compiles.
@@ -85,6 +86,26 @@ impl Bench {
             }),
             "rust.launch_wait" => time(count, || Ok(self.launch(&self.x, &self.y)?.wait()?)),
             "rust.launch_throughput" => Ok(time(count / LAUNCHES, || self.launch_many())? / LAUNCHES as f64),
+            "profile.off_wait" => {
+                drop(Session::start());
+                time(count, || Ok(self.launch(&self.x, &self.y)?.wait()?))
+            }
+            "profile.off_throughput" => {
+                drop(Session::start());
+                Ok(time(count / LAUNCHES, || self.launch_many())? / LAUNCHES as f64)
+            }
+            "profile.on_wait" => {
+                let session = (side == "usmq").then(Session::start);
+                let taken = time(count, || Ok(self.launch(&self.x, &self.y)?.wait()?));
+                drop(session);
+                taken
+            }
+            "profile.on_throughput" => {
+                let session = (side == "usmq").then(Session::start);
+                let taken = time(count / LAUNCHES, || self.launch_many())? / LAUNCHES as f64;
+                drop(session);
+                Ok(taken)
+            }
             "rust.copy_4k_wait" => time(count, || copy(&self.small)),
             "rust.copy_64m" => time(count, || copy(&self.large)),
             "rust.two_queue_chain" => Ok(time(count / HOPS, || self.chain())? / HOPS as f64),

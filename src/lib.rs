@@ -59,6 +59,7 @@ mod kernel;
 mod manager;
 pub mod memory;
 mod placement;
+pub mod profile;
 #[cfg(feature = "python")]
 mod python;
 mod runtime;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up, as docs/architecture.md draws it. A file imports from its own floor and from those before it.
-const FLOORS: [&str; 13] = [
+const FLOORS: [&str; 14] = [
     "error",
     "ffi",
     "runtime",
@@ -17,6 +17,7 @@ const FLOORS: [&str; 13] = [
     "placement",
     "kernel",
     "interop",
+    "profile",
     "doctor",
     "capi",
     "python",
@@ -208,6 +209,23 @@ fn no_file_is_longer_than_a_reader_can_hold() {
             assert!(lines <= LONGEST, "{} has {lines} lines", path.display());
         }
     }
+}
+
+/// Work without Python's lock is noted as that of its caller's line, which only `site.rs` does.
+#[test]
+fn python_is_left_through_one_door() {
+    let mut seen = 0;
+    for path in files("src/python", &["rs"]) {
+        let code = code_of(&path);
+        seen += code.matches("detach(").count();
+        let is_door = path.ends_with("site.rs");
+        assert!(
+            is_door || !code.contains(".detach("),
+            "{}: use `super::site::detach(py, || …)`, so that profiles know the caller's line",
+            path.display()
+        );
+    }
+    assert!(seen > 50, "only {seen} calls were found; does the search still work?");
 }
 
 /// Outside the bridge and the shim, SYCL's names occur in comments, in the text of kernels and in tests of reading it.

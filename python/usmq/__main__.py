@@ -1,4 +1,4 @@
-"""``python -m usmq``: list, doctor, demo."""
+"""``python -m usmq``: list, doctor, demo, trace."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def main(argv: list[str] | None = None) -> int:
         help="how long a driver may take to answer, in seconds (60)",
     )
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
+    commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["trace"]:  # what follows may be options of the script
+        from usmq._trace import main as trace
+
+        return trace(argv[1:])
     options, rest = parser.parse_known_args(argv)
     if options.folders and options.command is None and not rest:
         return show_folders(options.folders)

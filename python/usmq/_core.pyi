@@ -25,16 +25,18 @@ from usmq._interop import (
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._placement import Plan, Step, asarray, collocate, explain, follow
 from usmq._report import DoctorFinding, DoctorReport, examine
+from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
     "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
-    "Plan", "Queue", "QueueManager", "Step", "Table", "TableView", "UseQueue", "__version__",
-    "arange", "asarray", "collocate", "current_queue", "devices", "empty", "examine", "explain",
-    "follow", "from_arrow", "from_dlpack", "full", "local", "memory_stats", "platform_problems",
-    "read", "runtime_libraries", "set_default_queue", "set_memory_limit", "trim_memory",
-    "use_queue", "write", "zeros",
+    "Plan", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table", "TableView",
+    "UseQueue", "__version__", "arange", "asarray", "collocate", "current_queue", "devices",
+    "empty", "examine", "explain", "follow", "from_arrow", "from_dlpack", "full", "local",
+    "memory_stats", "platform_problems", "profile", "read", "runtime_libraries",
+    "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "watch_calls", "write",
+    "zeros",
 ]
 # fmt: on
 

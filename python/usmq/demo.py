@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +63,11 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         choices=("f4", "f8"),
         help="reals on the device (default: f8 where it has the aspect fp64)",
     )
+    add(
+        "--profile",
+        metavar="DIR",
+        help="where to put the profile, as timeline.svg and trace.json (default: a new folder)",
+    )
     add("--require-dpnp", action="store_true", help="fail when dpnp cannot be imported")
     return parser.parse_args(argv)
 
@@ -77,7 +84,9 @@ def _run(options: argparse.Namespace) -> None:
     with _stage("decode") as note:
         reference = Reference(flights)
         note += ["plain columns for numpy, which computes the same"]
-    with usmq.use_queue(options.queue) as queue:
+    # The queues of the demo are its own: with the device's timestamps the profile is exact.
+    os.environ.setdefault("USMQ_PROFILING", "1")
+    with usmq.profile() as profile, usmq.use_queue(options.queue) as queue:
         second = _second_queue(queue, options.second)
         dtype = options.dtype or ("f8" if "fp64" in queue.device.aspects else "f4")
         job = _Job(flights.with_reals(dtype), reference, dtype, queue, second, Check(dtype))
@@ -86,6 +95,7 @@ def _run(options: argparse.Namespace) -> None:
         job.collocate()
         job.lend_to_dpnp(required=options.require_dpnp)
         summary = job.results()
+    _save(profile, options.profile)
     print()
     for name, where, did in (("queue", queue, job.did), ("second", second, job.second_did)):
         print(f"  {name:<11}{_describe(where)}")
@@ -230,6 +240,18 @@ class _Job:
             note += [f"{check.numbers:,} numbers agree with numpy's (distances to {check.rtol:g})"]
             note += [f"; to_arrow() gives back all {check.values:,} values of the table"]
         return summary
+
+
+def _save(profile: usmq.Profile, folder: str | None) -> None:
+    where = Path(folder or tempfile.mkdtemp(prefix="usmq-demo-"))
+    with _stage("profile") as note:
+        try:
+            where.mkdir(parents=True, exist_ok=True)
+            for name in ("timeline.svg", "trace.json"):
+                profile.save(where / name)
+        except OSError as problem:
+            raise _DemoError(f"cannot write the profile: {problem}") from problem
+        note += [f"{where / 'timeline.svg'}, and trace.json beside it for ui.perfetto.dev"]
 
 
 def _bitmap(column: usmq.Column) -> tuple[usmq.Array, int]:

@@ -3,7 +3,8 @@
 use super::dtype::Family;
 use super::{Array, DType};
 use crate::device::command::{Extents, KernelArg};
-use crate::device::{Code, Program};
+use crate::device::record::Label;
+use crate::device::{Code, Kind, Program};
 use crate::error::Result;
 use crate::memory::{Access, ordered};
 use std::fmt::Write;
@@ -47,8 +48,8 @@ impl Array {
         let source_text = text(source.dtype, self.dtype, shape.len());
         let code = Code::Sycl(source_text.into());
         let queue = self.queue();
-        let program =
-            Program::get(queue.context(), queue.device(), &code, &Arc::from(NAME), &Arc::from(Vec::new()))?;
+        let name = Arc::from(NAME);
+        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()))?;
 
         let mut args = vec![
             KernelArg::pointer(source.address()),
@@ -61,12 +62,13 @@ impl Array {
             .chain(to.iter().map(|stride| *stride as i64));
         args.extend(numbers.map(|number| KernelArg::scalar(&number.to_le_bytes())));
 
+        let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
         let extents = Extents::range(&[self.size()]);
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(queue, &operands, |after| {
             // SAFETY: the text below has this signature; each work-item reads and writes the element of its number,
             // inside the two views, whose allocations' logs keep them until the event is complete.
-            unsafe { queue.submit(&program, extents, &args, after) }
+            unsafe { queue.submit(&program, extents, &args, label, after) }
         })?;
         Ok(())
     }

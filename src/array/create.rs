@@ -1,7 +1,8 @@
 //! New arrays: uninitialised, filled, counted, from host memory.
 
 use super::{Array, DType, Element, Layout, bytes_of};
-use crate::device::{Queue, UsmKind};
+use crate::device::record::{because_if_unsaid, filling};
+use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, ordered};
@@ -105,6 +106,7 @@ impl Array {
         let (address, bytes) = (self.address(), self.nbytes());
         let seed = stage(&element.repeat(bytes.min(SEED) / element.len()), &self.queue)?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
+        let _fills = filling();
         ordered(&self.queue, &operands, |after| {
             let mut done = seed.bytes();
             // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
@@ -126,6 +128,7 @@ impl Array {
         if values.is_empty() {
             return Ok(());
         }
+        let _why = because_if_unsaid(Reason::HostWrite);
         let staged = stage(values, &self.queue)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
         ordered(&self.queue, &operands, |after| {

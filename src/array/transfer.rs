@@ -1,7 +1,8 @@
 //! Copies between host and array, and between arrays of one context.
 
 use super::{Array, DType, Element, bytes_of};
-use crate::device::Event;
+use crate::device::record::{because, because_if_unsaid};
+use crate::device::{Event, Reason};
 use crate::error::{Error, Result};
 use crate::memory::{Access, ordered};
 
@@ -44,6 +45,7 @@ impl Array {
         if bytes == 0 {
             return Ok(());
         }
+        let _why = because_if_unsaid(Reason::HostRead);
         let packed = self.contiguous()?;
         let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
             // SAFETY: the source is inside the allocation; the caller's buffer outlives the wait below.
@@ -78,9 +80,11 @@ impl Array {
         if values.is_empty() {
             return Ok(());
         }
+        let _why = because_if_unsaid(Reason::HostWrite);
         if !self.is_contiguous() {
             let packed = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
             packed.copy_from_bytes(values)?;
+            let _why = because(Reason::Contiguity);
             return self.assign(&packed);
         }
         let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
@@ -143,6 +147,7 @@ impl Array {
     /// [`Error::Allocation`] when memory is short.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         let copy = Self::uninit(self.shape(), dtype, self.usm_kind(), &self.queue)?;
+        let _why = (dtype != self.dtype).then(|| because(Reason::Conversion));
         copy.assign(self)?;
         Ok(copy)
     }
@@ -152,7 +157,11 @@ impl Array {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn contiguous(&self) -> Result<Self> {
-        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        let _why = because(Reason::Contiguity);
+        self.copy()
     }
 
     fn copy_bytes(&self, source: &Self) -> Result<()> {

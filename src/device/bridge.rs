@@ -7,7 +7,7 @@
 //! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
 //! that were asked for before it was submitted.
 
-use super::{Context, Event, Promise, Queue};
+use super::{Context, Event, Promise, Queue, record};
 use crate::error::Result;
 use crate::runtime::exit;
 use once_cell::sync::Lazy;
@@ -55,7 +55,9 @@ fn serve(requests: &Receiver<Request>) {
 }
 
 fn answer(Request { source, promise }: Request) {
+    let own = record::begin();
     let success = source.wait_quietly().is_ok();
+    drop(own);
     // Once the promise is gone, the runtime may go, too.
     drop(source);
     promise.keep(success);

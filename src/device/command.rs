@@ -1,8 +1,10 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
-use super::{Event, Program, Queue, bridge};
+use super::record::{self, Label};
+use super::{Event, Kind, Program, Queue, bridge};
 use crate::error::{During, Result};
 use crate::ffi;
+use cxx::UniquePtr;
 use smallvec::SmallVec;
 
 pub(crate) use crate::ffi::KernelArg;
@@ -40,11 +42,12 @@ impl Queue {
 
     /// An event that completes after `after` and after all commands submitted to this queue so far.
     pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
+        let begun = record::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
         let raw =
             unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
-        Ok(Event::new(raw, self))
+        Ok(self.submitted(raw, begun, Label::of(Kind::Barrier, 0), after))
     }
 
     /// As [`Queue::barrier`], after an event of another library.
@@ -52,9 +55,11 @@ impl Queue {
     /// # Safety
     /// `event` is the address of a live `sycl::event` of this process's libsycl. It is copied, not kept.
     pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
+        let begun = record::begin();
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
-        Ok(Event::new(raw.during("submitting a barrier after another library's event")?, self))
+        let raw = raw.during("submitting a barrier after another library's event")?;
+        Ok(self.submitted(raw, begun, Label::of(Kind::Barrier, 0), &[]))
     }
 
     /// # Safety
@@ -66,10 +71,12 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        let begun = record::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
-        Ok(Event::new(raw.during("submitting a copy")?, self))
+        let raw = raw.during("submitting a copy")?;
+        Ok(self.submitted(raw, begun, Label::of(Kind::Copy, bytes), after))
     }
 
     /// # Safety
@@ -81,10 +88,12 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        let begun = record::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
-        Ok(Event::new(raw.during("submitting a fill")?, self))
+        let raw = raw.during("submitting a fill")?;
+        Ok(self.submitted(raw, begun, Label::of(Kind::Fill, bytes), after))
     }
 
     /// # Safety
@@ -94,8 +103,10 @@ impl Queue {
         program: &Program,
         extents: Extents,
         args: &[KernelArg],
+        label: Label<'_>,
         after: &[Event],
     ) -> Result<Event> {
+        let begun = record::begin();
         let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
@@ -103,7 +114,19 @@ impl Queue {
         let raw = unsafe {
             ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
         };
-        Ok(Event::new(raw.during("launching a kernel")?, self))
+        Ok(self.submitted(raw.during("launching a kernel")?, begun, label, after))
+    }
+
+    fn submitted(
+        &self,
+        raw: UniquePtr<ffi::Event>,
+        begun: Option<record::Begun>,
+        label: Label<'_>,
+        after: &[Event],
+    ) -> Event {
+        let event = Event::new(raw, self);
+        record::command(begun, label, &event, after);
+        event
     }
 }
 

@@ -1,13 +1,13 @@
 //! An event: one command in flight, or what became of it.
 
-use super::Queue;
+use super::{Queue, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Pending};
 use cxx::UniquePtr;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A command submitted to a queue. Cheap to clone. Dropping it neither waits nor cancels.
 ///
@@ -22,6 +22,8 @@ struct Inner {
     ordered: bool,
     /// Completion is final, so the runtime is asked until it says so once.
     done: AtomicBool,
+    /// The number of its record; 0 without one.
+    record: AtomicU64,
 }
 
 impl Event {
@@ -36,7 +38,7 @@ impl Event {
 
     fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool) -> Self {
         let (raw, queue, done) = (Handle::new(raw), queue.clone(), AtomicBool::new(false));
-        Self(Arc::new(Inner { raw, queue, ordered, done }))
+        Self(Arc::new(Inner { raw, queue, ordered, done, record: AtomicU64::new(0) }))
     }
 
     /// The in-order queue in whose order it stands, if there is one.
@@ -85,7 +87,9 @@ impl Event {
         if self.0.done.load(Ordering::Acquire) {
             return self.0.queue.raise_errors();
         }
+        let begun = record::begin();
         let waited = self.wait_quietly();
+        record::waited(begun, &self.0.queue, Some(self));
         // What the queue has stored is the cause of a wait that fails.
         self.0.queue.raise_stored_errors().and(waited)
     }
@@ -98,6 +102,18 @@ impl Event {
             self.0.done.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    pub(super) fn record(&self) -> &AtomicU64 {
+        &self.0.record
+    }
+
+    /// The device's timestamps of a complete command, if its queue keeps any.
+    pub(super) fn timestamps(&self) -> Option<[u64; 3]> {
+        if !self.0.queue.keeps_timestamps() {
+            return None;
+        }
+        ffi::event_profiling(self.raw().ok()?).ok()
     }
 
     /// When the command was submitted, started and ended, in nanoseconds of the device's clock. Waits for the end.

@@ -1,17 +1,22 @@
 //! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
 
 mod bridge;
+pub(crate) mod calls;
 mod code;
 pub(crate) mod command;
 mod context;
 mod event;
+pub(crate) mod journal;
 mod kind;
 mod program;
 mod promise;
 mod queue;
+pub(crate) mod record;
 mod registry;
 mod root;
 mod selector;
+pub(crate) mod watch;
+pub(crate) mod what;
 
 pub use context::Context;
 pub use event::Event;
@@ -23,3 +28,4 @@ pub use registry::{PlatformProblem, devices, platform_problems};
 pub(crate) use registry::{default_device, select};
 pub use root::{Device, Partition};
 pub use selector::Selector;
+pub use what::{Clock, Kind, Reason};

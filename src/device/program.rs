@@ -1,6 +1,6 @@
 //! A kernel built for one context and device, and the process-wide cache of them.
 
-use super::{Context, Device};
+use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::Handle;
@@ -62,10 +62,13 @@ impl Program {
         if let Some(built) = KERNELS.lock().get(&key) {
             return Ok(built.clone());
         }
-        let raw = key.0.kernel(name).map_err(|error| match error {
+        let begun = record::begin();
+        let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
+        let raw = span.in_scope(|| key.0.kernel(name)).map_err(|error| match error {
             Error::Sycl { message, .. } => key.0.failure(name, message),
             other => other,
         })?;
+        record::built(begun, name, device);
         let built = Self(Arc::new(Handle::new(raw)));
         Ok(KERNELS.lock().entry(key).or_insert(built).clone())
     }

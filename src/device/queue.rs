@@ -1,6 +1,6 @@
 //! A queue: the place where commands run, on one device in one context.
 
-use super::{Context, Device};
+use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{self, Pending};
@@ -33,6 +33,8 @@ struct Inner {
     device: Device,
     context: Context,
     properties: QueueProperties,
+    /// Whether the runtime's queue keeps timestamps, asked for or not.
+    timestamps: bool,
     slots: [Slot; 3],
 }
 
@@ -66,13 +68,15 @@ impl Queue {
     /// A new queue of the runtime. Users get theirs from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
         let QueueProperties { in_order, profiling } = properties;
-        let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, profiling)
+        let timestamps = profiling || always_timestamps();
+        let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
             .during(&format!("making a queue on {device}"))?;
         let raw = runtime::Handle::new(raw);
         let id = ffi::queue_id(raw.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
-        Ok(Self(Handle::Counted(Arc::new(Inner { raw, id, device, context, properties, slots }))))
+        let inner = Inner { raw, id, device, context, properties, timestamps, slots };
+        Ok(Self(Handle::Counted(Arc::new(inner))))
     }
 
     /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
@@ -88,14 +92,16 @@ impl Queue {
         // SAFETY: the caller's promise.
         let raw = runtime::Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
         let queue = raw.get()?;
+        let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
             device: Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?,
             context: Context::adopt(ffi::queue_context(queue).during("asking a queue for its context")?)?,
             properties: QueueProperties {
                 in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
-                profiling: ffi::queue_profiling(queue).during("asking a queue for its properties")?,
+                profiling,
             },
+            timestamps: profiling,
             slots: Default::default(),
             raw,
         };
@@ -172,6 +178,11 @@ impl Queue {
         self.0.properties.profiling
     }
 
+    /// Whether events have timestamps, be it for profiles only.
+    pub(super) fn keeps_timestamps(&self) -> bool {
+        self.0.timestamps
+    }
+
     /// What was asked for when the queue was made.
     pub(crate) fn properties(&self) -> QueueProperties {
         self.0.properties
@@ -182,8 +193,13 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
     pub fn wait(&self) -> Result<()> {
-        let _pending = Pending::new();
-        ffi::queue_wait(self.raw()?).during("waiting for a queue")
+        let begun = record::begin();
+        let waited = {
+            let _pending = Pending::new();
+            ffi::queue_wait(self.raw()?).during("waiting for a queue")
+        };
+        record::waited(begun, self, None);
+        waited
     }
 
     /// Reports what commands or clean-ups stored, without waiting.
@@ -207,6 +223,13 @@ impl Queue {
             let _ = ffi::queue_store_error(raw, &text);
         }
     }
+}
+
+/// `USMQ_PROFILING=1` has every queue that usmq makes keep timestamps for profiles. On some backends that makes each
+/// command dearer, so it is no default.
+fn always_timestamps() -> bool {
+    static ALWAYS: OnceCell<bool> = OnceCell::new();
+    *ALWAYS.get_or_init(|| std::env::var_os("USMQ_PROFILING").is_some_and(|value| value == "1"))
 }
 
 /// Queues that live as long as the process.

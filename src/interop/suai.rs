@@ -5,7 +5,8 @@
 //! has finished.
 
 use crate::array::{Array, DType, Layout};
-use crate::device::{Context, Queue, QueueProperties, UsmKind};
+use crate::device::record::because;
+use crate::device::{Context, Queue, QueueProperties, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered};
 use std::any::Any;
@@ -52,6 +53,7 @@ pub unsafe fn import(
     object: &SyclObject,
     owner: Box<dyn Any + Send + Sync>,
 ) -> Result<Array> {
+    let _span = tracing::debug_span!(target: "usmq", "import", protocol = "SUAI").entered();
     let Descriptor { dtype, readonly, .. } = *descriptor;
     let itemsize = dtype.itemsize();
     let layout = Layout::foreign(&descriptor.shape, descriptor.strides.as_deref(), 0, itemsize)?;
@@ -154,6 +156,8 @@ impl Span {
 /// # Errors
 /// [`Error::Interop`] for bfloat16, which the interface cannot spell; [`Error::Sycl`] with what the work reported.
 pub fn export(array: &Array) -> Result<Descriptor> {
+    let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
+    let _why = because(Reason::Export);
     if array.dtype().typestr().is_none() {
         return Err(Error::Interop(format!(
             "__sycl_usm_array_interface__ has no typestr for {}; cast to float32 first",

@@ -4,7 +4,8 @@ use super::arg::{Arg, describe};
 use super::signature::{Param, Signature, read_signature};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
-use crate::device::{Code, Context, Device, Event, Program, Queue};
+use crate::device::record::Label;
+use crate::device::{Code, Context, Device, Event, Kind, Program, Queue};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Operand, ordered};
@@ -165,6 +166,7 @@ impl Kernel {
             .collect();
         let extents = self.extents(launch, queue.device())?;
         self.check_local_memory(args, queue.device())?;
+        let label = Label { kind: Kind::Kernel, name: Some(&self.0.name), bytes: 0 };
         ordered(&queue, &operands, |after| {
             if extents.global.contains(&0) {
                 // No work-items: nothing to launch, but the event still stands for the order.
@@ -172,7 +174,7 @@ impl Kernel {
             }
             // SAFETY: the caller's promise for the kernel; count, types and reachability of the arguments were
             // checked above, and the operands' logs keep their memory until the event is complete.
-            unsafe { queue.submit(&program, extents, &bound, after) }
+            unsafe { queue.submit(&program, extents, &bound, label, after) }
         })
     }
 

@@ -3,7 +3,8 @@
 use super::access::{Access, AccessLog, Tracked};
 use super::pool::Pool;
 use super::retire::{self, Foreign};
-use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::device::record::because;
+use crate::device::{Context, Device, Event, Queue, Reason, UsmKind};
 use crate::error::Result;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -164,6 +165,7 @@ impl Drop for Allocation {
             Owner::Ours(pool) => {
                 for queue in &log.shared_on {
                     // The other library let go of the memory, but its last work on it may still run.
+                    let _why = because(Reason::Order);
                     match queue.barrier(&[]) {
                         Ok(event) => pending.push(event),
                         Err(error) => queue.store_error(&error),

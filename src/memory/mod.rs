@@ -13,4 +13,5 @@ pub(crate) use allocation::Allocation;
 pub(crate) use budget::limit;
 pub(crate) use order::{Operand, ordered, ordered_across};
 pub(crate) use retire::{Foreign as Keep, keep_until};
+pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};

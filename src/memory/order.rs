@@ -2,7 +2,8 @@
 
 use super::access::Access;
 use super::allocation::{Allocation, Log};
-use crate::device::{Event, Queue};
+use crate::device::record::because;
+use crate::device::{Event, Queue, Reason};
 use crate::error::Result;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -57,6 +58,7 @@ fn run(
     }
     let unseen = queues_of_other_libraries(queue, &logs);
     for other in &unseen {
+        let _why = because(Reason::Order);
         wait_for.push(other.barrier(&[])?);
     }
     let event = submit(&wait_for)?;
@@ -64,6 +66,7 @@ fn run(
         log.access.record(*access, event.clone());
     }
     for other in &unseen {
+        let _why = because(Reason::Order);
         other.barrier(std::slice::from_ref(&event))?;
     }
     Ok(event)

@@ -5,7 +5,8 @@
 //! next command comes after the last use anyway.
 
 use super::budget;
-use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::device::record;
+use crate::device::{Context, Device, Event, Kind, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::Handle;
@@ -144,6 +145,9 @@ impl Pool {
 
     /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
     pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
+        let begun = record::begin();
+        // Whether the runtime is asked, only its provider knows.
+        let before = if begun.is_some() { self.requests() } else { 0 };
         let (pointer, last_use) = match self.take_own(bytes, queue) {
             Some((pointer, event)) => (pointer, Some(event)),
             None => {
@@ -151,6 +155,8 @@ impl Pool {
                 (self.take_new(bytes)?, None)
             }
         };
+        let hit = begun.is_none() || before == self.requests();
+        record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         let Counters { used, peak, live, allocations } = &self.counters;
         let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         if now > peak.load(Ordering::Relaxed) {
@@ -165,6 +171,7 @@ impl Pool {
     /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
     /// under its lock.
     pub(super) fn retire(&self, pointer: usize, bytes: usize, pending: SmallVec<[Event; 4]>) {
+        record::memory(record::begin(), Kind::Free, bytes, true, (&self.device, self.kind));
         self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.counters.live.fetch_sub(1, Ordering::Relaxed);
         if pending.is_empty() {
@@ -219,6 +226,7 @@ impl Pool {
     /// Returns what is complete and unused to the runtime.
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
+        let _own = record::begin();
         ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
     }
 
@@ -254,6 +262,10 @@ impl Pool {
         Ok(ffi::pool_stats(self.raw.get()?))
     }
 
+    fn requests(&self) -> u64 {
+        self.provider().map_or(0, |provider| provider.requests)
+    }
+
     /// As many as one call should look at.
     pub(super) fn reap_some(&self) {
         self.reap(AT_ONCE);
@@ -277,6 +289,7 @@ impl Pool {
     /// Gives a block that nothing uses to UMF. A failure leaks it and tells no one: a free has no error to return,
     /// and UMF fails here only for a pointer that is not its own.
     fn put(&self, pointer: usize) {
+        let _own = record::begin();
         if let Ok(raw) = self.raw.get() {
             // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the
             // block or the waiting list that owned it.

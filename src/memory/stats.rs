@@ -51,6 +51,19 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
     Ok(all)
 }
 
+/// Bytes that live arrays hold, by device. Asks the runtime nothing.
+pub(crate) fn held() -> Vec<(Device, u64)> {
+    let mut all: Vec<(Device, u64)> = Vec::new();
+    for pool in Pool::all() {
+        let used = pool.counters.used.load(Ordering::Relaxed);
+        match all.iter_mut().find(|(device, _)| *device == pool.device) {
+            Some((_, sum)) => *sum += used,
+            None => all.push((pool.device.clone(), used)),
+        }
+    }
+    all
+}
+
 /// Sets the most bytes that pools of `kind` (all kinds if `None`) take from the runtime, for `device` or for each
 /// device, whatever the contexts. `None` lifts the limit. Memory already taken beyond it stays until it is freed.
 ///

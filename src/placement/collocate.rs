@@ -2,7 +2,8 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::{Event, Queue, UsmKind};
+use crate::device::record::{because, because_if_unsaid};
+use crate::device::{Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
 
@@ -28,6 +29,7 @@ const CHUNK: usize = 2 << 20;
 /// # Errors
 /// [`Error::Allocation`] when a copy is needed and memory is short.
 pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
+    let _span = tracing::debug_span!(target: "usmq", "collocate", %array, %target).entered();
     run(array, target, plan_one(array, target)?.action)
 }
 
@@ -38,6 +40,7 @@ pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
 pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
     let items: Vec<_> = arrays.iter().map(|array| Item::Array(array)).collect();
     let (target, steps) = best(&items, target)?;
+    let _span = tracing::debug_span!(target: "usmq", "collocate", arrays = arrays.len(), %target).entered();
     arrays.iter().zip(steps).map(|(array, step)| run(array, &target, step.action)).collect()
 }
 
@@ -58,6 +61,12 @@ impl Array {
         if dtype == self.dtype() && kind == self.usm_kind() {
             return Ok(placed);
         }
+        // Of another kind only, it may be on its way to the host or from another library.
+        let _why = if dtype == self.dtype() {
+            because_if_unsaid(Reason::Conversion)
+        } else {
+            because(Reason::Conversion)
+        };
         let converted = Self::uninit(placed.shape(), dtype, kind, placed.queue())?;
         converted.assign(&placed)?;
         Ok(converted)
@@ -152,6 +161,8 @@ fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
 type Route = fn(&Array, &Array) -> Result<()>;
 
 fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
+    let same = array.context() == target.context();
+    let _why = because(if same { Reason::Collocate } else { Reason::ContextMismatch });
     let source = array.contiguous()?;
     let copy = Array::uninit(source.shape(), source.dtype(), source.usm_kind(), target)?;
     if copy.nbytes() > 0 {

@@ -4,6 +4,7 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
+use super::site::detach;
 use super::{asarray, buffer, dlpack, exchange, index, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
@@ -147,7 +148,7 @@ impl Array {
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let shape = index::numbers(shape)?;
-        Ok(Self::new(py.detach(|| self.array.reshape(shape))?))
+        Ok(Self::new(detach(py, || self.array.reshape(shape))?))
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -187,12 +188,12 @@ impl Array {
     /// Returns before it is done.
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype::parse(dtype)?;
-        Ok(Self::new(py.detach(|| self.array.cast(dtype))?))
+        Ok(Self::new(detach(py, || self.array.cast(dtype))?))
     }
 
     /// A contiguous copy in memory of the same kind, on the same queue. Returns before it is done.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
-        Ok(Self::new(py.detach(|| self.array.copy())?))
+        Ok(Self::new(detach(py, || self.array.copy())?))
     }
 
     /// Set the elements, converting the dtype.
@@ -270,7 +271,7 @@ impl Array {
 
     /// Block until nothing that was submitted so far uses the memory. A SyclError says what that work reported.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.array.wait())?)
+        Ok(detach(py, || self.array.wait())?)
     }
 
     /// The elements as a new numpy array. Waits for the writes before, nothing else. A SyclError says what that work
@@ -284,7 +285,7 @@ impl Array {
             if bytes != self.array.nbytes() {
                 return Err(PyValueError::new_err("numpy made an array of another size"));
             }
-            py.detach(|| self.array.read_into(target as *mut u8, bytes))?;
+            detach(py, || self.array.read_into(target as *mut u8, bytes))?;
         }
         Ok(host)
     }
@@ -365,12 +366,12 @@ impl Array {
 
 fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
     let element = number.bytes_as(array.dtype()).map_err(PyValueError::new_err)?;
-    Ok(py.detach(|| array.fill_bytes(&element))?)
+    Ok(detach(py, || array.fill_bytes(&element))?)
 }
 
 fn copy_into(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     match asarray::shared(source)? {
-        Some(source) => Ok(py.detach(|| target.assign(&crate::collocate(&source, target.queue())?))?),
+        Some(source) => Ok(detach(py, || target.assign(&crate::collocate(&source, target.queue())?))?),
         None => asarray::copy_from_host(py, target, source),
     }
 }

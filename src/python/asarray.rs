@@ -2,7 +2,10 @@
 
 use super::array::Array;
 use super::host::Host;
+use super::site::detach;
 use super::{buffer, cuda, dlpack, dtype, scope, suai, target};
+use crate::device::Reason;
+use crate::device::record::because;
 use crate::interop::dlpack::Import;
 use crate::{Action, Step, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
@@ -88,14 +91,14 @@ pub(super) struct Wanted {
 pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
     let Wanted { dtype, kind, queue, copy } = wanted;
     if let Some(source) = shared(obj)? {
-        let result = py.detach(|| source.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || source.converted(dtype, kind, queue.as_ref()))?;
         let is_copy =
             result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
             (Some(false), true) => Err(PyValueError::new_err(
                 "a copy is needed for another dtype, USM type or context, but copy=False",
             )),
-            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => match obj.cast::<Array>() {
                 // The object itself, when it is what was asked for.
                 Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
@@ -109,26 +112,26 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     let is_buffer = buffer::has_buffer(obj);
     if let Some(source) = if is_buffer { None } else { cuda::shared(obj)? } {
         let queue = queue.map_or_else(|| scope::current(py), Ok)?;
-        let result = py.detach(|| source.to_queue(&queue, kind.unwrap_or(UsmKind::Device)))?;
+        let result = detach(py, || source.to_queue(&queue, kind.unwrap_or(UsmKind::Device)))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(
                 "CUDA memory cannot become USM without a copy, but copy=False",
             ));
         }
-        return Py::new(py, Array::new(py.detach(|| result.converted(dtype, None, None))?));
+        return Py::new(py, Array::new(detach(py, || result.converted(dtype, None, None))?));
     }
     let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
     if let Some((numbers, copied)) = arrow {
-        let result = py.detach(|| numbers.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || numbers.converted(dtype, kind, queue.as_ref()))?;
         return match (copy, copied || result.address() != numbers.address()) {
             (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
-            (Some(true), false) => Py::new(py, Array::new(py.detach(|| result.copy())?)),
+            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => Py::new(py, Array::new(result)),
         };
     }
     let from_tensor = || {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
-        let result = py.detach(|| source.converted(dtype, None, None))?;
+        let result = detach(py, || source.converted(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(NO_COPY));
         }
@@ -148,9 +151,11 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
         return Err(PyValueError::new_err(NO_COPY));
     }
     let queue = queue.map_or_else(|| scope::current(py), Ok)?;
+    let why = because(Reason::Import);
     let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
+    drop(why);
     let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
-        Some(dtype) => py.detach(|| array.cast(dtype))?,
+        Some(dtype) => detach(py, || array.cast(dtype))?,
         None => array,
     };
     Py::new(py, Array::new(array))
@@ -179,7 +184,7 @@ pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
-    let array = py.detach(|| crate::Array::uninit(shape, dtype, kind, queue))?;
+    let array = detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?;
     host.copy_to(py, &array)?;
     Ok(array)
 }
@@ -196,7 +201,7 @@ pub(super) fn copy_from_host(
         return host.copy_to(py, target);
     }
     let source = from_host(py, &host, UsmKind::Device, target.queue())?;
-    Ok(py.detach(|| target.assign(&source))?)
+    Ok(detach(py, || target.assign(&source))?)
 }
 
 /// Host data in device memory on this queue.
@@ -205,6 +210,7 @@ pub(super) fn host_array(
     object: &Bound<'_, PyAny>,
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
+    let _why = because(Reason::Collocate);
     from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
 }
 

@@ -1,6 +1,7 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::array::Array;
+use super::site::detach;
 use crate::DType;
 use crate::memory::Access;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -44,7 +45,7 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         ));
     }
     let access = if array.is_readonly() { Access::Read } else { Access::Write };
-    slf.py().detach(|| array.allocation().wait_for_host(access))?;
+    detach(slf.py(), || array.allocation().wait_for_host(access))?;
 
     let itemsize = array.dtype().itemsize() as isize;
     let mut exported = Box::new(Exported {

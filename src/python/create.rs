@@ -1,6 +1,7 @@
 //! New arrays: `empty`, `zeros`, `full`, `arange`.
 
 use super::array::Array;
+use super::site::detach;
 use super::{dtype, index, target};
 use crate::Number;
 use crate::{DType, UsmKind};
@@ -42,7 +43,7 @@ pub(super) fn empty(
     let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
     let shape = index::shape(shape)?;
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
-    Ok(Array::new(py.detach(|| crate::Array::uninit(shape, dtype, kind, &queue))?))
+    Ok(Array::new(detach(py, || crate::Array::uninit(shape, dtype, kind, &queue))?))
 }
 
 /// An array of zeros. Returns before they are written; what uses the array comes after that.
@@ -78,7 +79,7 @@ pub(super) fn zeros(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let made = empty(py, shape, dtype, usm_type, queue)?;
-    py.detach(|| made.array.fill_bytes(&[0]))?;
+    detach(py, || made.array.fill_bytes(&[0]))?;
     Ok(made)
 }
 
@@ -124,7 +125,7 @@ pub(super) fn full(
     let element = number.bytes_as(dtype).map_err(PyValueError::new_err)?;
     let shape = index::shape(shape)?;
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
-    let array = py.detach(|| -> crate::Result<_> {
+    let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
         array.fill_bytes(&element)?;
         Ok(array)
@@ -180,7 +181,7 @@ pub(super) fn arange(
     };
     let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
-    Ok(Array::new(py.detach(|| crate::Array::arange(first, end, step, dtype, kind, &queue))?))
+    Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 
 fn number(object: &Bound<'_, PyAny>) -> PyResult<(Number, Option<DType>)> {

@@ -6,6 +6,7 @@ use super::entries::Entries;
 use super::quiet::Quiet;
 use super::{asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
+use crate::python::site::detach;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -151,7 +152,7 @@ impl CudaArray {
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: &str) -> PyResult<Array> {
         let kind: UsmKind = usm_type.parse()?;
         let queue = target::queue(py, queue)?.map_or_else(|| scope::current(py), Ok)?;
-        Ok(Array::new(py.detach(|| self.0.to_queue(&queue, kind))?))
+        Ok(Array::new(detach(py, || self.0.to_queue(&queue, kind))?))
     }
 
     /// A numpy array with a copy of the elements.
@@ -161,7 +162,7 @@ impl CudaArray {
 
     /// Block until the work that was submitted to the array's stream so far is complete.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.wait())?)
+        Ok(detach(py, || self.0.wait())?)
     }
 
     fn __repr__(&self) -> String {
@@ -222,7 +223,7 @@ pub(super) fn placed(
 
 /// A copy of an array on a CUDA device.
 pub(super) fn moved(py: Python<'_>, array: &crate::Array, ordinal: usize) -> PyResult<Py<CudaArray>> {
-    let moved = py.detach(|| cuda::CudaArray::from_array(array, ordinal))?;
+    let moved = detach(py, || cuda::CudaArray::from_array(array, ordinal))?;
     Py::new(py, CudaArray::new(moved))
 }
 
@@ -241,7 +242,7 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
     let owner = Box::new(object.clone().unbind());
     // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
     // keeps.
-    Ok(Some(py.detach(|| unsafe { cuda::import(&descriptor, owner) })?))
+    Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))
 }
 
 fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {

@@ -1,5 +1,6 @@
 //! `usmq.Device` and what is visible.
 
+use super::site::detach;
 use super::{index, target};
 use crate::{Partition, UsmKind};
 use pyo3::exceptions::PyTypeError;
@@ -35,7 +36,7 @@ impl Device {
     #[pyo3(signature = (filter=None, /))]
     fn new(py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let target = target::target(filter)?;
-        Ok(Self(py.detach(|| target.device())?))
+        Ok(Self(detach(py, || target.device())?))
     }
 
     /// The device's name, as its driver gives it.
@@ -145,7 +146,7 @@ impl Device {
     ///     The device cannot be divided so.
     fn sub_devices(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
         let partition = partition_from(partition)?;
-        let parts = py.detach(|| self.0.sub_devices(&partition))?;
+        let parts = detach(py, || self.0.sub_devices(&partition))?;
         Ok(parts.into_iter().map(Self).collect())
     }
 
@@ -185,14 +186,14 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
 /// True
 #[pyfunction]
 pub(super) fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
-    let devices = py.detach(crate::devices)?;
+    let devices = detach(py, crate::devices)?;
     Ok(devices.into_iter().map(Device).collect())
 }
 
 /// Platforms whose devices could not be listed: pairs of name and reason.
 #[pyfunction]
 pub(super) fn platform_problems(py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-    let problems = py.detach(crate::platform_problems)?;
+    let problems = detach(py, crate::platform_problems)?;
     Ok(problems.into_iter().map(|problem| (problem.platform, problem.error.to_string())).collect())
 }
 

@@ -6,6 +6,7 @@
 use super::array::Array;
 use super::capsule::queue_from;
 use super::quiet::quietly;
+use super::site::detach;
 use super::target;
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
@@ -74,7 +75,7 @@ fn give<'py, T: Named>(
     };
     let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
     let export = Export { destination, copy: asked.copy, order };
-    let tensor: Local<T> = py.detach(|| dlpack::export(array, export))?;
+    let tensor: Local<T> = detach(py, || dlpack::export(array, export))?;
     capsule(py, tensor)
 }
 
@@ -86,9 +87,9 @@ pub(super) fn export_cuda<'py>(
     max_version: Option<(u32, u32)>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     if max_version.is_some_and(|version| version >= (1, 0)) {
-        capsule::<Versioned>(py, py.detach(|| dlpack::export_cuda(array, stream))?)
+        capsule::<Versioned>(py, detach(py, || dlpack::export_cuda(array, stream))?)
     } else {
-        capsule::<Legacy>(py, py.detach(|| dlpack::export_cuda(array, stream))?)
+        capsule::<Legacy>(py, detach(py, || dlpack::export_cuda(array, stream))?)
     }
 }
 
@@ -204,7 +205,7 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
     let array = array?;
     if ordered && *array.queue() != current {
         // The producer's work comes before ours on the current queue, which is not the array's.
-        py.detach(|| current.wait())?;
+        detach(py, || current.wait())?;
     }
     Ok(array)
 }
@@ -215,7 +216,7 @@ fn import<T: Managed>(
     current: &crate::Queue,
     wanted: Import<'_>,
 ) -> crate::Result<crate::Array> {
-    py.detach(|| crate::with_queue(current, || dlpack::import(tensor, wanted)))
+    detach(py, || crate::with_queue(current, || dlpack::import(tensor, wanted)))
 }
 
 /// Asks a producer for its capsule, with as much of the protocol as it knows, and says whether its work is ordered on
@@ -251,7 +252,7 @@ fn ask<'py>(
     }
     if CUDA.contains(&kind) {
         // The producer puts its work before the stream's.
-        let stream = py.detach(|| cuda::arrivals(usize::try_from(id).unwrap_or(0)))?;
+        let stream = detach(py, || cuda::arrivals(usize::try_from(id).unwrap_or(0)))?;
         options.set_item("stream", stream)?;
         return Ok((method.call((), Some(&options))?, false));
     }
@@ -280,7 +281,7 @@ fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
 fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(queue) = obj.getattr_opt("sycl_queue")? else { return Ok(()) };
     match queue_from(&queue)? {
-        Some(queue) => Ok(obj.py().detach(|| queue.wait())?),
+        Some(queue) => Ok(detach(obj.py(), || queue.wait())?),
         None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use super::array::Array;
 use super::scope;
 use crate::Error;
 use crate::interop::dlpack::{self, Destination, Export, Order, Tensor, VERSION, Versioned};
+use crate::python::site::detach;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -151,7 +152,7 @@ unsafe extern "C" fn to_object(tensor: *mut Versioned, out: *mut *mut ffi::PyObj
         let out = place(out)?;
         let tensor = Handed(tensor);
         let current = scope::current(py)?;
-        let object = py.detach(|| {
+        let object = detach(py, || {
             // SAFETY: the consumer's promise: a tensor that is its own.
             crate::with_queue(&current, || unsafe { dlpack::adopt(tensor.get()) })
         })?;

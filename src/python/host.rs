@@ -2,6 +2,7 @@
 
 use super::buffer::Foreign;
 use super::index;
+use super::site::detach;
 use crate::DType;
 use crate::Number;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -54,10 +55,10 @@ impl<'py> Host<'py> {
     pub(super) fn copy_to(&self, py: Python<'_>, target: &crate::Array) -> PyResult<()> {
         match self {
             Self::Buffer { buffer, .. } => match buffer.as_contiguous() {
-                Some(bytes) => Ok(py.detach(|| target.copy_from_bytes(bytes))?),
+                Some(bytes) => Ok(detach(py, || target.copy_from_bytes(bytes))?),
                 None => {
                     let bytes = buffer.to_contiguous()?;
-                    Ok(py.detach(|| target.copy_from_bytes(&bytes))?)
+                    Ok(detach(py, || target.copy_from_bytes(&bytes))?)
                 }
             },
             Self::Numbers { numbers, dtype, .. } => {
@@ -65,7 +66,7 @@ impl<'py> Host<'py> {
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }
-                Ok(py.detach(|| target.copy_from_bytes(&bytes))?)
+                Ok(detach(py, || target.copy_from_bytes(&bytes))?)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
 use super::queue::{Event, Queue};
+use super::site::detach;
 use super::{asarray, dtype, index, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
@@ -66,7 +67,7 @@ impl Kernel {
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = kernel_options(py, options, params, queue)?;
-        Ok(Self(py.detach(|| crate::Kernel::from_sycl_with(source, name, options))?))
+        Ok(Self(detach(py, || crate::Kernel::from_sycl_with(source, name, options))?))
     }
 
     /// Build a kernel from OpenCL C, for devices of the opencl backend; parameters as ``from_sycl``.
@@ -81,7 +82,7 @@ impl Kernel {
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = kernel_options(py, options, params, queue)?;
-        Ok(Self(py.detach(|| crate::Kernel::from_opencl(source, name, options))?))
+        Ok(Self(detach(py, || crate::Kernel::from_opencl(source, name, options))?))
     }
 
     /// A kernel from the bytes of a SPIR-V module, for devices of the opencl backend; parameters as ``from_sycl``.
@@ -95,7 +96,7 @@ impl Kernel {
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = kernel_options(py, Vec::new(), params, queue)?;
-        Ok(Self(py.detach(|| crate::Kernel::from_spirv(module, name, options))?))
+        Ok(Self(detach(py, || crate::Kernel::from_spirv(module, name, options))?))
     }
 
     /// The function's name.
@@ -148,7 +149,7 @@ impl Kernel {
         let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
         // SAFETY: Python has no unsafe: whoever writes a kernel answers for what it does with its arguments.
-        let event = py.detach(|| unsafe { self.0.launch_with(launch, &args) })?;
+        let event = detach(py, || unsafe { self.0.launch_with(launch, &args) })?;
         Ok(Event(event))
     }
 

@@ -1,5 +1,6 @@
 //! Statistics and limits of memory.
 
+use super::site::detach;
 use super::target;
 use crate::{Device, Target, UsmKind, memory};
 use pyo3::prelude::*;
@@ -94,12 +95,12 @@ pub(super) fn set_memory_limit(
 #[pyo3(signature = (device=None))]
 pub(super) fn trim_memory(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let device = device_of(py, device)?;
-    Ok(py.detach(|| memory::trim(device.as_ref()))?)
+    Ok(detach(py, || memory::trim(device.as_ref()))?)
 }
 
 fn device_of(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
     match target::target(object)? {
         Target::Unset => Ok(None),
-        target => Ok(Some(py.detach(|| target.device())?)),
+        target => Ok(Some(detach(py, || target.device())?)),
     }
 }

@@ -20,9 +20,11 @@ mod index;
 mod kernel;
 mod memory;
 mod placement;
+mod profile;
 mod queue;
 mod quiet;
 mod scope;
+mod site;
 mod suai;
 mod target;
 
@@ -50,6 +52,7 @@ mod core {
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
         placement::{Plan, Step, collocate, explain, follow},
+        profile::{Profile, ProfileEvent, profile, watch_calls},
         queue::{Context, Event, Queue},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,

@@ -2,6 +2,7 @@
 
 use super::array::Array;
 use super::queue::Queue;
+use super::site::detach;
 use super::{asarray, cuda, scope, target};
 use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};
@@ -40,7 +41,7 @@ pub(super) fn follow(
     let arrays = all(arrays)?;
     let refs: Vec<_> = arrays.iter().collect();
     if let Some(queue) = target::queue(py, queue)? {
-        py.detach(|| crate::usable_from(&queue, &refs))?;
+        detach(py, || crate::usable_from(&queue, &refs))?;
         return Ok(Queue(queue));
     }
     if refs.is_empty() {
@@ -110,7 +111,7 @@ pub(super) fn collocate(
 fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Queue> {
     let items = objects.iter().map(|object| item(object, None)).collect::<PyResult<Vec<_>>>()?;
     let arrays: Vec<_> = items.iter().filter_map(Object::array).collect();
-    match py.detach(|| crate::explain(&arrays, None))?.target {
+    match detach(py, || crate::explain(&arrays, None))?.target {
         Place::Queue(queue) => Ok(queue),
         // A plan for arrays in USM ends in USM.
         Place::Cuda(_) => Ok(scope::current(py)?),
@@ -120,8 +121,8 @@ fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Que
 fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) -> PyResult<Vec<Py<PyAny>>> {
     let move_one = |object: &Bound<'_, PyAny>| {
         let result = match item(object, Some(queue))? {
-            Object::Array(array) => py.detach(|| crate::collocate(&array, queue))?,
-            Object::Cuda(array) => py.detach(|| array.to_queue(queue, UsmKind::Device))?,
+            Object::Array(array) => detach(py, || crate::collocate(&array, queue))?,
+            Object::Cuda(array) => detach(py, || array.to_queue(queue, UsmKind::Device))?,
             Object::Host(_) => asarray::host_array(py, object, queue)?,
         };
         match object.cast::<Array>() {
@@ -180,7 +181,7 @@ pub(super) fn explain(
             Object::Host(step) => Ok(Item::Other(step.clone())),
         })
         .collect::<crate::Result<_>>()?;
-    Ok(Plan(py.detach(|| explain_items(&items, Some(&queue)))?))
+    Ok(Plan(detach(py, || explain_items(&items, Some(&queue)))?))
 }
 
 /// What it takes to bring an object to a CUDA device.

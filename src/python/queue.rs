@@ -2,6 +2,7 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
+use super::site::detach;
 use super::target;
 use crate::QueueProperties;
 use pyo3::prelude::*;
@@ -44,7 +45,7 @@ impl Queue {
     ) -> PyResult<Self> {
         let (target, context) = (target::target(target)?, target::context(context)?);
         let properties = QueueProperties { in_order, profiling };
-        Ok(Self(py.detach(|| crate::Queue::new(target, context.as_ref(), properties))?))
+        Ok(Self(detach(py, || crate::Queue::new(target, context.as_ref(), properties))?))
     }
 
     /// The device on which commands run.
@@ -78,7 +79,7 @@ impl Queue {
     /// SyclError
     ///     What a command reported since the last wait.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.wait())?)
+        Ok(detach(py, || self.0.wait())?)
     }
 
     /// A capsule "SyclQueueRef" with a second handle to this queue, as dpctl and dpnp take it.
@@ -116,7 +117,7 @@ impl Context {
         if devices.is_empty() {
             return Err(crate::Error::Value("a context needs at least one device".to_owned()).into());
         }
-        Ok(Self(py.detach(|| crate::Context::new(&devices))?))
+        Ok(Self(detach(py, || crate::Context::new(&devices))?))
     }
 
     /// The devices of this context.
@@ -157,7 +158,7 @@ impl Event {
     /// SyclError
     ///     What the command, or an earlier one on its queue, reported.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.wait())?)
+        Ok(detach(py, || self.0.wait())?)
     }
 
     /// Whether the command is complete; never blocks.
@@ -173,7 +174,7 @@ impl Event {
     ///     The queue was made without ``profiling=True``.
     #[getter]
     fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
-        let [submit, start, end] = py.detach(|| self.0.profiling())?;
+        let [submit, start, end] = detach(py, || self.0.profiling())?;
         Ok((submit, start, end))
     }
 

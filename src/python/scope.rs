@@ -2,6 +2,7 @@
 //! other's scope.
 
 use super::queue::Queue;
+use super::site::detach;
 use super::target;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -63,7 +64,7 @@ fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
     if crate::manager::current_queue_is_known() {
         return Ok(crate::current_queue()?);
     }
-    Ok(py.detach(crate::current_queue)?)
+    Ok(detach(py, crate::current_queue)?)
 }
 
 /// The queue on which work runs when neither an argument nor the data says otherwise.
@@ -138,7 +139,7 @@ pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> Py
 #[pyfunction]
 pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let target = target::target(target)?;
-    Ok(py.detach(|| crate::set_default_queue(target))?)
+    Ok(detach(py, || crate::set_default_queue(target))?)
 }
 
 /// A scope made by ``use_queue``. It may be entered more than once, also while it is open.
@@ -260,7 +261,7 @@ impl QueueManager {
     /// Set this manager's default; None returns to the process-wide queue.
     fn set_default_queue(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let target = target::target(target)?;
-        Ok(py.detach(|| self.manager.set_default_queue(target))?)
+        Ok(detach(py, || self.manager.set_default_queue(target))?)
     }
 
     fn __repr__(&self) -> String {

@@ -3,6 +3,7 @@
 use super::array::Array;
 use super::capsule::{context_from, queue_from};
 use super::entries::Entries;
+use super::site::detach;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
@@ -13,7 +14,7 @@ const NAME: &str = "__sycl_usm_array_interface__";
 
 /// The dict of an array of ours.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
-    let descriptor = py.detach(|| suai::export(array))?;
+    let descriptor = detach(py, || suai::export(array))?;
     let dict = PyDict::new(py);
     dict.set_item("data", (descriptor.pointer, descriptor.readonly))?;
     dict.set_item("shape", pyo3::types::PyTuple::new(py, &descriptor.shape)?)?;
@@ -64,7 +65,7 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         PyResult::Ok(view.unbind())
     })?;
     // What was submitted since the view was made must come first, too.
-    py.detach(|| suai::export(&owner.array))?;
+    detach(py, || suai::export(&owner.array))?;
     Ok(view.bind(py).clone())
 }
 
@@ -79,7 +80,7 @@ pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
     let owner = Box::new(object.clone().unbind());
     // SAFETY: the protocol: the memory lives as long as the object that shows it, which the owner keeps.
-    let array = py.detach(|| unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
+    let array = detach(py, || unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
     Ok(Some(array))
 }
 
@@ -111,7 +112,7 @@ fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
     if let Ok(filter) = object.cast::<PyString>() {
         let target = Target::Filter(filter.to_str()?.to_owned());
         let context =
-            object.py().detach(|| target.device().and_then(|device: Device| device.default_context()))?;
+            detach(object.py(), || target.device().and_then(|device: Device| device.default_context()))?;
         return Ok(SyclObject::Context(context));
     }
     if let Ok(queue) = object.cast::<super::queue::Queue>() {

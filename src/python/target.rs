@@ -3,6 +3,7 @@
 use super::capsule::{context_from, queue_from};
 use super::device::Device;
 use super::queue::{Context, Queue};
+use super::site::detach;
 use crate::manager::Target;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -34,7 +35,7 @@ pub(super) fn queue(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResu
     match target(object)? {
         Target::Unset => Ok(None),
         Target::Queue(queue) => Ok(Some(queue)),
-        other => Ok(py.detach(|| other.queue())?),
+        other => Ok(detach(py, || other.queue())?),
     }
 }
 

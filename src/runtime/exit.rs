@@ -3,7 +3,7 @@
 use super::{EXITING, FORKED, STATE};
 use once_cell::sync::OnceCell;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// Threads inside a wait of the runtime, and work that such a thread has yet to begin.
@@ -16,6 +16,14 @@ impl Pending {
     pub(crate) fn new() -> Self {
         PENDING.fetch_add(1, Ordering::AcqRel);
         Self(())
+    }
+
+    /// As [`Pending::new`], for a thread that need not go on while the process ends: then there is none.
+    pub(crate) fn unless_leaving() -> Option<Self> {
+        let pending = Self::new();
+        // Either `leave` sees this count, or this thread sees that the process ends.
+        fence(Ordering::SeqCst);
+        (STATE.load(Ordering::Acquire) != EXITING).then_some(pending)
     }
 }
 
@@ -75,6 +83,7 @@ extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
     if STATE.load(Ordering::Acquire) != FORKED {
         LEAVER.store(this_thread(), Ordering::Release);
         STATE.store(EXITING, Ordering::Release);
+        fence(Ordering::SeqCst);
         // Drivers tear themselves down under commands that still run.
         if let Some(finish) = FINISH.get() {
             finish();

@@ -2,7 +2,8 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
-use crate::device::Event;
+use crate::device::record::because;
+use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, Operand, ordered};
@@ -40,6 +41,8 @@ impl Column {
     /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
     /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
     pub fn export_device(&self, ready: Ready) -> Result<ArrowDeviceArray> {
+        let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
+        let _why = because(Reason::Export);
         let device = self.queue().device();
         check_nameable(self.queue())?;
         let event = match ready {
@@ -106,7 +109,8 @@ impl Column {
         if self.arrays()?.iter().all(|array| array.usm_kind().is_host_accessible()) {
             return Ok(self.clone());
         }
-        self.converted(Some(crate::device::UsmKind::Host), None)
+        let _why = because(Reason::HostRead);
+        self.converted(Some(UsmKind::Host), None)
     }
 
     /// An event that completes after every write to the column so far.

@@ -68,6 +68,7 @@ impl Column {
         array: Foreign<ArrowDeviceArray>,
         placed: Placed<'_>,
     ) -> Result<Self> {
+        let _span = tracing::debug_span!(target: "usmq", "import", protocol = "Arrow").entered();
         let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.0;
         if array.is_released() {
             return Err(broken(field, "it is released"));

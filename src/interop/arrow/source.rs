@@ -2,7 +2,8 @@
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
-use crate::device::{Context, Event, Queue, UsmKind};
+use crate::device::record::because;
+use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
@@ -70,6 +71,7 @@ impl Source for Host {
 
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
         let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
+        let _why = because(Reason::Import);
         let event = ordered(&self.queue, &[(array.allocation(), Access::Write)], |after| {
             // SAFETY: the producer vouches for the source, which `finish` keeps; the target is a new allocation.
             unsafe { self.queue.memcpy(array.address(), pointer, bytes, after) }

@@ -3,7 +3,8 @@
 use super::abi::{CPU, Device, IS_COPIED, Managed, ONEAPI, READ_ONLY, Tensor};
 use super::dtype;
 use crate::array::Array;
-use crate::device::{Queue, UsmKind};
+use crate::device::record::because;
+use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, ordered};
@@ -89,6 +90,8 @@ pub fn device_of(array: &Array) -> Destination {
 pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> {
     // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
     crate::runtime::alive()?;
+    let _span = tracing::debug_span!(target: "usmq", "export", protocol = "DLPack", %array).entered();
+    let _why = because(Reason::Export);
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {

@@ -4,7 +4,8 @@ use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Managed, ONEAPI, Tensor};
 use super::dtype;
 use super::export::Local;
 use crate::array::{Array, DType, Layout};
-use crate::device::{Queue, UsmKind};
+use crate::device::record::because;
+use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::place::queue_for;
@@ -111,6 +112,7 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
         return Err(broken("it is of another major version than 1"));
     };
     let view = View::of(tensor.managed().tensor())?;
+    let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
         CPU if wanted.copy == Some(false) => {
             Err(Error::Interop("host memory cannot become USM without a copy, but copy=False".to_owned()))
@@ -223,6 +225,7 @@ impl View {
 
     /// A copy of host memory; complete on return.
     fn copied(&self, wanted: Import<'_>) -> Result<Array> {
+        let _why = because(Reason::Import);
         let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
         let array = Array::uninit(&self.shape, self.dtype, wanted.kind.unwrap_or(UsmKind::Device), &queue)?;
         if self.size == 0 {

@@ -8,6 +8,7 @@ use crate::python::array::Array;
 use crate::python::device::Device;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
+use crate::python::site::detach;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -56,7 +57,7 @@ impl Column {
     /// Number of nulls; waits for the data when the producer has not counted them.
     #[getter]
     fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(py.detach(|| self.0.null_count())?)
+        Ok(detach(py, || self.0.null_count())?)
     }
 
     /// Bytes of all buffers, as far as they are known; a slice counts the buffers that it is part of.
@@ -111,12 +112,12 @@ impl Column {
     /// TypeError
     ///     The column is nested or run-end encoded.
     fn values(&self, py: Python<'_>) -> PyResult<Array> {
-        Ok(Array::new(py.detach(|| self.0.values())?))
+        Ok(Array::new(detach(py, || self.0.values())?))
     }
 
     /// The validity bitmap, least significant bit first, from ``bit_offset``; None when nothing is null.
     fn validity(&self, py: Python<'_>) -> PyResult<Option<Array>> {
-        Ok(py.detach(|| self.0.validity())?.map(Array::new))
+        Ok(detach(py, || self.0.validity())?.map(Array::new))
     }
 
     /// Where each text or list begins and, as one more, where the last one ends.
@@ -126,7 +127,7 @@ impl Column {
     /// TypeError
     ///     Columns of this type have none.
     fn offsets(&self, py: Python<'_>) -> PyResult<Array> {
-        Ok(Array::new(py.detach(|| self.0.offsets())?))
+        Ok(Array::new(detach(py, || self.0.offsets())?))
     }
 
     /// How many values each list view has.
@@ -136,7 +137,7 @@ impl Column {
     /// TypeError
     ///     It is no column of list views.
     fn sizes(&self, py: Python<'_>) -> PyResult<Array> {
-        Ok(Array::new(py.detach(|| self.0.sizes())?))
+        Ok(Array::new(detach(py, || self.0.sizes())?))
     }
 
     /// Which child each value of a union is in.
@@ -146,7 +147,7 @@ impl Column {
     /// TypeError
     ///     It is no union.
     fn type_ids(&self, py: Python<'_>) -> PyResult<Array> {
-        Ok(Array::new(py.detach(|| self.0.type_ids())?))
+        Ok(Array::new(detach(py, || self.0.type_ids())?))
     }
 
     /// The column on another queue or in memory of another kind; copies only what cannot be used from there.
@@ -161,17 +162,17 @@ impl Column {
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self::new(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the column.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.wait())?)
+        Ok(detach(py, || self.0.wait())?)
     }
 
     /// The column as a pyarrow array on the host; needs pyarrow. Waits.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let view = ColumnView::new(py.detach(|| self.0.to_host())?);
+        let view = ColumnView::new(detach(py, || self.0.to_host())?);
         super::pyarrow(py)?.call_method1("array", (view,))
     }
 
@@ -230,7 +231,7 @@ impl Column {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         refuse_unknown(kwargs)?;
         check_requested(requested_schema, self.0.field())?;
-        py.detach(|| self.0.check_exportable())?;
+        detach(py, || self.0.check_exportable())?;
         let column = arrow::Column::clone(&self.0);
         let batches = Box::new(std::iter::once_with(move || Ok(column)));
         give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
@@ -255,6 +256,6 @@ pub(in crate::python) fn device_array<'py>(
     check_requested(requested, column.field())?;
     let ready = if wait == Some(true) { Ready::Now } else { Ready::Event };
     let (schema, array) =
-        py.detach(|| Ok::<_, Error>((column.export_schema()?, column.export_device(ready)?)))?;
+        detach(py, || Ok::<_, Error>((column.export_schema()?, column.export_device(ready)?)))?;
     PyTuple::new(py, [give(py, schema)?, give(py, array)?])
 }

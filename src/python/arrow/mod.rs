@@ -13,6 +13,7 @@ use crate::interop::arrow::{
 };
 use crate::interop::cuda::CudaArray;
 use crate::python::array::Array;
+use crate::python::site::detach;
 use crate::python::{scope, target};
 use capsule::{check_requested, give, pair, refuse_unknown, take};
 use column::Column;
@@ -91,7 +92,7 @@ impl Place {
     ) -> PyResult<T> {
         let columns = self.columns.as_deref();
         let placed = Placed { queue: self.queue.as_ref(), kind: self.kind, columns };
-        py.detach(|| crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
+        detach(py, || crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
             crate::Error::Index(why) => PyKeyError::new_err(why),
             other => other.into(),
         })
@@ -152,7 +153,7 @@ pub(super) fn numbers(
             "a table is no array; from_arrow() reads it, and its columns have values()",
         ));
     };
-    if py.detach(|| column.null_count())? > 0 {
+    if detach(py, || column.null_count())? > 0 {
         return Err(PyValueError::new_err(format!(
             "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
         )));
@@ -163,7 +164,7 @@ pub(super) fn numbers(
         )));
     }
     let copied = !obj.is_instance_of::<Column>() && column.is_copy();
-    let values = py.detach(|| column.values())?;
+    let values = detach(py, || column.values())?;
     Ok(Some((if copied { values.as_writable() } else { values }, copied)))
 }
 
@@ -190,7 +191,7 @@ pub(super) fn cuda_array<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     refuse_unknown(kwargs)?;
-    let (field, exported) = py.detach(|| arrow::export_cuda(array))?;
+    let (field, exported) = detach(py, || arrow::export_cuda(array))?;
     check_requested(requested, &field)?;
     PyTuple::new(py, [give(py, field.export()?)?, give(py, exported)?])
 }

@@ -9,6 +9,7 @@ use crate::python::array::Array;
 use crate::python::device::Device;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
+use crate::python::site::detach;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -125,12 +126,12 @@ impl Table {
     fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self::new(py.detach(|| self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the table.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.batches().iter().try_for_each(arrow::Column::wait))?)
+        Ok(detach(py, || self.0.batches().iter().try_for_each(arrow::Column::wait))?)
     }
 
     /// The table as a pyarrow table on the host; needs pyarrow. Waits.
@@ -196,7 +197,7 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         refuse_unknown(kwargs)?;
         check_requested(requested_schema, self.0.schema())?;
-        py.detach(|| self.0.batches().iter().try_for_each(arrow::Column::check_exportable))?;
+        detach(py, || self.0.batches().iter().try_for_each(arrow::Column::check_exportable))?;
         let batches = self.0.batches().to_vec().into_iter().map(Ok);
         give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
     }

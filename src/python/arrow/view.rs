@@ -4,6 +4,7 @@ use super::capsule::{check_requested, give, refuse_unknown};
 use super::table::single;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
 use crate::python::quiet::Quiet;
+use crate::python::site::detach;
 use crate::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -19,7 +20,7 @@ impl ColumnView {
 
     pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
         // Whether it can be read is found out here, not in the consumer.
-        py.detach(|| column.export_host())?;
+        detach(py, || column.export_host())?;
         Ok(Self::new(column.clone()))
     }
 }
@@ -57,13 +58,13 @@ pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
     pub(super) fn of(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        py.detach(|| table.batches().iter().try_for_each(|batch| batch.export_host().map(drop)))?;
+        detach(py, || table.batches().iter().try_for_each(|batch| batch.export_host().map(drop)))?;
         Ok(Self(Quiet::new(table.clone())))
     }
 
     /// Of the same memory where the host can read it, else of a copy.
     pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        Ok(Self(Quiet::new(py.detach(|| table.to_host())?)))
+        Ok(Self(Quiet::new(detach(py, || table.to_host())?)))
     }
 }
 
@@ -129,7 +130,7 @@ fn host_array<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     check_requested(requested, column.field())?;
     let (schema, array) =
-        py.detach(|| -> Result<_> { Ok((column.export_schema()?, column.export_host()?)) })?;
+        detach(py, || -> Result<_> { Ok((column.export_schema()?, column.export_host()?)) })?;
     PyTuple::new(py, [give(py, schema)?, give(py, array)?])
 }
 
@@ -140,6 +141,6 @@ fn host_device_array<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     check_requested(requested, column.field())?;
     let (schema, array) =
-        py.detach(|| Ok::<_, Error>((column.export_schema()?, column.export_host_device()?)))?;
+        detach(py, || Ok::<_, Error>((column.export_schema()?, column.export_host_device()?)))?;
     PyTuple::new(py, [give(py, schema)?, give(py, array)?])
 }

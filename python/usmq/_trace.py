@@ -1,0 +1,155 @@
+"""``python -m usmq trace``: profile a script or module that knows nothing of it.
+
+The process starts itself again, because the SYCL runtime reads at its start whether to tell of the
+calls of other libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+import usmq
+from usmq import _core
+
+# Set in the process that is traced.
+_STARTED = "USMQ_TRACE_STARTED"
+_ENDINGS = (".json", ".svg", ".html", ".txt")
+
+
+def main(argv: list[str]) -> int:
+    """Run the script under a profile, write the files, and return the script's exit status."""
+    options = _options(argv)
+    if os.environ.pop(_STARTED, None) is None:
+        _start_again()
+    try:
+        _core.watch_calls()
+    except usmq.Error as problem:
+        print(f"usmq trace: {problem}", file=sys.stderr)
+    profile = usmq.profile()
+    with profile:
+        status = _run(options.module, options.command)
+    sys.stdout.flush()
+    print(f"\n{profile}\n", file=sys.stderr)
+    for path in options.output:
+        try:
+            profile.save(path)
+        except OSError as problem:
+            print(f"usmq trace: {problem}", file=sys.stderr)
+            status = status or 1
+        else:
+            print(f"usmq trace: written to {path}", file=sys.stderr)
+    return status
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m usmq trace",
+        usage="%(prog)s [-o FILE ...] [--] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        description="Profile a Python script that knows nothing of it: what usmq runs and copies, "
+        "and the calls of other libraries into the SYCL runtime.",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        help="a file to write, by its ending .json, .svg, .html or .txt; may be given more than "
+        "once (default: usmq-trace.svg and usmq-trace.json)",
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the script and its arguments")
+    options = parser.parse_args(argv)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if options.command[:1] == ["-m"]:
+        options.module = True
+        del options.command[0]
+    if not options.command:
+        parser.error("which script? python -m usmq trace -- script.py arguments")
+    options.output = options.output or ["usmq-trace.svg", "usmq-trace.json"]
+    for path in options.output:
+        if Path(path).suffix.lower() not in _ENDINGS:
+            parser.error(f"{path}: a profile is saved as {', '.join(_ENDINGS)}")
+    return options
+
+
+def _start_again() -> None:
+    """Run this command anew in an environment in which the runtime tells of calls."""
+    environment = {_STARTED: "1", "USMQ_PROFILING": os.environ.get("USMQ_PROFILING", "1")}
+    libraries = _core.runtime_libraries("libsycl.so")
+    folder = Path(libraries[0]).parent if libraries else Path()
+    framework = folder / "libxptifw.so"
+    subscriber = folder / "libsycl_ur_trace_collector.so"
+    if framework.exists() and subscriber.exists():
+        environment |= {"XPTI_TRACE_ENABLE": "1", "XPTI_FRAMEWORK_DISPATCHER": str(framework)}
+        # The runtime's own subscriber prints nothing unless asked; with none, nothing is traced.
+        environment["XPTI_SUBSCRIBERS"] = _with("XPTI_SUBSCRIBERS", str(subscriber), ",")
+        environment["UR_ENABLE_LAYERS"] = _with("UR_ENABLE_LAYERS", "UR_LAYER_TRACING", ";")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # orig_argv: with the interpreter's own options, as -X or -W.
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | environment)
+
+
+def _with(name: str, value: str, separator: str) -> str:
+    known = [part for part in os.environ.get(name, "").split(separator) if part]
+    return separator.join([*known, *([] if value in known else [value])])
+
+
+def _run(is_module: bool, command: list[str]) -> int:
+    """Run as Python itself would, and return the exit status that it would give."""
+    try:
+        if is_module:
+            sys.argv[:] = command
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        else:
+            _run_script(command)
+    except SystemExit as leaving:
+        return _status(leaving.code)
+    except KeyboardInterrupt as interrupt:
+        _show(interrupt)
+        return 130
+    except BaseException as problem:
+        _show(problem)
+        return 1
+    return 0
+
+
+def _run_script(command: list[str]) -> None:
+    path = command[0]
+    try:
+        source = Path(path).read_bytes()
+    except OSError as problem:
+        print(f"usmq trace: cannot open {path}: {problem.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
+    code: CodeType = compile(source, path, "exec")
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    sys.argv[:] = command
+    sys.path[0] = str(Path(path).resolve().parent)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _show(problem: BaseException) -> None:
+    """Print the traceback from the script on."""
+    own = {__file__, runpy.__file__, "<frozen runpy>"}
+    frames: TracebackType | None = problem.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in own:
+        frames = frames.tb_next
+    traceback.print_exception(type(problem), problem, frames)

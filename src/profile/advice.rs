@@ -1,0 +1,86 @@
+//! Copies that could be avoided, and how.
+
+use super::{Event, Kind, Profile, Reason};
+use crate::error::size;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Something that costs time for nothing, and the mend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// What was seen.
+    pub seen: String,
+    /// What to do.
+    pub mend: &'static str,
+    /// The line, where lines are known.
+    pub source: Option<String>,
+}
+
+/// `3 copies for collocate moved 6.0 MiB (job.py:12): …`.
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.seen)?;
+        if let Some(source) = &self.source {
+            write!(f, " ({source})")?;
+        }
+        write!(f, ": {}", self.mend)
+    }
+}
+
+/// From how many calls of one line on a pattern is called one.
+const OFTEN: usize = 3;
+
+impl Profile {
+    /// Copies that could be avoided, those with most bytes first.
+    #[must_use]
+    pub fn advice(&self) -> Vec<Advice> {
+        let mut lines: BTreeMap<(Reason, Option<&str>), Vec<&Event>> = BTreeMap::new();
+        for event in self.of(Kind::Copy) {
+            lines.entry((event.reason, event.source.as_deref())).or_default().push(event);
+        }
+        let mut found: Vec<(u64, Advice)> = lines
+            .into_iter()
+            .filter_map(|((reason, source), events)| {
+                let bytes: u64 = events.iter().map(|event| event.bytes).sum();
+                let mend = mend(reason, calls(&events))?;
+                let seen = format!("{} for {} moved {}", copies(events.len()), reason.name(), size(bytes));
+                Some((bytes, Advice { seen, mend, source: source.map(str::to_owned) }))
+            })
+            .collect();
+        found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        found.into_iter().map(|(_, advice)| advice).collect()
+    }
+}
+
+/// How often a line was run; where lines are not known, each copy counts.
+fn calls(events: &[&Event]) -> usize {
+    let calls: BTreeSet<_> = events.iter().map(|event| (event.thread, event.call)).collect();
+    if events.iter().all(|event| event.source.is_none()) { events.len() } else { calls.len() }
+}
+
+fn copies(count: usize) -> String {
+    if count == 1 { "1 copy".to_owned() } else { format!("{count} copies") }
+}
+
+fn mend(reason: Reason, calls: usize) -> Option<&'static str> {
+    match reason {
+        Reason::ContextMismatch => {
+            Some("create the data on the device where it is used, or collocate it once and keep the result")
+        }
+        Reason::Collocate => Some(
+            "create the data on the device where it is used: device memory does not reach another device",
+        ),
+        Reason::Contiguity => {
+            Some("keep a contiguous copy() of the view, or lay the data out so that no view has gaps")
+        }
+        Reason::Conversion => Some("create the data with the element type and USM kind that its users need"),
+        Reason::Import if calls >= OFTEN => Some("import the data once and keep the array"),
+        Reason::HostRead if calls >= OFTEN => {
+            Some("read once after the loop, or read shared or host USM in place (host_view)")
+        }
+        Reason::HostWrite if calls >= OFTEN => {
+            Some("write once before the loop, or let the host write to shared or host USM in place")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,169 @@
+//! The numbers of a profile: per device, per reason of copies, per kernel.
+
+use super::collect::change;
+use super::{Event, Kind, Profile, Reason};
+use std::collections::{BTreeMap, HashMap};
+
+/// What one device did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSummary {
+    /// A place in [`Profile::devices`].
+    pub device: usize,
+    /// Kernels that ran.
+    pub kernels: usize,
+    /// Copies that ran.
+    pub copies: usize,
+    /// Nanoseconds in which a kernel, copy or fill ran.
+    pub busy: u64,
+    /// Nanoseconds between its first and its last command in which none did.
+    pub idle: u64,
+    /// The most bytes that arrays held at once.
+    pub peak: u64,
+    /// Allocations.
+    pub allocations: usize,
+    /// Those that asked the runtime for nothing.
+    pub hits: usize,
+}
+
+/// The copies of one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasonSummary {
+    /// Why.
+    pub reason: Reason,
+    /// How many.
+    pub count: usize,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Nanoseconds in all.
+    pub time: u64,
+    /// The line that most bytes come from, where lines are known.
+    pub source: Option<String>,
+}
+
+impl ReasonSummary {
+    /// 10⁹ bytes per second, while copying; 0 where no time was seen.
+    #[must_use]
+    pub fn gigabytes_per_second(&self) -> f64 {
+        if self.time == 0 { 0.0 } else { self.bytes as f64 / self.time as f64 }
+    }
+}
+
+/// The launches of one kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSummary {
+    /// Its name.
+    pub name: String,
+    /// How many launches.
+    pub count: usize,
+    /// Nanoseconds in all.
+    pub time: u64,
+}
+
+/// The numbers of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// In the order of [`Profile::devices`].
+    pub devices: Vec<DeviceSummary>,
+    /// The reason with most bytes first.
+    pub copies: Vec<ReasonSummary>,
+    /// The kernel with most time first.
+    pub kernels: Vec<KernelSummary>,
+    /// Nanoseconds in which host threads waited.
+    pub waited: u64,
+    /// Nanoseconds in which host threads built kernels.
+    pub built: u64,
+}
+
+impl Profile {
+    /// The numbers.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let time = |kind: Kind| self.of(kind).map(Event::duration).sum();
+        Summary {
+            devices: (0..self.devices.len()).map(|device| self.device_summary(device)).collect(),
+            copies: self.copies(),
+            kernels: self.kernels(),
+            waited: time(Kind::Wait),
+            built: time(Kind::Build),
+        }
+    }
+
+    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(move |event| event.kind == kind)
+    }
+
+    fn device_summary(&self, device: usize) -> DeviceSummary {
+        let here = |kind: Kind| self.of(kind).filter(move |event| event.device == Some(device));
+        let work = [Kind::Kernel, Kind::Copy, Kind::Fill].into_iter().flat_map(here);
+        let mut spans: Vec<(u64, u64)> = work.map(|event| (event.start, event.end)).collect();
+        spans.sort_unstable();
+        let (mut busy, mut until) = (0, 0);
+        for (start, end) in &spans {
+            busy += end.saturating_sub((*start).max(until));
+            until = until.max(*end);
+        }
+        let first = spans.first().map_or(0, |(start, _)| *start);
+        let mut held = self.devices[device].held as i64;
+        let mut peak = held;
+        for event in self.events.iter().filter(|event| event.device == Some(device)) {
+            held += change(event);
+            peak = peak.max(held);
+        }
+        DeviceSummary {
+            device,
+            kernels: here(Kind::Kernel).count(),
+            copies: here(Kind::Copy).count(),
+            busy,
+            idle: (until - first).saturating_sub(busy),
+            peak: peak.unsigned_abs(),
+            allocations: here(Kind::Allocate).count(),
+            hits: here(Kind::Allocate).filter(|event| event.hit).count(),
+        }
+    }
+
+    fn copies(&self) -> Vec<ReasonSummary> {
+        let mut reasons: BTreeMap<Reason, Vec<&Event>> = BTreeMap::new();
+        for event in self.of(Kind::Copy) {
+            reasons.entry(event.reason).or_default().push(event);
+        }
+        let mut all: Vec<_> = reasons
+            .into_iter()
+            .map(|(reason, events)| ReasonSummary {
+                reason,
+                count: events.len(),
+                bytes: events.iter().map(|event| event.bytes).sum(),
+                time: events.iter().map(|event| event.duration()).sum(),
+                source: top_source(&events),
+            })
+            .collect();
+        all.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        all
+    }
+
+    fn kernels(&self) -> Vec<KernelSummary> {
+        let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
+        for event in self.of(Kind::Kernel) {
+            let row = kernels.entry(&event.name).or_insert_with(|| KernelSummary {
+                name: event.name.clone(),
+                count: 0,
+                time: 0,
+            });
+            row.count += 1;
+            row.time += event.duration();
+        }
+        let mut all: Vec<_> = kernels.into_values().collect();
+        all.sort_by_key(|row| std::cmp::Reverse(row.time));
+        all
+    }
+}
+
+fn top_source(events: &[&Event]) -> Option<String> {
+    let mut bytes: HashMap<&str, u64> = HashMap::new();
+    for event in events {
+        if let Some(source) = &event.source {
+            *bytes.entry(source).or_default() += event.bytes;
+        }
+    }
+    let top = bytes.into_iter().max_by_key(|(source, bytes)| (*bytes, std::cmp::Reverse(*source)));
+    top.map(|(source, _)| source.to_owned())
+}

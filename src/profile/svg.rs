@@ -1,0 +1,303 @@
+//! The picture of a profile: a timeline that stands alone, as SVG.
+
+use super::axis::Axis;
+use super::hint::labels;
+use super::lanes::{Bar, Group, Lane, groups};
+use super::paint::{DEFINITIONS, Style, sheet};
+use super::scale::{duration, mark};
+use super::{Clock, Event, Kind, Profile};
+use crate::error::size;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+pub(super) const WIDTH: f64 = 1200.0;
+/// Where the lanes begin and end.
+const LANES: (f64, f64) = (196.0, 1180.0);
+pub(super) const MARGIN: f64 = 20.0;
+const ROW: f64 = 26.0;
+const BAR: f64 = 20.0;
+const MEMORY: f64 = 30.0;
+/// Where the lanes begin, below the head and the axis.
+const TOP: f64 = 150.0;
+/// No more arrows than this.
+const ARROWS: usize = 150;
+/// Width of a character, at most: of labels in bars, and of other text.
+const SMALL: f64 = 6.9;
+pub(super) const NORMAL: f64 = 7.5;
+
+impl Profile {
+    /// The picture. It needs no other file, fits light and dark pages, and shows more on each bar when pointed at.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        let works = |event: &&Event| event.kind.is_command() || event.kind == Kind::Call;
+        let work: Vec<_> = self.events.iter().filter(works).map(|event| (event.start, event.end)).collect();
+        let axis = Axis::new(self.duration, &work, LANES);
+        let groups = groups(self, &axis);
+        let mut painter = Painter {
+            profile: self,
+            axis,
+            text: String::new(),
+            ground: String::new(),
+            y: TOP,
+            places: BTreeMap::new(),
+            bands: Vec::new(),
+        };
+        painter.lanes(&groups);
+        let (lanes, bottom) = (std::mem::take(&mut painter.text), painter.y);
+        painter.head();
+        painter.text += &std::mem::take(&mut painter.ground);
+        painter.grid();
+        painter.text += &lanes;
+        painter.arrows();
+        painter.y = bottom + 26.0;
+        painter.legend(&groups);
+        painter.remarks();
+        painter.page()
+    }
+}
+
+pub(super) struct Painter<'a> {
+    pub profile: &'a Profile,
+    pub axis: Axis,
+    pub text: String,
+    /// What lies below everything else.
+    ground: String,
+    pub y: f64,
+    /// Where lanes are: top and height.
+    bands: Vec<(f64, f64)>,
+    /// Where the bar of an event is: left, right, middle.
+    places: BTreeMap<usize, (f64, f64, f64)>,
+}
+
+impl Painter<'_> {
+    fn page(self) -> String {
+        let height = self.y + 14.0;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"usmq\" role=\"img\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+             width=\"{WIDTH}\" height=\"{height:.0}\" style=\"max-width:100%;height:auto\">\n<title>{}</title>\n\
+             <style>\n{}</style>\n<defs>\n{DEFINITIONS}</defs>\n\
+             <rect class=\"u-page\" width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\"/>\n{}</svg>\n",
+            escape(&self.profile.headline()),
+            sheet(),
+            self.text
+        )
+    }
+
+    pub(super) fn write(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+        let _ =
+            writeln!(self.text, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
+    }
+
+    fn head(&mut self) {
+        self.write("u-text u-h1", (MARGIN, 36.0), "What ran where, and what was copied");
+        let headline = self.profile.headline();
+        self.write("u-muted", (MARGIN, 58.0), &headline);
+    }
+
+    /// The axis, and its marks and breaks in every lane.
+    fn grid(&mut self) {
+        let (lanes, top) = (std::mem::take(&mut self.bands), TOP - 52.0);
+        let down = |x: f64| {
+            lanes
+                .iter()
+                .fold(String::new(), |path, (y, height)| path + &format!("M{x:.1} {y:.1}v{height:.1}"))
+        };
+        for piece in self.axis.pieces.clone().into_iter().filter(|piece| piece.is_break) {
+            let (x, width) = (piece.left, piece.right - piece.left);
+            let text = duration(piece.to - piece.from);
+            let middle = x + width / 2.0;
+            let _ = write!(
+                self.text,
+                "<g><title>{text} in which nothing runs, drawn short</title><path class=\"u-gap\" stroke-width=\"{width:.1}\" \
+                 d=\"M{middle:.1} {top:.1}V{TOP}{}\"/></g>\n<text class=\"u-muted u-small\" transform=\"translate({:.1} {:.1})rotate(-90)\">{text}</text>\n",
+                down(middle),
+                middle + 4.0,
+                TOP - 5.0
+            );
+        }
+        for (time, x) in self.axis.marks(64.0) {
+            let _ = writeln!(self.text, "<path class=\"u-rule\" d=\"M{x:.1} {top:.1}V{TOP}{}\"/>", down(x));
+            if x < LANES.1 - 26.0 {
+                self.write("u-muted u-small u-mid", (x, top - 6.0), &mark(time, self.axis.step));
+            }
+        }
+    }
+
+    fn lanes(&mut self, groups: &[Group]) {
+        for group in groups {
+            self.y += 22.0;
+            self.write("u-text u-h2", (MARGIN, self.y), &group.title);
+            let x = MARGIN + 14.0 + group.title.chars().count() as f64 * 8.4;
+            self.write("u-muted", (x, self.y), &clipped(&group.note, WIDTH - x, NORMAL));
+            self.y += 8.0;
+            for lane in &group.lanes {
+                self.lane(lane);
+            }
+            if let Some(device) = group.device {
+                self.memory(device);
+            }
+        }
+        self.y += 4.0;
+    }
+
+    fn lane(&mut self, lane: &Lane) {
+        let height = (lane.rows as f64 * ROW).max(34.0);
+        let (left, right) = LANES;
+        let _ = writeln!(
+            self.ground,
+            "<rect class=\"u-lane\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"3\"/>",
+            self.y,
+            right - left
+        );
+        self.bands.push((self.y, height));
+        let middle = self.y + height / 2.0;
+        if lane.note.is_empty() {
+            self.write("u-text", (MARGIN, middle + 4.0), &lane.title);
+        } else {
+            self.write("u-text", (MARGIN, middle - 3.0), &lane.title);
+            self.write("u-muted u-small", (MARGIN, middle + 12.0), &lane.note);
+        }
+        let first = self.y + (height - lane.rows as f64 * ROW) / 2.0 + (ROW - BAR) / 2.0;
+        for (place, bar) in lane.bars.iter().enumerate() {
+            let next = lane.bars[place + 1..].iter().find(|other| other.row == bar.row);
+            self.bar(bar, first + bar.row as f64 * ROW, next.map_or(right, |next| next.left));
+        }
+        self.y += height + 5.0;
+    }
+
+    fn bar(&mut self, bar: &Bar, y: f64, free_until: f64) {
+        let events: Vec<&Event> = bar.events.iter().map(|place| &self.profile.events[*place]).collect();
+        let width = (bar.right - bar.left).max(2.0);
+        let left = bar.left.min(LANES.1 - width);
+        for place in &bar.events {
+            self.places.insert(*place, (left, left + width, y + BAR / 2.0));
+        }
+        let class = bar.style.class();
+        let observed = events.iter().any(|event| event.clock == Clock::Host && event.kind.is_command());
+        let edge = match (width < 4.0, observed) {
+            (true, _) => "",
+            (_, true) => " u-host",
+            (_, false) => " u-edge",
+        };
+        let place = format!("x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"");
+        let _ = write!(
+            self.text,
+            "<g><title>{}</title><rect class=\"{class}{edge}\" {place}/>",
+            escape(&self.profile.hint(bar))
+        );
+        if bar.style.is_striped() && width >= 4.0 {
+            let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
+        }
+        self.text += "</g>\n";
+        let labels = labels(bar, &events);
+        let room = |text: &&String| text.chars().count() as f64 * SMALL + 8.0;
+        if bar.style == Style::Wait {
+            return; // Stripes tell enough, and text on them cannot be read.
+        }
+        let (inside, beside) = (left + width / 2.0, left + width + 4.0);
+        let on_bar = format!("u-in u-mid u-on-{class}");
+        let base = y + BAR / 2.0 + 4.0;
+        if let Some(text) = labels.iter().find(|text| room(text) <= width) {
+            self.write(&on_bar, (inside, base), text);
+        } else if let Some(text) = labels.iter().find(|text| beside + room(text) <= free_until) {
+            self.write("u-in u-text", (beside, base), text);
+        } else if let Some(text) = labels.last().filter(|_| width >= 44.0) {
+            self.write(&on_bar, (inside, base), &clipped(text, width - 8.0, SMALL));
+        }
+    }
+
+    /// What arrays hold on a device, as a curve.
+    fn memory(&mut self, device: usize) {
+        let mut held = self.profile.devices[device].held as i64;
+        let mut steps = vec![(LANES.0, held)];
+        for event in self.profile.events.iter().filter(|event| event.device == Some(device)) {
+            let change = super::collect::change(event);
+            if change == 0 {
+                continue;
+            }
+            held += change;
+            let x = self.axis.place(event.end);
+            match steps.last_mut() {
+                // The most of what falls together counts.
+                Some((last, most)) if x - *last < 0.7 && *last > LANES.0 => *most = held.max(*most),
+                _ => steps.push((x, held)),
+            }
+        }
+        let peak = steps.iter().map(|(_, held)| *held).max().unwrap_or(0);
+        if peak <= 0 {
+            return;
+        }
+        steps.push((LANES.1, held));
+        self.bands.push((self.y, MEMORY));
+        let (base, mut path) = (self.y + MEMORY, String::new());
+        for (x, held) in &steps {
+            let height = (*held).max(0) as f64 / peak as f64 * (MEMORY - 4.0);
+            let _ = write!(path, "H{x:.1}V{:.1}", base - height);
+        }
+        let text = format!("memory of arrays, at most {}", size(peak.unsigned_abs()));
+        let _ = writeln!(
+            self.text,
+            "<g><title>{text}</title><path class=\"u-memory\" d=\"M{:.1} {base:.1}{path}V{base:.1}z\"/></g>",
+            LANES.0
+        );
+        self.write("u-text", (MARGIN, base - 17.0), "memory of arrays");
+        self.write(
+            "u-muted u-small",
+            (MARGIN, base - 3.0),
+            &format!("at most {}", size(peak.unsigned_abs())),
+        );
+        self.y += MEMORY + 6.0;
+    }
+
+    /// From what was waited for to what waited, between lanes.
+    fn arrows(&mut self) {
+        let mut drawn = std::collections::BTreeSet::new();
+        for (place, event) in
+            self.profile.events.iter().enumerate().filter(|(_, event)| event.kind.is_command())
+        {
+            let Some(&(to, _, y)) = self.places.get(&place) else { continue };
+            for before in event.waited_for.iter() {
+                let Some(&(_, from, above)) = self.places.get(before) else { continue };
+                let key = [from, above, to, y].map(|number| (number * 2.0) as i64);
+                if (above - y).abs() < 1.0 || drawn.len() >= ARROWS || !drawn.insert(key) {
+                    continue;
+                }
+                let bend = ((to - from) / 2.0).clamp(10.0, 60.0);
+                let _ = writeln!(
+                    self.text,
+                    "<path class=\"u-flow\" marker-end=\"url(#usmq-head)\" d=\"M{from:.1} {above:.1}C{:.1} {above:.1} \
+                     {:.1} {y:.1} {to:.1} {y:.1}\"/>",
+                    from + bend,
+                    to - bend
+                );
+            }
+        }
+    }
+}
+
+/// As much of a text as fits.
+pub(super) fn clipped(text: &str, room: f64, character: f64) -> String {
+    let most = (room / character).max(1.0) as usize;
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// A text inside XML.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\n' | '\t' => escaped.push(c),
+            // XML has no way to write them.
+            c if c.is_control() => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

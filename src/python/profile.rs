@@ -1,0 +1,274 @@
+//! `usmq.profile`, `usmq.Profile` and its events.
+
+use super::site::detach;
+use crate::profile::{Event, Profile as Recorded, Session};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Record what usmq does inside a ``with`` block: kernels, copies, fills, waits and memory, on all threads.
+///
+/// Blocks may nest and overlap; each sees what was submitted while it was open. Leaving the block waits until that is
+/// complete.
+///
+/// Returns
+/// -------
+/// Profile
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> with usmq.profile() as p:
+/// ...     x = usmq.asarray([1.0, 2.0], "f4").to_numpy()
+/// >>> [(event.kind, event.reason, event.bytes) for event in p.events if event.kind == "copy"]
+/// [('copy', 'import', 8), ('copy', 'host read', 8)]
+#[pyfunction]
+pub(super) fn profile() -> Profile {
+    Profile { session: Mutex::new(None), done: PyOnceLock::new() }
+}
+
+/// Have profiles show calls of other libraries into the SYCL runtime; for ``python -m usmq trace``.
+#[pyfunction]
+pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
+    Ok(detach(py, crate::profile::watch_calls)?)
+}
+
+/// What a ``with usmq.profile()`` block has recorded. Prints as a table; a notebook shows the timeline too.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> with usmq.profile() as p:
+/// ...     usmq.zeros(3).wait()
+/// >>> [event.kind for event in p.events]
+/// ['allocate', 'fill', 'wait', 'free']
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct Profile {
+    session: Mutex<Option<Session>>,
+    done: PyOnceLock<Arc<Recorded>>,
+}
+
+impl Profile {
+    fn done(&self, py: Python<'_>) -> PyResult<&Arc<Recorded>> {
+        self.done
+            .get(py)
+            .ok_or_else(|| PyValueError::new_err("the profile is not complete before its with block is left"))
+    }
+}
+
+#[pymethods]
+impl Profile {
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let this = slf.get();
+        let session = Session::start();
+        let mut open = this.session.lock();
+        if open.is_some() || this.done.get(slf.py()).is_some() {
+            return Err(PyRuntimeError::new_err("a profile is recorded once; usmq.profile() begins another"));
+        }
+        *open = Some(session);
+        drop(open);
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
+        let Some(session) = self.session.lock().take() else {
+            return Err(PyRuntimeError::new_err("this profile is not being recorded"));
+        };
+        match detach(py, || session.finish()) {
+            Ok(profile) => {
+                // Only one thread can have taken the session.
+                let _ = self.done.set(py, Arc::new(profile));
+            }
+            // An exception of the block tells more.
+            Err(error) if _exception.get_item(0).is_ok_and(|class| class.is_none()) => {
+                return Err(error.into());
+            }
+            Err(_) => {}
+        }
+        Ok(false)
+    }
+
+    /// What happened, in the order in which the host asked for it.
+    #[getter]
+    fn events(&self, py: Python<'_>) -> PyResult<Vec<ProfileEvent>> {
+        let profile = self.done(py)?;
+        Ok((0..profile.events.len()).map(|place| ProfileEvent { profile: profile.clone(), place }).collect())
+    }
+
+    /// Nanoseconds from the beginning to the end.
+    #[getter]
+    fn duration(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.done(py)?.duration)
+    }
+
+    /// The number of events beyond the limit of 262,144, which are not kept.
+    #[getter]
+    fn dropped(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.done(py)?.dropped)
+    }
+
+    /// Copies that could be avoided, and how.
+    #[getter]
+    fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.done(py)?.advice().iter().map(ToString::to_string).collect())
+    }
+
+    /// Write the profile to a file: ``.json`` for ui.perfetto.dev and chrome://tracing, ``.svg`` for a picture,
+    /// ``.html`` for a page with the table and the picture, ``.txt`` for the table.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The name has another ending.
+    /// OSError
+    ///     The file cannot be written.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let profile = self.done(py)?;
+        detach(py, || profile.save(path)).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+            _ => error.into(),
+        })
+    }
+
+    fn _repr_html_(&self, py: Python<'_>) -> Option<String> {
+        Some(self.done.get(py)?.to_html())
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
+        self.done.get(py).map_or_else(|| self.__repr__(py), |profile| profile.to_string())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match self.done.get(py) {
+            Some(profile) => format!("<usmq.Profile of {} events>", profile.events.len()),
+            None => "<usmq.Profile, not complete>".to_owned(),
+        }
+    }
+}
+
+/// One event of a profile. Times are nanoseconds since its beginning.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> with usmq.profile() as p:
+/// ...     usmq.zeros(3).wait()
+/// >>> p.events[1].kind, p.events[1].bytes
+/// ('fill', 12)
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct ProfileEvent {
+    profile: Arc<Recorded>,
+    place: usize,
+}
+
+impl ProfileEvent {
+    fn event(&self) -> &Event {
+        &self.profile.events[self.place]
+    }
+}
+
+#[pymethods]
+impl ProfileEvent {
+    /// ``"kernel"``, ``"copy"``, ``"fill"``, ``"barrier"``, ``"wait"``, ``"build"``, ``"allocate"``, ``"free"`` or
+    /// ``"call"``, the last for calls of other libraries under ``python -m usmq trace``.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.event().kind.name()
+    }
+
+    /// The kernel's name; for others what they are.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.event().name
+    }
+
+    /// Why: ``"explicit"``, ``"host read"``, ``"host write"``, ``"collocate"``, ``"context mismatch"``, ``"import"``,
+    /// ``"export"``, ``"contiguity"``, ``"conversion"`` or ``"order"``.
+    #[getter]
+    fn reason(&self) -> &'static str {
+        self.event().reason.name()
+    }
+
+    /// The filter string of the device; None for calls of other libraries.
+    #[getter]
+    fn device(&self) -> Option<&str> {
+        self.event().device.map(|device| &*self.profile.devices[device].filter)
+    }
+
+    /// The number of the queue in this profile, from 1; None for memory, builds and calls of other libraries.
+    #[getter]
+    fn queue(&self) -> Option<usize> {
+        self.event().queue.map(|queue| queue + 1)
+    }
+
+    /// The number of the host thread in this profile, from 1.
+    #[getter]
+    fn thread(&self) -> u32 {
+        self.event().thread
+    }
+
+    /// Bytes that are copied, filled, taken or given back; else 0.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.event().bytes
+    }
+
+    /// When the host asked for it.
+    #[getter]
+    fn submit(&self) -> u64 {
+        self.event().submit
+    }
+
+    /// When it began.
+    #[getter]
+    fn start(&self) -> u64 {
+        self.event().start
+    }
+
+    /// When it ended.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.event().end
+    }
+
+    /// From start to end.
+    #[getter]
+    fn duration(&self) -> u64 {
+        self.event().duration()
+    }
+
+    /// Whose times ``start`` and ``end`` are: ``"device"``, or ``"host"`` for what the host observed.
+    #[getter]
+    fn clock(&self) -> &'static str {
+        self.event().clock.name()
+    }
+
+    /// For memory taken from a pool: whether the pool had it.
+    #[getter]
+    fn hit(&self) -> bool {
+        self.event().hit
+    }
+
+    /// ``"file:line"`` of the caller, outside usmq.
+    #[getter]
+    fn source(&self) -> Option<&str> {
+        self.event().source.as_deref()
+    }
+
+    /// Positions in ``events`` of what it waited for, beyond the order of its own queue.
+    #[getter]
+    fn waited_for(&self) -> Vec<usize> {
+        self.event().waited_for.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        let event = self.event();
+        let bytes = if event.bytes > 0 { format!(" {} bytes", event.bytes) } else { String::new() };
+        format!("<usmq.ProfileEvent {} {:?}{bytes}, {}>", self.kind(), event.name, self.reason())
+    }
+}
