@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import usmq
-from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -47,18 +46,3 @@ html_copy_source = False
 # `make docs` puts the Rust reference here; without it the site has none.
 RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", HERE.parent / "target" / "docs" / "rustdoc"))
 html_extra_path = [str(RUSTDOC)] if (RUSTDOC / "rust").is_dir() else []
-
-
-# Places in the table of contents for pages that are yet to be written.
-TO_COME = ("doctor", "profile", "c-api", "releasing")
-
-
-def setup(app: Sphinx) -> None:
-    """Leave out the places of pages that are not there."""
-    missing = {name for name in TO_COME if not (HERE / f"{name}.md").exists()}
-
-    def leave_out(app: Sphinx, page: str, source: list[str]) -> None:
-        lines = source[0].split("\n")
-        source[0] = "\n".join(line for line in lines if line not in missing)
-
-    app.connect("source-read", leave_out)

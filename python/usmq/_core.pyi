@@ -24,8 +24,8 @@ from usmq._interop import (
 )
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._placement import Plan, Step, asarray, collocate, explain, follow
-from usmq._report import DoctorFinding, DoctorReport, examine
 from usmq._profile import Profile, ProfileEvent, profile, watch_calls
+from usmq._report import DoctorFinding, DoctorReport, examine
 
 # fmt: off
 __all__ = [
