@@ -17,6 +17,7 @@ mod host;
 mod index;
 mod kernel;
 mod memory;
+mod pickle;
 mod placement;
 mod queue;
 mod quiet;
@@ -46,6 +47,9 @@ mod core {
         dtype::DType,
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
+        pickle::{
+            observe_pickles, restore_array, restore_column, restore_field, restore_queue, restore_table,
+        },
         placement::{Plan, Step, collocate, explain, follow},
         queue::{Context, Event, Queue},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
