@@ -3,7 +3,7 @@
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, Protocol, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,14 @@ from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._placement import Plan, Step, asarray, collocate, explain, follow
 from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 from usmq._report import DoctorFinding, DoctorReport, examine
+from usmq._travel import (
+    observe_pickles,
+    restore_array,
+    restore_column,
+    restore_field,
+    restore_queue,
+    restore_table,
+)
 
 # fmt: off
 __all__ = [
@@ -34,7 +42,8 @@ __all__ = [
     "Plan", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table", "TableView",
     "UseQueue", "__version__", "arange", "asarray", "collocate", "current_queue", "devices",
     "empty", "examine", "explain", "follow", "from_arrow", "from_dlpack", "full", "local",
-    "memory_stats", "platform_problems", "profile", "read", "runtime_libraries",
+    "memory_stats", "observe_pickles", "platform_problems", "profile", "read", "restore_array",
+    "restore_column", "restore_field", "restore_queue", "restore_table", "runtime_libraries",
     "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "watch_calls", "write",
     "zeros",
 ]
@@ -126,6 +135,8 @@ class Device:
     ) -> list[Device]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: object) -> Self: ...
 
 @final
 class Context:
@@ -158,6 +169,8 @@ class Queue:
     def _get_capsule(self) -> CapsuleType: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: object) -> Self: ...
 
 @final
 class Event:
@@ -274,6 +287,8 @@ class Array:
     def __usm_ndarray__(self) -> Any: ...  # a dpnp.tensor.usm_ndarray
     @property
     def sycl_queue(self) -> Any: ...  # a dpctl.SyclQueue
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: object) -> Self: ...
 
 def empty(
     shape: _ShapeLike,

@@ -17,7 +17,9 @@ class PlacementError(Error):
     """Arrays and queues that do not go together; the text names the call that mends it."""
 
 
-class AllocationError(Error, MemoryError):
+# The built-in one first: it makes its objects in its own way, and tools that remake errors (tblib
+# in dask) would ask the other base.
+class AllocationError(MemoryError, Error):
     """Memory that could not be had; the text gives the numbers."""
 
 

@@ -1,7 +1,7 @@
 """Types of hand-over in usmq._core, apart for their number; there is no module of this name."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict, final
+from typing import Any, Protocol, Self, TypeAlias, TypedDict, final
 
 from typing_extensions import CapsuleType
 
@@ -120,6 +120,8 @@ class Column:
     def __arrow_c_device_stream__(
         self, requested_schema: CapsuleType | None = None, **kwargs: None
     ) -> CapsuleType: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: object) -> Self: ...
 
 @final
 class Table:
@@ -159,6 +161,8 @@ class Table:
     def __arrow_c_device_stream__(
         self, requested_schema: CapsuleType | None = None, **kwargs: None
     ) -> CapsuleType: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: object) -> Self: ...
 
 @final
 class DeviceStream:

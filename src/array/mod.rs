@@ -146,6 +146,13 @@ impl Array {
         self.layout.is_contiguous()
     }
 
+    /// The elements of a contiguous array as bytes on one axis.
+    pub(crate) fn as_bytes(&self) -> Result<Self> {
+        let first = self.layout.offset() * self.dtype.itemsize();
+        let layout = Layout::foreign(&[self.nbytes()], None, first, 1)?;
+        Ok(Self { layout, dtype: DType::U8, ..self.clone() })
+    }
+
     /// All memory from the lowest to the highest element as one axis, and the position of the first element in it.
     #[cfg(feature = "python")]
     pub(crate) fn span(&self) -> Result<(Self, usize)> {

@@ -5,7 +5,7 @@ use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
 use super::site::detach;
-use super::{asarray, buffer, dlpack, exchange, index, suai};
+use super::{asarray, buffer, dlpack, exchange, index, pickle, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -350,6 +350,24 @@ impl Array {
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: as above.
         unsafe { buffer::release(view) }
+    }
+
+    /// Pickled with its elements, and restored on the queue that is current there.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
+        pickle::reduce_array(py, &self.array, protocol)
+    }
+
+    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    fn __sizeof__(&self) -> usize {
+        size_of::<Self>() + self.array.nbytes()
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> PyResult<Self> {
+        self.copy(py)
+    }
+
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.copy(py)
     }
 
     fn __repr__(&self) -> String {

@@ -1,11 +1,11 @@
 //! `usmq.Device` and what is visible.
 
 use super::site::detach;
-use super::{index, target};
+use super::{index, pickle, target};
 use crate::{Partition, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PySequence, PyString};
+use pyo3::types::{PyInt, PySequence, PyString, PyTuple};
 
 /// A SYCL device: a root device of a platform, or a part of one.
 ///
@@ -148,6 +148,20 @@ impl Device {
         let partition = partition_from(partition)?;
         let parts = detach(py, || self.0.sub_devices(&partition))?;
         Ok(parts.into_iter().map(Self).collect())
+    }
+
+    /// Pickled by its filter string.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
+        let args = PyTuple::new(py, [pickle::filter(&self.0)?])?;
+        Ok((py.get_type::<Self>().into_any(), args))
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     fn __repr__(&self) -> String {

@@ -55,6 +55,10 @@ impl DType {
         numpy_dtype(py, self.0)
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (&'static str,)) {
+        (py.get_type::<Self>(), (self.0.name(),))
+    }
+
     fn __repr__(&self) -> String {
         format!("usmq.DType('{}')", self.0.name())
     }

@@ -19,6 +19,7 @@ mod host;
 mod index;
 mod kernel;
 mod memory;
+mod pickle;
 mod placement;
 mod profile;
 mod queue;
@@ -51,6 +52,9 @@ mod core {
         dtype::DType,
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
+        pickle::{
+            observe_pickles, restore_array, restore_column, restore_field, restore_queue, restore_table,
+        },
         placement::{Plan, Step, collocate, explain, follow},
         profile::{Profile, ProfileEvent, profile, watch_calls},
         queue::{Context, Event, Queue},

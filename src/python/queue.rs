@@ -3,7 +3,7 @@
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
 use super::site::detach;
-use super::target;
+use super::{pickle, target};
 use crate::QueueProperties;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -85,6 +85,19 @@ impl Queue {
     /// A capsule "SyclQueueRef" with a second handle to this queue, as dpctl and dpnp take it.
     fn _get_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         queue_capsule(py, &self.0)
+    }
+
+    /// Pickled by its device and properties.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
+        pickle::reduce_queue(py, &self.0)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     fn __repr__(&self) -> String {

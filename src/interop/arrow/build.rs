@@ -3,7 +3,7 @@
 use super::column::{Buffer, Column, Node};
 use super::layout::Part;
 use super::schema::Field;
-use crate::array::{Array, DType, Layout};
+use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -95,9 +95,7 @@ pub(super) fn format_of(dtype: DType) -> std::result::Result<&'static str, &'sta
 
 /// All elements of a contiguous array as one axis.
 fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
-    let itemsize = array.dtype().itemsize();
-    let layout = Layout::foreign(&[array.nbytes()], None, array.layout().offset() * itemsize, 1)?;
-    let bytes = Array::of(array.shared_allocation(), layout, DType::U8, array.queue().clone(), true);
+    let bytes = array.as_bytes()?.as_readonly();
     Ok(Column::of(Node {
         field: Arc::new(Field::new(name, format)?),
         length: array.size(),

@@ -25,10 +25,12 @@ mod export;
 mod host;
 mod import;
 mod layout;
+mod pack;
 mod produce;
 mod schema;
 mod source;
 mod table;
+mod wire;
 
 #[cfg(feature = "arrow")]
 use host::joined;
@@ -52,6 +54,7 @@ pub use consume::{Arrays, Stream};
 pub use cuda_export::export_cuda;
 pub use export::Ready;
 pub use import::Placed;
+pub use pack::Packed;
 pub use produce::Batches;
 pub use schema::Field;
 pub use table::Table;

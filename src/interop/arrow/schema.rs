@@ -9,9 +9,9 @@ use std::slice;
 use std::sync::Arc;
 
 /// Nesting beyond this is taken for a cycle.
-const DEEPEST: usize = 64;
+pub(super) const DEEPEST: usize = 64;
 /// So are more fields than this.
-const MOST_FIELDS: usize = 1 << 20;
+pub(super) const MOST_FIELDS: usize = 1 << 20;
 
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
 ///
@@ -214,7 +214,7 @@ fn broken(what: impl std::fmt::Display) -> Error {
     Error::Interop(format!("the ArrowSchema is not valid: {what}"))
 }
 
-fn check_children(format: &str, layout: Layout, count: usize) -> Result<()> {
+pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Result<()> {
     match layout.children() {
         Some(expected) if expected != count => {
             Err(broken(format_args!("format {format:?} has {expected} children, not {count}")))

@@ -6,6 +6,7 @@ use super::view::ColumnView;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, Ready};
 use crate::python::array::Array;
 use crate::python::device::Device;
+use crate::python::pickle;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
 use crate::python::site::detach;
@@ -29,7 +30,7 @@ use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 pub(in crate::python) struct Column(pub(super) Quiet<arrow::Column>);
 
 impl Column {
-    pub(super) fn new(column: arrow::Column) -> Self {
+    pub(in crate::python) fn new(column: arrow::Column) -> Self {
         Self(Quiet::new(column))
     }
 }
@@ -235,6 +236,25 @@ impl Column {
         let column = arrow::Column::clone(&self.0);
         let batches = Box::new(std::iter::once_with(move || Ok(column)));
         give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
+    }
+
+    /// Pickled with its values, and restored on the queue that is current there.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
+        pickle::reduce_column(py, &self.0, protocol)
+    }
+
+    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    fn __sizeof__(&self) -> usize {
+        size_of::<Self>() + self.0.nbytes()
+    }
+
+    // Columns are not written to, so a copy is the column itself.
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     fn __repr__(&self) -> String {

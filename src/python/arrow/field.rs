@@ -2,6 +2,7 @@
 
 use super::capsule::give;
 use crate::interop::arrow;
+use crate::python::pickle;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 use std::sync::Arc;
@@ -18,6 +19,12 @@ use std::sync::Arc;
 #[pyclass(module = "usmq", frozen, eq)]
 #[derive(PartialEq)]
 pub(in crate::python) struct Field(pub(super) Arc<arrow::Field>);
+
+impl Field {
+    pub(in crate::python) fn new(field: arrow::Field) -> Self {
+        Self(Arc::new(field))
+    }
+}
 
 #[pymethods]
 impl Field {
@@ -64,6 +71,10 @@ impl Field {
     /// Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         give(py, self.0.export()?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
+        pickle::reduce_field(py, &self.0)
     }
 
     fn __repr__(&self) -> String {

@@ -7,6 +7,7 @@ use super::view::TableView;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream};
 use crate::python::array::Array;
 use crate::python::device::Device;
+use crate::python::pickle;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
 use crate::python::site::detach;
@@ -40,7 +41,7 @@ use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 pub(in crate::python) struct Table(pub(super) Quiet<arrow::Table>);
 
 impl Table {
-    pub(super) fn new(table: arrow::Table) -> Self {
+    pub(in crate::python) fn new(table: arrow::Table) -> Self {
         Self(Quiet::new(table))
     }
 }
@@ -200,6 +201,25 @@ impl Table {
         detach(py, || self.0.batches().iter().try_for_each(arrow::Column::check_exportable))?;
         let batches = self.0.batches().to_vec().into_iter().map(Ok);
         give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
+    }
+
+    /// Pickled with its values, and restored on the queue that is current there.
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
+        pickle::reduce_table(py, &self.0, protocol)
+    }
+
+    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    fn __sizeof__(&self) -> usize {
+        size_of::<Self>() + self.nbytes()
+    }
+
+    // Tables are not written to, so a copy is the table itself.
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     fn __repr__(&self) -> String {

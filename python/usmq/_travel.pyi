@@ -1,0 +1,25 @@
+"""Types of what pickles call in usmq._core; there is no module of this name."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from typing_extensions import Buffer
+
+from usmq._core import Array, Queue, _UsmType
+from usmq._interop import Column, Field, Table
+
+def observe_pickles(
+    observer: Callable[[Literal["device-to-host", "host-to-device"], int], object] | None,
+) -> None: ...
+def restore_array(
+    format: int,
+    dtype: str,
+    shape: tuple[int, ...],
+    usm_type: _UsmType,
+    readonly: bool,
+    frame: Buffer,
+) -> Array: ...
+def restore_column(header: bytes, *frames: Buffer) -> Column: ...
+def restore_field(header: bytes) -> Field: ...
+def restore_queue(format: int, target: str, in_order: bool, profiling: bool) -> Queue: ...
+def restore_table(header: bytes, *frames: Buffer) -> Table: ...

@@ -1,0 +1,48 @@
+"""usmq on dask.distributed: one device per worker, arrays that travel, memory that spills.
+
+``dask worker --preload usmq.dask`` gives each worker its device; ``LocalUsmCluster`` starts one
+worker per device of this machine. Importing it queries no device.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+try:
+    from distributed.metrics import context_meter
+except ImportError as _missing:
+    raise ImportError(
+        f"usmq.dask needs dask.distributed ({_missing}): pip install 'usmq[dask]'"
+    ) from _missing
+
+import usmq._core
+from usmq.dask._cluster import LocalUsmCluster
+from usmq.dask._plugin import QueuePlugin
+from usmq.dask._spill import DeviceSpill
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+__all__ = ["DeviceSpill", "LocalUsmCluster", "QueuePlugin", "dask_setup"]
+
+
+def _count(direction: Literal["device-to-host", "host-to-device"], nbytes: int) -> None:
+    """Add a copy that a pickle took to dask's metrics of what is going on around it."""
+    context_meter.digest_metric(f"usmq-{direction}", nbytes, "bytes")
+
+
+usmq._core.observe_pickles(_count)
+
+
+async def dask_setup(worker: "Worker") -> None:
+    """Give a worker its device, or end it: called by ``dask worker --preload usmq.dask``."""
+    try:
+        await worker.plugin_add(QueuePlugin(), catch_errors=False)
+    except Exception as failed:
+        # dask notes what a preload raises and goes on; without a device each task would fail.
+        text = f"no device for worker {worker.name}: {failed}"
+
+        async def give_up() -> None:
+            await worker
+            await worker.close(reason=text)
+
+        worker.loop.add_callback(give_up)
+        raise

@@ -1,0 +1,160 @@
+"""A worker's device: the default of its process, with a limit, and numbers for the dashboard."""
+
+import asyncio
+import logging
+import warnings
+from typing import Any
+
+from dask.utils import parse_bytes
+from distributed import Worker
+from distributed.diagnostics.plugin import WorkerPlugin
+from tornado.ioloop import PeriodicCallback
+
+import usmq
+from usmq.dask._claim import Claim
+from usmq.dask._rank import local_rank
+
+logger = logging.getLogger("usmq.dask")
+
+# Seconds. A driver that does not answer by then never does.
+PATIENCE = 60.0
+# Of the worker's memory limit, when dask has no fraction of its own.
+CROWDED = 0.6
+
+
+class QueuePlugin(WorkerPlugin):
+    """Give each worker one device: tasks run on its queue unless they say otherwise.
+
+    The device's queue becomes the default of the worker's process, for all its threads. What the
+    worker uses of the device's memory is in its metrics, under ``usmq``; which device it is, in its
+    startup information, too.
+
+    Parameters
+    ----------
+    device : str, optional
+        A filter string. By default the only visible device; of several, the one that the
+        launcher's local rank counts to (Slurm, MPI, Flux, torchrun), else SYCL's default.
+    memory_limit : int or str, optional
+        Most bytes of device memory that usmq's pools take, as ``"2 GiB"``.
+    part : tuple of int, optional
+        ``(units, number)``: this sub-device of those with so many compute units.
+
+    Raises
+    ------
+    DeviceNotFoundError
+        When the worker starts: it sees no such device.
+    RuntimeError
+        When the worker starts: it has another version of usmq than the process that made the
+        plugin, or its drivers do not answer.
+    """
+
+    name = "usmq"
+    idempotent = True
+
+    def __init__(
+        self,
+        device: str | None = None,
+        memory_limit: int | str | None = None,
+        part: tuple[int, int] | None = None,
+    ):
+        self.device = device
+        self.memory_limit = parse_bytes(memory_limit) if memory_limit is not None else None
+        self.part = part
+        self.version = usmq.__version__
+        self._claim: Claim | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_claim": None}
+
+    async def setup(self, worker: Worker) -> None:
+        """Choose the device and make it the default of this process."""
+        if self.version != usmq.__version__:
+            raise RuntimeError(
+                f"worker {worker.name} has usmq {usmq.__version__}, the client has {self.version}; "
+                "install the same version on both sides"
+            )
+        try:
+            device = await asyncio.wait_for(asyncio.to_thread(self._prepare), PATIENCE)
+        except TimeoutError:
+            raise RuntimeError(
+                f"worker {worker.name} asked for its devices, and the drivers did not answer in "
+                f"{PATIENCE:.0f} s; python -m usmq doctor says more"
+            ) from None
+        about = {"device": str(device.filter_string or self._name(device)), "name": device.name}
+        about |= {"driver": device.driver_version, "usmq": usmq.__version__}
+        self._claim = Claim(self._name(device), str(worker.name))
+        if self._claim.holder:
+            text = (
+                f"worker {worker.name} shares {about['device']} {device.name} with "
+                f"{self._claim.holder}; start one worker per device, or divide it (sub_devices)"
+            )
+            about["shared_with"] = self._claim.holder
+            logger.warning(text)
+            warnings.warn(text, stacklevel=2)
+        worker.startup_information["usmq"] = lambda _: about
+        worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
+        relief = PeriodicCallback(lambda: relieve(worker), 500)
+        worker.periodic_callbacks["usmq"] = relief
+        relief.start()
+
+    def teardown(self, worker: Worker) -> None:
+        """Go back to SYCL's default device."""
+        if (relief := worker.periodic_callbacks.pop("usmq", None)) is not None:
+            relief.stop()
+        worker.metrics.pop("usmq", None)
+        worker.startup_information.pop("usmq", None)
+        if self._claim is not None:
+            self._claim.release()
+        usmq.set_default_queue(None)
+
+    def _prepare(self) -> usmq.Device:
+        device = choose(self.device)
+        if self.part is not None:
+            units, number = self.part
+            parts = device.sub_devices(units)
+            if number >= len(parts):
+                raise usmq.DeviceNotFoundError(
+                    f"{device.filter_string} has {len(parts)} parts of {units} compute units, "
+                    f"so there is no part {number}"
+                )
+            device = parts[number]
+        usmq.set_default_queue(device)
+        if self.memory_limit is not None:
+            usmq.set_memory_limit(self.memory_limit, device, "device")
+        return device
+
+    def _name(self, device: usmq.Device) -> str:
+        root = device.parent or device
+        return f"{root.filter_string}{'' if self.part is None else f' part {self.part}'}"
+
+
+def choose(device: str | None) -> usmq.Device:
+    """Return the device that is asked for, or this worker's own."""
+    if device is not None:
+        return usmq.Device(device)
+    visible = usmq.devices()
+    if not visible:
+        raise usmq.DeviceNotFoundError(
+            "this worker sees no SYCL device; python -m usmq doctor on its machine says why"
+        )
+    default = usmq.Device()
+    rank = local_rank()
+    if rank is None:
+        return default
+    # Of one kind and backend: a GPU may show through two backends, and is one device.
+    alike = [
+        other
+        for other in visible
+        if (other.backend, other.device_type) == (default.backend, default.device_type)
+    ]
+    return alike[rank % len(alike)]
+
+
+def relieve(worker: Worker) -> None:
+    """Give back what the pools keep when the worker is short: dask counts it as in use."""
+    manager = worker.memory_manager
+    if not manager.memory_limit:
+        return
+    most = manager.memory_limit * (manager.memory_target_fraction or CROWDED)
+    if worker.monitor.get_process_memory() > most:
+        usmq.trim_memory()

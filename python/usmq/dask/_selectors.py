@@ -1,0 +1,118 @@
+"""Which devices get a worker, as values of ONEAPI_DEVICE_SELECTOR. No driver is started here."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import usmq
+
+SELECTOR = "ONEAPI_DEVICE_SELECTOR"
+MASK = "ZE_AFFINITY_MASK"
+
+# Seconds. A driver that does not answer by then never does.
+PATIENCE = 60.0
+
+
+class Found(NamedTuple):
+    """A root device: what selects it, and what it is."""
+
+    selector: str
+    backend: str
+    type: str
+    name: str
+
+
+def all_devices() -> list[Found]:
+    """Ask a child what there is, whatever is selected. Drivers do not survive a fork.
+
+    Raises
+    ------
+    DeviceNotFoundError
+        The child failed, or did not answer in time.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != SELECTOR}
+    command = [sys.executable, "-m", "usmq._visible"]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        raise usmq.DeviceNotFoundError(
+            f"the drivers did not say within {PATIENCE:.0f} s which devices there are; "
+            "python -m usmq doctor says more"
+        ) from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise usmq.DeviceNotFoundError(f"asking for the devices of this machine failed: {last}")
+    counts: dict[str, int] = {}
+    found = []
+    for device in json.loads(done.stdout):
+        number = counts[device["backend"]] = counts.get(device["backend"], -1) + 1
+        found.append(Found(f"{device['backend']}:{number}", **device))
+    return found
+
+
+def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return one selector per worker: those wanted, else this process's, else the best there are.
+
+    Raises
+    ------
+    ValueError
+        ZE_AFFINITY_MASK is set, or the selector of this process is too intricate to divide.
+    DeviceNotFoundError
+        There is no such device; the text lists those that there are.
+    """
+    if mask := environment.get(MASK):
+        raise ValueError(
+            f"{MASK}={mask!r} is set, and does not go together with the {SELECTOR} of each worker; "
+            "unset it and name the devices, as in devices=['level_zero:0']"
+        )
+    found = all_devices()
+    if wanted is None and (text := environment.get(SELECTOR)):
+        wanted = text.split(";")
+    if wanted is None:
+        selected = best(found)
+    else:
+        selected = [device for term in wanted for device in matching(term, found)]
+        # Two terms may name one device; a worker each is what was asked for, if they are alike.
+    if not selected:
+        raise nothing("any device", found)
+    return [device.selector for device in selected]
+
+
+def matching(term: str, found: list[Found]) -> list[Found]:
+    """Return the devices of ``backend:numbers``, ``backend:type`` or ``backend:*``."""
+    backend, _, devices = term.strip().partition(":")
+    if backend.startswith("!") or not devices or "." in devices:
+        raise ValueError(
+            f"{term!r} cannot be divided among workers; name devices, as in ['level_zero:0']"
+        )
+    selected = [
+        device
+        for item in devices.split(",")
+        for device in found
+        if backend in ("*", device.backend)
+        and item.strip() in ("*", device.type, device.selector.partition(":")[2])
+    ]
+    if not selected:
+        raise nothing(repr(term), found)
+    return selected
+
+
+def best(found: list[Found]) -> list[Found]:
+    """Return the GPUs, each once; without any the CPUs, else whatever there is."""
+    gpus = [device for device in found if device.type == "gpu"]
+    # One that shows through Level Zero shows through OpenCL, too.
+    native = [device for device in gpus if device.backend != "opencl"]
+    return native or gpus or [device for device in found if device.type == "cpu"] or found
+
+
+def nothing(what: str, found: list[Found]) -> usmq.DeviceNotFoundError:
+    """Return the error for a selection that leaves nothing."""
+    there = ", ".join(f"{device.selector} ({device.type} {device.name})" for device in found)
+    return usmq.DeviceNotFoundError(
+        f"no device for a worker: {what} was asked for, and there is {there or 'none at all'}"
+    )

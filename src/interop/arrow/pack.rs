@@ -1,0 +1,333 @@
+//! Columns and tables as a description and host memory, and back: for pickles, files and the wire.
+
+use super::abi::{ArrowArray, Foreign, Heap};
+use super::column::{Buffer, Column};
+use super::import::Placed;
+use super::layout::{Layout, Part};
+use super::schema::Field;
+use super::table::Table;
+use super::wire::{Reader, Writer, broken};
+use crate::array::Array;
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+/// The version of the description.
+const FORMAT: u64 = 1;
+
+/// A column or table apart: what it is, and the bytes it has.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// The type, the lengths, and which buffers there are.
+    pub header: Vec<u8>,
+    /// The buffers, as bytes that the host can read once they are waited for.
+    pub buffers: Vec<Array>,
+}
+
+impl Column {
+    /// The column as a description and host memory. Host and shared USM is shared; device memory, and a slice, whose
+    /// own values alone are wanted, are copied. The text before a slice of text comes along.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short; [`Error::Sycl`] with what the work reported.
+    pub fn pack(&self) -> Result<Packed> {
+        let (mut writer, mut buffers) = begin(self.usm_kind());
+        writer.field(self.field());
+        self.write(&mut writer, &mut buffers)?;
+        Ok(Packed { header: writer.0, buffers })
+    }
+
+    /// The column that [`pack`](Self::pack) took apart, on `queue` and in memory of its old kind. Waits for the copies.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for what no `pack` has made, as far as that can be seen; [`Error::Allocation`] when memory is
+    /// short.
+    pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
+        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        let field = Arc::new(unpacking.reader.field()?);
+        let column = unpacking.column(&field)?;
+        unpacking.end()?;
+        Ok(column)
+    }
+
+    fn write(&self, writer: &mut Writer, buffers: &mut Vec<Array>) -> Result<()> {
+        let host = self.to_host()?;
+        let host = if host.is_tight() {
+            host
+        } else {
+            // An import takes only what a slice shows.
+            let placed = Placed { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
+            Self::import(host.field(), Foreign(host.export_host()?), placed)?
+        };
+        host.describe(writer, buffers)
+    }
+
+    /// Whether the buffers hold about as many values as the column shows.
+    fn is_tight(&self) -> bool {
+        let layout = self.layout();
+        let end = self.offset() + self.len();
+        let buffers = layout.parts().iter().zip(&self.0.buffers).all(|(part, buffer)| match buffer {
+            // Producers pad up to 64 bytes.
+            Buffer::Held(array) => layout.bytes(*part, end).is_none_or(|bytes| array.nbytes() <= bytes + 64),
+            _ => true,
+        });
+        let most = match layout {
+            Layout::Struct | Layout::Union { dense: false, .. } => end,
+            Layout::FixedList(width) => end.saturating_mul(width),
+            _ => usize::MAX,
+        };
+        let mut nested = self.0.children.iter().chain(self.dictionary());
+        self.offset() < 8
+            && buffers
+            && self.0.children.iter().all(|child| child.len() <= most)
+            && nested.all(Self::is_tight)
+    }
+
+    fn describe(&self, writer: &mut Writer, buffers: &mut Vec<Array>) -> Result<()> {
+        writer.number(self.len() as u64);
+        writer.number(self.offset() as u64);
+        writer.number(self.0.null_count.map_or(0, |count| count as u64 + 1));
+        writer.number(self.0.buffers.len() as u64);
+        for number in 0..self.0.buffers.len() {
+            let buffer = self.buffer(number)?;
+            writer.number(u64::from(buffer.is_some()));
+            buffers.extend(buffer);
+        }
+        self.0
+            .children
+            .iter()
+            .chain(self.dictionary())
+            .try_for_each(|nested| nested.describe(writer, buffers))
+    }
+}
+
+impl Table {
+    /// The table as [`Column::pack`] does it, batch by batch.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack(&self) -> Result<Packed> {
+        let (mut writer, mut buffers) = begin(self.batches().iter().find_map(Column::usm_kind));
+        writer.field(self.schema());
+        writer.number(self.batches().len() as u64);
+        for batch in self.batches() {
+            batch.write(&mut writer, &mut buffers)?;
+        }
+        Ok(Packed { header: writer.0, buffers })
+    }
+
+    /// The table that [`pack`](Self::pack) took apart, as [`Column::unpack`] does it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
+        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        let schema = Arc::new(unpacking.reader.field()?);
+        if schema.layout != Layout::Struct {
+            return Err(broken("a table's schema is a struct"));
+        }
+        let mut batches = Vec::new();
+        for _ in 0..unpacking.reader.count()? {
+            batches.push(unpacking.column(&schema)?);
+        }
+        unpacking.end()?;
+        Self::of_batches(schema, batches, queue.clone())
+    }
+}
+
+impl Field {
+    /// The field as bytes, for [`from_bytes`](Self::from_bytes).
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.number(FORMAT);
+        writer.field(self);
+        writer.0
+    }
+
+    /// The field that [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for other bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        check_format(&mut reader)?;
+        let field = reader.field()?;
+        reader.end()?;
+        Ok(field)
+    }
+}
+
+fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
+    let mut writer = Writer::default();
+    writer.number(FORMAT);
+    writer.number(match kind {
+        None | Some(UsmKind::Device) => 0,
+        Some(UsmKind::Shared) => 1,
+        Some(UsmKind::Host) => 2,
+    });
+    (writer, Vec::new())
+}
+
+fn check_format(reader: &mut Reader<'_>) -> Result<()> {
+    match reader.number()? {
+        FORMAT => Ok(()),
+        other => Err(Error::Interop(format!(
+            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
+        ))),
+    }
+}
+
+/// What is being read, and where it goes.
+struct Unpacking<'a> {
+    reader: Reader<'a>,
+    frames: std::slice::Iter<'a, &'a [u8]>,
+    /// Copies of frames that were not aligned, for as long as they are read.
+    aligned: Vec<Vec<u64>>,
+    kind: UsmKind,
+    queue: &'a Queue,
+}
+
+impl<'a> Unpacking<'a> {
+    fn new(header: &'a [u8], frames: &'a [&'a [u8]], queue: &'a Queue) -> Result<Self> {
+        let mut reader = Reader(header);
+        check_format(&mut reader)?;
+        let kind = match reader.number()? {
+            0 => UsmKind::Device,
+            1 => UsmKind::Shared,
+            2 => UsmKind::Host,
+            other => return Err(broken(format_args!("{other} is no USM kind"))),
+        };
+        Ok(Self { reader, frames: frames.iter(), aligned: Vec::new(), kind, queue })
+    }
+
+    fn end(&self) -> Result<()> {
+        self.reader.end()?;
+        match self.frames.len() {
+            0 => Ok(()),
+            more => Err(broken(format_args!("{more} buffers are left over"))),
+        }
+    }
+
+    fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
+        let array = self.array(field)?;
+        let placed = Placed { queue: Some(self.queue), kind: Some(self.kind), columns: None };
+        let column = Column::import(field, Foreign(array), placed)?;
+        // The frames are only borrowed.
+        if let Err(error) = column.wait() {
+            let _ = self.queue.wait();
+            return Err(error);
+        }
+        Ok(column)
+    }
+
+    /// The struct of an array whose buffers are as long as they must be; the import checks the rest.
+    fn array(&mut self, field: &Field) -> Result<ArrowArray> {
+        let (length, offset) = (self.reader.count()?, self.reader.count()?);
+        let null_count = self.reader.count()? as i64 - 1;
+        let end = length.checked_add(offset).ok_or_else(|| broken("a column is too long"))?;
+        let count = self.reader.count()?;
+        let mut buffers: Vec<Option<&[u8]>> = Vec::new();
+        for _ in 0..count {
+            buffers.push(if self.reader.flag()? { Some(self.frame()?) } else { None });
+        }
+        check_lengths(field, &buffers, end)?;
+        let children = field.children().iter().map(|child| self.array(child).map(Heap::new));
+        let children = children.collect::<Result<_>>()?;
+        let dictionary = field.dictionary().map(|values| self.array(values).map(Heap::new)).transpose()?;
+        let buffers = buffers.iter().map(|frame| frame.map_or(ptr::null(), |frame| frame.as_ptr().cast()));
+        let mut owned = Box::new(Unpacked { buffers: buffers.collect(), children, dictionary });
+        let mut array = ArrowArray::empty();
+        (array.length, array.offset, array.null_count) = (length as i64, offset as i64, null_count);
+        array.n_buffers = owned.buffers.len() as i64;
+        array.buffers = owned.buffers.as_mut_ptr();
+        array.n_children = owned.children.len() as i64;
+        array.children = Heap::list(&mut owned.children);
+        array.dictionary = owned.dictionary.as_ref().map_or(ptr::null_mut(), Heap::as_ptr);
+        array.release = Some(release);
+        array.private_data = Box::into_raw(owned).cast();
+        Ok(array)
+    }
+
+    /// The next buffer, aligned for every number in it.
+    fn frame(&mut self) -> Result<&'a [u8]> {
+        let frame = *self.frames.next().ok_or_else(|| broken("it has fewer buffers than it describes"))?;
+        if frame.as_ptr().cast::<u64>().is_aligned() {
+            return Ok(frame);
+        }
+        let mut words = vec![0u64; frame.len().div_ceil(8)];
+        let start: *mut u8 = words.as_mut_ptr().cast();
+        // SAFETY: the words are a new allocation of at least this many bytes.
+        unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), start, frame.len()) };
+        self.aligned.push(words);
+        // SAFETY: the words were just filled, and stay where they are until `self` goes, after the last import has
+        // been waited for; nobody writes to them.
+        Ok(unsafe { std::slice::from_raw_parts(start, frame.len()) })
+    }
+}
+
+/// What a struct of [`Unpacking::array`] points to, but for the frames.
+struct Unpacked {
+    buffers: Vec<*const c_void>,
+    children: Vec<Heap<ArrowArray>>,
+    dictionary: Option<Heap<ArrowArray>>,
+}
+
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: called with a struct that `array` filled and that is not released.
+    let array = unsafe { &mut *array };
+    array.release = None;
+    // SAFETY: made from a box in `array`, and taken once: `release` is gone.
+    drop(unsafe { Box::from_raw(array.private_data.cast::<Unpacked>()) });
+}
+
+/// An error unless each buffer is as long as the values, offsets and sizes before it say. The interface that the import
+/// reads has no lengths of buffers, so this is the place for it.
+fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result<()> {
+    let layout = field.layout;
+    let wrong =
+        |number: usize| broken(format_args!("buffer {number} of column {:?} is too short", field.name()));
+    let parts = layout.parts();
+    let fits =
+        if layout == Layout::Views { buffers.len() > parts.len() } else { buffers.len() == parts.len() };
+    if !fits {
+        return Err(broken(format_args!("column {:?} has {} buffers", field.name(), buffers.len())));
+    }
+    let mut last = Some(0);
+    for (number, (part, buffer)) in parts.iter().zip(buffers).enumerate() {
+        let needed = match part {
+            Part::Tail => last.ok_or_else(|| wrong(number - 1))?,
+            _ => layout.bytes(*part, end).ok_or_else(|| wrong(number))?,
+        };
+        let bytes = buffer.unwrap_or_default();
+        // The import tells which buffers may be missing; text that offsets point to may not.
+        if bytes.len() < needed && (buffer.is_some() || *part == Part::Tail) {
+            return Err(wrong(number));
+        }
+        if let (Part::Offsets(width), Some(bytes)) = (part, buffer) {
+            last = word(bytes, end, *width);
+        }
+    }
+    if layout == Layout::Views {
+        let (sizes, data) = buffers[parts.len()..].split_last().ok_or_else(|| wrong(parts.len()))?;
+        for (number, data) in data.iter().enumerate() {
+            let size = word(sizes.unwrap_or_default(), number, 8);
+            if size.is_none_or(|size| size > data.unwrap_or_default().len()) {
+                return Err(wrong(parts.len() + number));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Number `index` among numbers of `width` bytes; `None` when there is none, or it is negative.
+fn word(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
+    let bytes = bytes.get(index.checked_mul(width)?..)?;
+    if width == 4 {
+        usize::try_from(i32::from_ne_bytes(*bytes.first_chunk()?)).ok()
+    } else {
+        usize::try_from(i64::from_ne_bytes(*bytes.first_chunk()?)).ok()
+    }
+}

@@ -1,0 +1,269 @@
+//! Pickles: what an object says of itself, and its bytes as buffers that protocol 5 can pass by.
+//!
+//! What holds memory comes back on the queue that is current where it is read.
+
+use super::array::Array;
+use super::arrow::{column::Column, field::Field, table::Table};
+use super::buffer::Foreign;
+use super::{index, queue::Queue, scope};
+use crate::interop::arrow::{self, Packed};
+use crate::python::site::detach;
+use crate::{DType, Error, UsmKind};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+/// The version of what arrays and queues say of themselves; columns have one of their own.
+const FORMAT: u32 = 1;
+
+/// From this protocol on, buffers can travel apart.
+const WITH_BUFFERS: i32 = 5;
+
+/// A function and its arguments.
+pub(super) type Reduced<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
+
+fn reduced<'py, A>(py: Python<'py>, function: &str, args: A) -> PyResult<Reduced<'py>>
+where
+    A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>>,
+    A::Error: Into<PyErr>,
+{
+    let args = args.into_pyobject(py).map_err(Into::into)?;
+    Ok((py.import("usmq._core")?.getattr(function)?, args))
+}
+
+/// Who is told of copies between host and device that pickles take.
+static OBSERVER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// Have ``observer(direction, bytes)`` called for each copy that a pickle takes: ``"device-to-host"`` where it is made,
+/// ``"host-to-device"`` where it is read. None ends that.
+#[pyfunction]
+pub(super) fn observe_pickles(observer: Option<Py<PyAny>>) {
+    // Dropped after the lock: it may run Python code.
+    let _before = std::mem::replace(&mut *OBSERVER.lock(), observer);
+}
+
+fn tell(py: Python<'_>, direction: &str, bytes: usize) {
+    let observer = OBSERVER.lock().as_ref().map(|observer| observer.clone_ref(py));
+    if let Some(observer) = observer
+        && let Err(error) = observer.call1(py, (direction, bytes))
+    {
+        // Who only looks on does not stop the pickle.
+        error.write_unraisable(py, Some(observer.bind(py)));
+    }
+}
+
+fn tell_made(py: Python<'_>, kind: Option<UsmKind>, bytes: usize) {
+    if kind == Some(UsmKind::Device) && bytes > 0 {
+        tell(py, "device-to-host", bytes);
+    }
+}
+
+fn tell_read(py: Python<'_>, kind: Option<UsmKind>, bytes: usize) {
+    if kind == Some(UsmKind::Device) && bytes > 0 {
+        tell(py, "host-to-device", bytes);
+    }
+}
+
+pub(super) fn reduce_array<'py>(
+    py: Python<'py>,
+    array: &crate::Array,
+    protocol: i32,
+) -> PyResult<Reduced<'py>> {
+    let shape = PyTuple::new(py, array.shape())?;
+    let about = (FORMAT, array.dtype().name(), shape, array.usm_kind().name(), array.is_readonly());
+    let (format, dtype, shape, kind, readonly) = about;
+    tell_made(py, Some(array.usm_kind()), array.nbytes());
+    reduced(py, "restore_array", (format, dtype, shape, kind, readonly, frame(py, array, protocol)?))
+}
+
+pub(super) fn reduce_column<'py>(
+    py: Python<'py>,
+    column: &arrow::Column,
+    protocol: i32,
+) -> PyResult<Reduced<'py>> {
+    let packed = detach(py, || column.pack())?;
+    tell_made(py, column.usm_kind(), packed_bytes(&packed));
+    reduced(py, "restore_column", packed_args(py, &packed, protocol)?)
+}
+
+pub(super) fn reduce_table<'py>(
+    py: Python<'py>,
+    table: &arrow::Table,
+    protocol: i32,
+) -> PyResult<Reduced<'py>> {
+    let packed = detach(py, || table.pack())?;
+    tell_made(py, table.batches().iter().find_map(arrow::Column::usm_kind), packed_bytes(&packed));
+    reduced(py, "restore_table", packed_args(py, &packed, protocol)?)
+}
+
+pub(super) fn reduce_field<'py>(py: Python<'py>, field: &arrow::Field) -> PyResult<Reduced<'py>> {
+    reduced(py, "restore_field", (PyBytes::new(py, &field.to_bytes()),))
+}
+
+/// By its filter string: a part of a device has none.
+pub(super) fn filter(device: &crate::Device) -> PyResult<&str> {
+    device.filter_string().ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "cannot pickle {device}: no string names a sub-device; pickle its parent and divide that again"
+        ))
+    })
+}
+
+pub(super) fn reduce_queue<'py>(py: Python<'py>, queue: &crate::Queue) -> PyResult<Reduced<'py>> {
+    let filter = filter(queue.device())?;
+    if *queue.context() != queue.device().default_context()? {
+        return Err(PyTypeError::new_err(format!(
+            "cannot pickle {queue}: its context is not the default one of its platform, and means nothing elsewhere"
+        )));
+    }
+    reduced(py, "restore_queue", (FORMAT, filter, queue.in_order(), queue.profiling()))
+}
+
+/// The elements for a pickle: memory that the host reads where it is, or the one copy to it.
+fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<Bound<'py, PyAny>> {
+    if array.size() == 0 {
+        return Ok(PyBytes::new(py, &[]).into_any());
+    }
+    let host = if array.usm_kind().is_host_accessible() {
+        detach(py, || array.contiguous())?
+    } else if protocol >= WITH_BUFFERS && array.device().has_usm(UsmKind::Host) {
+        detach(py, || array.converted(None, Some(UsmKind::Host), None))?
+    } else {
+        array.clone()
+    };
+    if protocol < WITH_BUFFERS || !host.usm_kind().is_host_accessible() {
+        let fill = |bytes: &mut [u8]| {
+            let (target, length) = (bytes.as_mut_ptr() as usize, bytes.len());
+            Ok(detach(py, || host.read_into(target as *mut u8, length))?)
+        };
+        return Ok(PyBytes::new_with(py, host.nbytes(), fill)?.into_any());
+    }
+    // Readers copy it anyway; were it writable, some would make a copy that is.
+    let bytes = Bound::new(py, Array::new(host.as_bytes()?.as_readonly()))?;
+    py.import("pickle")?.getattr("PickleBuffer")?.call1((bytes,))
+}
+
+fn packed_bytes(packed: &Packed) -> usize {
+    packed.buffers.iter().map(crate::Array::nbytes).sum()
+}
+
+fn packed_args<'py>(py: Python<'py>, packed: &Packed, protocol: i32) -> PyResult<Bound<'py, PyTuple>> {
+    let header = PyBytes::new(py, &packed.header).into_any();
+    let frames = packed.buffers.iter().map(|buffer| frame(py, buffer, protocol));
+    PyTuple::new(py, std::iter::once(Ok(header)).chain(frames).collect::<PyResult<Vec<_>>>()?)
+}
+
+fn check_format(format: u32) -> PyResult<()> {
+    if format == FORMAT {
+        return Ok(());
+    }
+    let text = format!(
+        "the pickle has format {format}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
+    );
+    Err(Error::Interop(text).into())
+}
+
+/// A frame's bytes, wherever they are.
+fn bytes<'a>(frame: &'a Foreign<'_>) -> PyResult<&'a [u8]> {
+    if frame.bytes() == 0 {
+        return Ok(&[]);
+    }
+    frame.as_contiguous().ok_or_else(|| PyValueError::new_err("a buffer of the pickle is not contiguous"))
+}
+
+fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Foreign<'py>> {
+    let missing = || -> PyResult<PyErr> {
+        let name = frame.get_type().name()?;
+        Ok(PyTypeError::new_err(format!("a buffer of the pickle has the buffer protocol, unlike {name}")))
+    };
+    match Foreign::readable(frame)? {
+        Some(frame) => Ok(frame),
+        None => Err(missing()?),
+    }
+}
+
+/// The array of a pickle.
+#[pyfunction]
+pub(super) fn restore_array(
+    py: Python<'_>,
+    format: u32,
+    dtype: &str,
+    shape: &Bound<'_, PyAny>,
+    usm_type: &str,
+    readonly: bool,
+    frame: &Bound<'_, PyAny>,
+) -> PyResult<Array> {
+    check_format(format)?;
+    let (dtype, kind, shape) = (DType::parse(dtype)?, usm_type.parse::<UsmKind>()?, index::extents(shape)?);
+    let frame = foreign(frame)?;
+    let bytes = bytes(&frame)?;
+    let needed = shape.iter().try_fold(dtype.itemsize(), |size, extent| size.checked_mul(*extent));
+    if needed != Some(bytes.len()) {
+        return Err(Error::Interop(format!(
+            "the pickle is broken: {dtype}{shape:?} does not have {} bytes",
+            bytes.len()
+        ))
+        .into());
+    }
+    let queue = scope::current(py)?;
+    let array = detach(py, || -> crate::Result<_> {
+        let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
+        array.copy_from_bytes(bytes)?;
+        Ok(if readonly { array.as_readonly() } else { array })
+    })?;
+    tell_read(py, Some(kind), array.nbytes());
+    Ok(Array::new(array))
+}
+
+/// Calls `restore` with the frames' bytes and the current queue.
+fn unpacked<T: Send>(
+    frames: &Bound<'_, PyTuple>,
+    restore: impl FnOnce(&[&[u8]], &crate::Queue) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let py = frames.py();
+    let frames = frames.iter().map(|frame| foreign(&frame)).collect::<PyResult<Vec<_>>>()?;
+    let slices = frames.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
+    let queue = scope::current(py)?;
+    Ok(detach(py, || restore(&slices, &queue))?)
+}
+
+/// The column of a pickle.
+#[pyfunction]
+#[pyo3(signature = (header, *frames))]
+pub(super) fn restore_column(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Column> {
+    let column = unpacked(frames, |frames, queue| arrow::Column::unpack(header, frames, queue))?;
+    tell_read(frames.py(), column.usm_kind(), column.nbytes());
+    Ok(Column::new(column))
+}
+
+/// The table of a pickle.
+#[pyfunction]
+#[pyo3(signature = (header, *frames))]
+pub(super) fn restore_table(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Table> {
+    let table = unpacked(frames, |frames, queue| arrow::Table::unpack(header, frames, queue))?;
+    let kind = table.batches().iter().find_map(arrow::Column::usm_kind);
+    tell_read(frames.py(), kind, table.batches().iter().map(arrow::Column::nbytes).sum());
+    Ok(Table::new(table))
+}
+
+/// The field of a pickle.
+#[pyfunction]
+pub(super) fn restore_field(header: &[u8]) -> PyResult<Field> {
+    Ok(Field::new(arrow::Field::from_bytes(header)?))
+}
+
+/// The queue of a pickle: the one that this process has for the same device and properties.
+#[pyfunction]
+pub(super) fn restore_queue(
+    py: Python<'_>,
+    format: u32,
+    target: &str,
+    in_order: bool,
+    profiling: bool,
+) -> PyResult<Queue> {
+    check_format(format)?;
+    let properties = crate::QueueProperties { in_order, profiling };
+    let target = crate::Target::Filter(target.to_owned());
+    Ok(Queue(detach(py, || crate::Queue::new(target, None, properties))?))
+}

@@ -1,0 +1,382 @@
+"""Arrays, columns, tables, devices and queues travel: pickled, copied, sent to other processes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import multiprocessing
+import pickle
+import random
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import joblib
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+KINDS = ("device", "shared", "host")
+
+
+def apart(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    buffers: list[pickle.PickleBuffer] = []
+    return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), buffers
+
+
+def ways(value: Any) -> Iterator[Any]:
+    """Yield the value from every protocol, with its buffers inside and apart."""
+    for protocol in PROTOCOLS:
+        yield pickle.loads(pickle.dumps(value, protocol=protocol))
+    stream, buffers = apart(value)
+    yield pickle.loads(stream, buffers=buffers)
+    # As they arrive from a network: bytes at any address.
+    shifted = [memoryview(b"x" + bytes(buffer))[1:] for buffer in buffers]
+    yield pickle.loads(stream, buffers=shifted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x.T,
+        lambda x: x[1:, ::2],
+        lambda x: x[::-1],
+        lambda x: x[1, 2],
+        lambda x: x[:0],
+    ],
+    ids=["whole", "transposed", "strided", "reversed", "one element", "nothing"],
+)
+def test_an_array_comes_back_with_the_elements_of_its_view_alone(
+    kind: str, view: Callable[[usmq.Array], usmq.Array]
+) -> None:
+    array = view(usmq.asarray(np.arange(12.0).reshape(3, 4), usm_type=kind))
+    for back in ways(array):
+        assert (back.shape, back.dtype, back.usm_type) == (array.shape, array.dtype, kind)
+        assert back.to_numpy().tolist() == array.to_numpy().tolist()
+        assert not back.readonly
+    _, buffers = apart(array)
+    assert sum(len(bytes(buffer)) for buffer in buffers) == array.nbytes
+
+
+FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+WHOLE = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", *WHOLE, *FLOATS])
+def test_every_dtype_travels(dtype: str) -> None:
+    array = usmq.arange(5, dtype="f4").astype(dtype)
+    for back in ways(array):
+        assert back.dtype == array.dtype
+        assert back.astype("c16").to_numpy().tolist() == array.astype("c16").to_numpy().tolist()
+
+
+def test_the_read_only_flag_stays() -> None:
+    array = usmq.from_arrow(pa.table({"x": np.arange(3.0)}))["x"].values()
+    assert array.readonly
+    for back in ways(array):
+        assert back.readonly
+        with pytest.raises(ValueError, match="read-only"):
+            back.fill(1)
+
+
+@pytest.mark.parametrize("kind", ["shared", "host"])
+def test_memory_that_the_host_reads_is_its_own_buffer(kind: str) -> None:
+    array = usmq.arange(1000, usm_type=kind)
+    stream, buffers = apart(array)
+    assert len(stream) < 200
+    address = np.frombuffer(buffers[0], dtype="u1").ctypes.data
+    assert address == array.ptr
+
+
+def test_device_memory_is_copied_once_and_counted() -> None:
+    seen: list[tuple[str, int]] = []
+    usmq._core.observe_pickles(lambda *what: seen.append(what))
+    try:
+        array = usmq.arange(1000, dtype="f8")
+        stream, buffers = apart(array)
+        assert seen == [("device-to-host", 8000)]
+        pickle.loads(stream, buffers=buffers)
+        assert seen[1:] == [("host-to-device", 8000)]
+        del seen[:]
+        apart(usmq.arange(1000, usm_type="shared"))
+        assert seen == []
+        table = usmq.Table({"x": array})
+        pickle.loads(pickle.dumps(table))
+        assert seen == [("device-to-host", 8000), ("host-to-device", 8000)]
+    finally:
+        usmq._core.observe_pickles(None)
+
+
+def test_a_frame_sees_the_work_in_flight(kernels: Any, advanced: Callable[[Any, int], Any]) -> None:
+    for kind in KINDS:
+        states = usmq.arange(1 << 16, dtype="u4", usm_type=kind)
+        before = states.to_numpy()
+        kernels.advance(states.size, states, 20_000)
+        stream, buffers = apart(states)
+        back = pickle.loads(stream, buffers=buffers)
+        assert (back.to_numpy() == advanced(before, 20_000)).all()
+
+
+def test_arrays_come_back_on_the_current_queue(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    first, second = two_devices
+    array = usmq.arange(3, queue=first)
+    table = usmq.Table({"x": array})
+    stream = pickle.dumps([array, table, table["x"]])
+    for device in first, second:
+        with usmq.use_queue(device) as queue:
+            assert [back.queue for back in pickle.loads(stream)] == [queue] * 3
+    usmq.set_default_queue(second)
+    assert pickle.loads(stream)[0].queue == usmq.Queue(second)
+
+
+TABLE = pa.table(
+    {
+        "number": pa.array([1, None, 3, 4, 5, 6, 7, 8, 9, None, 11]),
+        "flag": pa.array([True, None, False] * 3 + [True, True]),
+        "text": pa.array(["a", None, "ccc", "", "e"] * 2 + ["z"]),
+        "long": pa.array(["a", None, "ccc", "", "e"] * 2 + ["z"], pa.large_string()),
+        "view": pa.array(
+            ["short", "long enough for a buffer of its own", None] * 3 + ["", "x"]
+        ).cast(pa.string_view()),
+        "list": pa.array([[1, 2], None, [], [3]] * 2 + [[9], [8], [7]]),
+        "fixed": pa.array([[1, 2], None] * 5 + [[3, 4]], pa.list_(pa.int32(), 2)),
+        "struct": pa.array([{"a": 1, "b": "x"}, None] * 5 + [{"a": 2, "b": None}]),
+        "code": pa.array(["x", "y", "x", None] * 2 + ["z", "z", "x"]).dictionary_encode(),
+        "decimal": pa.array(range(11), pa.decimal256(40, 2)),
+        "nothing": pa.nulls(11),
+    }
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_comes_back_with_its_schema_and_values(kind: str) -> None:
+    metadata = {b"where": b"here"}
+    source = TABLE.replace_schema_metadata(metadata)
+    table = usmq.from_arrow(source, usm_type=kind)
+    for back in ways(table):
+        assert back.schema == table.schema
+        assert back.to_arrow().equals(source, check_metadata=True)
+        assert back["number"].usm_type == kind
+
+
+@pytest.mark.parametrize("name", TABLE.column_names)
+@pytest.mark.parametrize("cut", [slice(0, 4), slice(9, 11), slice(3, 10), slice(4, 4)])
+def test_a_slice_of_a_column_comes_back(name: str, cut: slice) -> None:
+    column = usmq.from_arrow(TABLE)[name][cut]
+    for back in ways(column):
+        assert back.field == column.field
+        back.to_arrow().validate(full=True)
+        assert back.to_arrow().to_pylist() == TABLE[name].to_pylist()[cut]
+
+
+def test_a_slice_leaves_the_rest_behind() -> None:
+    column = usmq.from_arrow(pa.array(np.arange(100_000.0)))
+    _, buffers = apart(column[50_000:50_010])
+    assert sum(len(bytes(buffer)) for buffer in buffers) < 200
+
+
+def test_batches_stay_apart() -> None:
+    schema = pa.schema({"x": pa.dictionary(pa.int8(), pa.string())})
+    batches = [
+        pa.record_batch({"x": pa.array(text).cast(schema.field(0).type)})
+        for text in (["a", "b"], ["c"])
+    ]
+    table = usmq.from_arrow(pa.Table.from_batches(batches))
+    for back in ways(table):
+        assert back.to_arrow() == table.to_arrow()
+        assert len(back.batches) == len(table.batches)
+
+
+def test_devices_queues_and_types_are_the_same_after(
+    two_devices: tuple[usmq.Device, usmq.Device],
+) -> None:
+    for device in two_devices:
+        things = [device, usmq.DType("f4"), usmq.Table({"x": usmq.zeros(2)}).schema]
+        things += [
+            usmq.Queue(device, in_order=in_order, profiling=profiling)
+            for in_order in (True, False)
+            for profiling in (True, False)
+        ]
+        for thing in things:
+            assert all(back == thing for back in ways(thing))
+
+
+def test_what_has_no_name_elsewhere_is_refused(sub_device: usmq.Device) -> None:
+    for thing in sub_device, usmq.Queue(sub_device):
+        with pytest.raises(TypeError, match="no string names a sub-device"):
+            pickle.dumps(thing)
+    device = usmq.current_queue().device
+    queue = usmq.Queue(device, context=usmq.Context([device]))
+    with pytest.raises(TypeError, match="its context is not the default one"):
+        pickle.dumps(queue)
+    # Its arrays have no need of that name.
+    array = usmq.arange(3, queue=usmq.Queue(sub_device))
+    assert pickle.loads(pickle.dumps(array)).to_numpy().tolist() == [0, 1, 2]
+
+
+def test_copies_stay_on_their_queue(other_queue: usmq.Queue) -> None:
+    array = usmq.arange(4, queue=other_queue)
+    table = usmq.Table({"x": usmq.arange(4)})
+    for copied in copy.copy(array), copy.deepcopy({"deep": [array]})["deep"][0]:
+        assert copied.queue == other_queue
+        array.fill(7)
+        assert copied.to_numpy().tolist() == [0, 1, 2, 3]
+        array.copy_from([0, 1, 2, 3])
+    for unchanging in table, table["x"], array.queue, array.device:
+        assert copy.copy(unchanging) is unchanging
+        assert copy.deepcopy([unchanging])[0] is unchanging
+
+
+def test_one_array_in_two_places_stays_one() -> None:
+    array = usmq.arange(3)
+    back = pickle.loads(pickle.dumps({"a": array, "b": [array]}))
+    assert back["a"] is back["b"][0]
+
+
+def test_the_size_counts_the_elements() -> None:
+    sizeof = pytest.importorskip("dask.sizeof").sizeof
+    array = usmq.zeros((1000, 100))
+    for thing in array, usmq.Table({"x": array}), usmq.Table({"x": array})["x"]:
+        assert 400_000 <= sys.getsizeof(thing) < 401_000
+        assert 400_000 <= sizeof(thing) < 401_000
+    assert sizeof(array[:10]) < 5_000
+    assert sizeof({"a": [array, array]}) > 800_000
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((2, "float32", (3,), "device", False, b"x" * 12), "the same usmq on both sides"),
+        ((1, "float33", (3,), "device", False, b"x" * 12), "float33"),
+        ((1, "float32", (3,), "nowhere", False, b"x" * 12), "nowhere"),
+        ((1, "float32", (4,), "device", False, b"x" * 12), "does not have 12 bytes"),
+        ((1, "float32", (2**62, 8), "device", False, b"x" * 12), "does not have 12 bytes"),
+        ((1, "float32", (-1,), "device", False, b"x" * 12), "negative"),
+        ((1, "float32", 3, "device", False, b"x" * 12), "sequence"),
+        ((1, "float32", (3,), "device", False, 12), "buffer protocol"),
+        ((1, "float32", (3,), "device", False, np.arange(6.0, dtype="f4")[::2]), "contiguous"),
+    ],
+)
+def test_an_array_that_does_not_add_up_is_refused(args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((ValueError, TypeError, usmq.Error), match=message):
+        usmq._core.restore_array(*args)
+
+
+@pytest.mark.parametrize("name", TABLE.column_names)
+def test_a_column_with_a_buffer_cut_short_is_refused(name: str) -> None:
+    column = usmq.from_arrow(TABLE)[name]
+    stream, buffers = apart(column)
+    frames = [bytes(buffer) for buffer in buffers]
+    for cut in range(len(frames)):
+        short = [frame[:-1] if cut == at else frame for at, frame in enumerate(frames)]
+        with pytest.raises(usmq.InteropError, match="too short"):
+            pickle.loads(stream, buffers=short)
+    if frames:
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(stream, buffers=frames[:-1])
+
+
+def test_a_broken_description_is_an_error_and_never_a_crash() -> None:
+    chance = random.Random(7)
+    _, (header, *frames) = usmq.from_arrow(TABLE).__reduce_ex__(4)
+    _, (field,) = usmq.from_arrow(TABLE).schema.__reduce__()
+    refused = 0
+    for length in range(0, len(header), 7):
+        with pytest.raises(usmq.InteropError):
+            usmq._core.restore_table(header[:length], *frames)
+    for _ in range(1500):
+        bad = bytearray(header)
+        for _ in range(chance.randint(1, 3)):
+            bad[chance.randrange(len(bad))] = chance.choice((0, 1, 2, 7, 127, 255))
+        try:
+            usmq._core.restore_table(bytes(bad), *frames).to_arrow()
+        except (usmq.Error, pa.ArrowException, ValueError):
+            refused += 1
+        try:
+            usmq._core.restore_field(bytes(bad[: len(field)]))
+        except (usmq.Error, ValueError):
+            refused += 1
+    assert refused > 300
+    with pytest.raises(usmq.InteropError, match="the same usmq on both sides"):
+        usmq._core.restore_table(bytes([9]) + header[1:], *frames)
+    with pytest.raises(usmq.InteropError, match="left over"):
+        usmq._core.restore_table(header, *frames, b"more")
+
+
+def test_bytes_of_broken_offsets_and_ids_are_refused() -> None:
+    # Only what points somewhere: offsets, sizes, type ids, run ends.
+    for array, frame in [
+        (pa.array(["ab", "c"]), 0),
+        (pa.array([[1], [2, 3]]), 0),
+        (pa.array([[1], [2, 3]], pa.list_view(pa.int64())), 0),
+        (pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])]), 0),
+    ]:
+        column = usmq.from_arrow(array)
+        stream, buffers = apart(column)
+        frames = [bytearray(bytes(buffer)) for buffer in buffers]
+        frames[frame][-1] = 127
+        with pytest.raises(usmq.InteropError):
+            pickle.loads(stream, buffers=frames)
+
+
+def test_frames_are_let_go() -> None:
+    live = usmq.memory_stats()["host"]["live"]
+    stream, buffers = apart([usmq.zeros(1000), usmq.from_arrow(TABLE)])
+    assert usmq.memory_stats()["host"]["live"] > live
+    back = pickle.loads(stream, buffers=buffers)
+    del buffers, back
+    gc.collect()
+    usmq.current_queue().wait()
+    usmq.trim_memory()
+    assert usmq.memory_stats()["host"]["live"] == live
+
+
+def doubled(array: usmq.Array) -> tuple[usmq.Array, str]:
+    numbers = array.to_numpy() * 2
+    return usmq.asarray(numbers), usmq.current_queue().device.filter_string or ""
+
+
+def test_errors_travel() -> None:
+    for name in usmq.__all__:
+        kind = getattr(usmq, name)
+        if isinstance(kind, type) and issubclass(kind, usmq.Error):
+            error = kind.__new__(kind, "what")
+            assert str(error) == "what"
+            back = pickle.loads(pickle.dumps(kind("what")))
+            assert type(back) is kind
+            assert back.args == ("what",)
+
+
+def test_joblib_sends_arrays_to_its_workers() -> None:
+    calls = (joblib.delayed(doubled)(usmq.arange(4) if n else usmq.zeros(4)) for n in range(2))
+    results = joblib.Parallel(n_jobs=2, timeout=50)(calls)
+    assert [numbers.to_numpy().tolist() for numbers, _ in results] == [[0.0] * 4, [0, 2, 4, 6]]
+    # Held by loky for a while otherwise.
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)
+
+
+def test_joblib_dumps_to_a_file() -> None:
+    file = io.BytesIO()
+    joblib.dump({"x": usmq.arange(4)}, file)
+    file.seek(0)
+    assert joblib.load(file)["x"].to_numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_processes_that_are_spawned_take_arrays_and_tables() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        array, where = pool.submit(doubled, usmq.arange(4)).result(timeout=50)
+        table = pool.submit(copy.copy, usmq.from_arrow(TABLE)).result(timeout=50)
+    assert array.to_numpy().tolist() == [0, 2, 4, 6]
+    assert where
+    assert table.to_arrow().equals(TABLE)
