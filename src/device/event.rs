@@ -97,8 +97,9 @@ impl Event {
     /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
     pub(crate) fn wait_quietly(&self) -> Result<()> {
         if !self.0.done.load(Ordering::Acquire) {
-            let _pending = Pending::new();
-            ffi::event_wait(self.raw()?).during("waiting for an event")?;
+            let raw = self.raw()?;
+            let _pending = Pending::for_wait();
+            ffi::event_wait(raw).during("waiting for an event")?;
             self.0.done.store(true, Ordering::Release);
         }
         Ok(())

@@ -194,9 +194,10 @@ impl Queue {
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
     pub fn wait(&self) -> Result<()> {
         let begun = record::begin();
+        let raw = self.raw()?;
         let waited = {
-            let _pending = Pending::new();
-            ffi::queue_wait(self.raw()?).during("waiting for a queue")
+            let _pending = Pending::for_wait();
+            ffi::queue_wait(raw).during("waiting for a queue")
         };
         record::waited(begun, self, None);
         waited

@@ -25,6 +25,16 @@ impl Pending {
         fence(Ordering::SeqCst);
         (STATE.load(Ordering::Acquire) != EXITING).then_some(pending)
     }
+
+    /// As [`Pending::new`], for a wait of any thread. While the process ends, only its leaver and helpers come through.
+    /// To be asked for after the object to wait for: the question for that may stop the thread, too, and what is
+    /// counted must go on.
+    pub(crate) fn for_wait() -> Self {
+        Self::unless_leaving().unwrap_or_else(|| {
+            stay_out();
+            Self::new()
+        })
+    }
 }
 
 impl Drop for Pending {
