@@ -28,6 +28,12 @@ def test_tasks_bring_the_arrays_of_two_queues_together(run_python: Run, sub_devi
     assert done.stdout.endswith("3000.0\n")
 
 
+def test_the_flights_on_dask_are_those_of_numpy(run_python: Run, two_devices: object) -> None:
+    done = run_python(None, str(EXAMPLES / "flights_dask.py"), "--workers", "2")
+    assert "336,776 flights in 8 parts on 2 workers" in done.stdout
+    assert "85 numbers agree with numpy's" in done.stdout
+
+
 def test_every_python_example_is_run_here() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in here] == []

@@ -184,8 +184,6 @@ fn check_format(reader: &mut Reader<'_>) -> Result<()> {
 struct Unpacking<'a> {
     reader: Reader<'a>,
     frames: std::slice::Iter<'a, &'a [u8]>,
-    /// Copies of frames that were not aligned, for as long as they are read.
-    aligned: Vec<Vec<u64>>,
     kind: UsmKind,
     queue: &'a Queue,
 }
@@ -200,7 +198,7 @@ impl<'a> Unpacking<'a> {
             2 => UsmKind::Host,
             other => return Err(broken(format_args!("{other} is no USM kind"))),
         };
-        Ok(Self { reader, frames: frames.iter(), aligned: Vec::new(), kind, queue })
+        Ok(Self { reader, frames: frames.iter(), kind, queue })
     }
 
     fn end(&self) -> Result<()> {
@@ -251,20 +249,8 @@ impl<'a> Unpacking<'a> {
         Ok(array)
     }
 
-    /// The next buffer, aligned for every number in it.
     fn frame(&mut self) -> Result<&'a [u8]> {
-        let frame = *self.frames.next().ok_or_else(|| broken("it has fewer buffers than it describes"))?;
-        if frame.as_ptr().cast::<u64>().is_aligned() {
-            return Ok(frame);
-        }
-        let mut words = vec![0u64; frame.len().div_ceil(8)];
-        let start: *mut u8 = words.as_mut_ptr().cast();
-        // SAFETY: the words are a new allocation of at least this many bytes.
-        unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), start, frame.len()) };
-        self.aligned.push(words);
-        // SAFETY: the words were just filled, and stay where they are until `self` goes, after the last import has
-        // been waited for; nobody writes to them.
-        Ok(unsafe { std::slice::from_raw_parts(start, frame.len()) })
+        self.frames.next().copied().ok_or_else(|| broken("it has fewer buffers than it describes"))
     }
 }
 

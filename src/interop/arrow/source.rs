@@ -10,6 +10,8 @@ use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
@@ -39,11 +41,13 @@ pub(super) struct Host {
     queue: Queue,
     kind: UsmKind,
     pending: SmallVec<[Event; 4]>,
+    /// Copies of numbers that are not aligned where the producer has them, as after a network; never taken out again.
+    aligned: RefCell<Vec<Vec<u64>>>,
 }
 
 impl Host {
     pub(super) fn new(queue: Queue, kind: UsmKind) -> Self {
-        Self { queue, kind, pending: SmallVec::new() }
+        Self { queue, kind, pending: SmallVec::new(), aligned: RefCell::default() }
     }
 
     /// Lets the owner go as soon as nothing reads its memory.
@@ -89,15 +93,22 @@ impl Source for Host {
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
         let bytes = count.checked_mul(size_of::<T>())?;
-        if count == 0
-            || pointer == 0
-            || !pointer.is_multiple_of(align_of::<T>())
-            || isize::try_from(bytes).is_err()
-        {
+        // What must not be null is found out elsewhere.
+        if count == 0 || pointer == 0 || isize::try_from(bytes).is_err() {
             return None;
         }
-        // SAFETY: the caller's promise; it is aligned, and no longer than a slice may be.
-        Some(unsafe { slice::from_raw_parts(pointer as *const T, count) })
+        if pointer.is_multiple_of(align_of::<T>()) {
+            // SAFETY: the caller's promise; it is aligned, and no longer than a slice may be.
+            return Some(unsafe { slice::from_raw_parts(pointer as *const T, count) });
+        }
+        let mut words = vec![0u64; bytes.div_ceil(size_of::<u64>())];
+        // SAFETY: the caller's promise for the source; the words are new, and as many bytes.
+        unsafe { ptr::copy_nonoverlapping(pointer as *const u8, words.as_mut_ptr().cast(), bytes) };
+        let start = words.as_ptr().cast::<T>();
+        debug_assert!(start.is_aligned());
+        self.aligned.borrow_mut().push(words);
+        // SAFETY: the words were just filled, stay where they are until `self` goes, and no one writes to them.
+        Some(unsafe { slice::from_raw_parts(start, count) })
     }
 }
 
