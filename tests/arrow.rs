@@ -278,3 +278,19 @@ fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn a_column_that_was_packed_comes_back_and_a_short_buffer_is_an_error() {
+    let queue = usmq::current_queue().unwrap();
+    let column = Column::from_array("x", &usmq::Array::from_slice(&[1i32, 2, 3, 4]).unwrap()).unwrap();
+    let part = column.slice(1, 2).unwrap();
+    let packed = part.pack().unwrap();
+    let bytes: Vec<_> = packed.buffers.iter().map(|buffer| buffer.to_bytes().unwrap()).collect();
+    let frames: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let back = Column::unpack(&packed.header, &frames, &queue).unwrap();
+    assert_eq!(back.field(), part.field());
+    assert_eq!(back.values().unwrap().to_vec::<i32>().unwrap(), [2, 3]);
+    let short: Vec<&[u8]> = frames.iter().map(|frame| &frame[..11]).collect();
+    let error = Column::unpack(&packed.header, &short, &queue).unwrap_err();
+    assert!(error.to_string().contains("too short"), "{error}");
+}
