@@ -27,10 +27,10 @@ demo: build ## Set up, build, and run the main job on the flights of a year
 	.venv/bin/python -m usmq demo --require-dpnp
 
 .PHONY: test
-test: lint test-rust test-downstream test-stub docs test-python ## Set up and run the checks and tests (under 20 minutes)
+test: lint test-rust docs test-python ## Set up and run the checks and tests (under 20 minutes)
 
 .PHONY: test-builds
-test-builds: test-icpx test-wheel-quick ## Other ways to build and install: icpx's flags, the wheel in a clean environment
+test-builds: test-downstream test-stub test-icpx test-wheel-quick ## Other ways to build and install
 
 # --- set-up and build
 
