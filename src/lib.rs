@@ -94,6 +94,8 @@ mod pages {
     mod collocate {}
     #[doc = include_str!("../docs/howto/threads.md")]
     mod threads {}
+    #[doc = include_str!("../docs/profile.md")]
+    mod profile {}
     #[doc = include_str!("../docs/howto/errors.md")]
     mod errors {}
 }
