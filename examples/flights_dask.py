@@ -27,7 +27,8 @@ WORKERS = 64
 
 def upload(part: Any) -> usmq.Table:
     """Put a part of the flights on this worker's device."""
-    return usmq.from_arrow(part)
+    table: usmq.Table = usmq.from_arrow(part)
+    return table
 
 
 def bitmap(column: usmq.Column) -> tuple[usmq.Array, int]:
@@ -56,9 +57,10 @@ def summarize(
     ends = [table[name].values() for name in ("origin", "dest")]
     great_circle(n, *degrees, *ends, *places, miles, n)
     delay, recorded = table["arr_delay"], table["distance"]
-    columns = (table["carrier"].values(), delay.values(), *bitmap(delay))
-    columns += (recorded.values(), *bitmap(recorded), miles)
-    partials(WORKERS, *columns, counts, sums, n, WORKERS, carriers)
+    delays = (delay.values(), *bitmap(delay))
+    distances = (recorded.values(), *bitmap(recorded), miles)
+    carrier = table["carrier"].values()
+    partials(WORKERS, carrier, *delays, *distances, counts, sums, n, WORKERS, carriers)
     return counts.to_numpy().sum(axis=0), sums.to_numpy().sum(axis=0)
 
 
@@ -133,8 +135,8 @@ def main() -> int:
     summary = run(flights, given.workers, given.parts)
     reference, check = Reference(flights), Check("f8")
     check.summary(summary, reference.summarize(reference.great_circle()))
-    for problem in check.problems:
-        print(problem, file=sys.stderr)
+    for wrong in check.problems:
+        print(wrong, file=sys.stderr)
     if not check.problems:
         print(f"{check.numbers} numbers agree with numpy's")
     return 1 if check.problems else 0
