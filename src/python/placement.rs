@@ -137,10 +137,10 @@ fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) 
 ///
 /// Parameters
 /// ----------
-/// *arrays : Array or object with ``__sycl_usm_array_interface__``
+/// *arrays : Array, CudaArray, or object with one of the array interfaces
 ///     Host objects, too: they would be copied to the target.
-/// like : Array, optional
-///     The array whose queue is the target.
+/// like : Array or CudaArray, optional
+///     The array whose queue, or whose NVIDIA card, is the target.
 /// queue : str, Device, Queue, optional
 ///     The target. Without either, the queue to which the fewest bytes would move.
 ///
@@ -186,20 +186,19 @@ pub(super) fn explain(
 
 /// What it takes to bring an object to a CUDA device.
 fn step_to_card(object: &Bound<'_, PyAny>, ordinal: usize) -> PyResult<crate::Step> {
-    let (what, bytes) = match (cuda::shared(object)?, asarray::shared(object)?) {
-        (Some(array), _) if array.ordinal() == ordinal => {
-            let (reason, what) = ("it is on the target device".to_owned(), array.to_string());
-            return Ok(crate::Step { action: Action::Keep, bytes: 0, reason, what });
-        }
-        (Some(array), _) => (array.to_string(), array.nbytes()),
-        (None, Some(array)) => (array.to_string(), array.nbytes()),
-        (None, None) => {
-            let step = asarray::host_step(object)?;
-            return Ok(crate::Step { action: Action::ToCuda, ..step });
-        }
+    if let Some(array) = asarray::shared(object)? {
+        return Ok(CudaArray::explain_from_array(&array));
+    }
+    let Some(array) = cuda::shared(object)? else {
+        return Ok(crate::Step { action: Action::ToCuda, ..asarray::host_step(object)? });
     };
-    let reason = "CUDA memory is the target; through pinned host memory in chunks".to_owned();
-    Ok(crate::Step { action: Action::ToCuda, bytes: bytes as u64, reason, what })
+    let what = array.to_string();
+    if array.ordinal() == ordinal {
+        let reason = "it is on the target device".to_owned();
+        return Ok(crate::Step { action: Action::Keep, bytes: 0, reason, what });
+    }
+    let reason = "CUDA memory of another device; by way of USM".to_owned();
+    Ok(crate::Step { action: Action::ToCuda, bytes: array.nbytes() as u64, reason, what })
 }
 
 fn chosen(

@@ -213,10 +213,11 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   __atomic_add_fetch(&event->references, 1, __ATOMIC_SEQ_CST);
   return flags ? INVALID : submit(stream, (struct Task){.kind = WAIT, .a = event});
 }
+#ifndef WITHOUT_HOST_FUNCTIONS
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument) {
   return submit(stream, (struct Task){.kind = CALL, .a = argument, .function = function});
 }
-#ifndef WITHOUT_SYNCHRONIZE
+#endif
 CUresult cuStreamSynchronize(CUstream stream) {
   CUevent event;
   cuEventCreate(&event, 2);
@@ -224,7 +225,6 @@ CUresult cuStreamSynchronize(CUstream stream) {
   wait_for(event);
   return cuEventDestroy_v2(event);
 }
-#endif
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream) {
   if (asked_for("full") || !stream)

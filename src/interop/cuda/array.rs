@@ -202,6 +202,14 @@ impl CudaArray {
         Ok(Step { action, bytes, reason, what })
     }
 
+    /// What [`CudaArray::from_array`] does, without doing it.
+    #[must_use]
+    pub fn explain_from_array(array: &Array) -> Step {
+        let strided = if array.is_contiguous() { "" } else { "; made contiguous on the way" };
+        let reason = format!("CUDA memory is the target; through pinned host memory in chunks{strided}");
+        Step { action: Action::ToCuda, bytes: array.nbytes() as u64, reason, what: array.to_string() }
+    }
+
     /// Bytes from the lowest to the highest element.
     fn spanned(&self) -> usize {
         self.layout.extent().map_or(0, |(low, high)| (high - low + 1).unsigned_abs() * self.dtype.itemsize())

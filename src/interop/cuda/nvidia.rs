@@ -15,7 +15,7 @@ use std::sync::Arc;
 const OLDEST: i32 = 12000;
 
 /// Every function that is called here.
-const FUNCTIONS: [&str; 25] = [
+const FUNCTIONS: [&str; 24] = [
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
     "cuDeviceGet",
@@ -39,7 +39,6 @@ const FUNCTIONS: [&str; 25] = [
     "cuMemcpyAsync",
     "cuPointerGetAttribute",
     "cuStreamCreate",
-    "cuStreamSynchronize",
     "cuStreamWaitEvent",
 ];
 
