@@ -91,9 +91,7 @@ def test_a_driver_without_a_device(stand_in: Path) -> None:
 
 def test_a_driver_without_a_function(tmp_path: Path) -> None:
     said = outcome(build(tmp_path, "-DWITHOUT_HOST_FUNCTIONS"))
-    assert (
-        "RuntimeNotFoundError the CUDA driver library has no function cuLaunchHostFunc" in said
-    )
+    assert "RuntimeNotFoundError the CUDA driver library has no function cuLaunchHostFunc" in said
 
 
 def test_a_library_that_is_none(tmp_path: Path) -> None:
