@@ -63,6 +63,7 @@ pub mod profile;
 #[cfg(feature = "python")]
 mod python;
 mod runtime;
+mod task;
 
 pub use array::{Array, DType, Element, Index, Number};
 pub use device::{
@@ -78,6 +79,7 @@ pub use manager::{
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
 pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};
+pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 
 /// The Rust of the pages, compiled and run by `cargo test --doc`.
 #[cfg(doctest)]
@@ -92,6 +94,8 @@ mod pages {
     mod scope {}
     #[doc = include_str!("../docs/howto/collocate.md")]
     mod collocate {}
+    #[doc = include_str!("../docs/howto/tasks.md")]
+    mod tasks {}
     #[doc = include_str!("../docs/howto/threads.md")]
     mod threads {}
     #[doc = include_str!("../docs/profile.md")]

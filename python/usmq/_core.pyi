@@ -26,6 +26,7 @@ from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._placement import Plan, Step, asarray, collocate, explain, follow
 from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 from usmq._report import DoctorFinding, DoctorReport, examine
+from usmq._task import TaskContext, TaskMemory, run_task
 from usmq._travel import (
     observe_pickles,
     restore_array,
@@ -40,12 +41,12 @@ __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
     "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
     "Plan", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table", "TableView",
-    "UseQueue", "__version__", "arange", "asarray", "collocate", "current_queue", "devices",
-    "empty", "examine", "explain", "follow", "from_arrow", "from_dlpack", "full", "local",
-    "memory_stats", "observe_pickles", "platform_problems", "profile", "read", "restore_array",
-    "restore_column", "restore_field", "restore_queue", "restore_table", "runtime_libraries",
-    "set_default_queue", "set_memory_limit", "trim_memory", "use_queue", "watch_calls", "write",
-    "zeros",
+    "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange", "asarray", "collocate",
+    "current_queue", "devices", "empty", "examine", "explain", "follow", "from_arrow",
+    "from_dlpack", "full", "local", "memory_stats", "observe_pickles", "platform_problems",
+    "profile", "read", "restore_array", "restore_column", "restore_field", "restore_queue",
+    "restore_table", "run_task", "runtime_libraries", "set_default_queue", "set_memory_limit",
+    "trim_memory", "use_queue", "watch_calls", "write", "zeros",
 ]
 # fmt: on
 

@@ -28,6 +28,7 @@ mod scope;
 mod site;
 mod suai;
 mod target;
+mod task;
 
 use pyo3::prelude::*;
 
@@ -60,6 +61,7 @@ mod core {
         queue::{Context, Event, Queue},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
+        task::{TaskContext, TaskMemory, run_task},
     };
 
     use super::*;

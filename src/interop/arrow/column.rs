@@ -281,7 +281,7 @@ impl Column {
 
     /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
     /// whose other buffers are here, and ready when those are.
-    pub(super) fn held(&self) -> Vec<Array> {
+    pub(crate) fn held(&self) -> Vec<Array> {
         let nested = self.0.children.iter().chain(self.dictionary()).flat_map(Self::held);
         self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
     }

@@ -27,7 +27,7 @@ use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 /// >>> usmq.from_arrow(usmq.arange(4)).values().to_numpy().tolist()
 /// [0, 1, 2, 3]
 #[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Column(pub(super) Quiet<arrow::Column>);
+pub(in crate::python) struct Column(pub(in crate::python) Quiet<arrow::Column>);
 
 impl Column {
     pub(in crate::python) fn new(column: arrow::Column) -> Self {

@@ -38,7 +38,7 @@ use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 /// >>> table.column_names, table.num_rows
 /// (['x', 'y'], 4)
 #[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Table(pub(super) Quiet<arrow::Table>);
+pub(in crate::python) struct Table(pub(in crate::python) Quiet<arrow::Table>);
 
 impl Table {
     pub(in crate::python) fn new(table: arrow::Table) -> Self {

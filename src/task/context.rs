@@ -1,0 +1,167 @@
+//! The context of one task: its queue, its memory, and its arguments one after another.
+
+use super::arg::{FromTaskArg, TaskArg};
+use super::memory::TaskMemory;
+use crate::array::{Array, DType, Element};
+use crate::device::Queue;
+use crate::error::{Error, Result};
+use std::any::{Any, type_name};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a task's function is called with: the queue to use, the memory to allocate from, and a cursor over the
+/// arguments.
+pub struct TaskContext {
+    name: String,
+    queue: Queue,
+    memory: Arc<TaskMemory>,
+    args: VecDeque<TaskArg>,
+    taken: usize,
+}
+
+impl TaskContext {
+    pub(super) fn new(name: String, queue: Queue, args: Vec<TaskArg>, limit: Option<u64>) -> Self {
+        let memory = Arc::new(TaskMemory::new(&name, &queue, limit));
+        Self { name, queue, memory, args: args.into(), taken: 0 }
+    }
+
+    /// The name given to [`Task::new`](super::Task::new).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The task's queue; the current one while it runs. Its arguments are on it.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The memory that the task may use.
+    #[must_use]
+    pub fn memory(&self) -> &TaskMemory {
+        &self.memory
+    }
+
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn shared_memory(&self) -> Arc<TaskMemory> {
+        self.memory.clone()
+    }
+
+    /// Takes the next argument.
+    ///
+    /// # Errors
+    /// [`Error::Type`] when there is none, or when it is of another type; then it is not taken.
+    pub fn arg<T: FromTaskArg>(&mut self) -> Result<T> {
+        self.take(T::NAME, |arg| T::from_arg(arg.clone()).ok_or_else(|| arg.to_string()))
+    }
+
+    /// Takes the next argument, an array of this element type.
+    ///
+    /// # Errors
+    /// As [`arg`](Self::arg).
+    pub fn array<T: Element>(&mut self) -> Result<Array> {
+        self.array_of(T::DTYPE)
+    }
+
+    pub(crate) fn array_of(&mut self, dtype: DType) -> Result<Array> {
+        self.take(&format!("array of {dtype}"), |arg| match arg {
+            TaskArg::Array(array) if array.dtype() == dtype => Ok(array),
+            other => Err(other.to_string()),
+        })
+    }
+
+    /// Takes the next argument, which was given to [`Task::object`](super::Task::object) as a `T`.
+    ///
+    /// # Errors
+    /// As [`arg`](Self::arg).
+    pub fn object<T: Any + Send + Sync>(&mut self) -> Result<Arc<T>> {
+        self.take(type_name::<T>(), |arg| match arg {
+            TaskArg::Object(value) => value.downcast().map_err(|value| TaskArg::Object(value).to_string()),
+            other => Err(other.to_string()),
+        })
+    }
+
+    /// How many arguments have not been taken.
+    #[must_use]
+    pub fn args_left(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Takes all arguments that are left, whatever they are: for functions of any number of them.
+    pub fn rest(&mut self) -> Vec<TaskArg> {
+        self.taken += self.args.len();
+        self.args.drain(..).collect()
+    }
+
+    fn take<T>(&mut self, wanted: &str, convert: impl FnOnce(TaskArg) -> Result<T, String>) -> Result<T> {
+        let (number, arg) = self.front(wanted)?;
+        let value = convert(arg).map_err(|found| self.mismatch(number, wanted, &found))?;
+        self.advance(number);
+        Ok(value)
+    }
+
+    /// The number of the next argument, and the argument; it stays the next.
+    pub(crate) fn front(&self, wanted: &str) -> Result<(usize, TaskArg)> {
+        let number = self.taken + 1;
+        self.args.front().map(|arg| (number, arg.clone())).ok_or_else(|| {
+            Error::Type(format!(
+                "task {:?} was given {}, and its function asks for argument {number}, of type {wanted}",
+                self.name,
+                count(self.taken)
+            ))
+        })
+    }
+
+    pub(crate) fn mismatch(&self, number: usize, wanted: &str, found: &str) -> Error {
+        let name = &self.name;
+        Error::Type(format!(
+            "argument {number} of task {name:?} is {found}; its function asks for type {wanted}"
+        ))
+    }
+
+    /// Goes on to the argument after this one, unless someone else did.
+    pub(crate) fn advance(&mut self, number: usize) -> Option<TaskArg> {
+        if number != self.taken + 1 {
+            return None;
+        }
+        self.taken += 1;
+        self.args.pop_front()
+    }
+
+    pub(crate) fn span(&self) -> tracing::Span {
+        tracing::debug_span!(target: "usmq", "task", name = %self.name, queue = %self.queue)
+    }
+
+    /// Ends the task: its memory gives nothing out any more, and blocks that are still its own are freed.
+    ///
+    /// # Errors
+    /// [`Error::Type`] when arguments were not taken.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.memory.close();
+        if self.args.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Type(format!(
+            "task {:?} was given {}, and its function took {}; rest() takes those that are left",
+            self.name,
+            count(self.taken + self.args.len()),
+            self.taken
+        )))
+    }
+}
+
+/// Also when the function failed or panicked.
+impl Drop for TaskContext {
+    fn drop(&mut self) {
+        self.memory.close();
+    }
+}
+
+fn count(arguments: usize) -> String {
+    match arguments {
+        0 => "no arguments".to_owned(),
+        1 => "1 argument".to_owned(),
+        more => format!("{more} arguments"),
+    }
+}

@@ -1,0 +1,223 @@
+//! The memory of a task: it counts what the task has in use, and ends with it.
+
+use crate::array::{Array, DType, Element, Layout};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Allocation};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+/// The memory resource of one task. Arrays and blocks are USM of the task's queue, from the pools that all of usmq
+/// shares; here they are counted, and kept below the task's limit.
+///
+/// An array counts while it, or a view of it, is alive and not [released](Self::release). When the task ends, arrays
+/// that are alive are their owners'; blocks are freed.
+pub struct TaskMemory {
+    task: String,
+    queue: Queue,
+    limit: Option<u64>,
+    account: Mutex<Account>,
+}
+
+#[derive(Default)]
+struct Account {
+    /// What arrays hold; those that are gone are looked for at the next allocation.
+    arrays: Vec<Weak<Allocation>>,
+    /// By address. The task's own until it gives them back, releases them, or ends.
+    blocks: HashMap<usize, Arc<Allocation>>,
+    peak: u64,
+    closed: bool,
+}
+
+impl Account {
+    fn used(&mut self) -> u64 {
+        self.arrays.retain(|array| array.strong_count() > 0);
+        let arrays = self.arrays.iter().filter_map(Weak::upgrade).map(|array| array.bytes() as u64);
+        arrays.sum::<u64>() + self.blocks.values().map(|block| block.bytes() as u64).sum::<u64>()
+    }
+}
+
+impl TaskMemory {
+    pub(super) fn new(task: &str, queue: &Queue, limit: Option<u64>) -> Self {
+        Self { task: task.to_owned(), queue: queue.clone(), limit, account: Mutex::default() }
+    }
+
+    /// An uninitialised array of any dtype and USM kind.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a shape beyond the address space or after the end of the task, [`Error::Allocation`] beyond
+    /// the task's limit or when memory is short.
+    pub fn uninit(&self, shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind) -> Result<Array> {
+        let shape = shape.as_ref();
+        let elements = shape.iter().try_fold(dtype.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
+        // A shape beyond the address space is for the array to refuse.
+        self.counted(elements.unwrap_or(0), kind, || {
+            let array = Array::uninit(shape, dtype, kind, &self.queue)?;
+            let allocation = Arc::downgrade(&array.shared_allocation());
+            Ok((array, move |account: &mut Account| account.arrays.push(allocation)))
+        })
+    }
+
+    /// An uninitialised array in device memory.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Array> {
+        self.uninit(shape, T::DTYPE, UsmKind::Device)
+    }
+
+    /// Zeros in device memory.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Array> {
+        let array = self.empty::<T>(shape)?;
+        array.fill_bytes(&[0])?;
+        Ok(array)
+    }
+
+    /// One value everywhere, in device memory.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn full<T: Element>(&self, shape: impl AsRef<[usize]>, value: T) -> Result<Array> {
+        let array = self.empty::<T>(shape)?;
+        array.fill(value)?;
+        Ok(array)
+    }
+
+    /// A copy of host values, one axis, in device memory.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn from_slice<T: Element>(&self, values: &[T]) -> Result<Array> {
+        let array = self.empty::<T>([values.len()])?;
+        array.copy_from_slice(values)?;
+        Ok(array)
+    }
+
+    /// A block for a library that takes addresses, as oneMKL its scratch space; used on the task's queue only. Zero
+    /// bytes have an address of their own, too.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
+        self.counted(bytes, kind, || {
+            let block = Allocation::new(bytes, kind, &self.queue)?;
+            if kind != UsmKind::Device {
+                // The host may write now: the pool's last use of it, on this queue, must be over.
+                block.wait_for_host(Access::Write)?;
+            }
+            // Whoever has the address works unseen; what comes later waits for the queue.
+            block.share_on(&self.queue);
+            let address = block.pointer();
+            Ok((address, move |account: &mut Account| {
+                account.blocks.insert(address, Arc::new(block));
+            }))
+        })
+    }
+
+    /// Gives a block back; its memory is used again once the work that the queue has so far is complete.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when the task has no block at this address: it never had, or gave it back, or released it. Then
+    /// nothing is freed.
+    pub fn deallocate(&self, address: usize) -> Result<()> {
+        self.take(address).map(drop)
+    }
+
+    /// Makes a block the caller's: an array of its bytes, which lives as every array does.
+    ///
+    /// # Errors
+    /// As [`deallocate`](Self::deallocate).
+    pub fn release_block(&self, address: usize) -> Result<Array> {
+        let block = self.take(address)?;
+        let layout = Layout::contiguous(&[block.bytes()], 1)?;
+        Ok(Array::of(block, layout, DType::U8, self.queue.clone(), false))
+    }
+
+    /// Takes an array off the task's account: it is an output now, and what the task allocates later may use its share
+    /// of the limit. An array of other memory stays as it is.
+    pub fn release(&self, array: Array) -> Array {
+        let own = Arc::downgrade(&array.shared_allocation());
+        self.account.lock().arrays.retain(|other| !other.ptr_eq(&own));
+        array
+    }
+
+    /// Bytes in use by arrays and blocks of the task.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.account.lock().used()
+    }
+
+    /// The largest [`used`](Self::used) so far, as allocations saw it.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.account.lock().peak
+    }
+
+    /// The most bytes that may be in use, if there is a limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Makes something of `bytes` and notes it, if the task may have that much more.
+    fn counted<T, N: FnOnce(&mut Account)>(
+        &self,
+        bytes: usize,
+        kind: UsmKind,
+        make: impl FnOnce() -> Result<(T, N)>,
+    ) -> Result<T> {
+        // Held over the allocation, or two threads of a task would each take what is left.
+        let mut account = self.account.lock();
+        if account.closed {
+            return Err(Error::Value(format!(
+                "task {:?} is over, and its memory with it; make arrays that outlive a task without it",
+                self.task
+            )));
+        }
+        let used = account.used();
+        if self.limit.is_some_and(|limit| used.saturating_add(bytes as u64) > limit) {
+            return Err(self.beyond_limit(bytes, kind, used));
+        }
+        let (made, note) = make()?;
+        note(&mut account);
+        account.peak = account.peak.max(used + bytes as u64);
+        Ok(made)
+    }
+
+    fn beyond_limit(&self, bytes: usize, kind: UsmKind, used: u64) -> Error {
+        let device = self.queue.device();
+        Error::Allocation {
+            asked: bytes as u64,
+            kind: kind.name(),
+            device: device.to_string(),
+            used,
+            reserved: used,
+            limit: self.limit,
+            total: device.global_mem_size(),
+            note: format!("; use and limit are those of task {:?}", self.task),
+        }
+    }
+
+    fn take(&self, address: usize) -> Result<Arc<Allocation>> {
+        self.account.lock().blocks.remove(&address).ok_or_else(|| {
+            Error::Value(format!(
+                "task {:?} has no block at {address:#x}: it was not allocated here, or is gone already",
+                self.task
+            ))
+        })
+    }
+
+    /// Nothing is given out any more, and blocks are freed.
+    pub(super) fn close(&self) {
+        let blocks = {
+            let mut account = self.account.lock();
+            account.closed = true;
+            std::mem::take(&mut account.blocks)
+        };
+        drop(blocks);
+    }
+}

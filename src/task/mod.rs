@@ -1,0 +1,124 @@
+//! Tasks: a function, its arguments, and the one context that is handed to it.
+//!
+//! A framework that runs other people's functions decides here where one runs, with which arguments and how much memory;
+//! the function has all of that from its [`TaskContext`] and asks nobody else.
+
+mod arg;
+mod context;
+mod memory;
+mod place;
+
+pub use arg::{FromTaskArg, TaskArg};
+pub use context::TaskContext;
+pub use memory::TaskMemory;
+
+use crate::device::Queue;
+use crate::error::{Error, Result};
+use crate::manager::{QueueManager, Target, current_queue, enter};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A function's arguments, in order, and where it is to run.
+///
+/// ```
+/// use usmq::{Array, Kernel, Task, TaskContext};
+///
+/// fn scale(task: &mut TaskContext) -> usmq::Result<Array> {
+///     let x = task.array::<f32>()?; // the first argument; another type is an error that names both
+///     let factor: f32 = task.arg()?; // the second
+///     let y = task.memory().empty::<f32>([x.size()])?; // on the task's queue, counted against its limit
+///     let kernel = Kernel::from_sycl(
+///         r#"#include <sycl/sycl.hpp>
+///         namespace syclexp = sycl::ext::oneapi::experimental;
+///         extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
+///         void scale(float a, const float *x, float *y) {
+///           size_t i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
+///           y[i] = a * x[i];
+///         }"#,
+///         "scale",
+///     )?;
+///     // SAFETY: the kernel writes y[0..size] only.
+///     unsafe { kernel.launch([x.size()], &[factor.into(), (&x).into(), (&y).into()]) }?;
+///     Ok(y)
+/// }
+///
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// let y = Task::new("scale").arg(&x).arg(3.0).memory_limit(1 << 20).run(scale)?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 6.0]);
+/// assert_eq!(y.queue(), x.queue()); // no target was given, so the task ran where its data is
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a task does nothing until it is run"]
+pub struct Task {
+    name: String,
+    args: Vec<TaskArg>,
+    target: Target,
+    manager: Option<QueueManager>,
+    limit: Option<u64>,
+}
+
+impl Task {
+    /// A task without arguments. The name is for errors and traces.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), args: Vec::new(), target: Target::Unset, manager: None, limit: None }
+    }
+
+    /// Appends an argument: an array, a column, a table, a number or a text.
+    pub fn arg(mut self, arg: impl Into<TaskArg>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Appends an argument of any other type, which the task takes with [`TaskContext::object`].
+    pub fn object<T: Any + Send + Sync>(self, value: T) -> Self {
+        self.arg(TaskArg::Object(Arc::new(value)))
+    }
+
+    /// Where to run. Each argument's memory must be usable from there. [`Target::Unset`] leaves it to the arguments.
+    pub fn on(mut self, target: impl Into<Target>) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// Whose current queue counts when neither a target nor an argument says where to run.
+    pub fn manager(mut self, manager: &QueueManager) -> Self {
+        self.manager = Some(manager.clone());
+        self
+    }
+
+    /// The most bytes that the task's [`TaskMemory`] may have in use at a time, of all USM kinds together.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// Runs `body` with the task's queue as the current one. It runs on this thread; the work that it submits may still
+    /// be running when this returns, as after every launch.
+    ///
+    /// The queue is the target, else the one that all arguments share, else the manager's current one.
+    ///
+    /// # Errors
+    /// What `body` returns. Before it: [`Error::Placement`] when the arguments are on different queues or cannot be used
+    /// from the target, or why there is no such queue. After it: [`Error::Type`] when it did not take all arguments.
+    pub fn run<T, E: From<Error>>(self, body: impl FnOnce(&mut TaskContext) -> Result<T, E>) -> Result<T, E> {
+        let manager = self.manager.clone();
+        let current = || manager.map_or_else(current_queue, |manager| manager.current_queue());
+        let mut task = self.begin(current)?;
+        let _span = task.span().entered();
+        let _scope = enter(task.queue().clone());
+        let value = body(&mut task)?;
+        task.finish()?;
+        Ok(value)
+    }
+
+    /// The context for a caller that runs the function itself and then calls [`TaskContext::finish`].
+    pub(crate) fn begin(self, current: impl FnOnce() -> Result<Queue>) -> Result<TaskContext> {
+        let queue = match self.target.queue()? {
+            Some(queue) => queue,
+            None => place::common(&self.name, &self.args)?.map_or_else(current, Ok)?,
+        };
+        let args = place::brought(&self.name, self.args, &queue)?;
+        Ok(TaskContext::new(self.name, queue, args, self.limit))
+    }
+}

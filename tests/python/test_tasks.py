@@ -1,0 +1,160 @@
+"""Tasks: one context has the arguments, the queue and the memory of a function."""
+
+import gc
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+
+
+@pytest.fixture
+def two_queues(two_devices):
+    return tuple(usmq.Queue(device) for device in two_devices)
+
+
+def live():
+    gc.collect()
+    return sum(kind["live"] for kind in usmq.memory_stats().values())
+
+
+def test_a_task_runs_where_its_data_is(two_queues):
+    first, second = two_queues
+    x = usmq.arange(3, queue=second)
+
+    def body(task):
+        assert task.queue == usmq.current_queue() == second
+        assert usmq.zeros(2).queue == second
+        assert task.memory.zeros(2).queue == second
+        return task.array("i8")
+
+    with usmq.use_queue(first):
+        assert usmq.run_task(body, x).ptr == x.ptr
+        assert usmq.current_queue() == first
+        assert usmq.run_task(lambda task: task.queue) == first
+        assert usmq.run_task(lambda task: task.queue, queue=second) == second
+
+
+def test_arguments_on_different_queues_never_reach_the_function(two_queues):
+    first, second = two_queues
+    x, y = usmq.arange(3, queue=first), usmq.arange(3, queue=second)
+    called = []
+    with pytest.raises(usmq.PlacementError, match=r"task \"append\""):
+        usmq.run_task(called.append, x, y)
+    assert called == []
+
+
+def test_arguments_come_in_order_with_their_types():
+    table = usmq.from_arrow(pa.table({"x": [1, 2]}))
+    given = (usmq.zeros(3), table, table["x"], 2, np.float32(1.5), True, "text", {"a": 1}, None)
+
+    def body(task):
+        assert task.args_left == 9
+        with pytest.raises(TypeError, match=r"argument 1 .*array of float64"):
+            task.array("f8")
+        with pytest.raises(TypeError, match="asks for type Table"):
+            task.arg(usmq.Table)
+        assert task.array("f4").shape == (3,)
+        assert task.arg(usmq.Table).column_names == ["x"]
+        assert task.arg(usmq.Column).values().to_numpy().tolist() == [1, 2]
+        assert task.arg(float) == 2.0
+        with pytest.raises(TypeError, match="asks for type int"):
+            task.arg(int)
+        assert task.arg(float) == 1.5
+        with pytest.raises(TypeError):
+            task.arg(int)
+        assert task.arg(bool) is True
+        assert task.arg(str) == "text"
+        assert task.arg(dict) == {"a": 1}
+        assert task.arg(object) is None
+        with pytest.raises(TypeError, match="argument 10"):
+            task.arg(object)
+
+    usmq.run_task(body, *given)
+
+
+def test_arguments_that_are_left_are_an_error():
+    with pytest.raises(TypeError, match=r"given 2 arguments, and its function took 1"):
+        usmq.run_task(lambda task: task.arg(int), 1, 2)
+    assert usmq.run_task(lambda task: task.rest(), 1, "b") == [1, "b"]
+
+
+def test_the_functions_own_error_comes_out():
+    before = live()
+
+    def fails(task):
+        task.memory.allocate(100)
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        usmq.run_task(fails, 1, 2)
+    assert live() == before
+
+
+def test_memory_keeps_the_limit_and_ends_with_the_task():
+    kept = []
+
+    def body(task):
+        memory = task.memory
+        x = memory.empty(600, "u1")
+        with pytest.raises(usmq.AllocationError, match="limited"):
+            memory.empty(500, "u1", usm_type="host")
+        assert (memory.used, memory.peak, memory.limit) == (600, 600, 1000)
+        memory.release(x)
+        address = memory.allocate(1000, usm_type="shared")
+        array = memory.release_block(address)
+        for unknown in (address, 0, x.ptr):
+            with pytest.raises(ValueError, match=f"{unknown:#x}"):
+                memory.deallocate(unknown)
+        zero = memory.allocate(0)
+        memory.deallocate(zero)
+        memory.allocate(10)
+        kept.extend([memory, array, task])
+        return x
+
+    before = live()
+    x = usmq.run_task(body, memory_limit=1000, name="limited")
+    assert x.shape == (600,)
+    memory, array, task = kept
+    assert live() == before + 2, "the block that was left is freed"
+    array[...] = 3
+    assert array.to_numpy().tolist() == [3] * 1000
+    with pytest.raises(ValueError, match="is over"):
+        memory.zeros(1)
+    assert repr(task) == '<usmq.TaskContext "limited", 0 arguments left>'
+
+
+def test_looking_at_an_argument_may_run_python_that_uses_the_task():
+    class Curious:
+        def __repr__(self):
+            return f"seen with {self.task.args_left} left"
+
+    def body(task):
+        thing.task = task
+        with pytest.raises(TypeError, match="seen with 1 left"):
+            task.arg(str)
+        return task.arg(Curious)
+
+    thing = Curious()
+    assert usmq.run_task(body, thing) is thing
+    del thing.task
+
+
+def test_each_thread_has_its_own_task(two_queues):
+    wrong = []
+
+    def body(task):
+        for _ in range(100):
+            if usmq.current_queue() != task.queue or usmq.zeros(1).queue != task.queue:
+                wrong.append(task.name)
+
+    threads = [
+        threading.Thread(target=usmq.run_task, args=(body,), kwargs={"queue": two_queues[n % 2]})
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
