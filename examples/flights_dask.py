@@ -17,18 +17,48 @@ from typing import Any
 
 import numpy as np
 import usmq
-from usmq._flights import DataError, Flights, data_folder, load
+from usmq._flights import ALL, DataError, Flights, by_carrier, data_folder, load
 from usmq._reference import Check, Reference
-from usmq.dask import LocalUsmCluster
+from usmq.dask import LocalUsmCluster, LogicalTable
 
 # Work-items of the summing kernel.
-WORKERS = 64
+LANES = 64
+DELAYS: list[tuple[str | list[str], str]] = [
+    ([], "count_all"),
+    ("arr_delay", "count"),
+    ("arr_delay", "mean"),
+]
 
 
-def upload(part: Any) -> usmq.Table:
-    """Put a part of the flights on this worker's device."""
-    table: usmq.Table = usmq.from_arrow(part)
-    return table
+def kernel(name: str) -> usmq.Kernel:
+    """Build one of the demo's kernels; a worker does so once."""
+    source = files("usmq").joinpath("kernels", "flights.cpp").read_text(encoding="utf-8")
+    return usmq.Kernel.from_sycl(re.sub(r"\bREAL\b", "double", source), name)
+
+
+def with_miles(task: usmq.TaskContext) -> usmq.Table:
+    """Add the great-circle distance of each flight to a part of the table."""
+    table, airports = task.arg(usmq.Table), task.arg(usmq.Table)
+    airport_of = [column.values() for column in task.rest()]
+    ends = [table[name].values() for name in ("origin", "dest")]
+    degrees = [airports[name].values() for name in ("lat", "lon")]
+    miles = task.memory.empty(table.num_rows, "f8")
+    kernel("great_circle")(table.num_rows, *degrees, *ends, *airport_of, miles, table.num_rows)
+    kept = ("carrier", "arr_delay", "distance")
+    return usmq.Table({name: table[name] for name in kept} | {"miles": miles})
+
+
+def errors(task: usmq.TaskContext) -> Any:
+    """Count and add up how far a part's recorded distances are off, by carrier and for all."""
+    table, carriers = task.arg(usmq.Table), task.arg(int)
+    counts = task.memory.empty((LANES, carriers + 1, 3), "i4")
+    sums = task.memory.empty((LANES, carriers + 1, 2), "f8")
+    columns: list[Any] = [table["carrier"].values()]
+    for column in (table["arr_delay"], table["distance"]):
+        columns += [column.values(), *bitmap(column)]
+    columns += [table["miles"].values(), counts, sums]
+    kernel("carrier_partials")(LANES, *columns, table.num_rows, LANES, carriers)
+    return np.stack([counts.to_numpy()[..., 2].sum(0), sums.to_numpy()[..., 1].sum(0)])
 
 
 def bitmap(column: usmq.Column) -> tuple[usmq.Array, int]:
@@ -39,85 +69,52 @@ def bitmap(column: usmq.Column) -> tuple[usmq.Array, int]:
     return bits, first
 
 
-def summarize(
-    table: usmq.Table, airports: usmq.Table, airport_of: list[usmq.Column], carriers: int
-) -> tuple[Any, Any]:
-    """Return counts and sums per carrier, and for all, of one part."""
-    source = files("usmq").joinpath("kernels", "flights.cpp").read_text(encoding="utf-8")
-    source = re.sub(r"\bREAL\b", "double", source)
-    great_circle, partials = (
-        usmq.Kernel.from_sycl(source, name) for name in ("great_circle", "carrier_partials")
-    )
-    n = table.num_rows
-    miles = usmq.empty(n, "f8")
-    counts = usmq.empty((WORKERS, carriers + 1, 3), "i4")
-    sums = usmq.empty((WORKERS, carriers + 1, 2), "f8")
-    places = [column.values() for column in airport_of]
-    degrees = [airports[name].values() for name in ("lat", "lon")]
-    ends = [table[name].values() for name in ("origin", "dest")]
-    great_circle(n, *degrees, *ends, *places, miles, n)
-    delay, recorded = table["arr_delay"], table["distance"]
-    delays = (delay.values(), *bitmap(delay))
-    distances = (recorded.values(), *bitmap(recorded), miles)
-    carrier = table["carrier"].values()
-    partials(WORKERS, carrier, *delays, *distances, counts, sums, n, WORKERS, carriers)
-    return counts.to_numpy().sum(axis=0), sums.to_numpy().sum(axis=0)
-
-
-def add(parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Add up what the parts found."""
-    counts, sums = zip(*parts, strict=True)
-    return sum(counts), sum(sums)
-
-
 def copied(dask_worker: Any) -> int:
     """Return the bytes that went from this worker to others."""
     return sum(entry["total"] for entry in dask_worker.transfer_outgoing_log)
 
 
-def table_of(flights: Flights, counts: Any, sums: Any) -> Any:
-    """Return the summary as a pyarrow table, by carrier."""
+def summary(flights: Flights, per_carrier: Any, for_all: Any, off: Any) -> Any:
+    """Return a pyarrow table: a row for each carrier, and a last one for all."""
     import pyarrow as pa
-    from usmq._flights import by_carrier
 
-    with np.errstate(invalid="ignore"):
-        means = sums / counts[:, 1:]
-    columns = {"carrier": flights.summary_rows()}
-    columns |= dict(zip(("flights", "delays", "errors"), counts.T, strict=True))
-    columns |= dict(zip(("mean_delay", "mean_error"), means.T, strict=True))
-    return by_carrier(pa.table({name: pa.array(values) for name, values in columns.items()}))
+    rows = {row["carrier"]: row for row in per_carrier.to_pylist()}
+    rows[ALL] = for_all.to_pylist()[0]
+    names = flights.summary_rows()
+    delays = [rows[name] for name in names.to_pylist()]
+    columns = {
+        "carrier": names,
+        "flights": [row["count_all"] for row in delays],
+        "delays": [row["arr_delay_count"] for row in delays],
+        "errors": off[0].astype("i8"),
+        "mean_delay": pa.array([row["arr_delay_mean"] for row in delays], pa.float64()),
+        "mean_error": off[1] / np.where(off[0] == 0, np.nan, off[0]),
+    }
+    return by_carrier(pa.table(columns))
 
 
 def run(flights: Flights, workers: int | None, parts: int) -> Any:
     """Compute the summary on a cluster; print what took how long and what moved."""
-    carriers = len(flights.dictionary("carrier"))
-    rows = -(-flights.table.num_rows // parts)
-    slices = [flights.table.slice(first * rows, rows) for first in range(parts)]
     with (
         LocalUsmCluster(n_workers=workers, dashboard_address=":0") as cluster,
         cluster.get_client() as client,
     ):
         start = time.perf_counter()
-        airports, *airport_of = client.scatter(
-            [
-                usmq.from_arrow(flights.airports.select(["lat", "lon"])),
-                *(usmq.from_arrow(flights.airport_of(name)) for name in ("origin", "dest")),
-            ],
-            broadcast=True,
-        )
-        # Not by their hash: dask takes slices of one pyarrow table for the same.
-        tables = client.map(upload, client.scatter(slices, hash=False))
-        found = [
-            client.submit(summarize, table, airports, airport_of, carriers) for table in tables
-        ]
-        counts, sums = client.submit(add, found).result(timeout=300)
+        airports = usmq.from_arrow(flights.airports.select(["lat", "lon"]))
+        airport_of = [usmq.from_arrow(flights.airport_of(name)) for name in ("origin", "dest")]
+        small = client.scatter([airports, *airport_of], broadcast=True)
+        table = LogicalTable.from_arrow(flights.table, parts).map_partitions(with_miles, *small)
+        off = table.reduce(errors, sum, len(flights.dictionary("carrier")))
+        per_carrier = table.group_by("carrier").aggregate(DELAYS)
+        for_all = table.group_by([]).aggregate(DELAYS)
+        found = per_carrier.to_arrow(), for_all.to_arrow(), off.result(timeout=300)
         took = time.perf_counter() - start
         between = client.run(copied)
         print(
             f"{flights.table.num_rows:,} flights in {parts} parts on {len(between)} workers: "
             f"{took:.2f} s, kernels built included; workers sent {sum(between.values()):,} bytes"
         )
-    return table_of(flights, counts, sums)
+    return summary(flights, *found)
 
 
 def main() -> int:
@@ -132,9 +129,9 @@ def main() -> int:
     except DataError as problem:
         print(f"flights_dask: {problem}", file=sys.stderr)
         return 1
-    summary = run(flights, given.workers, given.parts)
+    found = run(flights, given.workers, given.parts)
     reference, check = Reference(flights), Check("f8")
-    check.summary(summary, reference.summarize(reference.great_circle()))
+    check.summary(found, reference.summarize(reference.great_circle()))
     for wrong in check.problems:
         print(wrong, file=sys.stderr)
     if not check.problems:

@@ -4,7 +4,7 @@
 worker per device of this machine. Importing it queries no device.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 try:
     from distributed.metrics import context_meter
@@ -21,7 +21,22 @@ from usmq.dask._spill import DeviceSpill
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = ["DeviceSpill", "LocalUsmCluster", "QueuePlugin", "dask_setup"]
+    from usmq.dask._table import LogicalTable
+
+__all__ = ["DeviceSpill", "LocalUsmCluster", "LogicalTable", "QueuePlugin", "dask_setup"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import tables when they are asked for: a worker that has none needs no pyarrow."""
+    if name != "LogicalTable":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from usmq.dask._table import LogicalTable
+    except ModuleNotFoundError as missing:
+        raise ImportError(
+            f"LogicalTable needs pyarrow ({missing}): pip install pyarrow"
+        ) from missing
+    return LogicalTable
 
 
 def _count(direction: Literal["device-to-host", "host-to-device"], nbytes: int) -> None:

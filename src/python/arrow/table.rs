@@ -115,6 +115,16 @@ impl Table {
         Device(self.0.queue().device().clone())
     }
 
+    /// The table with these columns only, in this order; it shares their memory.
+    ///
+    /// Raises
+    /// ------
+    /// KeyError
+    ///     There is no such column, or more than one.
+    fn select(&self, names: Vec<String>) -> PyResult<Self> {
+        Ok(Self::new(self.0.select(&names).map_err(missing)?))
+    }
+
     /// The table on another queue or in memory of another kind; copies only what cannot be used from there.
     ///
     /// Parameters
@@ -156,11 +166,7 @@ impl Table {
     }
 
     fn __getitem__(&self, name: &str) -> PyResult<Column> {
-        match self.0.column(name) {
-            Ok(column) => Ok(Column::new(column.clone())),
-            Err(Error::Index(why)) => Err(PyKeyError::new_err(why)),
-            Err(other) => Err(other.into()),
-        }
+        Ok(Column::new(self.0.column(name).map_err(missing)?.clone()))
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
@@ -224,6 +230,14 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("<usmq.Table of {} rows: {}>", self.0.num_rows(), self.column_names().join(", "))
+    }
+}
+
+/// A column that is not there is a KeyError.
+fn missing(error: Error) -> PyErr {
+    match error {
+        Error::Index(why) => PyKeyError::new_err(why),
+        other => other.into(),
     }
 }
 
