@@ -132,6 +132,20 @@ test-memory: .venv/.ready ## Rust: the Arrow interchange under valgrind (minutes
 	@echo "==> tests/memory.sh (about 4 minutes, the first time 3 more)"
 	@tests/memory.sh
 
+# Built with USMQ_FAULTS, which counts queues, events and the other objects of the shim.
+SOAK_MINUTES ?= 30
+
+.PHONY: soak
+soak: setup ## Everything over and over for SOAK_MINUTES (30); fails when something grows (not part of `test`)
+	USMQ_FAULTS=1 PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo build --release --features python,arrow,cuda --lib --target-dir target/soak
+	rm -rf target/soak/site
+	mkdir -p target/soak/site
+	cp -r python/usmq target/soak/site/
+	cp target/soak/release/libusmq.so target/soak/site/usmq/_core.abi3.so
+	@echo "==> soak ($(SOAK_MINUTES) minutes)"
+	$(TWO_DEVICES) PYTHONPATH=target/soak/site LD_LIBRARY_PATH=.venv/lib \
+		.venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
+
 .PHONY: test-downstream
 test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts in an empty environment
 	@echo "==> tests/downstream (1-2 minutes the first time)"
