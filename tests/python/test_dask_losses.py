@@ -72,7 +72,11 @@ def test_a_worker_that_is_killed_while_bytes_flow_costs_no_array(
     victim: int, method: str, tmp_path: Path
 ) -> None:
     size, count, most = 4 << 20, 3, 8 << 20
-    with LocalUsmCluster(n_workers=2, **QUIET) as cluster, cluster.get_client() as client:
+    with (
+        dask.config.set({"usmq.dask.same-host": False}),
+        LocalUsmCluster(n_workers=2, **QUIET) as cluster,
+        cluster.get_client() as client,
+    ):
         names = by_name(client)
         before = client.run(os.getpid, workers=[names[victim]])[names[victim]]
         parts = [
@@ -90,6 +94,41 @@ def test_a_worker_that_is_killed_while_bytes_flow_costs_no_array(
         with pytest.raises(ProcessLookupError):
             os.kill(before, 0)
         # Nor is any gone: each can still be had.
+        for n, array in enumerate(client.gather(parts)):
+            assert int(array.to_numpy().sum()) == sum(range(n * size, (n + 1) * size))
+
+
+def die_sharing(reader: bool, marker: str) -> None:
+    """Have this process kill itself with an array in shared memory: written, or opened."""
+    from usmq.dask import _same_host
+
+    original = _same_host.opened if reader else usmq._core.fill_frame
+
+    def killed(*words: Any) -> None:
+        original(*words)
+        Path(marker).write_text("there")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(*((_same_host, "opened") if reader else (usmq._core, "fill_frame")), killed)
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["sender", "receiver"])
+def test_a_worker_that_is_killed_with_an_array_in_shared_memory_costs_no_array(
+    victim: int, tmp_path: Path
+) -> None:
+    size, count = 1 << 18, 3
+    with LocalUsmCluster(n_workers=2, **QUIET) as cluster, cluster.get_client() as client:
+        names = by_name(client)
+        parts = [
+            client.submit(part, n, size, workers=[names[0]], allow_other_workers=True)
+            for n in range(count)
+        ]
+        wait(parts, timeout=40)
+        marker = tmp_path / "there"
+        client.run(die_sharing, victim == 1, str(marker), workers=[names[victim]])
+        everything = client.submit(total, *parts, workers=[names[1]], allow_other_workers=True)
+        assert everything.result(timeout=45) == sum(range(size * count))
+        assert marker.read_text() == "there"
         for n, array in enumerate(client.gather(parts)):
             assert int(array.to_numpy().sum()) == sum(range(n * size, (n + 1) * size))
 
