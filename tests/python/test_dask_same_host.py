@@ -65,6 +65,21 @@ def test_an_array_is_read_where_it_was_left(
     assert not back.readonly
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (bytearray(11), "buffer of 12 bytes is needed, not one of 11"),
+        (bytearray(13), "buffer of 12 bytes is needed, not one of 13"),
+        (bytes(12), "writable"),
+        (np.zeros(6, "f4")[::2], "contiguous"),
+        (12, "bytes-like"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused(target: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError), match=message):
+        usmq._core.fill_frame(usmq.zeros(3, "f4"), target)
+
+
 def test_work_in_flight_is_seen(asker: dict[str, Any], kernels: Any, advanced: Any) -> None:
     states = usmq.arange(1 << 18, dtype="u4")
     before = states.to_numpy()
