@@ -70,35 +70,43 @@ def task(client: Client, side: str, count: int) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def flights(side: str) -> float:
-    """Return seconds of the example's run, as it says, on two workers or on one."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        EXAMPLES["run"](EXAMPLES["flights"], 2 if side == "usmq" else 1, 8)
-    took = re.search(r"(\d+\.\d+) s\b", text.getvalue())
-    if took is None:
-        raise RuntimeError(f"{EXAMPLE.name} does not say how long it took: {text.getvalue()}")
-    return float(took[1])
+class Flights:
+    """The example, and its data."""
 
+    def __init__(self) -> None:
+        self.run = runpy.run_path(str(EXAMPLE))["run"]
+        self.data = load(data_folder(None)).with_reals("f8")
 
-EXAMPLES: dict[str, Any] = {}
+    def seconds(self, side: str) -> float:
+        """Return what the example says that it took, on two workers or on one."""
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            self.run(self.data, 2 if side == "usmq" else 1, 8)
+        took = re.search(r"(\d+\.\d+) s\b", text.getvalue())
+        if took is None:
+            raise RuntimeError(f"{EXAMPLE.name} does not say what it took: {text.getvalue()}")
+        return float(took[1])
 
 
 def main() -> None:
     """Answer requests until there are no more."""
-    EXAMPLES.update(runpy.run_path(str(EXAMPLE)))
-    EXAMPLES["flights"] = load(data_folder(None)).with_reals("f8")
-    with (
-        LocalUsmCluster(n_workers=2, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
+    flights: Flights | None = None
+    with contextlib.ExitStack() as stack:
+        client: Client | None = None
         print("ready", flush=True)
         for line in sys.stdin:
             row, side, text = line.split()
             count = int(text)
             if row == "dask.flights":
-                seconds = flights(side)
+                # It starts workers of its own, which have the devices to themselves.
+                stack.close()
+                client = None
+                flights = flights or Flights()
+                seconds = flights.seconds(side)
             else:
+                if client is None:
+                    cluster = LocalUsmCluster(n_workers=2, dashboard_address=":0")
+                    client = stack.enter_context(stack.enter_context(cluster).get_client())
                 measure = transfer if row == "dask.transfer" else task
                 # A first one without looking, as of the other rows.
                 measure(client, side, count // 8 + 1)
