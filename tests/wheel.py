@@ -6,6 +6,7 @@ Run by `make wheel`, `make sdist` and `make test-wheel`, with the Python of .ven
 from __future__ import annotations
 
 import argparse
+import configparser
 import email
 import json
 import os
@@ -69,6 +70,7 @@ def check(wheel: Path) -> None:
         info = f"usmq-{version}.dist-info"
         check_contents(names, info)
         check_metadata(email.message_from_bytes(archive.read(f"{info}/METADATA")), version)
+        check_entry_points(archive.read(f"{info}/entry_points.txt").decode(), names)
         tags = re.findall(r"^Tag: (\S+)$", archive.read(f"{info}/WHEEL").decode(), re.MULTILINE)
         demand(len(tags) == 1, f"one tag, not {tags}")
         demand(
@@ -94,6 +96,18 @@ def check_contents(names: list[str], info: str) -> None:
     foreign += [name for name in names if ".so" in name and name not in (EXTENSION, LIBRARY)]
     foreign += [name for name in names if "__pycache__" in name or name.endswith(".rs")]
     demand(not foreign, f"does not belong there: {foreign}")
+
+
+def check_entry_points(text: str, names: list[str]) -> None:
+    """What other programs find us by: as pyproject.toml says, each in a module that is there."""
+    found = configparser.ConfigParser()
+    found.read_string(text)
+    wanted = PROJECT["project"]["entry-points"]
+    groups = {group: dict(found[group]) for group in found.sections()}
+    demand(groups == wanted, f"its entry points are {groups}, not {wanted}")
+    for value in (value for group in wanted.values() for value in group.values()):
+        module = value.partition(":")[0].replace(".", "/")
+        demand(f"{module}.py" in names, f"{value} is not in it")
 
 
 def check_metadata(metadata: email.message.Message, version: str) -> None:

@@ -28,6 +28,7 @@ from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 from usmq._report import DoctorFinding, DoctorReport, examine
 from usmq._task import TaskContext, TaskMemory, run_task
 from usmq._travel import (
+    fill_frame,
     observe_pickles,
     restore_array,
     restore_column,
@@ -42,11 +43,11 @@ __all__ = [
     "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
     "Plan", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table", "TableView",
     "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange", "asarray", "collocate",
-    "current_queue", "devices", "empty", "examine", "explain", "follow", "from_arrow",
-    "from_dlpack", "full", "local", "memory_stats", "observe_pickles", "platform_problems",
-    "profile", "read", "restore_array", "restore_column", "restore_field", "restore_queue",
-    "restore_table", "run_task", "runtime_libraries", "set_default_queue", "set_memory_limit",
-    "trim_memory", "use_queue", "watch_calls", "write", "zeros",
+    "current_queue", "devices", "empty", "examine", "explain", "fill_frame", "follow",
+    "from_arrow", "from_dlpack", "full", "local", "memory_stats", "observe_pickles",
+    "platform_problems", "profile", "read", "restore_array", "restore_column", "restore_field",
+    "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
+    "set_memory_limit", "trim_memory", "use_queue", "watch_calls", "write", "zeros",
 ]
 # fmt: on
 

@@ -11,6 +11,7 @@ from usmq._interop import Column, Field, Table
 def observe_pickles(
     observer: Callable[[Literal["device-to-host", "host-to-device"], int], object] | None,
 ) -> None: ...
+def fill_frame(array: Array, target: Buffer) -> None: ...
 def restore_array(
     format: int,
     dtype: str,

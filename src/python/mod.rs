@@ -54,7 +54,8 @@ mod core {
         kernel::{Kernel, Local, Mark, local, read, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
         pickle::{
-            observe_pickles, restore_array, restore_column, restore_field, restore_queue, restore_table,
+            fill_frame, observe_pickles, restore_array, restore_column, restore_field, restore_queue,
+            restore_table,
         },
         placement::{Plan, Step, collocate, explain, follow},
         profile::{Profile, ProfileEvent, profile, watch_calls},

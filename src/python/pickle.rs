@@ -144,6 +144,28 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     py.import("pickle")?.getattr("PickleBuffer")?.call1((bytes,))
 }
 
+/// Copy an array's elements, in C order, to a writable buffer of as many bytes: a frame in memory that is there already.
+#[pyfunction]
+pub(super) fn fill_frame(
+    py: Python<'_>,
+    array: &Bound<'_, Array>,
+    target: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let array = &array.get().array;
+    let frame = Foreign::writable(target)?;
+    if frame.bytes() != array.nbytes() {
+        return Err(PyValueError::new_err(format!(
+            "a contiguous buffer of {} bytes is needed, not one of {}",
+            array.nbytes(),
+            frame.bytes()
+        )));
+    }
+    let (address, bytes) = (frame.address(), frame.bytes());
+    detach(py, || array.read_into(address as *mut u8, bytes))?;
+    tell_made(py, Some(array.usm_kind()), bytes);
+    Ok(())
+}
+
 fn packed_bytes(packed: &Packed) -> usize {
     packed.buffers.iter().map(crate::Array::nbytes).sum()
 }

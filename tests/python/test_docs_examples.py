@@ -51,7 +51,8 @@ def test_the_examples_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> 
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", doc_blocks.__file__],
         input=doc_blocks.as_input(ROOT / page, runnable(page)),
-        env=ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1"},
+        # Its own folder of locks, too: another cluster on this machine is none of the page's.
+        env=ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": os.fspath(tmp_path)},
         cwd=tmp_path,
         text=True,
         capture_output=True,

@@ -1,23 +1,11 @@
 """A cluster on this machine: one worker process per device."""
 
-import logging
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from distributed import LocalCluster
-from distributed.worker_memory import parse_memory_limit
 
-import usmq
-from usmq.dask._plugin import QueuePlugin
-from usmq.dask._selectors import SELECTOR, chosen
-from usmq.dask._spill import DeviceSpill
-
-logger = logging.getLogger("usmq.dask")
-
-
-# A driver that was loaded here rewrites these unseen by Python, and a child would find its words.
-DRIVERS = ("OCL_ICD_FILENAMES",)
+from usmq.dask._share import Share, reason
 
 
 class LocalUsmCluster(LocalCluster):
@@ -79,27 +67,28 @@ class LocalUsmCluster(LocalCluster):
             raise ValueError(
                 "each worker needs a process of its own, since a process has one device"
             )
-        wanted = [devices] if isinstance(devices, str) else devices
-        self._selectors = chosen(wanted)
-        each = parts if sub_devices else 1
-        self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]
-        count = len(self._selectors) * each if n_workers is None else n_workers
-        limit = parse_memory_limit(memory_limit, threads_per_worker, max(count, 1), logger=logger)
-        self._pool_limit = pool_limit
-        if device_memory_limit is not None:
-            target = int(0.6 * limit) if limit else 2**62
-            spill = {"device_limit": device_memory_limit, "target": target}
-            kwargs.setdefault("data", (DeviceSpill, spill))
+        self._share = Share(
+            devices,
+            n_workers,
+            sub_devices,
+            parts,
+            pool_limit,
+            device_memory_limit,
+            threads_per_worker,
+            memory_limit,
+        )
+        if self._share.data is not None:
+            kwargs.setdefault("data", self._share.data)
         # A worker that cannot start says so within this time instead of trying for ever.
         kwargs.setdefault("death_timeout", 60)
         super().__init__(
             n_workers=0,
             threads_per_worker=threads_per_worker,
-            memory_limit=limit,
+            memory_limit=self._share.memory_limit,
             processes=True,
             **kwargs,
         )
-        for _ in range(count):
+        for _ in range(self._share.count):
             self.worker_spec.update(self.new_worker_spec())
         if not self.asynchronous:
             try:
@@ -113,22 +102,6 @@ class LocalUsmCluster(LocalCluster):
         ((name, spec),) = super().new_worker_spec().items()
         options = dict(spec["options"])
         turn = len(self.worker_spec)
-        selector = self._selectors[turn // len(self._parts) % len(self._selectors)]
-        part = self._parts[turn % len(self._parts)]
-        environment = {name: os.environ[name] for name in DRIVERS if name in os.environ}
-        options["env"] = environment | dict(options.get("env") or {}) | {SELECTOR: selector}
-        options["plugins"] = (
-            *options.get("plugins", ()),
-            QueuePlugin(memory_limit=self._pool_limit, part=part),
-        )
+        options["env"] = self._share.environment(turn, options.get("env"))
+        options["plugins"] = (*options.get("plugins", ()), self._share.plugin(turn))
         return {name: dict(spec) | {"options": options}}
-
-
-def reason(failed: BaseException) -> BaseException:
-    """Return what a worker itself said, of an error that says only that it did not start."""
-    cause: BaseException | None = failed
-    while cause is not None:
-        if isinstance(cause, usmq.Error):
-            return cause
-        cause = cause.__cause__
-    return failed

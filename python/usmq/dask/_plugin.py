@@ -13,6 +13,7 @@ from tornado.ioloop import PeriodicCallback
 import usmq
 from usmq.dask._claim import Claim
 from usmq.dask._rank import local_rank
+from usmq.dask._same_host import HERE
 
 logger = logging.getLogger("usmq.dask")
 
@@ -93,6 +94,7 @@ class QueuePlugin(WorkerPlugin):
             warnings.warn(text, stacklevel=2)
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
+        HERE.join(worker)
         relief = PeriodicCallback(lambda: relieve(worker), 500)
         worker.periodic_callbacks["usmq"] = relief
         relief.start()
@@ -103,6 +105,8 @@ class QueuePlugin(WorkerPlugin):
             relief.stop()
         worker.metrics.pop("usmq", None)
         worker.startup_information.pop("usmq", None)
+        HERE.leave()
+        HERE.outbox.sweep(idle=0)
         if self._claim is not None:
             self._claim.release()
         usmq.set_default_queue(None)
@@ -151,10 +155,12 @@ def choose(device: str | None) -> usmq.Device:
 
 
 def relieve(worker: Worker) -> None:
-    """Give back what the pools keep when the worker is short: dask counts it as in use."""
+    """Give back what is kept for later, all of it when the worker is short: dask counts it."""
+    HERE.outbox.sweep()
     manager = worker.memory_manager
     if not manager.memory_limit:
         return
     most = manager.memory_limit * (manager.memory_target_fraction or CROWDED)
     if worker.monitor.get_process_memory() > most:
         usmq.trim_memory()
+        HERE.outbox.sweep(idle=0)

@@ -1,0 +1,118 @@
+"""The rows of dask in `make bench`: answers "row side count" on stdin with ns per operation.
+
+Both sides of a row are the same calls to the same two workers, with an array of usmq or of numpy.
+Started by `run.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import usmq
+from distributed import Client, wait
+from usmq._flights import data_folder, load
+from usmq.dask import LocalUsmCluster
+
+LARGE = 256 << 20
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_dask.py"
+# Both cost nothing but what dask does for a task, and what their results weigh.
+MAKERS: dict[str, Callable[[int], Any]] = {
+    "usmq": lambda size: usmq.full(size, 1, "u1"),
+    "peer": lambda size: np.full(size, 1, "u1"),
+}
+
+
+def arrived(array: Any) -> int:
+    """Return when the elements are where the worker's tasks use them."""
+    if isinstance(array, usmq.Array):
+        array.wait()
+    return int(array.size)
+
+
+def same(array: Any, _number: int) -> Any:
+    """Do nothing, as a task."""
+    return array
+
+
+def transfer(client: Client, side: str, count: int) -> float:
+    """Return seconds from asking for an array of the other worker to having it."""
+    first, second = client.scheduler_info(n_workers=-1)["workers"]
+    seconds = 0.0
+    for _ in range(count):
+        array = client.submit(MAKERS[side], LARGE, workers=[first], pure=False)
+        wait(array)
+        begin = time.perf_counter()
+        done = client.submit(arrived, array, workers=[second], pure=False)
+        if done.result(timeout=60) != LARGE:
+            raise RuntimeError("the array did not arrive")
+        seconds += time.perf_counter() - begin
+        del array, done
+    return seconds / count
+
+
+def task(client: Client, side: str, count: int) -> float:
+    """Return seconds per task of a graph whose tasks do nothing."""
+    first, _ = client.scheduler_info(n_workers=-1)["workers"]
+    root = client.submit(MAKERS[side], 1000, workers=[first], pure=False)
+    wait(root)
+    begin = time.perf_counter()
+    tasks = client.map(same, [root] * count, range(count), workers=[first], pure=False)
+    wait(tasks)
+    return (time.perf_counter() - begin) / count
+
+
+class Flights:
+    """The example, and its data."""
+
+    def __init__(self) -> None:
+        self.run = runpy.run_path(str(EXAMPLE))["run"]
+        self.data = load(data_folder(None)).with_reals("f8")
+
+    def seconds(self, side: str) -> float:
+        """Return what the example says that it took, on two workers or on one."""
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            self.run(self.data, 2 if side == "usmq" else 1, 8)
+        took = re.search(r"(\d+\.\d+) s\b", text.getvalue())
+        if took is None:
+            raise RuntimeError(f"{EXAMPLE.name} does not say what it took: {text.getvalue()}")
+        return float(took[1])
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    flights: Flights | None = None
+    with contextlib.ExitStack() as stack:
+        client: Client | None = None
+        print("ready", flush=True)
+        for line in sys.stdin:
+            row, side, text = line.split()
+            count = int(text)
+            if row == "dask.flights":
+                # It starts workers of its own, which have the devices to themselves.
+                stack.close()
+                client = None
+                flights = flights or Flights()
+                seconds = flights.seconds(side)
+            else:
+                if client is None:
+                    cluster = LocalUsmCluster(n_workers=2, dashboard_address=":0")
+                    client = stack.enter_context(stack.enter_context(cluster).get_client())
+                measure = transfer if row == "dask.transfer" else task
+                # A first one without looking, as of the other rows.
+                measure(client, side, count // 8 + 1)
+                seconds = measure(client, side, count)
+            print(seconds * 1e9, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The programs of docs/howto/ray-mpi.md, run as the page says, where Ray and MPI are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import doc_blocks
+import pytest
+import usmq
+from conftest import ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "ray-mpi.md"
+
+
+def program(name: str, folder: Path) -> Path:
+    """Write a program of the page to a file."""
+    [block] = [block for block in doc_blocks.blocks(PAGE) if block.word == name]
+    file = folder / name
+    file.write_text(block.code, encoding="utf-8")
+    return file
+
+
+def run(command: list[str], folder: Path, timeout: float, **environment: str) -> str:
+    """Return what a command prints; leave no process of it when it takes too long."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as started:
+        try:
+            printed, errors = started.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, 9)
+            raise
+    assert started.returncode == 0, f"{printed}\n{errors}"
+    return printed
+
+
+def mpiexec() -> str:
+    """Return the launcher of the MPI that mpi4py loads: that of this environment, else of PATH."""
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed: pip install mpi4py mpich")
+    beside = Path(sys.prefix, "bin", "mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        pytest.skip("no mpiexec: pip install mpich, or the MPI of this machine")
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_exchange_host_usm_and_have_a_device_each(ranks: int, tmp_path: Path) -> None:
+    command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
+    lines = sorted(run(command, tmp_path, timeout=60).splitlines())
+    seen = [re.fullmatch(r"rank (\d) on (\S+): (\d+\.\d+)", line) for line in lines]
+    assert len(seen) == ranks
+    assert all(seen), lines
+    assert [found[3] for found in seen if found] == [str(float(sum(range(1, ranks + 1))))] * ranks
+    devices = {found[2] for found in seen if found}
+    assert len(devices) == min(ranks, len(usmq.devices()))
+
+
+def test_actors_have_a_device_each_and_pass_arrays(
+    tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
+) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install ray (80 MB, which the tests do without)")
+    command = [sys.executable, str(program("actors.py", tmp_path))]
+    printed = run(command, tmp_path, timeout=120, SELECTORS="opencl:0 opencl:1")
+    where, total = printed.splitlines()[-2:]
+    drivers = [device.driver_version for device in two_devices]
+    assert where == str([(driver, 1) for driver in drivers])
+    assert total == f"2 actors: {sum(range(1_000_000)) * 4}"
