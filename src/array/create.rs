@@ -5,7 +5,7 @@ use crate::device::record::{because_if_unsaid, filling};
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::memory::{Access, Allocation, ordered};
+use crate::memory::{Access, Allocation, ordered, ordered_all};
 use std::sync::Arc;
 
 /// A pattern is written once per this many bytes by the host; copies on the device double it from there.
@@ -107,11 +107,12 @@ impl Array {
         let seed = stage(&element.repeat(bytes.min(SEED) / element.len()), &self.queue)?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
         let _fills = filling();
-        ordered(&self.queue, &operands, |after| {
+        ordered_all(&self.queue, &operands, |after, sent| {
             let mut done = seed.bytes();
             // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
             while done < bytes {
+                sent.push(last.clone());
                 let next = done.min(bytes - done);
                 // SAFETY: as above; source and target do not overlap, since `next <= done`.
                 last =

@@ -163,15 +163,11 @@ impl Drop for Allocation {
         let mut pending = std::mem::take(&mut log.access).into_pending();
         match &mut self.owner {
             Owner::Ours(pool) => {
-                for queue in &log.shared_on {
-                    // The other library let go of the memory, but its last work on it may still run.
-                    let _why = because(Reason::Order);
-                    match queue.barrier(&[]) {
-                        Ok(event) => pending.push(event),
-                        Err(error) => queue.store_error(&error),
-                    }
-                }
-                pool.retire(self.pointer, self.bytes, pending);
+                let mut unseen = std::mem::take(&mut log.shared_on);
+                // The other library let go of the memory, but its last work on it may still run.
+                let _why = because(Reason::Order);
+                unseen.retain(|queue| queue.barrier(&[]).map(|event| pending.push(event)).is_err());
+                pool.retire((self.pointer, self.bytes), pending, unseen);
             }
             Owner::Foreign { keep, .. } => {
                 if let Some(keep) = keep.take() {
