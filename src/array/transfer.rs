@@ -2,7 +2,7 @@
 
 use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
-use crate::device::{Event, Reason};
+use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result};
 use crate::memory::{Access, ordered};
 
@@ -50,8 +50,8 @@ impl Array {
         let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
             // SAFETY: the source is inside the allocation; the caller's buffer outlives the wait below.
             unsafe { packed.queue.memcpy(target as usize, packed.address(), bytes, after) }
-        })?;
-        finish(&event)
+        });
+        finish(&packed.queue, event)
     }
 
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
@@ -90,8 +90,8 @@ impl Array {
         let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
             // SAFETY: the target is inside the allocation; `values` is borrowed until the wait below has ended.
             unsafe { self.queue.memcpy(self.address(), values.as_ptr() as usize, values.len(), after) }
-        })?;
-        finish(&event)
+        });
+        finish(&self.queue, event)
     }
 
     /// Sets the elements from an array of the same shape, converting its dtype. Returns before it is done.
@@ -189,11 +189,8 @@ impl Array {
     }
 }
 
-/// Waits for a copy from or to host memory that someone else owns. Should the wait itself fail, the copy may still be
-/// running over memory that is about to go away; then everything on the queue is awaited before the error is told.
-fn finish(event: &Event) -> Result<()> {
-    event.wait().inspect_err(|_| {
-        // The first error is the one to report.
-        let _ = event.queue().wait();
-    })
+/// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
+/// memory that is about to go away; then everything on the queue is awaited before the error is told.
+fn finish(queue: &Queue, copy: Result<Event>) -> Result<()> {
+    copy.and_then(|event| event.wait()).inspect_err(|_| queue.settle())
 }
