@@ -69,7 +69,8 @@ impl Array {
     /// Sets every element. Returns before it is done.
     ///
     /// # Errors
-    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only.
+    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only;
+    /// [`Error::Sycl`], after which some elements may be set.
     pub fn fill<T: Element>(&self, value: T) -> Result<()> {
         self.check_element::<T>()?;
         self.fill_bytes(bytes_of(&[value]))

@@ -57,7 +57,8 @@ impl Array {
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
     ///
     /// # Errors
-    /// [`Error::Type`] or [`Error::Value`] when type or number do not fit, or the array is read-only.
+    /// [`Error::Type`] or [`Error::Value`] when type or number do not fit, or the array is read-only. [`Error::Sycl`] with
+    /// what the work reported; the elements are then the old ones or the new ones.
     pub fn copy_from_slice<T: Element>(&self, values: &[T]) -> Result<()> {
         self.check_element::<T>()?;
         self.copy_from_bytes(bytes_of(values))

@@ -165,8 +165,10 @@ impl Drop for Allocation {
             Owner::Ours(pool) => {
                 let mut unseen = std::mem::take(&mut log.shared_on);
                 // The other library let go of the memory, but its last work on it may still run.
-                let _why = because(Reason::Order);
-                unseen.retain(|queue| queue.barrier(&[]).map(|event| pending.push(event)).is_err());
+                unseen.retain(|queue| {
+                    let _why = because(Reason::Order);
+                    queue.barrier(&[]).map(|event| pending.push(event)).is_err()
+                });
                 pool.retire((self.pointer, self.bytes), pending, unseen);
             }
             Owner::Foreign { keep, .. } => {

@@ -100,9 +100,11 @@ struct Waiting {
 impl Waiting {
     /// Whether nothing uses the block any more, as far as the runtime says.
     fn is_free(&mut self) -> bool {
-        let _why = because(Reason::Order);
         let pending = &mut self.pending;
-        self.unseen.retain(|queue| queue.barrier(&[]).map(|event| pending.push(event)).is_err());
+        self.unseen.retain(|queue| {
+            let _why = because(Reason::Order);
+            queue.barrier(&[]).map(|event| pending.push(event)).is_err()
+        });
         self.pending.retain(|event| !event.is_complete());
         self.pending.is_empty() && self.unseen.is_empty()
     }
