@@ -127,7 +127,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     let table = || Table::from_arrow(&batch, Placed { queue: Some(home), ..Placed::default() });
     let column = || Column::from_arrow("t", &text, Placed { queue: Some(home), ..Placed::default() });
     let same = |table: &Table| expect(table.to_arrow()? == [batch.clone()], true);
-    let whole = |column: &Column| expect(&column.to_arrow()? == &text, true);
+    let whole = |column: &Column| expect(column.to_arrow()?.as_ref() == text.as_ref(), true);
     sweep.run(
         "arrow: from host",
         || Ok(()),
@@ -161,7 +161,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             Ok((made.null_count()?, made.to_arrow()?))
         };
         sweep.run(&format!("arrow: import and read ({ready:?})"), column, read, |column, found| {
-            found.map_or(Ok(()), |found| expect(found.0 == 0 && &found.1 == &text, true))?;
+            found.map_or(Ok(()), |found| expect(found.0 == 0 && found.1.as_ref() == text.as_ref(), true))?;
             whole(column)
         });
     }
