@@ -16,7 +16,10 @@ impl Array {
         self.check_element::<T>()?;
         let size = self.size();
         let mut values = Vec::<T>::with_capacity(size);
-        self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>())?;
+        if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>()) {
+            self.give_up(values);
+            return Err(error);
+        }
         // SAFETY: `read_into` has written this many bytes, which the vector owns.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
@@ -33,10 +36,20 @@ impl Array {
     /// [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.nbytes());
-        self.read_into(bytes.as_mut_ptr(), self.nbytes())?;
+        if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes()) {
+            self.give_up(bytes);
+            return Err(error);
+        }
         // SAFETY: `read_into` has written this many bytes.
         unsafe { bytes.set_len(self.nbytes()) };
         Ok(bytes)
+    }
+
+    /// Lets go of memory into which a copy may still be running: better lost than written to by then.
+    fn give_up<T>(&self, target: Vec<T>) {
+        if !self.queue.settle() {
+            std::mem::forget(target);
+        }
     }
 
     /// Copies the elements to `target`, which has room for `nbytes`, and waits for that.
@@ -193,5 +206,7 @@ impl Array {
 /// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
 /// memory that is about to go away; then everything on the queue is awaited before the error is told.
 fn finish(queue: &Queue, copy: Result<Event>) -> Result<()> {
-    copy.and_then(|event| event.wait()).inspect_err(|_| queue.settle())
+    copy.and_then(|event| event.wait()).inspect_err(|_| {
+        queue.settle();
+    })
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries until it succeeds, and gives up when it never does.
-pub(super) fn insist(mut attempt: impl FnMut() -> bool) {
+/// Tries until it succeeds, and gives up when it never does: whether it has.
+pub(super) fn insist(mut attempt: impl FnMut() -> bool) -> bool {
     for number in 0..ATTEMPTS {
         if number > 0 {
             std::thread::sleep(PAUSE);
         }
         if attempt() {
-            return;
+            return true;
         }
     }
+    false
 }

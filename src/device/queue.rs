@@ -207,9 +207,11 @@ impl Queue {
 
     /// As [`Queue::wait`], after an error, for memory that a command may still use and that is about to go away. A
     /// runtime that can neither wait nor say that there is nothing to wait for is asked again for a while.
-    pub(crate) fn settle(&self) {
+    ///
+    /// Whether the memory may go.
+    pub(crate) fn settle(&self) -> bool {
         // There is an error to report already.
-        insist(|| self.wait().is_ok() || is_idle(&self.0.raw));
+        insist(|| self.wait().is_ok() || is_idle(&self.0.raw))
     }
 
     /// Reports what commands or clean-ups stored, without waiting.
