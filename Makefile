@@ -126,6 +126,18 @@ test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	@echo "==> cargo run --example flights (about 10 seconds; built above)"
 	cargo run --features arrow --example flights
 
+.PHONY: test-faults
+test-faults: .venv/.ready ## Rust: every operation with each call of SYCL failing in turn (minutes; not part of `test`)
+	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
+	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
+		--target-dir target/faults -- --nocapture
+
+.PHONY: test-pressure
+test-pressure: .venv/.ready ## Rust: limits, a full device, ten million random sizes (minutes; not part of `test`)
+	@echo "==> tests/pressure.rs, optimised (about 1 minute, the first time 3 more)"
+	$(TWO_DEVICES) RUST_TEST_THREADS=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		timeout 900 cargo test --release --test pressure --target-dir target/pressure -- --include-ignored --nocapture
+
 .PHONY: test-memory
 test-memory: .venv/.ready ## Rust: the Arrow interchange under valgrind (minutes; not part of `test`)
 	$(call need,valgrind,valgrind: apt-get install valgrind)

@@ -16,6 +16,7 @@ fn main() {
     for path in ["build.rs", "build", "cpp", "src/ffi.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
+    println!("cargo:rustc-check-cfg=cfg(usmq_faults)");
     for name in VARIABLES {
         println!("cargo:rerun-if-env-changed={name}");
     }
@@ -72,7 +73,13 @@ fn build_with(sycl: &Sycl) {
     } else {
         build.define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None);
     }
-    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).compile("usmq_shim");
+    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+    if is_set("USMQ_FAULTS") {
+        println!("cargo:warning=usmq is built with faults on demand (USMQ_FAULTS): for its own tests only");
+        println!("cargo:rustc-cfg=usmq_faults");
+        build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
+    }
+    build.compile("usmq_shim");
     link(sycl);
     if let Some(version) = wheel_version(&sycl.lib) {
         println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");

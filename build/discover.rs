@@ -12,7 +12,7 @@ pub struct Sycl {
 }
 
 /// The environment variables that decide; cargo runs the build script again when one changes.
-pub const VARIABLES: [&str; 9] = [
+pub const VARIABLES: [&str; 10] = [
     "PYO3_PYTHON",
     "VIRTUAL_ENV",
     "USMQ_SYCL_ROOT",
@@ -21,6 +21,7 @@ pub const VARIABLES: [&str; 9] = [
     "CXX",
     "USMQ_ALLOW_STUB",
     "USMQ_MANYLINUX",
+    "USMQ_FAULTS",
     "DOCS_RS",
 ];
 

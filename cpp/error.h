@@ -1,6 +1,8 @@
 // The one place where a C++ exception becomes a Rust error: text "code\x1fmessage", code = sycl::errc name.
 #pragma once
 
+#include "faults.h"
+
 #include <exception>
 #include <new>
 #include <string>
@@ -81,6 +83,7 @@ namespace rust::behavior {
 // std::exception only and would let anything else end the process.
 template <typename Try, typename Fail> static void trycatch(Try &&call, Fail &&fail) noexcept {
   try {
+    USMQ_FAULT_POINT(__PRETTY_FUNCTION__);
     call();
 #ifndef USMQ_STUB
   } catch (const sycl::exception &e) {

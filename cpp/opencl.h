@@ -1,6 +1,8 @@
 // The OpenCL loader of the SYCL runtime, for what SYCL itself does not offer.
 #pragma once
 
+#include "faults.h"
+
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <dlfcn.h>
@@ -12,6 +14,7 @@ namespace usmq {
 // The OpenCL entry points come from the loader that the SYCL runtime has opened already. Linking our own would need
 // its dependencies at load time even where OpenCL is absent, and could bring a second loader into the process.
 template <typename Function> Function opencl_entry(const char *name) {
+  USMQ_FAULT_POINT(name);
   void *library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
   void *symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (library != nullptr) {
@@ -23,6 +26,24 @@ template <typename Function> Function opencl_entry(const char *name) {
   }
   return reinterpret_cast<Function>(symbol);
 }
+
+// A native object and the one reference to it that is ours. What releases it is found before there is anything to
+// release, so that this cannot fail when it is too late.
+template <typename Object> class Owned {
+public:
+  using Release = cl_int(CL_API_CALL *)(Object);
+  explicit Owned(const char *release) : release_(opencl_entry<Release>(release)) {}
+  Owned(const Owned &) = delete;
+  ~Owned() {
+    if (object != nullptr) {
+      release_(object);
+    }
+  }
+  Object object = nullptr;
+
+private:
+  Release release_;
+};
 
 inline void opencl_check(cl_int status, const char *what) {
   if (status != CL_SUCCESS) {

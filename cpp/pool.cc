@@ -1,6 +1,7 @@
 // UMF's disjoint pool over a provider that asks SYCL for memory.
 #include "usmq/src/ffi.rs.h"
 
+#include <algorithm>
 #include <umf/memory_pool.h>
 #include <umf/memory_provider.h>
 #include <umf/memory_provider_ops.h>
@@ -38,6 +39,7 @@ umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, v
     return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   }
   try {
+    USMQ_FAULT_POINT("sycl::aligned_alloc");
     *pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context, source.kind);
   } catch (...) {
   }
@@ -50,15 +52,30 @@ umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, v
   return UMF_RESULT_SUCCESS;
 }
 
-umf_result_t release(void *provider, void *pointer, std::size_t size) {
-  auto &source = *static_cast<UsmSource *>(provider);
+bool give_back(const UsmSource &source, void *pointer, std::size_t size) noexcept {
   try {
+    USMQ_FAULT_POINT("sycl::free");
     sycl::free(pointer, source.context);
   } catch (...) {
-    return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    return false;
   }
   source.reserved.fetch_sub(size);
   source.budget.taken.fetch_sub(size);
+  return true;
+}
+
+// UMF forgets a block whatever this returns, so one that is refused is kept here.
+umf_result_t release(void *provider, void *pointer, std::size_t size) {
+  auto &source = *static_cast<UsmSource *>(provider);
+  if (give_back(source, pointer, size)) {
+    return UMF_RESULT_SUCCESS;
+  }
+  try {
+    std::lock_guard<std::mutex> guard(source.lock);
+    source.refused.emplace_back(pointer, size);
+  } catch (...) {
+    return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+  }
   return UMF_RESULT_SUCCESS;
 }
 
@@ -110,6 +127,12 @@ bool UsmBudget::take(std::uint64_t bytes) const noexcept {
   return true;
 }
 
+void UsmSource::return_refused() const noexcept {
+  std::lock_guard<std::mutex> guard(lock);
+  const auto taken = [this](const auto &block) { return give_back(*this, block.first, block.second); };
+  refused.erase(std::remove_if(refused.begin(), refused.end(), taken), refused.end());
+}
+
 UsmPool::~UsmPool() {
   if (pool != nullptr) {
     umfPoolDestroy(pool);
@@ -149,6 +172,7 @@ void pool_free(const UsmPool &pool, std::size_t pointer) {
 }
 
 void pool_trim(const UsmPool &pool) {
+  pool.source.return_refused();
   const auto result = umfPoolTrimMemory(pool.pool, 0);
   if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
     check(result, "UMF could not trim a pool");

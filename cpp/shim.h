@@ -63,6 +63,10 @@ struct UsmSource {
   const UsmBudget &budget;
   mutable std::atomic<std::uint64_t> reserved{0};
   mutable std::atomic<std::uint64_t> requests{0};
+  // What the runtime did not take back, to be offered again.
+  void return_refused() const noexcept;
+  mutable std::mutex lock;
+  mutable std::vector<std::pair<void *, std::size_t>> refused;
 };
 
 struct UsmPool {
@@ -74,12 +78,14 @@ struct UsmPool {
   umf_memory_pool_t *pool = nullptr;
 };
 
-// A user event of OpenCL and the SYCL event that stands for it.
+// A user event of OpenCL, with what releases it.
+using UserEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
+
+// A user event and the SYCL event that stands for it.
 struct Promise {
   Promise(const Promise &) = delete;
   explicit Promise(const Context &context);
-  ~Promise();
-  _cl_event *native;
+  UserEvent native;
   Event event;
 };
 
@@ -145,7 +151,7 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, st
 // promises: events of one context that the host completes, for order between contexts
 std::unique_ptr<Promise> promise_new(const Context &context);
 std::unique_ptr<Event> promise_event(const Promise &promise);
-void promise_keep(const Promise &promise, bool success);
+void promise_keep(const Promise &promise);
 
 // events
 std::size_t event_address(const Event &event);

@@ -178,7 +178,7 @@ pub(crate) mod bridge {
         /// Only for contexts of the opencl backend.
         fn promise_new(context: &Context) -> Result<UniquePtr<Promise>>;
         fn promise_event(promise: &Promise) -> Result<UniquePtr<Event>>;
-        fn promise_keep(promise: &Promise, success: bool) -> Result<()>;
+        fn promise_keep(promise: &Promise) -> Result<()>;
 
         fn event_address(event: &Event) -> usize;
         fn event_done(event: &Event) -> Result<bool>;

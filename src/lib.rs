@@ -79,6 +79,9 @@ pub use manager::{
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
 pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};
+#[cfg(usmq_faults)]
+#[doc(hidden)]
+pub use runtime::faults;
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 
 /// The Rust of the pages, compiled and run by `cargo test --doc`.

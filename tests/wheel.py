@@ -173,6 +173,8 @@ def check_library(path: Path, name: str) -> None:
     )
     demand(len(functions) > 12, "the functions of usmq.h were not found")
     demand(functions <= exported, f"{name} lacks {sorted(functions - exported)} of usmq.h")
+    faults = sorted(symbol for symbol in exported if symbol.startswith("usmq_fault"))
+    demand(not faults, f"{name} is a build for tests, with {faults}: build without USMQ_FAULTS")
     if name == LIBRARY:
         demand(sonames == ["libusmq.so.0"], f"{name} calls itself {sonames}")
         demand(not any(symbol.startswith("Py") for symbol in asked), f"{name} needs Python")

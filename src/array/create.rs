@@ -5,7 +5,7 @@ use crate::device::record::{because_if_unsaid, filling};
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::memory::{Access, Allocation, ordered};
+use crate::memory::{Access, Allocation, ordered, ordered_all};
 use std::sync::Arc;
 
 /// A pattern is written once per this many bytes by the host; copies on the device double it from there.
@@ -69,7 +69,8 @@ impl Array {
     /// Sets every element. Returns before it is done.
     ///
     /// # Errors
-    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only.
+    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only;
+    /// [`Error::Sycl`], after which some elements may be set.
     pub fn fill<T: Element>(&self, value: T) -> Result<()> {
         self.check_element::<T>()?;
         self.fill_bytes(bytes_of(&[value]))
@@ -107,11 +108,12 @@ impl Array {
         let seed = stage(&element.repeat(bytes.min(SEED) / element.len()), &self.queue)?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
         let _fills = filling();
-        ordered(&self.queue, &operands, |after| {
+        ordered_all(&self.queue, &operands, |after, sent| {
             let mut done = seed.bytes();
             // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
             while done < bytes {
+                sent.push(last.clone());
                 let next = done.min(bytes - done);
                 // SAFETY: as above; source and target do not overlap, since `next <= done`.
                 last =

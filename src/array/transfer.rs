@@ -2,7 +2,7 @@
 
 use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
-use crate::device::{Event, Reason};
+use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result};
 use crate::memory::{Access, ordered};
 
@@ -16,7 +16,10 @@ impl Array {
         self.check_element::<T>()?;
         let size = self.size();
         let mut values = Vec::<T>::with_capacity(size);
-        self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>())?;
+        if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>()) {
+            self.give_up(values);
+            return Err(error);
+        }
         // SAFETY: `read_into` has written this many bytes, which the vector owns.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
@@ -33,10 +36,20 @@ impl Array {
     /// [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.nbytes());
-        self.read_into(bytes.as_mut_ptr(), self.nbytes())?;
+        if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes()) {
+            self.give_up(bytes);
+            return Err(error);
+        }
         // SAFETY: `read_into` has written this many bytes.
         unsafe { bytes.set_len(self.nbytes()) };
         Ok(bytes)
+    }
+
+    /// Lets go of memory into which a copy may still be running: better lost than written to by then.
+    fn give_up<T>(&self, target: Vec<T>) {
+        if !self.queue.settle() {
+            std::mem::forget(target);
+        }
     }
 
     /// Copies the elements to `target`, which has room for `nbytes`, and waits for that.
@@ -50,14 +63,15 @@ impl Array {
         let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
             // SAFETY: the source is inside the allocation; the caller's buffer outlives the wait below.
             unsafe { packed.queue.memcpy(target as usize, packed.address(), bytes, after) }
-        })?;
-        finish(&event)
+        });
+        finish(&packed.queue, event)
     }
 
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
     ///
     /// # Errors
-    /// [`Error::Type`] or [`Error::Value`] when type or number do not fit, or the array is read-only.
+    /// [`Error::Type`] or [`Error::Value`] when type or number do not fit, or the array is read-only. [`Error::Sycl`] with
+    /// what the work reported; the elements are then the old ones or the new ones.
     pub fn copy_from_slice<T: Element>(&self, values: &[T]) -> Result<()> {
         self.check_element::<T>()?;
         self.copy_from_bytes(bytes_of(values))
@@ -90,8 +104,8 @@ impl Array {
         let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
             // SAFETY: the target is inside the allocation; `values` is borrowed until the wait below has ended.
             unsafe { self.queue.memcpy(self.address(), values.as_ptr() as usize, values.len(), after) }
-        })?;
-        finish(&event)
+        });
+        finish(&self.queue, event)
     }
 
     /// Sets the elements from an array of the same shape, converting its dtype. Returns before it is done.
@@ -189,11 +203,10 @@ impl Array {
     }
 }
 
-/// Waits for a copy from or to host memory that someone else owns. Should the wait itself fail, the copy may still be
-/// running over memory that is about to go away; then everything on the queue is awaited before the error is told.
-fn finish(event: &Event) -> Result<()> {
-    event.wait().inspect_err(|_| {
-        // The first error is the one to report.
-        let _ = event.queue().wait();
+/// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
+/// memory that is about to go away; then everything on the queue is awaited before the error is told.
+fn finish(queue: &Queue, copy: Result<Event>) -> Result<()> {
+    copy.and_then(|event| event.wait()).inspect_err(|_| {
+        queue.settle();
     })
 }

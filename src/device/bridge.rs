@@ -7,6 +7,7 @@
 //! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
 //! that were asked for before it was submitted.
 
+use super::insist::insist;
 use super::{Context, Event, Promise, Queue, record};
 use crate::error::Result;
 use crate::runtime::exit;
@@ -17,6 +18,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 struct Request {
     source: Event,
+    /// Whose commands wait for it.
+    target: Queue,
     promise: Promise,
 }
 
@@ -28,7 +31,7 @@ pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
         // Elsewhere the runtime's own way is the only one.
         return Ok(source.clone());
     };
-    let request = Request { source: source.clone(), promise };
+    let request = Request { source: source.clone(), target: queue.clone(), promise };
     if let Err(failed) = thread_of(source.queue().context()).send(request) {
         // No thread could be started, so this one waits.
         answer(failed.0);
@@ -54,11 +57,15 @@ fn serve(requests: &Receiver<Request>) {
     }
 }
 
-fn answer(Request { source, promise }: Request) {
+fn answer(Request { source, target, promise }: Request) {
     let own = record::begin();
-    let success = source.wait_quietly().is_ok();
+    if let Err(error) = source.wait_quietly() {
+        // What waits for the event runs all the same, so whoever waits for that is told.
+        target.store_error(&error);
+        insist(|| source.is_complete() || source.wait_quietly().is_ok());
+    }
     drop(own);
     // Once the promise is gone, the runtime may go, too.
-    drop(source);
-    promise.keep(success);
+    drop((source, target));
+    promise.keep();
 }

@@ -1,5 +1,6 @@
 //! Events that a host thread completes. SYCL has none; OpenCL's user events become SYCL events.
 
+use super::insist::insist;
 use super::{Event, Queue};
 use crate::error::{During, Result};
 use crate::ffi;
@@ -26,23 +27,25 @@ impl Promise {
         Ok(Some((Self { raw, kept: false, _pending: Pending::new() }, Event::outside(event, queue))))
     }
 
-    /// Completes the event, with an error when it was no success.
-    pub(crate) fn keep(mut self, success: bool) {
-        self.finish(success);
+    /// Completes the event. There is no other end: given an error, the OpenCL driver for CPUs leaves out what waits for
+    /// the event without a word, and at times crashes in its in-order queues. So what went wrong is for the queue to
+    /// tell ([`Queue::store_error`]).
+    pub(crate) fn keep(mut self) {
+        self.finish();
     }
 
-    fn finish(&mut self, success: bool) {
+    fn finish(&mut self) {
         if !std::mem::replace(&mut self.kept, true)
             && let Ok(raw) = self.raw.get()
         {
-            // Fails only for an event that is complete already, which no one else completes.
-            let _ = ffi::promise_keep(raw, success);
+            // Whoever waits for the event would do so for ever.
+            insist(|| ffi::promise_keep(raw).is_ok());
         }
     }
 }
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.finish(false);
+        self.finish();
     }
 }

@@ -1,5 +1,6 @@
 //! A queue: the place where commands run, on one device in one context.
 
+use super::insist::insist;
 use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -200,7 +201,17 @@ impl Queue {
             ffi::queue_wait(raw).during("waiting for a queue")
         };
         record::waited(begun, self, None);
-        waited
+        // What the queue has stored is the cause of a wait that fails, and comes out now.
+        waited.or_else(|error| self.raise_stored_errors().and(Err(error)))
+    }
+
+    /// As [`Queue::wait`], after an error, for memory that a command may still use and that is about to go away. A
+    /// runtime that can neither wait nor say that there is nothing to wait for is asked again for a while.
+    ///
+    /// Whether the memory may go.
+    pub(crate) fn settle(&self) -> bool {
+        // There is an error to report already.
+        insist(|| self.wait().is_ok() || is_idle(&self.0.raw))
     }
 
     /// Reports what commands or clean-ups stored, without waiting.
@@ -221,7 +232,7 @@ impl Queue {
         };
         if let Ok(raw) = self.raw() {
             // Storing fails only for want of memory; there is no one left to tell.
-            let _ = ffi::queue_store_error(raw, &text);
+            insist(|| ffi::queue_store_error(raw, &text).is_ok());
         }
     }
 }

@@ -7,13 +7,14 @@ use crate::error::{During, Error, Result};
 use crate::{ffi, runtime};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 struct Registry {
     devices: Vec<Device>,
     problems: Vec<PlatformProblem>,
 }
 
-/// A platform whose devices could not be listed, and why.
+/// A platform that could not list its devices, or one of them, and why.
 #[derive(Debug, Clone)]
 pub struct PlatformProblem {
     /// The platform's name, or its number when it does not even tell that.
@@ -22,20 +23,36 @@ pub struct PlatformProblem {
     pub error: Error,
 }
 
-static REGISTRY: OnceCell<Registry> = OnceCell::new();
+static REGISTRY: OnceCell<Arc<Registry>> = OnceCell::new();
 
-fn registry() -> Result<&'static Registry> {
+/// Why what was found is not kept.
+enum Passing {
+    Failed(Error),
+    /// It is all problems, which may have passed when someone asks again.
+    Found(Arc<Registry>),
+}
+
+fn registry() -> Result<Arc<Registry>> {
     runtime::ready()?;
-    REGISTRY.get_or_try_init(|| {
-        let found = Registry::enumerate()?;
+    let kept = REGISTRY.get_or_try_init(|| {
+        let found = Arc::new(Registry::enumerate().map_err(Passing::Failed)?);
+        if found.devices.is_empty() && !found.problems.is_empty() {
+            return Err(Passing::Found(found));
+        }
         runtime::exit::finish_with(finish_work);
         runtime::exit::guard();
         Ok(found)
-    })
+    });
+    match kept {
+        Ok(found) => Ok(found.clone()),
+        Err(Passing::Found(found)) => Ok(found),
+        Err(Passing::Failed(error)) => Err(error),
+    }
 }
 
 impl Registry {
-    /// One broken platform must not hide the others.
+    /// One broken platform, or device, must not hide the others. What is found here is for good, so what fails gets a
+    /// second chance.
     fn enumerate() -> Result<Self> {
         let mut found = Self { devices: Vec::new(), problems: Vec::new() };
         let mut indices = HashMap::new();
@@ -47,12 +64,16 @@ impl Registry {
         })?;
         for platform in 0..count {
             if let Err(error) = found.add_platform(platform, &mut indices) {
-                let name = ffi::platform_info(platform)
-                    .map_or_else(|_| format!("platform {platform}"), |info| info.name);
-                found.problems.push(PlatformProblem { platform: name, error });
+                found.add_problem(platform, error);
             }
         }
         Ok(found)
+    }
+
+    /// What is known when there is no device, to be put behind "none".
+    fn why_none(&self) -> String {
+        let told = |problem: &PlatformProblem| format!("; {}: {}", problem.platform, problem.error);
+        self.problems.iter().map(told).collect::<String>() + &hint()
     }
 
     fn add_platform(
@@ -60,17 +81,35 @@ impl Registry {
         platform: usize,
         indices: &mut HashMap<(String, String), usize>,
     ) -> Result<()> {
-        let list = ffi::platform_devices(platform).during("listing the devices of a platform")?;
+        let list = twice(|| ffi::platform_devices(platform)).during("listing the devices of a platform")?;
         for raw in &*list {
-            let raw = ffi::device_copy(raw).during("keeping a device")?;
-            let device = Device::root(raw, self.devices.len(), |backend, device_type| {
-                indices.get(&(backend.to_owned(), device_type.to_owned())).copied().unwrap_or(0)
-            })?;
-            *indices.entry((device.backend().to_owned(), device.device_type().to_owned())).or_default() += 1;
-            self.devices.push(device);
+            let device = twice(|| {
+                let raw = ffi::device_copy(raw).during("keeping a device")?;
+                Device::root(raw, self.devices.len(), |backend, device_type| {
+                    indices.get(&(backend.to_owned(), device_type.to_owned())).copied().unwrap_or(0)
+                })
+            });
+            match device {
+                Ok(device) => {
+                    let kind = (device.backend().to_owned(), device.device_type().to_owned());
+                    *indices.entry(kind).or_default() += 1;
+                    self.devices.push(device);
+                }
+                Err(error) => self.add_problem(platform, error),
+            }
         }
         Ok(())
     }
+
+    fn add_problem(&mut self, platform: usize, error: Error) {
+        let name =
+            ffi::platform_info(platform).map_or_else(|_| format!("platform {platform}"), |info| info.name);
+        self.problems.push(PlatformProblem { platform: name, error });
+    }
+}
+
+fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    attempt().or_else(|_| attempt())
 }
 
 /// Every visible root device, in the runtime's order. `ONEAPI_DEVICE_SELECTOR` is respected by the runtime.
@@ -101,7 +140,7 @@ fn hint() -> String {
 /// The visible devices in one line, for errors.
 fn visible() -> String {
     match registry() {
-        Ok(found) if found.devices.is_empty() => format!("none{}", hint()),
+        Ok(found) if found.devices.is_empty() => format!("none{}", found.why_none()),
         Ok(found) => found.devices.iter().map(Device::to_string).collect::<Vec<_>>().join(", "),
         Err(error) => format!("none ({error})"),
     }
@@ -115,8 +154,9 @@ pub(crate) fn select(selector: &Selector) -> Result<Device> {
 
 /// SYCL's own choice: the best rated device.
 pub(crate) fn default_device() -> Result<Device> {
-    choose(&Selector::parse(":")?, &registry()?.devices)
-        .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", hint())))
+    let found = registry()?;
+    choose(&Selector::parse(":")?, &found.devices)
+        .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", found.why_none())))
 }
 
 fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {

@@ -163,15 +163,13 @@ impl Drop for Allocation {
         let mut pending = std::mem::take(&mut log.access).into_pending();
         match &mut self.owner {
             Owner::Ours(pool) => {
-                for queue in &log.shared_on {
-                    // The other library let go of the memory, but its last work on it may still run.
+                let mut unseen = std::mem::take(&mut log.shared_on);
+                // The other library let go of the memory, but its last work on it may still run.
+                unseen.retain(|queue| {
                     let _why = because(Reason::Order);
-                    match queue.barrier(&[]) {
-                        Ok(event) => pending.push(event),
-                        Err(error) => queue.store_error(&error),
-                    }
-                }
-                pool.retire(self.pointer, self.bytes, pending);
+                    queue.barrier(&[]).map(|event| pending.push(event)).is_err()
+                });
+                pool.retire((self.pointer, self.bytes), pending, unseen);
             }
             Owner::Foreign { keep, .. } => {
                 if let Some(keep) = keep.take() {

@@ -11,7 +11,7 @@ mod stats;
 pub(crate) use access::Access;
 pub(crate) use allocation::Allocation;
 pub(crate) use budget::limit;
-pub(crate) use order::{Operand, ordered, ordered_across};
+pub(crate) use order::{Operand, ordered, ordered_across, ordered_all};
 pub(crate) use retire::{Foreign as Keep, keep_until};
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};

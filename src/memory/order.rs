@@ -21,15 +21,25 @@ pub(crate) fn ordered(
     operands: &[Operand<'_>],
     submit: impl FnOnce(&[Event]) -> Result<Event>,
 ) -> Result<Event> {
+    ordered_all(queue, operands, |after, _| submit(after))
+}
+
+/// As [`ordered`], for `submit` that submits several commands to the queue. Those before the last it adds to its second
+/// argument: should a later one fail, the logs know of them.
+pub(crate) fn ordered_all(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
     run(queue, queue.in_order().then(|| queue.id()), operands, submit)
 }
 
-/// As [`ordered`], for `submit` that uses other queues too before it ends with an event of `queue`: no queue's own
+/// As [`ordered_all`], for `submit` that uses other queues too before it ends with an event of `queue`: no queue's own
 /// order counts.
 pub(crate) fn ordered_across(
     queue: &Queue,
     operands: &[Operand<'_>],
-    submit: impl FnOnce(&[Event]) -> Result<Event>,
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     run(queue, None, operands, submit)
 }
@@ -38,7 +48,7 @@ fn run(
     queue: &Queue,
     own: Option<usize>,
     operands: &[Operand<'_>],
-    submit: impl FnOnce(&[Event]) -> Result<Event>,
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     let mut operands: SmallVec<[Operand<'_>; 6]> = operands.into();
     operands.sort_unstable_by_key(|(allocation, _)| std::ptr::from_ref(*allocation));
@@ -61,13 +71,24 @@ fn run(
         let _why = because(Reason::Order);
         wait_for.push(other.barrier(&[])?);
     }
-    let event = submit(&wait_for)?;
+    let mut sent = Vec::new();
+    let event = submit(&wait_for, &mut sent).inspect_err(|_| {
+        // Commands that are on their way still use the operands. As reads they hold up those who write or let go, and
+        // not those who read, to whom a half written array means nothing anyway.
+        for event in &sent {
+            logs.iter_mut().for_each(|(log, _)| log.access.record(Access::Read, event.clone()));
+        }
+    })?;
     for (log, access) in &mut logs {
         log.access.record(*access, event.clone());
     }
     for other in &unseen {
         let _why = because(Reason::Order);
-        other.barrier(std::slice::from_ref(&event))?;
+        if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
+            // The command runs and cannot be taken back. What the other library submits after our return comes after it
+            // too if it is complete by then.
+            event.wait_quietly().map_err(|_| error)?;
+        }
     }
     Ok(event)
 }

@@ -5,8 +5,8 @@
 //! next command comes after the last use anyway.
 
 use super::budget;
-use crate::device::record;
-use crate::device::{Context, Device, Event, Kind, Queue, UsmKind};
+use crate::device::record::{self, because};
+use crate::device::{Context, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::Handle;
@@ -80,6 +80,7 @@ impl WaitingList {
         let recent = blocks.len().saturating_sub(RECENT);
         let found = blocks.range(recent..).rposition(|block| {
             block.bytes == bytes
+                && block.unseen.is_empty()
                 && matches!(&block.pending[..], [event] if event.in_order_queue() == Some(queue))
         })?;
         let block = blocks.remove(recent + found);
@@ -92,6 +93,21 @@ struct Waiting {
     pointer: usize,
     bytes: usize,
     pending: SmallVec<[Event; 4]>,
+    /// Queues of other libraries whose last work on it has no event yet, since the runtime gave none.
+    unseen: SmallVec<[Queue; 1]>,
+}
+
+impl Waiting {
+    /// Whether nothing uses the block any more, as far as the runtime says.
+    fn is_free(&mut self) -> bool {
+        let pending = &mut self.pending;
+        self.unseen.retain(|queue| {
+            let _why = because(Reason::Order);
+            queue.barrier(&[]).map(|event| pending.push(event)).is_err()
+        });
+        self.pending.retain(|event| !event.is_complete());
+        self.pending.is_empty() && self.unseen.is_empty()
+    }
 }
 
 impl Pool {
@@ -170,14 +186,20 @@ impl Pool {
     /// Takes memory of this pool back, for use by others once `pending` is complete. Never blocks, and asks the runtime
     /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
     /// under its lock.
-    pub(super) fn retire(&self, pointer: usize, bytes: usize, pending: SmallVec<[Event; 4]>) {
+    pub(super) fn retire(
+        &self,
+        (pointer, bytes): (usize, usize),
+        pending: SmallVec<[Event; 4]>,
+        unseen: SmallVec<[Queue; 1]>,
+    ) {
         record::memory(record::begin(), Kind::Free, bytes, true, (&self.device, self.kind));
         self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.counters.live.fetch_sub(1, Ordering::Relaxed);
-        if pending.is_empty() {
-            self.put(pointer);
+        let block = Waiting { pointer, bytes, pending, unseen };
+        if block.pending.is_empty() && block.unseen.is_empty() {
+            self.put(block);
         } else {
-            self.waiting.push(Waiting { pointer, bytes, pending });
+            self.waiting.push(block);
         }
     }
 
@@ -191,7 +213,12 @@ impl Pool {
     }
 
     fn take_new(&self, bytes: usize) -> Result<usize> {
-        let take = || -> Result<usize> { ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM") };
+        let take = || -> Result<usize> {
+            match ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM") {
+                Err(Error::Sycl { code, .. }) if code == "memory_allocation" => Ok(0),
+                other => other,
+            }
+        };
         let mut pointer = take()?;
         // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
         // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
@@ -201,7 +228,7 @@ impl Pool {
             }
             for pool in self.siblings() {
                 if round > 0 {
-                    pool.wait_for_pending()?;
+                    pool.wait_for_pending();
                 }
                 pool.give_back()?;
             }
@@ -230,13 +257,13 @@ impl Pool {
         ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
     }
 
-    fn wait_for_pending(&self) -> Result<()> {
+    fn wait_for_pending(&self) {
         let events: Vec<Event> =
             self.waiting.blocks.lock().iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
-            event.wait()?;
+            // What work reports is for those who wait for it. Its memory counts as in use while that fails.
+            let _ = event.wait_quietly();
         }
-        Ok(())
     }
 
     fn out_of_memory(&self, bytes: usize) -> Error {
@@ -277,23 +304,23 @@ impl Pool {
         let most = most.min(self.waiting.len());
         for _ in 0..most {
             let Some(mut block) = self.waiting.pop_oldest() else { return };
-            block.pending.retain(|event| !event.is_complete());
-            if block.pending.is_empty() {
-                self.put(block.pointer);
+            if block.is_free() {
+                self.put(block);
             } else {
                 self.waiting.push(block);
             }
         }
     }
 
-    /// Gives a block that nothing uses to UMF. A failure leaks it and tells no one: a free has no error to return,
-    /// and UMF fails here only for a pointer that is not its own.
-    fn put(&self, pointer: usize) {
+    /// Gives a block that nothing uses to UMF. A free has no error to return: should it fail, the block waits for
+    /// another attempt.
+    fn put(&self, block: Waiting) {
         let _own = record::begin();
-        if let Ok(raw) = self.raw.get() {
-            // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the
-            // block or the waiting list that owned it.
-            let _ = unsafe { ffi::pool_free(raw, pointer) };
+        let Ok(raw) = self.raw.get() else { return };
+        // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the block or the
+        // waiting list that owned it, and goes back to that only when UMF has not taken it.
+        if unsafe { ffi::pool_free(raw, block.pointer) }.is_err() {
+            self.waiting.push(block);
         }
     }
 }

@@ -173,7 +173,7 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
 
 fn direct(source: &Array, target: &Array) -> Result<()> {
     let queue = target.queue();
-    ordered_across(queue, &operands(source, target), |after| {
+    ordered_across(queue, &operands(source, target), |after, _| {
         // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The source is
         // USM of the queue's context or readable by the host, as the plan found.
         unsafe { queue.memcpy(target.address(), source.address(), target.nbytes(), after) }
@@ -202,7 +202,7 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
         (&buffers[0], Access::Write),
         (&buffers[1], Access::Write),
     ];
-    ordered_across(to, &operands, |after| {
+    ordered_across(to, &operands, |after, sent| {
         let mut emptied: [Option<Event>; 2] = [None, None];
         for (number, start) in (0..bytes).step_by(chunk).enumerate() {
             let length = chunk.min(bytes - start);
@@ -212,8 +212,10 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
             // SAFETY: both ranges are inside allocations whose logs keep them until the last event is complete, which
             // comes after this one; `first` says that nothing else uses the buffer.
             let filled = unsafe { from.memcpy(buffer.pointer(), source.address() + start, length, first) }?;
+            sent.push(filled.clone());
             // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its context.
             let event = unsafe { to.memcpy(target.address() + start, buffer.pointer(), length, &[filled]) }?;
+            sent.push(event.clone());
             emptied[number % 2] = Some(event);
         }
         // On an out-of-order queue the last two copies may end in either order.

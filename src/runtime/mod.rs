@@ -5,6 +5,8 @@
 
 mod environment;
 pub(crate) mod exit;
+#[cfg(usmq_faults)]
+pub mod faults;
 mod loaded;
 
 pub(crate) use environment::{Setting, settings};
@@ -74,6 +76,8 @@ pub(crate) struct Handle<T: UniquePtrTarget>(ManuallyDrop<UniquePtr<T>>);
 
 impl<T: UniquePtrTarget> Handle<T> {
     pub(crate) fn new(object: UniquePtr<T>) -> Self {
+        #[cfg(usmq_faults)]
+        faults::count(&object, 1);
         Self(ManuallyDrop::new(object))
     }
 
@@ -91,6 +95,8 @@ impl<T: UniquePtrTarget> Handle<T> {
 impl<T: UniquePtrTarget> Drop for Handle<T> {
     fn drop(&mut self) {
         if alive().is_ok() {
+            #[cfg(usmq_faults)]
+            faults::count(&self.0, -1);
             // SAFETY: drop runs once, and nothing uses the object after it.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         }

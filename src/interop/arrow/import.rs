@@ -105,7 +105,7 @@ impl Column {
                 Ok(column)
             }
             Err(error) => {
-                source.abandon();
+                source.abandon(Box::new(array));
                 Err(error)
             }
         }

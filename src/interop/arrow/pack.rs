@@ -215,7 +215,7 @@ impl<'a> Unpacking<'a> {
         let column = Column::import(field, Foreign(array), placed)?;
         // The frames are only borrowed.
         if let Err(error) = column.wait() {
-            let _ = self.queue.wait();
+            self.queue.settle();
             return Err(error);
         }
         Ok(column)

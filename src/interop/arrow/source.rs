@@ -56,13 +56,12 @@ impl Host {
     }
 
     /// Waits for copies that are running, so that the owner may go at once.
-    pub(super) fn abandon(self) {
-        for event in self.pending {
-            // There is an error to report already; should the wait fail, the queue's own wait is the last resort.
-            if event.wait().is_err() {
-                let _ = self.queue.wait();
-            }
+    pub(super) fn abandon(mut self, owner: Keep) {
+        self.pending.retain(|event| event.wait_quietly().is_err());
+        if !self.pending.is_empty() {
+            self.queue.settle();
         }
+        keep_until(owner, self.pending);
     }
 }
 

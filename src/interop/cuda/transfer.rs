@@ -67,7 +67,7 @@ pub(super) fn start(
     let stream = remote.stream;
     let ready = stream.map(|(context, stream)| Recorded::after(&card.driver, context, stream)).transpose()?;
     let access = if way == Way::ToUsm { Access::Write } else { Access::Read };
-    ordered_across(queue, &[(memory, access)], |after| {
+    ordered_across(queue, &[(memory, access)], |after, _| {
         let gate = Arc::new(Gate::default());
         let (after, queue) = (after.into(), queue.clone());
         match Promise::new(&queue)? {
@@ -103,12 +103,11 @@ impl Job {
                 let _ = self.remote.failure.set(error.clone());
             }
         }
-        let filled = result.is_ok() || self.way == Way::FromUsm;
         let promise = self.promise.take();
         // Once the promise is kept the process may end, so everything else goes first.
         drop(self);
         if let Some(promise) = promise {
-            promise.keep(filled);
+            promise.keep();
         }
     }
 

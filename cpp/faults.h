@@ -1,0 +1,17 @@
+// Faults on demand, for tests: in a build with USMQ_FAULTS any call of the shim can be made to fail. In any other build
+// nothing is left of this.
+#pragma once
+
+#ifdef USMQ_FAULTS
+
+namespace usmq::faults {
+
+// Throws when this is the call that a test has asked to fail. The text names the call.
+void reached(const char *where);
+
+} // namespace usmq::faults
+
+#define USMQ_FAULT_POINT(where) ::usmq::faults::reached(where)
+#else
+#define USMQ_FAULT_POINT(where) static_cast<void>(0)
+#endif

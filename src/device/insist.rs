@@ -1,0 +1,20 @@
+//! Calls that nobody can be told of when they fail: they are tried again for a while.
+
+use std::time::Duration;
+
+/// Together long enough for a shortage to pass, and for the work in flight on a device that has stopped answering.
+const ATTEMPTS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries until it succeeds, and gives up when it never does: whether it has.
+pub(super) fn insist(mut attempt: impl FnMut() -> bool) -> bool {
+    for number in 0..ATTEMPTS {
+        if number > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        if attempt() {
+            return true;
+        }
+    }
+    false
+}

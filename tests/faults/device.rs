@@ -1,0 +1,168 @@
+//! Faults in devices, contexts, queues, scopes and kernels; each operation makes what no cache has yet.
+
+use crate::common::{SOURCE, states_of};
+use crate::harness::{Sweep, Threads};
+use crate::memory::expect;
+use crate::spirv::spirv;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use usmq::{
+    Array, Context, DType, Kernel, KernelOptions, Queue, QueueProperties, Scope, UsmKind, current_queue,
+    devices, set_default_queue, with_queue,
+};
+
+/// Queues, kernels and pools are kept for the process, with the contexts and devices that they belong to.
+const KEPT: [&str; 6] = ["Queue", "Context", "Device", "Kernel", "Bundle", "Usm"];
+
+pub fn all(sweep: &mut Sweep, home: &Queue) {
+    places(sweep, home);
+    kernels(sweep, home);
+}
+
+fn places(sweep: &mut Sweep, home: &Queue) {
+    let none = || Ok(());
+    sweep.run(
+        "devices",
+        none,
+        |()| devices(),
+        |(), list| list.map_or(Ok(()), |list| expect(list.is_empty(), false)),
+    );
+    sweep.run("device: aspects", none, |()| home.device().aspects(), |(), _| Ok(()));
+    sweep.run(
+        "context: new, devices",
+        none,
+        |()| Context::new(&[home.device().clone()])?.devices(),
+        |(), list| list.map_or(Ok(()), |list| expect(list, vec![home.device().clone()])),
+    );
+    sweep.run(
+        "context: to and from another library",
+        none,
+        |()| {
+            let address = home.context().to_raw()?;
+            // SAFETY: the address of a live context.
+            let again = unsafe { Context::from_raw(address) };
+            // SAFETY: from `to_raw`, freed once.
+            unsafe { Context::free_raw(address) };
+            again
+        },
+        |(), again| again.map_or(Ok(()), |again| expect(&again == home.context(), true)),
+    );
+    sweep.run(
+        "queue: to and from another library",
+        none,
+        |()| {
+            let address = home.to_raw()?;
+            // SAFETY: the address of a live queue.
+            let again = unsafe { Queue::from_raw(address) };
+            // SAFETY: from `to_raw`, freed once.
+            unsafe { Queue::free_raw(address) };
+            again
+        },
+        |(), again| again.map_or(Ok(()), |again| expect(&again == home, true)),
+    );
+    let fresh = || Context::new(&[home.device().clone()]);
+    let loose = QueueProperties { in_order: false, profiling: true };
+    sweep.run_on(
+        Threads::This,
+        "queue: new",
+        &KEPT,
+        fresh,
+        |context| Queue::new(home, Some(context), loose),
+        |_, _| Ok(()),
+    );
+    sweep.run_on(
+        Threads::This,
+        "first array of each kind in a context",
+        &KEPT,
+        fresh,
+        |context| {
+            let queue = Queue::new(home, Some(context), QueueProperties::default())?;
+            UsmKind::ALL
+                .into_iter()
+                .try_for_each(|kind| Array::uninit([10], DType::U8, kind, &queue).map(drop))
+        },
+        |_, _| Ok(()),
+    );
+    let before = current_queue();
+    sweep.run(
+        "with_queue, by filter string",
+        none,
+        |()| with_queue("cpu", current_queue),
+        |(), _| expect(current_queue().ok(), before.clone().ok()),
+    );
+    sweep.run(
+        "set_default_queue, by filter string",
+        none,
+        |()| set_default_queue("cpu:0"),
+        |(), _| set_default_queue(None::<&str>),
+    );
+    sweep.run(
+        "scope: capture and enter on another thread",
+        none,
+        |()| with_queue(home, || Ok(Scope::capture())).and_then(|scope: Scope| scope.enter(current_queue)),
+        |(), queue| queue.map_or(Ok(()), |queue| expect(&queue == home, true)),
+    );
+}
+
+const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
+
+fn kernels(sweep: &mut Sweep, home: &Queue) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // No kernel of a text that was never built is in a cache.
+    let fresh = |text: &str| format!("// {}\n{text}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let options = || KernelOptions { queue: Some(home.clone()), ..KernelOptions::default() };
+    let x = || states_of(&[1; 100], home);
+    let launch = |kernel: &Kernel, x: &Array| {
+        // SAFETY: one work-item for each element.
+        unsafe { kernel.launch([100], &[x.into(), 4u32.into()]) }.map(drop)
+    };
+    let added = |x: &Array, done: Option<()>| {
+        expect(x.to_vec::<u32>()?, vec![if done.is_some() { 5 } else { 1 }; 100])
+    };
+    sweep.run_on(
+        Threads::This,
+        "build and launch, OpenCL C",
+        &KEPT,
+        || Ok((x()?, fresh(OPENCL))),
+        |(x, source)| launch(&Kernel::from_opencl(source, "add", options())?, x),
+        |(x, _), done| added(x, done),
+    );
+    let with_length = || {
+        // Trailing words that a reader of the module never reaches would be refused: the name makes it another module.
+        Ok((x()?, spirv(), format!("-DN={}", NEXT.fetch_add(1, Ordering::Relaxed))))
+    };
+    sweep.run_on(
+        Threads::This,
+        "build and launch, SPIR-V",
+        &KEPT,
+        with_length,
+        |(x, module, flag)| {
+            let options = KernelOptions { flags: vec![flag.clone()], ..options() };
+            launch(&Kernel::from_spirv(module, "add", options)?, x)
+        },
+        |(x, ..), done| added(x, done),
+    );
+    sweep.run_on(
+        Threads::This,
+        "build, SYCL C++",
+        &KEPT,
+        || Ok(fresh(SOURCE)),
+        |source| Kernel::from_sycl_with(source, "place1", options()).map(drop),
+        |_, _| Ok(()),
+    );
+    let axpy = crate::common::kernel("axpy", home);
+    let arrays =
+        || Ok([states_of(&[0; 100], home)?.cast(DType::F32)?, states_of(&[2; 100], home)?.cast(DType::F32)?]);
+    sweep.run(
+        "launch with scalars and two arrays",
+        arrays,
+        |[y, x]| {
+            // SAFETY: axpy writes the elements of y.
+            unsafe { axpy.clone()?.launch([100], &[2f32.into(), x.into(), y.into(), 100u64.into()]) }
+        },
+        |[y, _], event| {
+            let done = event.is_some();
+            event.map_or(Ok(()), |event| event.wait())?;
+            expect(y.to_vec::<f32>()?, vec![if done { 4.0 } else { 0.0 }; 100])
+        },
+    );
+}

@@ -1,0 +1,320 @@
+//! Faults in hand-over: the array interface, Arrow, DLPack, profiles and the doctor. Owners are let go, once each.
+
+use crate::common::{LOOSE, Work, advanced, states_of};
+use crate::harness::Sweep;
+use crate::memory::expect;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use usmq::interop::arrow::{
+    Arrays, ArrowArrayStream, ArrowDeviceArrayStream, Column, Imported, Placed, Ready, Table,
+};
+use usmq::interop::dlpack::{
+    Destination, Export, Foreign, Import, Legacy, Order, Versioned, adopt, device_of, export, import, lend,
+    work_queue, work_stream,
+};
+use usmq::interop::suai::{self, Descriptor, SyclObject};
+use usmq::profile::Session;
+use usmq::{Array, Error, Queue, Result, UsmKind};
+
+const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+
+/// Owners of foreign memory that live.
+static OWNERS: AtomicI64 = AtomicI64::new(0);
+
+struct Owner(#[allow(dead_code, reason = "held, not read")] Array);
+
+impl Owner {
+    fn of(array: &Array) -> Box<Self> {
+        OWNERS.fetch_add(1, Ordering::SeqCst);
+        Box::new(Self(array.clone()))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        OWNERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
+    array_interface(sweep, home)?;
+    arrow(sweep, home)?;
+    dlpack(sweep, home)?;
+    reports(sweep, home)?;
+    sweep.settled("owners of foreign memory", || OWNERS.load(Ordering::SeqCst) == 0);
+    Ok(())
+}
+
+/// The array as that of another library which works on `queue`.
+fn foreign(array: &Array, queue: &Queue) -> Result<Array> {
+    let shape = array.shape().to_vec();
+    let (pointer, dtype) = (array.address(), array.dtype());
+    let descriptor = Descriptor { pointer, readonly: false, shape, strides: None, offset: 0, dtype };
+    // SAFETY: the owner keeps the array.
+    unsafe { suai::import(&descriptor, &SyclObject::Queue(queue.clone()), Owner::of(array)) }
+}
+
+fn array_interface(sweep: &mut Sweep, home: &Queue) -> Result<()> {
+    let theirs = Queue::new(home, None, LOOSE)?;
+    let work = Work::new(home)?;
+    let ours = || states_of(&[1; 500], home);
+    let still = |x: &Array| expect(x.to_vec::<u32>()?, vec![1; 500]);
+    sweep.run("array interface: export", ours, |x| suai::export(x).map(drop), |x, _| still(x));
+    sweep.run("array interface: import", ours, |x| foreign(x, home), |x, _| still(x));
+    sweep.run(
+        "array interface: import by context",
+        ours,
+        |x| {
+            let shape = x.shape().to_vec();
+            let (pointer, dtype) = (x.address(), x.dtype());
+            let descriptor = Descriptor { pointer, readonly: false, shape, strides: None, offset: 0, dtype };
+            // SAFETY: the owner keeps the array.
+            unsafe { suai::import(&descriptor, &SyclObject::Context(home.context().clone()), Owner::of(x)) }
+        },
+        |x, _| still(x),
+    );
+    // Between two barriers on the queue of the other library, and its owner is let go by a later call.
+    sweep.run(
+        "array interface: kernel on foreign memory, dropped",
+        ours,
+        |x| {
+            let x = foreign(x, &theirs)?;
+            work.advance(home, &x, 3).map(drop)
+        },
+        |x, done| {
+            theirs.wait()?;
+            home.wait()?;
+            let found = x.to_vec::<u32>()?;
+            let (old, new) = (vec![1; 500], vec![advanced(1, 3); 500]);
+            expect(found == new || done.is_none() && found == old, true)
+        },
+    );
+    sweep.run(
+        "array interface: copies from and to foreign memory",
+        ours,
+        |x| {
+            let x = foreign(x, &theirs)?.on_queue(home)?;
+            x.copy_from_slice(&[1u32; 500])?;
+            x.to_vec::<u32>()
+        },
+        |x, read| {
+            read.map_or(Ok(()), |read| expect(read, vec![1; 500]))?;
+            still(x)
+        },
+    );
+    // Our memory, exported on a queue, goes back to the pool only after one more barrier there.
+    sweep.run(
+        "array interface: export, drop, allocate",
+        || Ok(()),
+        |()| {
+            let x = ours()?.on_queue(&theirs)?;
+            suai::export(&x)?;
+            work.advance(&theirs, &x, 2)?;
+            drop(x);
+            ours()?.to_vec::<u32>()
+        },
+        |(), read| read.map_or(Ok(()), |read| expect(read, vec![1; 500])),
+    );
+    Ok(())
+}
+
+fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..300).map(|n| (n % 7 != 0).then_some(n))));
+    let text: ArrayRef = Arc::new(StringArray::from_iter((0..300).map(|n| Some(format!("text {n}")))));
+    let batch = RecordBatch::try_from_iter([("n", numbers), ("t", text.clone())])
+        .map_err(|error| Error::Value(error.to_string()))?;
+    let table = || Table::from_arrow(&batch, Placed { queue: Some(home), ..Placed::default() });
+    let column = || Column::from_arrow("t", &text, Placed { queue: Some(home), ..Placed::default() });
+    let same = |table: &Table| expect(table.to_arrow()? == [batch.clone()], true);
+    let whole = |column: &Column| expect(column.to_arrow()?.as_ref() == text.as_ref(), true);
+    sweep.run(
+        "arrow: from host",
+        || Ok(()),
+        |()| table(),
+        |(), made| made.map_or(Ok(()), |made| same(&made)),
+    );
+    sweep.run("arrow: to host", table, Table::to_arrow, |table, made| {
+        made.map_or(Ok(()), |made| expect(made == [batch.clone()], true))?;
+        same(table)
+    });
+    for ready in [Ready::Event, Ready::Now] {
+        let export = |column: &Column| column.export_device(ready);
+        sweep.run(&format!("arrow: export_device ({ready:?})"), column, export, |column, made| {
+            made.map_or(Ok(()), |made| {
+                whole(&Column::import_device(column.field(), made.into(), Placed::default())?)
+            })?;
+            whole(column)
+        });
+        let round = |column: &Column| {
+            let made = column.export_device(ready)?;
+            Column::import_device(column.field(), made.into(), Placed::default())
+        };
+        sweep.run(&format!("arrow: export and import ({ready:?})"), column, round, |column, made| {
+            made.map_or(Ok(()), |made| whole(&made))?;
+            whole(column)
+        });
+        // Null counts and lengths of text that only device memory has.
+        let read = |column: &Column| {
+            let made = column.export_device(ready)?;
+            let made = Column::import_device(column.field(), made.into(), Placed::default())?;
+            Ok((made.null_count()?, made.to_arrow()?))
+        };
+        sweep.run(&format!("arrow: import and read ({ready:?})"), column, read, |column, found| {
+            found.map_or(Ok(()), |found| expect(found.0 == 0 && found.1.as_ref() == text.as_ref(), true))?;
+            whole(column)
+        });
+    }
+    let on_host = || Column::from_arrow("t", &text, HOST);
+    sweep.run(
+        "arrow: export_host and import",
+        on_host,
+        |column| Column::import(column.field(), column.export_host()?.into(), Placed::default()),
+        |column, made| {
+            made.map_or(Ok(()), |made| whole(&made))?;
+            whole(column)
+        },
+    );
+    sweep.run("arrow: converted to host USM", table, Table::to_host, |table, made| {
+        made.map_or(Ok(()), |made| same(&made))?;
+        same(table)
+    });
+    sweep.run("arrow: pack and unpack", table, pack, |table, made| {
+        made.map_or(Ok(()), |made| same(&made))?;
+        same(table)
+    });
+    let batches = |table: &Table| table.batches().to_vec();
+    sweep.run(
+        "arrow: a device stream, as producer and consumer",
+        table,
+        |table| {
+            let columns = batches(table).into_iter().map(Ok);
+            let stream = ArrowDeviceArrayStream::new(table.schema().clone(), Box::new(columns));
+            failed_stream(Imported::from_device_stream(stream.into(), Placed::default()))
+        },
+        |table, made| {
+            if let Some(Imported::Table(made)) = made {
+                same(&made)?;
+            }
+            same(table)
+        },
+    );
+    sweep.run(
+        "arrow: a host stream, as producer and consumer",
+        table,
+        |table| {
+            let columns = batches(&table.to_host()?).into_iter().map(Ok);
+            let stream = ArrowArrayStream::new(table.schema().clone(), Box::new(columns));
+            let mut arrays = Arrays::new(stream.into())?;
+            let field = arrays.field().clone();
+            let array = arrays.next().ok_or_else(|| Error::Value("no batch".to_owned()))?;
+            Table::from_structs(Column::import(&field, failed_stream(array)?, Placed::default())?)
+        },
+        |table, made| {
+            made.map_or(Ok(()), |made| same(&made))?;
+            same(table)
+        },
+    );
+    Ok(())
+}
+
+/// A stream says what its producer met as text.
+fn failed_stream<T>(result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error {
+        Error::Interop(text) if text.contains("a fault of the tests") => Error::RuntimeNotFound(text),
+        Error::Interop(text) if text.contains("bad_alloc") => Error::RuntimeNotFound(text),
+        Error::Interop(text) if text.contains("not a std::exception") => Error::RuntimeNotFound(text),
+        other => other,
+    })
+}
+
+fn pack(table: &Table) -> Result<Table> {
+    let packed = table.pack()?;
+    let frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
+    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    Table::unpack(&packed.header, &frames, table.queue())
+}
+
+fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
+    let theirs = Queue::new(home, None, LOOSE)?;
+    let ours = || states_of(&[1; 500], home);
+    let still = |x: &Array| expect(x.to_vec::<u32>()?, vec![1; 500]);
+    let orders = [("wait", Order::Wait), ("queue", Order::Queue(&theirs)), ("none", Order::Unordered)];
+    for (name, order) in orders {
+        let asked = Export { order, ..Export::default() };
+        sweep.run(
+            &format!("dlpack: export and import, order: {name}"),
+            ours,
+            |x| import::<Versioned>(export(x, asked)?.into(), Import::default()),
+            |x, made| {
+                theirs.wait()?;
+                made.map_or(Ok(()), |made| still(&made))?;
+                still(x)
+            },
+        );
+        sweep.run(
+            &format!("dlpack: lend, order: {name}"),
+            ours,
+            |x| lend(x, order).map(drop),
+            |x, _| still(x),
+        );
+    }
+    let to_host = Export { destination: Some(Destination { kind: 1, id: 0 }), ..Export::default() };
+    sweep.run(
+        "dlpack: export to and import from the host",
+        ours,
+        |x| import::<Legacy>(export(x, to_host)?.into(), Import::default()),
+        |x, made| {
+            made.map_or(Ok(()), |made| still(&made))?;
+            still(x)
+        },
+    );
+    sweep.run(
+        "dlpack exchange: adopt",
+        ours,
+        |x| {
+            let made: Foreign<Versioned> = export(x, Export::default())?.into();
+            let raw = made.into_raw();
+            // SAFETY: a tensor of ours that nobody else has.
+            unsafe { adopt(raw) }.inspect_err(|_| {
+                // SAFETY: after an error it is still the caller's, which deletes it.
+                drop(unsafe { Foreign::from_raw(raw) });
+            })
+        },
+        |x, made| {
+            made.map_or(Ok(()), |made| still(&made))?;
+            still(x)
+        },
+    );
+    sweep.run(
+        "dlpack exchange: queue and stream of a device",
+        ours,
+        |x| work_queue(device_of(x))?.map(|queue| work_stream(&queue)).transpose().map(drop),
+        |x, _| still(x),
+    );
+    Ok(())
+}
+
+fn reports(sweep: &mut Sweep, home: &Queue) -> Result<()> {
+    let work = Work::new(home)?;
+    let ours = || states_of(&[1; 500], home);
+    sweep.run(
+        "profile of a launch and a copy",
+        ours,
+        |x| {
+            let session = Session::start();
+            let result = work.advance(home, x, 3).and_then(|_| x.to_vec::<u32>());
+            // What could not be seen to end is left out, and closes nothing else.
+            let profile = session.finish()?;
+            result.map(|read| (profile, read))
+        },
+        |_, found| found.map_or(Ok(()), |(_, read)| expect(read, vec![advanced(1, 3); 500])),
+    );
+    sweep.run(
+        "doctor",
+        || Ok(()),
+        |()| Ok(usmq::doctor().to_string()),
+        |(), report| report.map_or(Ok(()), |report| expect(report.is_empty(), false)),
+    );
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Memory pressure: more threads than a limit has room for, work in flight at the limit, a full device, and ten million
+//! random sizes.
+
+mod common;
+
+use common::{Random, Work, advanced, default_queue, four_queues, states_of};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use usmq::memory::{KindStats, set_limit, stats, trim};
+use usmq::{Array, DType, Device, Error, Queue, Result, UsmKind};
+
+const MIB: usize = 1 << 20;
+
+/// Limits belong to the process: one test at a time, and each begins with pools that hold nothing.
+struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+fn alone() -> Result<Alone> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = Alone(ONE_AT_A_TIME.lock());
+    trim(None)?;
+    Ok(alone)
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = set_limit(None, None, None);
+    }
+}
+
+fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
+    let all = stats(Some(device))?;
+    Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
+}
+
+fn bytes(count: usize, kind: UsmKind, queue: &Queue) -> Result<Array> {
+    Array::uninit([count], DType::U8, kind, queue)
+}
+
+#[test]
+fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Result<()> {
+    const THREADS: usize = 16;
+    const ROUNDS: usize = 100;
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let queues = &four_queues(home.device(), None)?[..2];
+    // Each thread holds up to 8 MiB, and there is room for half of them.
+    let limit = (THREADS * 4 * MIB) as u64;
+    set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
+    let (had, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let run = |number: usize| -> Result<()> {
+        let mut random = Random::new(number as u64 + 1);
+        let mut held = Vec::new();
+        for round in 0..ROUNDS {
+            let queue = random.pick(queues);
+            match bytes(MIB * (1 + random.below(4)), UsmKind::Device, queue) {
+                Ok(array) => {
+                    had.fetch_add(1, Ordering::Relaxed);
+                    array.fill(round as u8)?;
+                    held.push((array, round as u8));
+                }
+                Err(Error::Allocation { limit: Some(told), reserved, .. }) => {
+                    assert!(told == limit && reserved <= limit);
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    held.clear();
+                }
+                Err(other) => return Err(other),
+            }
+            if held.len() > 3 {
+                let (array, value) = held.swap_remove(random.below(held.len()));
+                let first = array.index(&[usmq::Index::Slice { start: None, stop: Some(64), step: None }])?;
+                assert_eq!(first.to_vec::<u8>()?, [value; 64]);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| {
+        let run = &run;
+        let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
+        all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no other error"));
+    });
+    let (had, refused) = (had.into_inner(), refused.into_inner());
+    println!("{THREADS} threads at a limit of {} MiB: {had} arrays, {refused} refusals", limit >> 20);
+    assert!(had > 0 && refused > 0, "the test needs a limit that some meet: {had}, {refused}");
+    queues.iter().try_for_each(Queue::wait)?;
+    trim(None)?;
+    let left = of(UsmKind::Device, home.device())?;
+    assert_eq!((left.used, left.live, left.reserved), (0, 0, 0));
+    Ok(())
+}
+
+#[test]
+fn at_the_limit_blocks_that_wait_for_their_work_are_waited_for_by_every_thread() -> Result<()> {
+    const THREADS: usize = 4;
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let queues = &four_queues(home.device(), None)?[..2];
+    let work = Work::new(&queues[0])?;
+    let small = states_of(&[1], &queues[0])?;
+    trim(None)?;
+    // Room for what the threads hold, and for none of what they have dropped under its commands.
+    let share = 4 * MIB;
+    let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * share) as u64;
+    set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
+    let run = |number: usize| -> Result<()> {
+        let queue = &queues[number % 2];
+        for round in 0..20 {
+            let x = Array::uninit([share / 4], DType::U32, UsmKind::Device, queue)?;
+            x.fill(round)?;
+            work.advance(queue, &x, 100)?;
+            let part = x.index(&[usmq::Index::Slice { start: None, stop: Some(16), step: None }])?;
+            assert_eq!(part.to_vec::<u32>()?, [advanced(round, 100); 16]);
+            work.advance(queue, &x, 100)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|threads| {
+        let run = &run;
+        let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
+        all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
+    });
+    assert!(of(UsmKind::Device, home.device())?.reserved <= limit);
+    drop(small);
+    Ok(())
+}
+
+#[test]
+fn a_full_device_is_an_error_and_serves_again_when_it_has_room() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    let device = queue.device();
+    let (most, total) = (device.max_alloc_size(), device.global_mem_size());
+    let error = bytes(most as usize + 1, UsmKind::Device, &queue).err();
+    match &error {
+        Some(Error::Allocation { note, .. }) => assert!(note.contains("largest single allocation"), "{note}"),
+        other => println!("{device} gives more than its largest allocation: {other:?}"),
+    }
+    // None of it is touched. Twice what the device has is more than any driver that counts gives.
+    let mut held = Vec::new();
+    let refusal = loop {
+        let piece = (most / 2).min(total / 8) as usize;
+        match bytes(piece, UsmKind::Device, &queue) {
+            Ok(array) => held.push(array),
+            Err(error) => break Some(error),
+        }
+        if held.len() * piece > 2 * total as usize {
+            break None;
+        }
+    };
+    match refusal {
+        Some(Error::Allocation { used, total: told, .. }) => {
+            println!("{device} is full with {} of {} MiB", used >> 20, told >> 20);
+            assert_eq!((told, used), (total, held.iter().map(|array| array.nbytes() as u64).sum()));
+        }
+        Some(other) => return Err(other),
+        None => println!("{device} gives more than twice the {} MiB that it has", total >> 20),
+    }
+    drop(held);
+    let x = bytes(16 * MIB, UsmKind::Device, &queue)?;
+    x.fill(3u8)?;
+    assert!(x.to_vec::<u8>()?.iter().all(|byte| *byte == 3));
+    drop(x);
+    trim(None)?;
+    assert_eq!(of(UsmKind::Device, device)?.reserved, 0);
+    Ok(())
+}
+
+/// Sizes of a program that allocates all kinds of things: as many between 64 and 128 bytes as between 1 and 2 MiB.
+fn size(random: &mut Random) -> usize {
+    let power = 1usize << (6 + random.below(15));
+    power + random.below(power)
+}
+
+/// Measures, so it needs an optimised build: `make test-pressure`.
+#[test]
+#[ignore = "a minute, optimised"]
+fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {
+    const LIVE: usize = 256 * MIB;
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    for (kind, count) in [(UsmKind::Device, 10_000_000), (UsmKind::Host, 1_000_000)] {
+        let begun = Instant::now();
+        let mut random = Random::new(7);
+        let mut held: Vec<Array> = Vec::new();
+        let (mut live, mut most_live, mut most_held) = (0, 0, 0);
+        // Waves of growth and shrinking leave holes, where a steady number would fill them.
+        for number in 0..count {
+            let room = LIVE / 2 + LIVE / 2 * (number / 100_000 % 2);
+            let wanted = size(&mut random);
+            while live + wanted > room {
+                let array = held.swap_remove(random.below(held.len()));
+                live -= array.nbytes();
+            }
+            held.push(bytes(wanted, kind, &queue)?);
+            live += wanted;
+            most_live = most_live.max(live);
+            if number % 64 == 0 {
+                most_held = most_held.max(of(kind, queue.device())?.reserved);
+            }
+        }
+        let ratio = most_held as f64 / most_live as f64;
+        let took = begun.elapsed();
+        println!(
+            "{kind}: {} allocations in {:.1} s, at most {} MiB held for {} MiB live: {ratio:.2}",
+            count,
+            took.as_secs_f64(),
+            most_held >> 20,
+            most_live >> 20
+        );
+        assert!(ratio <= 1.5, "{kind}: {ratio:.2} times what is live");
+        assert!(took.as_secs() < 120, "{kind}: {took:?}");
+        drop(held);
+        trim(None)?;
+        assert_eq!(of(kind, queue.device())?.reserved, 0);
+    }
+    Ok(())
+}
