@@ -307,7 +307,19 @@ fn no_such_usm(device: &Device, kind: UsmKind, bytes: usize) -> Error {
         reserved: 0,
         limit: None,
         total: device.global_mem_size(),
-        note: format!("; the device has no {kind} USM"),
+        note: format!("; the device has no {kind} USM{}", others_with(kind)),
+    }
+}
+
+/// Where such memory can be had.
+fn others_with(kind: UsmKind) -> String {
+    let devices = crate::device::devices().unwrap_or_default();
+    let names: Vec<_> =
+        devices.iter().filter(|device| device.has_usm(kind)).map(ToString::to_string).collect();
+    if names.is_empty() {
+        "; no visible device has".to_owned()
+    } else {
+        format!("; it is on {}", names.join(", "))
     }
 }
 
