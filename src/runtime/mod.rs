@@ -3,10 +3,12 @@
 //! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
+mod cache;
 mod environment;
 pub(crate) mod exit;
 mod loaded;
 
+pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, settings};
 pub(crate) use exit::Pending;
 pub(crate) use loaded::libraries;
