@@ -78,6 +78,7 @@ pub use manager::{
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
 pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};
+pub use runtime::with_interrupt;
 
 /// The Rust of the pages, compiled and run by `cargo test --doc`.
 #[cfg(doctest)]

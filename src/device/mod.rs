@@ -6,6 +6,7 @@ mod code;
 pub(crate) mod command;
 mod context;
 mod event;
+mod helper;
 pub(crate) mod journal;
 mod kind;
 mod program;

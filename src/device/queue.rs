@@ -1,8 +1,9 @@
 //! A queue: the place where commands run, on one device in one context.
 
-use super::{Context, Device, record};
+use super::{Context, Device, Event, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::runtime::interrupt;
 use crate::runtime::{self, Pending};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
@@ -191,16 +192,31 @@ impl Queue {
     /// Blocks until every command submitted so far, by whichever library, is complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
+    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         let begun = record::begin();
         let raw = self.raw()?;
-        let waited = {
-            let _pending = Pending::for_wait();
-            ffi::queue_wait(raw).during("waiting for a queue")
-        };
+        let waited = self.settle(raw).and_then(|_pending| ffi::queue_wait(raw).during("waiting for a queue"));
         record::waited(begun, self, None);
         waited
+    }
+
+    /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
+    /// for a command that comes next, is short then.
+    pub(crate) fn settled(&self) -> Result<()> {
+        if self.in_order() && interrupt::is_possible() { self.settle(self.raw()?).map(drop) } else { Ok(()) }
+    }
+
+    /// As [`Event::settled`]. A queue cannot be asked for its state on every backend, an event can.
+    fn settle(&self, raw: &ffi::Queue) -> Result<Pending> {
+        if !interrupt::is_possible() || ffi::queue_idle(raw).unwrap_or(false) {
+            return Ok(Pending::for_wait());
+        }
+        // SAFETY: no events are named.
+        let Ok(end) = (unsafe { ffi::queue_barrier(raw, &[]) }) else { return Ok(Pending::for_wait()) };
+        let end = Event::new(end, self);
+        end.settled(end.raw()?)
     }
 
     /// Reports what commands or clean-ups stored, without waiting.

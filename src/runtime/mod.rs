@@ -6,11 +6,13 @@
 mod cache;
 mod environment;
 pub(crate) mod exit;
+pub(crate) mod interrupt;
 mod loaded;
 
 pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, settings};
 pub(crate) use exit::Pending;
+pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 
 use crate::error::{Error, Result};

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
+use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -57,12 +58,14 @@ impl Host {
 
     /// Waits for copies that are running, so that the owner may go at once.
     pub(super) fn abandon(self) {
-        for event in self.pending {
-            // There is an error to report already; should the wait fail, the queue's own wait is the last resort.
-            if event.wait().is_err() {
-                let _ = self.queue.wait();
+        shielded(|| {
+            for event in self.pending {
+                // There is an error to report already; should the wait fail, the queue's own wait is the last resort.
+                if event.wait().is_err() {
+                    let _ = self.queue.wait();
+                }
             }
-        }
+        });
     }
 }
 
