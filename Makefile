@@ -192,6 +192,14 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	@echo "==> pytest (about 3 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
 
+.PHONY: test-storms
+test-storms: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)
+	@echo "==> 64 threads from Rust, 5 minutes"
+	$(TWO_DEVICES) USMQ_STORM_SECONDS=300 cargo test --features arrow --test storm -- --nocapture
+	@echo "==> threads and tasks from Python, 2 minutes each; then 120 orders of import"
+	$(TWO_DEVICES) USMQ_STORM_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_storms.py
+	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_neighbours.py
+
 .PHONY: test-wheel-quick
 test-wheel-quick: setup wheel ## The wheel in one clean environment, and a few tests
 	@echo "==> the wheel in a clean environment (about 1 minute)"

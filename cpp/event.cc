@@ -9,9 +9,19 @@ bool event_done(const Event &event) {
   return event.get_info<sycl::info::event::command_execution_status>() == sycl::info::event_command_status::complete;
 }
 
+bool event_pending(const Event &event) {
+  const auto status = event.get_info<sycl::info::event::command_execution_status>();
+  return status == sycl::info::event_command_status::submitted || status == sycl::info::event_command_status::running;
+}
+
 void event_wait(const Event &event) {
   Event handle = event;
   handle.wait_and_throw();
+}
+
+void event_join(const Event &event) {
+  Event handle = event;
+  handle.wait();
 }
 
 std::array<std::uint64_t, 3> event_profiling(const Event &event) {

@@ -156,7 +156,9 @@ void promise_keep(const Promise &promise);
 // events
 std::size_t event_address(const Event &event);
 bool event_done(const Event &event);
+bool event_pending(const Event &event);
 void event_wait(const Event &event);
+void event_join(const Event &event);
 std::array<std::uint64_t, 3> event_profiling(const Event &event);
 
 // unified shared memory

@@ -85,6 +85,9 @@ pub enum Error {
         "this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. Start workers with the \"spawn\" or \"forkserver\" method, or fork before the first use of a device"
     )]
     Fork,
+    /// A wait that was given up on request; see [`with_interrupt`](crate::with_interrupt).
+    #[error("the wait was interrupted; what was submitted goes on")]
+    Interrupted,
     /// An error of the SYCL runtime, with its `sycl::errc`.
     #[error("{operation}: SYCL error {code}: {message}")]
     Sycl {

@@ -182,7 +182,11 @@ pub(crate) mod bridge {
 
         fn event_address(event: &Event) -> usize;
         fn event_done(event: &Event) -> Result<bool>;
+        /// Not when it has failed, either.
+        fn event_pending(event: &Event) -> Result<bool>;
         fn event_wait(event: &Event) -> Result<()>;
+        /// As `event_wait`, leaving errors of the queue to others.
+        fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;

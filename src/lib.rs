@@ -82,6 +82,7 @@ pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain
 #[cfg(usmq_faults)]
 #[doc(hidden)]
 pub use runtime::faults;
+pub use runtime::with_interrupt;
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 
 /// The Rust of the pages, compiled and run by `cargo test --doc`.

@@ -4,7 +4,11 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result};
-use crate::memory::{Access, ordered};
+use crate::memory::{Access, Keep, keep_until, ordered};
+use crate::runtime::interrupt::{self, shielded};
+
+/// Gives what owns the host's side of a copy, for as long as the device still uses it.
+pub(crate) type Owner<'a> = &'a (dyn Fn() -> Keep + Sync);
 
 impl Array {
     /// The elements in C order. Waits for the writes before, nothing else.
@@ -16,7 +20,7 @@ impl Array {
         self.check_element::<T>()?;
         let size = self.size();
         let mut values = Vec::<T>::with_capacity(size);
-        if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>()) {
+        if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             self.give_up(values);
             return Err(error);
         }
@@ -36,7 +40,7 @@ impl Array {
     /// [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.nbytes());
-        if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes()) {
+        if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
             self.give_up(bytes);
             return Err(error);
         }
@@ -52,19 +56,21 @@ impl Array {
         }
     }
 
-    /// Copies the elements to `target`, which has room for `nbytes`, and waits for that.
-    pub(crate) fn read_into(&self, target: *mut u8, bytes: usize) -> Result<()> {
+    /// Copies the elements to `target`, which has room for `nbytes`, and waits for that. The wait can be interrupted
+    /// where `owner` gives what keeps the target.
+    pub(crate) fn read_into(&self, target: *mut u8, bytes: usize, owner: Option<Owner<'_>>) -> Result<()> {
         debug_assert_eq!(bytes, self.nbytes());
         if bytes == 0 {
             return Ok(());
         }
         let _why = because_if_unsaid(Reason::HostRead);
         let packed = self.contiguous()?;
+        packed.before_lending(Access::Read, owner)?;
         let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
-            // SAFETY: the source is inside the allocation; the caller's buffer outlives the wait below.
+            // SAFETY: the source is inside the allocation; the target outlives the copy, as `finish` ensures.
             unsafe { packed.queue.memcpy(target as usize, packed.address(), bytes, after) }
         });
-        finish(&packed.queue, event)
+        finish(&packed.queue, event, owner)
     }
 
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
@@ -82,6 +88,12 @@ impl Array {
     /// # Errors
     /// [`Error::Value`] when the number does not fit, or the array is read-only.
     pub fn copy_from_bytes(&self, values: &[u8]) -> Result<()> {
+        self.write_from(values, None)
+    }
+
+    /// As [`Array::copy_from_bytes`]. The wait can be interrupted where `owner` gives what keeps the values; they are
+    /// then copied as they are when the queue gets there.
+    pub(crate) fn write_from(&self, values: &[u8], owner: Option<Owner<'_>>) -> Result<()> {
         self.check_writable()?;
         if values.len() != self.nbytes() {
             return Err(Error::Value(format!(
@@ -97,15 +109,25 @@ impl Array {
         let _why = because_if_unsaid(Reason::HostWrite);
         if !self.is_contiguous() {
             let packed = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
-            packed.copy_from_bytes(values)?;
+            packed.write_from(values, owner)?;
             let _why = because(Reason::Contiguity);
             return self.assign(&packed);
         }
+        self.before_lending(Access::Write, owner)?;
         let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
-            // SAFETY: the target is inside the allocation; `values` is borrowed until the wait below has ended.
+            // SAFETY: the target is inside the allocation; the values outlive the copy, as `finish` ensures.
             unsafe { self.queue.memcpy(self.address(), values.as_ptr() as usize, values.len(), after) }
         });
-        finish(&self.queue, event)
+        finish(&self.queue, event, owner)
+    }
+
+    /// Where the wait for a copy must not be given up but could be interrupted, waits for what comes before it.
+    fn before_lending(&self, access: Access, owner: Option<Owner<'_>>) -> Result<()> {
+        if owner.is_some() || !interrupt::is_possible() {
+            return Ok(());
+        }
+        self.allocation().wait_for_host(access)?;
+        self.queue.settled()
     }
 
     /// Sets the elements from an array of the same shape, converting its dtype. Returns before it is done.
@@ -204,9 +226,21 @@ impl Array {
 }
 
 /// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
-/// memory that is about to go away; then everything on the queue is awaited before the error is told.
-fn finish(queue: &Queue, copy: Result<Event>) -> Result<()> {
-    copy.and_then(|event| event.wait()).inspect_err(|_| {
+/// memory that is about to go away; then everything on the queue is awaited before the error is told. A wait that is
+/// interrupted leaves the memory's owner behind instead, and is not interrupted where there is none.
+fn finish(queue: &Queue, copy: Result<Event>, owner: Option<Owner<'_>>) -> Result<()> {
+    let settle = |_: &Error| {
         queue.settle();
-    })
+    };
+    let Some(owner) = owner else {
+        return shielded(|| copy.and_then(|event| event.wait())).inspect_err(settle);
+    };
+    let event = copy.inspect_err(settle)?;
+    match event.wait() {
+        Err(Error::Interrupted) => {
+            keep_until(owner(), [event].into_iter().collect());
+            Err(Error::Interrupted)
+        }
+        waited => waited.inspect_err(settle),
+    }
 }

@@ -25,6 +25,7 @@ pub(super) enum Status {
     Fork = 13,
     Sycl = 14,
     Internal = 15,
+    Interrupted = 16,
 }
 
 impl From<&Error> for Status {
@@ -44,6 +45,7 @@ impl From<&Error> for Status {
             Error::RuntimeConflict(_) => Self::RuntimeConflict,
             Error::Fork => Self::Fork,
             Error::Sycl { .. } => Self::Sycl,
+            Error::Interrupted => Self::Interrupted,
         }
     }
 }
@@ -157,6 +159,7 @@ mod tests {
             ("ERROR_FORK", Status::Fork),
             ("ERROR_SYCL", Status::Sycl),
             ("ERROR_INTERNAL", Status::Internal),
+            ("ERROR_INTERRUPTED", Status::Interrupted),
         ] {
             let line = format!("USMQ_{name} = {},", status as c_int);
             assert!(header.contains(&line), "usmq.h has no {line}");

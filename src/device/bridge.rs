@@ -11,6 +11,7 @@ use super::insist::insist;
 use super::{Context, Event, Promise, Queue, record};
 use crate::error::Result;
 use crate::runtime::exit;
+use crate::runtime::interrupt::shielded;
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -33,8 +34,8 @@ pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
     };
     let request = Request { source: source.clone(), target: queue.clone(), promise };
     if let Err(failed) = thread_of(source.queue().context()).send(request) {
-        // No thread could be started, so this one waits.
-        answer(failed.0);
+        // No thread could be started, so this one waits, to the end: others wait for its answer.
+        shielded(|| answer(failed.0));
     }
     Ok(event)
 }

@@ -1,8 +1,10 @@
 //! An event: one command in flight, or what became of it.
 
+use super::helper::lend_a_hand;
 use super::{Queue, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::runtime::interrupt::patiently;
 use crate::runtime::{Handle, Pending};
 use cxx::UniquePtr;
 use std::fmt;
@@ -82,7 +84,8 @@ impl Event {
     /// Blocks until the command is complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported.
+    /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported; [`Error::Interrupted`] inside
+    /// [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         if self.0.done.load(Ordering::Acquire) {
             return self.0.queue.raise_errors();
@@ -90,6 +93,9 @@ impl Event {
         let begun = record::begin();
         let waited = self.wait_quietly();
         record::waited(begun, &self.0.queue, Some(self));
+        if matches!(waited, Err(Error::Interrupted)) {
+            return waited;
+        }
         // What the queue has stored is the cause of a wait that fails.
         self.0.queue.raise_stored_errors().and(waited)
     }
@@ -98,11 +104,17 @@ impl Event {
     pub(crate) fn wait_quietly(&self) -> Result<()> {
         if !self.0.done.load(Ordering::Acquire) {
             let raw = self.raw()?;
-            let _pending = Pending::for_wait();
+            let _pending = self.settled(raw)?;
             ffi::event_wait(raw).during("waiting for an event")?;
             self.0.done.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Where someone may interrupt, returns once the runtime's own wait, which nobody can, has nothing left to wait for.
+    pub(super) fn settled(&self, raw: &ffi::Event) -> Result<Pending> {
+        // What cannot be asked is for the runtime's own wait to tell.
+        patiently(|| ffi::event_pending(raw).unwrap_or(false), || lend_a_hand(self))
     }
 
     pub(super) fn record(&self) -> &AtomicU64 {

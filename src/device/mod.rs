@@ -6,6 +6,7 @@ mod code;
 pub(crate) mod command;
 mod context;
 mod event;
+mod helper;
 mod insist;
 pub(crate) mod journal;
 mod kind;

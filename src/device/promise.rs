@@ -49,3 +49,27 @@ impl Drop for Promise {
         self.finish();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::runtime::with_interrupt;
+
+    #[test]
+    fn a_wait_that_can_be_interrupted_ends_with_a_failure_too() -> Result<()> {
+        let Some(device) = crate::device::devices()?.into_iter().find(|device| device.backend() == "opencl")
+        else {
+            return Ok(());
+        };
+        let queue = Queue::create(&device.default_context()?, &device, Default::default())?;
+        let Some((promise, event)) = Promise::new(&queue)? else { return Ok(()) };
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            promise.keep(false);
+        });
+        let waited = with_interrupt(|| false, || event.wait());
+        assert!(matches!(waited, Err(Error::Sycl { .. })), "{waited:?}");
+        Ok(())
+    }
+}

@@ -1,9 +1,10 @@
 //! A queue: the place where commands run, on one device in one context.
 
 use super::insist::insist;
-use super::{Context, Device, record};
+use super::{Context, Device, Event, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::runtime::interrupt::{self, shielded};
 use crate::runtime::{self, Pending};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
@@ -192,17 +193,19 @@ impl Queue {
     /// Blocks until every command submitted so far, by whichever library, is complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait.
+    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         let begun = record::begin();
         let raw = self.raw()?;
-        let waited = {
-            let _pending = Pending::for_wait();
-            ffi::queue_wait(raw).during("waiting for a queue")
-        };
+        let waited =
+            self.drained(raw).and_then(|_pending| ffi::queue_wait(raw).during("waiting for a queue"));
         record::waited(begun, self, None);
         // What the queue has stored is the cause of a wait that fails, and comes out now.
-        waited.or_else(|error| self.raise_stored_errors().and(Err(error)))
+        waited.or_else(|error| match error {
+            Error::Interrupted => Err(error),
+            error => self.raise_stored_errors().and(Err(error)),
+        })
     }
 
     /// As [`Queue::wait`], after an error, for memory that a command may still use and that is about to go away. A
@@ -211,7 +214,24 @@ impl Queue {
     /// Whether the memory may go.
     pub(crate) fn settle(&self) -> bool {
         // There is an error to report already.
-        insist(|| self.wait().is_ok() || is_idle(&self.0.raw))
+        shielded(|| insist(|| self.wait().is_ok() || is_idle(&self.0.raw)))
+    }
+
+    /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
+    /// for a command that comes next, is short then.
+    pub(crate) fn settled(&self) -> Result<()> {
+        if self.in_order() && interrupt::is_possible() { self.drained(self.raw()?).map(drop) } else { Ok(()) }
+    }
+
+    /// As [`Event::settled`]. A queue cannot be asked for its state on every backend, an event can.
+    fn drained(&self, raw: &ffi::Queue) -> Result<Pending> {
+        if !interrupt::is_possible() || ffi::queue_idle(raw).unwrap_or(false) {
+            return Ok(Pending::for_wait());
+        }
+        // SAFETY: no events are named.
+        let Ok(end) = (unsafe { ffi::queue_barrier(raw, &[]) }) else { return Ok(Pending::for_wait()) };
+        let end = Event::new(end, self);
+        end.settled(end.raw()?)
     }
 
     /// Reports what commands or clean-ups stored, without waiting.

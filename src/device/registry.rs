@@ -2,7 +2,7 @@
 
 use super::queue::finish_work;
 use super::selector::Candidate;
-use super::{Device, Selector};
+use super::{Device, Selector, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::{ffi, runtime};
 use once_cell::sync::OnceCell;
@@ -152,10 +152,16 @@ pub(crate) fn select(selector: &Selector) -> Result<Device> {
         .ok_or_else(|| Error::DeviceNotFound { asked: selector.as_str().to_owned(), visible: visible() })
 }
 
-/// SYCL's own choice: the best rated device.
+/// SYCL's own choice, the best rated device, among those that can hold an array.
 pub(crate) fn default_device() -> Result<Device> {
     let found = registry()?;
-    choose(&Selector::parse(":")?, &found.devices)
+    let devices = &found.devices;
+    let with_usm: Vec<_> = devices
+        .iter()
+        .filter(|device| UsmKind::ALL.iter().any(|kind| device.has_usm(*kind)))
+        .cloned()
+        .collect();
+    choose(&Selector::parse(":")?, if with_usm.is_empty() { devices } else { &with_usm })
         .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", found.why_none())))
 }
 

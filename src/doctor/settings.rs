@@ -33,6 +33,19 @@ fn cache(world: &World) -> Option<Finding> {
     // The runtime's own place.
     let home = || world.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
     let folder = folder.or_else(home)?;
+    if let Some(fault) = (world.fault)(&world.at(&folder)) {
+        return Some(Finding::problem(
+            TOPIC,
+            format!(
+                "compiled kernels are not kept in {}: {fault}; whoever can write there would choose what runs here",
+                folder.display()
+            ),
+            format!(
+                "rm -r {0} && mkdir -m 700 {0}    # or export SYCL_CACHE_DIR=<a folder of your own>",
+                folder.display()
+            ),
+        ));
+    }
     Some(match hindrance(world, &folder) {
         None => Finding::ok(TOPIC, format!("compiled kernels are kept in {}", folder.display())),
         Some(reason) => Finding::problem(
@@ -109,6 +122,14 @@ mod tests {
         world.may_open = |_| false;
         let found = with_cache(world, "/cache");
         assert!(found.state == State::Problem && found.what.contains("may not be written"), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_a_problem() {
+        let mut world = Fake::new().folder("/cache");
+        world.fault = |_| Some("others may write to it".to_owned());
+        let found = with_cache(world, "/cache");
+        assert!(found.state == State::Problem && found.what.contains("others may write"), "{found:?}");
     }
 
     #[test]

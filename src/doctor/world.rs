@@ -16,6 +16,8 @@ pub(super) struct World {
     pub loaded: BTreeSet<PathBuf>,
     /// Whether this user may read and write a file.
     pub may_open: fn(&Path) -> bool,
+    /// Why others could put files into a folder.
+    pub fault: fn(&Path) -> Option<String>,
     /// Version of the runtime that usmq was built with: of its wheel, else of libsycl.
     pub built_with: Option<&'static str>,
 }
@@ -38,6 +40,7 @@ impl World {
             settings,
             loaded: runtime::libraries("lib"),
             may_open,
+            fault: |folder| runtime::fault(folder, runtime::Who::here()),
             built_with: option_env!("USMQ_BUILT_WITH"),
         }
     }
@@ -159,6 +162,7 @@ pub(super) mod fake {
                 settings: Vec::new(),
                 loaded: BTreeSet::new(),
                 may_open: |_| true,
+                fault: |_| None,
                 built_with: None,
             })
         }

@@ -5,6 +5,7 @@ use super::allocation::{Allocation, Log};
 use crate::device::record::because;
 use crate::device::{Event, Queue, Reason};
 use crate::error::Result;
+use crate::runtime::interrupt::shielded;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -87,7 +88,7 @@ fn run(
         if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
             // The command runs and cannot be taken back. What the other library submits after our return comes after it
             // too if it is complete by then.
-            event.wait_quietly().map_err(|_| error)?;
+            shielded(|| event.wait_quietly()).map_err(|_| error)?;
         }
     }
     Ok(event)

@@ -228,7 +228,7 @@ impl Pool {
             }
             for pool in self.siblings() {
                 if round > 0 {
-                    pool.wait_for_pending();
+                    pool.wait_for_pending()?;
                 }
                 pool.give_back()?;
             }
@@ -257,13 +257,16 @@ impl Pool {
         ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
     }
 
-    fn wait_for_pending(&self) {
+    fn wait_for_pending(&self) -> Result<()> {
         let events: Vec<Event> =
             self.waiting.blocks.lock().iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
             // What work reports is for those who wait for it. Its memory counts as in use while that fails.
-            let _ = event.wait_quietly();
+            if let Err(Error::Interrupted) = event.wait_quietly() {
+                return Err(Error::Interrupted);
+            }
         }
+        Ok(())
     }
 
     fn out_of_memory(&self, bytes: usize) -> Error {
@@ -334,7 +337,19 @@ fn no_such_usm(device: &Device, kind: UsmKind, bytes: usize) -> Error {
         reserved: 0,
         limit: None,
         total: device.global_mem_size(),
-        note: format!("; the device has no {kind} USM"),
+        note: format!("; the device has no {kind} USM{}", others_with(kind)),
+    }
+}
+
+/// Where such memory can be had.
+fn others_with(kind: UsmKind) -> String {
+    let devices = crate::device::devices().unwrap_or_default();
+    let names: Vec<_> =
+        devices.iter().filter(|device| device.has_usm(kind)).map(ToString::to_string).collect();
+    if names.is_empty() {
+        "; no visible device has".to_owned()
+    } else {
+        format!("; it is on {}", names.join(", "))
     }
 }
 

@@ -39,6 +39,7 @@ use crate::device::journal::{self, Window};
 use crate::device::watch;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::runtime::interrupt::patiently;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -70,7 +71,8 @@ impl Session {
     /// Closes the session, waits until the commands it has seen are complete, and gives the profile.
     ///
     /// # Errors
-    /// [`Error::Value`] in a child that was forked while the session was open.
+    /// [`Error::Value`] in a child that was forked while the session was open; [`Error::Interrupted`], without a
+    /// profile, inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn finish(mut self) -> Result<Profile> {
         let Some(window) = self.window.take().filter(|window| !window.is_forked()) else {
             return Err(Error::Value(
@@ -78,6 +80,10 @@ impl Session {
             ));
         };
         let (to, closed) = (journal::next(), journal::now());
+        if let Err(interrupted) = patiently(|| watch::look(to), || ()) {
+            journal::close(&window, 0);
+            return Err(interrupted);
+        }
         while watch::look(to) {
             std::thread::sleep(LOOK);
         }

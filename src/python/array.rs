@@ -4,7 +4,7 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
-use super::site::detach;
+use super::site::{self, detach};
 use super::{asarray, buffer, dlpack, exchange, index, pickle, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
@@ -285,7 +285,8 @@ impl Array {
             if bytes != self.array.nbytes() {
                 return Err(PyValueError::new_err("numpy made an array of another size"));
             }
-            detach(py, || self.array.read_into(target as *mut u8, bytes))?;
+            let owner = memory.owner();
+            detach(py, || self.array.read_into(target as *mut u8, bytes, Some(&owner)))?;
         }
         Ok(host)
     }
@@ -303,6 +304,7 @@ impl Array {
                 "device memory does not convert to numpy by itself; call to_numpy() for a copy",
             ));
         }
+        site::lost()?;
         let kwargs = PyDict::new(py);
         kwargs.set_item("dtype", dtype)?;
         if let Some(copy) = copy {

@@ -1,14 +1,16 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::array::Array;
-use super::site::detach;
+use super::quiet::quietly;
+use super::site::{detach, remembered};
 use crate::DType;
-use crate::memory::Access;
+use crate::memory::{Access, Keep};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// What a buffer that we gave out points to. It lives until the consumer releases the buffer.
 struct Exported {
@@ -45,7 +47,8 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         ));
     }
     let access = if array.is_readonly() { Access::Read } else { Access::Write };
-    detach(slf.py(), || array.allocation().wait_for_host(access))?;
+    detach(slf.py(), || array.allocation().wait_for_host(access))
+        .map_err(|error| remembered(slf.py(), error))?;
 
     let itemsize = array.dtype().itemsize() as isize;
     let mut exported = Box::new(Exported {
@@ -112,9 +115,34 @@ fn format_of(dtype: DType) -> Option<CString> {
     CString::new(format).ok()
 }
 
+/// A view of another object's buffer, which keeps its memory.
+struct View(Box<ffi::Py_buffer>);
+
+// SAFETY: a view is plain data; only its release needs Python's lock, which is taken for it.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    fn release(&mut self) {
+        // SAFETY: filled by PyObject_GetBuffer, with the lock held. A second call finds no object and does nothing.
+        quietly(|| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
+}
+
+impl Drop for View {
+    /// On any thread: the last owner may be a copy that went on after its caller had been interrupted.
+    fn drop(&mut self) {
+        if !self.0.obj.is_null() {
+            // Once Python has ended there is no one to give it back to.
+            Python::try_attach(|_| self.release());
+        }
+    }
+}
+
 /// A buffer of another object, released when dropped.
 pub(super) struct Foreign<'py> {
-    view: Box<ffi::Py_buffer>,
+    view: Arc<View>,
     py: Python<'py>,
 }
 
@@ -148,39 +176,50 @@ impl<'py> Foreign<'py> {
         }
         // SAFETY: PyObject_GetBuffer has filled it; the box keeps its place.
         let view = unsafe { Box::from_raw(Box::into_raw(view).cast::<ffi::Py_buffer>()) };
-        Ok(Self { view, py: object.py() })
+        Ok(Self { view: Arc::new(View(view)), py: object.py() })
+    }
+
+    fn view(&self) -> &ffi::Py_buffer {
+        &self.view.0
+    }
+
+    /// What keeps the memory without Python's lock.
+    pub(super) fn owner(&self) -> impl Fn() -> Keep + Sync + use<> {
+        let view = self.view.clone();
+        move || Box::new(view.clone())
     }
 
     pub(super) fn address(&self) -> usize {
-        self.view.buf as usize
+        self.view().buf as usize
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.view.len.unsigned_abs()
+        self.view().len.unsigned_abs()
     }
 
     pub(super) fn shape(&self) -> Vec<usize> {
-        if self.view.ndim == 0 {
+        if self.view().ndim == 0 {
             return Vec::new();
         }
-        if self.view.shape.is_null() {
-            return vec![self.bytes() / self.view.itemsize.max(1).unsigned_abs()];
+        if self.view().shape.is_null() {
+            return vec![self.bytes() / self.view().itemsize.max(1).unsigned_abs()];
         }
         // SAFETY: a non-null shape has `ndim` entries while the view is held.
-        let shape =
-            unsafe { std::slice::from_raw_parts(self.view.shape, self.view.ndim.unsigned_abs() as usize) };
+        let shape = unsafe {
+            std::slice::from_raw_parts(self.view().shape, self.view().ndim.unsigned_abs() as usize)
+        };
         shape.iter().map(|extent| extent.unsigned_abs()).collect()
     }
 
     /// The dtype of the format, if it is one of ours.
     pub(super) fn dtype(&self) -> PyResult<DType> {
-        let text = if self.view.format.is_null() {
+        let text = if self.view().format.is_null() {
             "B"
         } else {
             // SAFETY: a non-null format is a C string while the view is held.
-            unsafe { CStr::from_ptr(self.view.format) }.to_str().unwrap_or("?!")
+            unsafe { CStr::from_ptr(self.view().format) }.to_str().unwrap_or("?!")
         };
-        let itemsize = self.view.itemsize.unsigned_abs();
+        let itemsize = self.view().itemsize.unsigned_abs();
         let (bare, swapped) = match text.strip_prefix(['<', '@', '=']) {
             Some(bare) => (bare, false),
             None => (
@@ -211,8 +250,8 @@ impl<'py> Foreign<'py> {
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(
                 bytes.as_mut_ptr().cast(),
-                std::ptr::from_ref(&*self.view).cast_mut(),
-                self.view.len,
+                std::ptr::from_ref(self.view()).cast_mut(),
+                self.view().len,
                 b'C' as std::ffi::c_char,
             )
         };
@@ -223,19 +262,21 @@ impl<'py> Foreign<'py> {
     pub(super) fn as_contiguous(&self) -> Option<&[u8]> {
         // SAFETY: a view that is held.
         let contiguous =
-            unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.view, b'C' as std::ffi::c_char) };
-        if contiguous == 0 || self.view.buf.is_null() {
+            unsafe { ffi::PyBuffer_IsContiguous(std::ptr::from_ref(self.view()), b'C' as std::ffi::c_char) };
+        if contiguous == 0 || self.view().buf.is_null() {
             return None;
         }
         // SAFETY: the producer promises `len` bytes at `buf` while the view is held, which the borrow ensures. Another
         // thread that writes them meanwhile gives unspecified elements, as for every consumer of the protocol.
-        Some(unsafe { std::slice::from_raw_parts(self.view.buf.cast(), self.bytes()) })
+        Some(unsafe { std::slice::from_raw_parts(self.view().buf.cast(), self.bytes()) })
     }
 }
 
 impl Drop for Foreign<'_> {
     fn drop(&mut self) {
-        // SAFETY: filled by PyObject_GetBuffer, released once, with the GIL held as `py` shows.
-        unsafe { ffi::PyBuffer_Release(&mut *self.view) };
+        // Here the lock is held, as `py` shows, also while the interpreter ends and can no longer be attached to.
+        if let Some(view) = Arc::get_mut(&mut self.view) {
+            view.release();
+        }
     }
 }

@@ -12,6 +12,7 @@ impl From<Error> for PyErr {
             Error::Value(_) => PyValueError::new_err(text),
             Error::Type(_) => PyTypeError::new_err(text),
             Error::Index(_) => PyIndexError::new_err(text),
+            Error::Interrupted => super::site::raised(),
             other => Python::attach(|py| own(py, &other, text).unwrap_or_else(|failure| failure)),
         }
     }
@@ -30,7 +31,7 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::RuntimeConflict(_) => "RuntimeConflictError",
         Error::Fork => "ForkError",
         Error::Sycl { .. } => "SyclError",
-        Error::Value(_) | Error::Type(_) | Error::Index(_) => "Error",
+        Error::Value(_) | Error::Type(_) | Error::Index(_) | Error::Interrupted => "Error",
     };
     let class = py.import("usmq._errors")?.getattr(name)?.cast_into::<PyType>()?;
     let exception = class.call1((text,))?;

@@ -8,6 +8,7 @@ use crate::Number;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
+use std::sync::Arc;
 
 /// Elements on the host, in C order.
 pub(super) enum Host<'py> {
@@ -55,18 +56,18 @@ impl<'py> Host<'py> {
     pub(super) fn copy_to(&self, py: Python<'_>, target: &crate::Array) -> PyResult<()> {
         match self {
             Self::Buffer { buffer, .. } => match buffer.as_contiguous() {
-                Some(bytes) => Ok(detach(py, || target.copy_from_bytes(bytes))?),
-                None => {
-                    let bytes = buffer.to_contiguous()?;
-                    Ok(detach(py, || target.copy_from_bytes(&bytes))?)
+                Some(bytes) => {
+                    let owner = buffer.owner();
+                    Ok(detach(py, || target.write_from(bytes, Some(&owner)))?)
                 }
+                None => own(py, target, buffer.to_contiguous()?),
             },
             Self::Numbers { numbers, dtype, .. } => {
                 let mut bytes = Vec::with_capacity(numbers.len() * dtype.itemsize());
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }
-                Ok(detach(py, || target.copy_from_bytes(&bytes))?)
+                own(py, target, bytes)
             }
         }
     }
@@ -82,6 +83,12 @@ pub(super) fn common_type(numbers: &[Number]) -> DType {
         Number::Complex(_) => DType::C128,
     };
     numbers.iter().map(of).max().unwrap_or(DType::F64)
+}
+
+/// Copies bytes that nobody else has.
+fn own(py: Python<'_>, target: &crate::Array, bytes: Vec<u8>) -> PyResult<()> {
+    let bytes = Arc::new(bytes);
+    Ok(detach(py, || target.write_from(&bytes, Some(&|| Box::new(bytes.clone()))))?)
 }
 
 fn flatten(

@@ -135,7 +135,7 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     if protocol < WITH_BUFFERS || !host.usm_kind().is_host_accessible() {
         let fill = |bytes: &mut [u8]| {
             let (target, length) = (bytes.as_mut_ptr() as usize, bytes.len());
-            Ok(detach(py, || host.read_into(target as *mut u8, length))?)
+            Ok(detach(py, || host.read_into(target as *mut u8, length, None))?)
         };
         return Ok(PyBytes::new_with(py, host.nbytes(), fill)?.into_any());
     }
@@ -161,7 +161,7 @@ pub(super) fn fill_frame(
         )));
     }
     let (address, bytes) = (frame.address(), frame.bytes());
-    detach(py, || array.read_into(address as *mut u8, bytes))?;
+    detach(py, || array.read_into(address as *mut u8, bytes, None))?;
     tell_made(py, Some(array.usm_kind()), bytes);
     Ok(())
 }

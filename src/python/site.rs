@@ -1,20 +1,87 @@
-//! The line of the caller: for profiles, the first Python frame outside usmq.
+//! The way out of Python's lock: the line of the caller, for profiles, and signals for those who wait.
 
+use crate::Error;
 use crate::device::record;
 use crate::device::what::Site;
+use crate::runtime::with_interrupt;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyAnyMethods, PyString};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
-/// profile knows where they come from.
+/// profile knows where they come from; and waits, so that a signal ends them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
     let _at = record::at(|| caller(py));
-    py.detach(f)
+    if !has_signals(py) {
+        return py.detach(f);
+    }
+    LOST.set(None);
+    with_interrupt(signalled, || py.detach(f))
+}
+
+thread_local! {
+    /// Whether this is the thread on which Python handles signals.
+    static HAS_SIGNALS: Cell<Option<bool>> = const { Cell::new(None) };
+    /// What the handler of a signal has raised, on its way past code that knows no Python.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Only the main thread does: waits of others need not ask.
+fn has_signals(py: Python<'_>) -> bool {
+    if let Some(known) = HAS_SIGNALS.get() {
+        return known;
+    }
+    let ask = || -> PyResult<bool> {
+        let threading = py.import("threading")?;
+        let main = threading.call_method0("main_thread")?.getattr("ident")?;
+        threading.call_method0("get_ident")?.eq(main)
+    };
+    // While the interpreter ends, modules may be gone already.
+    let known = ask().unwrap_or(false);
+    HAS_SIGNALS.set(Some(known));
+    known
+}
+
+/// Runs the handlers of signals that have come; true when one of them has raised an exception.
+fn signalled() -> bool {
+    Python::try_attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(raised) => {
+            RAISED.set(Some(raised));
+            true
+        }
+    })
+    .unwrap_or(false)
+}
+
+thread_local! {
+    /// What interrupted the last call, where its caller may have lost that.
+    static LOST: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// As it is, for the caller. Numpy forgets what goes wrong with a buffer, a Ctrl-C too, and asks for `__array__`.
+pub(super) fn remembered(py: Python<'_>, error: Error) -> PyErr {
+    let interrupted = matches!(error, Error::Interrupted);
+    let error = PyErr::from(error);
+    if interrupted {
+        LOST.set(Some(error.clone_ref(py)));
+    }
+    error
+}
+
+/// The error that [`remembered`] has kept, unless usmq has been called since.
+pub(super) fn lost() -> PyResult<()> {
+    LOST.take().map_or(Ok(()), Err)
+}
+
+/// What has interrupted a wait of this thread.
+pub(super) fn raised() -> PyErr {
+    RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
 }
 
 /// Frames further up than this are not looked at.

@@ -1,5 +1,6 @@
 //! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
 
+use super::cache::{Who, fault, make_private};
 use super::loaded::runtime_folder;
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,32 @@ pub(super) fn prepare() {
     for (name, value) in SET.get_or_init(plan) {
         set(name, value);
     }
+    let Some((folder, fault)) = unsafe_cache() else {
+        // A folder of the user's stays as it is. Where ours cannot be made, the runtime goes on without.
+        if let Some((_, folder)) = settings().iter().find(|(name, _)| *name == "SYCL_CACHE_DIR") {
+            let _ = make_private(folder);
+        }
+        return;
+    };
+    // What the user has asked for is not done either: whoever may write there would run code as this user.
+    set("SYCL_CACHE_PERSISTENT", Path::new("0"));
+    let text = format!(
+        "kernels are not kept in {}: {fault}. Whoever can write there would choose what runs here. Empty it and \
+         `chmod 700` it, or name another folder in SYCL_CACHE_DIR",
+        folder.display()
+    );
+    tracing::warn!(target: "usmq", "{text}");
+    eprintln!("usmq: {text}");
+}
+
+/// Where the runtime would keep compiled kernels, and why it must not.
+fn unsafe_cache() -> Option<(PathBuf, String)> {
+    if std::env::var_os("SYCL_CACHE_PERSISTENT").is_none_or(|value| value == "0") {
+        return None;
+    }
+    let given = std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from);
+    let folder = given.or_else(|| Some(user_cache()?.join("libsycl_cache")))?;
+    fault(&folder, Who::here()).map(|fault| (folder, fault))
 }
 
 /// What usmq has set for the runtime, or would set now.
@@ -80,10 +107,12 @@ fn names_a_present_cpu_runtime(library: &str) -> bool {
 
 /// `$XDG_CACHE_HOME/usmq` or `~/.cache/usmq`.
 fn cache_folder() -> Option<PathBuf> {
+    Some(user_cache()?.join("usmq"))
+}
+
+fn user_cache() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|base| base.join("usmq"))
+    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
 }
 
 #[cfg(test)]

@@ -3,14 +3,18 @@
 //! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
+mod cache;
 mod environment;
 pub(crate) mod exit;
 #[cfg(usmq_faults)]
 pub mod faults;
+pub(crate) mod interrupt;
 mod loaded;
 
+pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, settings};
 pub(crate) use exit::Pending;
+pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 
 use crate::error::{Error, Result};

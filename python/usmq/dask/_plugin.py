@@ -92,6 +92,8 @@ class QueuePlugin(WorkerPlugin):
             about["shared_with"] = self._claim.holder
             logger.warning(text)
             warnings.warn(text, stacklevel=2)
+        if self._claim.fault:
+            logger.warning("whether another worker has this device: %s", self._claim.fault)
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
         HERE.join(worker)

@@ -55,6 +55,7 @@ typedef enum usmq_status {
   USMQ_ERROR_FORK = 13,              /* the process was forked after the runtime had started */
   USMQ_ERROR_SYCL = 14,              /* the runtime refused; the text names operation, code and cause */
   USMQ_ERROR_INTERNAL = 15,          /* a defect of usmq */
+  USMQ_ERROR_INTERRUPTED = 16,       /* a wait was given up; only under a Rust caller that asked for that */
 } usmq_status;
 
 /* Where memory lives, and who can reach it. */

@@ -10,6 +10,7 @@ use super::wire::{Reader, Writer, broken};
 use crate::array::Array;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
+use crate::runtime::interrupt::shielded;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -212,12 +213,12 @@ impl<'a> Unpacking<'a> {
     fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
         let array = self.array(field)?;
         let placed = Placed { queue: Some(self.queue), kind: Some(self.kind), columns: None };
+        self.queue.settled()?;
         let column = Column::import(field, Foreign(array), placed)?;
         // The frames are only borrowed.
-        if let Err(error) = column.wait() {
+        shielded(|| column.wait()).inspect_err(|_| {
             self.queue.settle();
-            return Err(error);
-        }
+        })?;
         Ok(column)
     }
 

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
+use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -57,7 +58,7 @@ impl Host {
 
     /// Waits for copies that are running, so that the owner may go at once.
     pub(super) fn abandon(mut self, owner: Keep) {
-        self.pending.retain(|event| event.wait_quietly().is_err());
+        shielded(|| self.pending.retain(|event| event.wait_quietly().is_err()));
         if !self.pending.is_empty() {
             self.queue.settle();
         }

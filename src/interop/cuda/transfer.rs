@@ -9,6 +9,7 @@ use super::gate::Gate;
 use crate::device::{Event, Promise, Queue};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Keep, ordered_across};
+use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -78,9 +79,9 @@ pub(super) fn start(
                 Ok(event)
             }
             None => {
-                // No event can stand for the thread, so this one does its work.
+                // No event can stand for the thread, so this one does its work, to the end: both sides use the memory.
                 let job = Job { way, remote, lane, queue, usm, bytes, after, ready, promise: None, gate };
-                job.copy()?;
+                shielded(|| job.copy())?;
                 job.queue.barrier(&[])
             }
         }

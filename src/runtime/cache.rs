@@ -1,0 +1,138 @@
+//! Whether what lies in a folder is our own: compiled kernels are run as they are found there.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Others may write here.
+const OTHERS: u32 = 0o002;
+const GROUP: u32 = 0o020;
+/// In such a folder each may remove only what is theirs.
+const STICKY: u32 = 0o1000;
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    pub user: u32,
+    pub group: u32,
+}
+
+impl Who {
+    pub(crate) fn here() -> Self {
+        // SAFETY: only tells who the process is.
+        let user = unsafe { libc::geteuid() };
+        // SAFETY: as above.
+        let group = unsafe { libc::getegid() };
+        Self { user, group }
+    }
+}
+
+/// What is wrong with a folder, if it is there, or with those above it: that someone else could put files into it.
+pub(crate) fn fault(folder: &Path, who: Who) -> Option<String> {
+    // As the runtime will find it, whatever links there are on the way.
+    let (there, exists) = nearest(folder)?;
+    for (number, path) in there.ancestors().enumerate() {
+        let Ok(about) = path.metadata() else { continue };
+        let own = exists && number == 0;
+        if about.uid() != who.user && about.uid() != 0 {
+            return Some(format!("{} belongs to another user", path.display()));
+        }
+        // A group of one's own, numbered as its only member, is nobody else.
+        let private = about.gid() == who.group && who.group == who.user;
+        let writers = if private { OTHERS } else { OTHERS | GROUP };
+        let guarded = !own && about.mode() & STICKY != 0;
+        if about.mode() & writers != 0 && !guarded {
+            return Some(format!("others may write to {}", path.display()));
+        }
+    }
+    None
+}
+
+/// The nearest folder that is there, without links, and whether it is the one asked for.
+fn nearest(folder: &Path) -> Option<(PathBuf, bool)> {
+    folder.ancestors().enumerate().find_map(|(number, path)| Some((path.canonicalize().ok()?, number == 0)))
+}
+
+/// Makes the folder, for its owner only. One that is there is closed to others where that can be done.
+pub(super) fn make_private(folder: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: a path of ours. Where it fails, `fault` tells whether the folder is good enough.
+    unsafe { libc::chmod(path.as_ptr(), 0o700) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("usmq-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        mode(&path, 0o700);
+        path
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_ones_own_is_fine_whether_it_is_there_or_not() {
+        let (base, who) = (folder("own"), Who::here());
+        assert_eq!(fault(&base, who), None);
+        assert_eq!(fault(&base.join("a/b"), who), None);
+        make_private(&base.join("a/b")).unwrap();
+        assert_eq!(fault(&base.join("a/b"), who), None);
+        assert_eq!(base.join("a/b").metadata().unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn what_others_may_write_is_not() {
+        let (base, who) = (folder("open"), Who::here());
+        let inside = base.join("cache");
+        std::fs::create_dir(&inside).unwrap();
+        for (open, closed) in [(&inside, 0o755), (&base, 0o700)] {
+            mode(open, 0o777);
+            assert!(fault(&inside, who).unwrap().contains("others may write"), "{open:?}");
+            mode(open, closed);
+            assert_eq!(fault(&inside, who), None);
+        }
+        // As /tmp: nobody else can replace what is ours there, but the folder itself takes anyone's files.
+        mode(&base, 0o1777);
+        assert_eq!(fault(&inside, who), None);
+        assert!(fault(&base, who).is_some());
+        mode(&base, 0o700);
+    }
+
+    #[test]
+    fn the_group_counts_unless_it_is_ones_own() {
+        let base = folder("group");
+        mode(&base, 0o770);
+        let (user, group) = base.metadata().map(|about| (about.uid(), about.gid())).unwrap();
+        let shared = Who { user, group: group.wrapping_add(1) };
+        assert!(fault(&base, shared).is_some());
+        if user == group {
+            assert_eq!(fault(&base, Who { user, group }), None);
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_not_and_links_lead_to_where_they_lead() {
+        let (base, who) = (folder("links"), Who::here());
+        // Who is not root, and not the owner either.
+        let stranger = Who { user: who.user.wrapping_add(4242), group: 4242 };
+        let found = fault(&base, stranger);
+        assert!(who.user == 0 || found.unwrap().contains("another user"));
+        let (open, link) = (base.join("open"), base.join("link"));
+        std::fs::create_dir(&open).unwrap();
+        mode(&open, 0o777);
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(fault(&link, who).unwrap().contains("/open"));
+        assert!(fault(&link.join("deeper"), who).unwrap().contains("/open"));
+    }
+}

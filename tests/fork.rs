@@ -1,0 +1,138 @@
+//! Forks: a child that is told why it cannot go on and ends well, a parent that notices nothing.
+
+#![allow(clippy::panic, reason = "a helper that fails is a test that fails")]
+
+mod common;
+
+use common::{Work, advanced, default_queue, states_of};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use usmq::{Array, Error, Result, current_queue, devices, with_queue};
+
+/// Tenths of a second of work, for one element.
+const LONG: u32 = 60_000_000;
+
+/// Runs `body` in a forked child, and gives what it returned; the child ends in the way asked for.
+fn in_child(exits: bool, body: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child calls `body`, which the tests keep to what a forked child may do, and ends.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no child: {}", std::io::Error::last_os_error()),
+        0 => {
+            let status = body();
+            if exits {
+                std::process::exit(status);
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(status) }
+        }
+        child => ended(child),
+    }
+}
+
+fn ended(child: libc::pid_t) -> i32 {
+    let (begun, mut status) = (Instant::now(), 0);
+    // SAFETY: our own child, and a place for its status.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begun.elapsed() > Duration::from_secs(30) {
+            // SAFETY: our own child, which has not been waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the child hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+}
+
+fn told<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Fork))
+}
+
+/// 7 when each use of what the parent has made, and of what the child would make, is the named error. What is known to
+/// be complete needs no runtime, and may say so.
+fn every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
+    let uses = [
+        told(devices()),
+        told(current_queue()),
+        told(with_queue("cpu", || Ok::<_, Error>(()))),
+        told(Array::zeros::<f32>([3])),
+        told(x.to_vec::<u32>()),
+        told(x.copy()),
+        !at_work || told(x.wait()),
+        !at_work || told(event.done()),
+        told(event.wait()),
+        told(x.queue().wait()),
+    ];
+    if uses.iter().all(|told| *told) {
+        7
+    } else {
+        uses.iter().position(|told| !told).map_or(99, |at| 10 + at as i32)
+    }
+}
+
+#[test]
+fn a_child_forked_after_the_first_use_is_told_so_and_the_parent_goes_on() -> Result<()> {
+    let queue = default_queue()?;
+    let work = Work::new(&queue)?;
+    let x = states_of(&[3], &queue)?;
+    let event = work.advance(&queue, &x, 1)?;
+    event.wait()?;
+    for exits in [false, true] {
+        assert_eq!(in_child(exits, || every_use(&x, &event, false)), 7, "exits: {exits}");
+        // What a child drops must not touch the driver either.
+        let mine = (x.clone(), event.clone());
+        let status = in_child(exits, move || {
+            drop(mine);
+            5
+        });
+        assert_eq!(status, 5);
+    }
+    work.advance(&queue, &x, 1)?;
+    assert_eq!(x.to_vec::<u32>()?, [advanced(3, 2)]);
+    Ok(())
+}
+
+#[test]
+fn a_fork_under_work_in_flight_and_from_a_thread_harms_nobody() -> Result<()> {
+    let queue = default_queue()?;
+    let work = Work::new(&queue)?;
+    let x = states_of(&[3], &queue)?;
+    let event = work.advance(&queue, &x, LONG)?;
+    assert_eq!(in_child(false, || every_use(&x, &event, true)), 7);
+    let waits = std::thread::spawn({
+        let event = event.clone();
+        move || event.wait()
+    });
+    let (y, again) = (x.clone(), event.clone());
+    let forks = std::thread::spawn(move || in_child(false, || every_use(&y, &again, true)));
+    assert_eq!(forks.join().expect("no panic"), 7);
+    waits.join().expect("no panic")?;
+    assert_eq!(x.to_vec::<u32>()?, [advanced(3, LONG)]);
+    Ok(())
+}
+
+const BEFORE: &str = "USMQ_TEST_FORK_BEFORE";
+
+fn use_a_device() -> i32 {
+    let sum = || Array::from_slice(&[1u32, 2, 3])?.to_vec::<u32>().map(|values| values.iter().sum::<u32>());
+    sum().map_or(1, |sum| sum as i32)
+}
+
+#[test]
+fn a_fork_before_the_first_use_works_on_both_sides_and_so_does_a_command() {
+    if std::env::var_os(BEFORE).is_some() {
+        // SAFETY: nothing of the runtime has been used in this process.
+        let child = unsafe { libc::fork() };
+        let own = use_a_device();
+        if child == 0 {
+            std::process::exit(own);
+        }
+        assert_eq!((own, ended(child)), (6, 6));
+        return;
+    }
+    let name = "a_fork_before_the_first_use_works_on_both_sides_and_so_does_a_command";
+    let program = std::env::current_exe().expect("a test binary has a path");
+    // After the first use here: what a command starts is a new process.
+    assert_eq!(use_a_device(), 6);
+    let output = Command::new(program).args(["--exact", name]).env(BEFORE, "1").output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

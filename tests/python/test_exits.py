@@ -1,0 +1,189 @@
+"""How a process may end with work in flight: at once, by an error, with Python code still running.
+
+More ways are in test_runtime.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from test_runtime import KERNEL
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+STEPS = 60_000_000
+
+# What a program leaves behind, and how it ends: its exit status, and the last line that it says.
+WAYS: dict[str, tuple[str, int, str]] = {
+    "os._exit": ("spin(1, x, STEPS); import os; os._exit(3)", 3, ""),
+    "os.abort is the user's own": ("spin(1, x, STEPS); import os; os.abort()", -6, "Aborted"),
+    "an exception": ("spin(1, x, STEPS); raise RuntimeError('boom')", 1, "RuntimeError: boom"),
+    "an exception that holds arrays": (
+        """
+class Held(Exception):
+    pass
+def fails():
+    y = x.copy()
+    spin(1, y, STEPS)
+    raise Held(y)
+fails()""",
+        1,
+        "Held: ",
+    ),
+    "an exception in atexit": (
+        """
+import atexit
+def fails():
+    raise RuntimeError('boom')
+atexit.register(fails)
+spin(1, x, STEPS)""",
+        0,
+        "RuntimeError: boom",
+    ),
+    "atexit reads": (
+        """
+import atexit
+atexit.register(lambda: print('read', x.to_numpy().size))
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "atexit launches": (
+        """
+import atexit
+atexit.register(lambda: spin(1, usmq.zeros(1, 'u4'), STEPS))
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "a finalizer drops the last array": (
+        """
+import weakref
+class Owner:
+    pass
+owner = Owner()
+weakref.finalize(owner, lambda y: y.fill(1), x.copy())
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "__del__ of a global uses a device": (
+        """
+class Owner:
+    def __init__(self):
+        self.array = usmq.zeros(1, 'u4')
+    def __del__(self):
+        spin(1, self.array, STEPS) if spin else None
+owner = Owner()
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "__del__ at the very end": (
+        """
+import sys
+class Owner:
+    def __init__(self):
+        self.array, self.usmq = usmq.zeros(1, 'u4'), usmq
+    def __del__(self):
+        self.array.fill(1)
+        self.array.wait()
+sys.modules['owner'] = Owner()
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "a cycle": (
+        "class C: pass\nc = C(); c.c, c.x = c, x.copy(); spin(1, c.x, STEPS); del c",
+        0,
+        "",
+    ),
+    "a daemon thread launches": (
+        """
+import threading
+def launch():
+    while True:
+        spin(1, usmq.zeros(1, 'u4'), 1000)
+threading.Thread(target=launch, daemon=True).start()
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "a daemon thread waits": (
+        """
+import threading
+event = spin(1, x, STEPS)
+threading.Thread(target=event.wait, daemon=True).start()""",
+        0,
+        "",
+    ),
+    # Python before 3.14 ends a daemon thread by unwinding its stack when it next takes the lock; in
+    # the middle of Python code that Rust has called, as numpy's own import, that ends the process.
+    "a daemon thread copies": (
+        """
+import threading
+import numpy
+def copy():
+    while True:
+        x.to_numpy()
+threading.Thread(target=copy, daemon=True).start()
+spin(1, x, STEPS)""",
+        0,
+        "",
+    ),
+    "a thread goes on": (
+        """
+import threading
+def work():
+    for _ in range(20):
+        spin(1, x, 1_000_000)
+    print('worked', x.to_numpy().size)
+threading.Thread(target=work).start()""",
+        0,
+        "",
+    ),
+    "a pool of threads": (
+        """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(4)
+for _ in range(8):
+    pool.submit(lambda: spin(1, x, 3_000_000))""",
+        0,
+        "",
+    ),
+    "a task that was never awaited": (
+        """
+import asyncio
+async def main():
+    spin(1, x, STEPS)
+    asyncio.get_running_loop().create_task(asyncio.sleep(100))
+asyncio.run(main())""",
+        0,
+        "",
+    ),
+    "SIGTERM": ("import os, signal; spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
+    "Ctrl-C, with the copy in flight": (
+        """
+import os, signal, threading
+spin(1, x, STEPS)
+threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+x.to_numpy()""",
+        -2,
+        "KeyboardInterrupt",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_process_ends_as_it_was_told_with_work_in_flight(run_python: Run, name: str) -> None:
+    code, status, last = WAYS[name]
+    done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)
+    assert done.returncode == status, done.stderr
+    if name.startswith("os.abort"):
+        assert last in done.stderr  # with the stack of faulthandler
+    elif last:
+        assert done.stderr.splitlines()[-1].startswith(last)
+    else:
+        assert done.stderr == ""

@@ -1,0 +1,164 @@
+"""Every way to start another process, before and after the first use of a device, idle and at work.
+
+What a forked child is told at each call is in test_runtime.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# A module, so that spawned children can import it.
+MODULE = """
+import os, subprocess, sys, threading, time
+import multiprocessing
+import usmq
+
+SOURCE = '''
+#include <sycl/sycl.hpp>
+namespace syclexp = sycl::ext::oneapi::experimental;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
+spin(unsigned *x, unsigned steps) {
+  unsigned state = x[0];
+  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
+  x[0] = state;
+}
+'''
+
+def use():
+    "What a process can do with a device: a number, or the name of the error."
+    try:
+        return int(usmq.arange(0, 10, 1, dtype="i4").to_numpy().sum())
+    except usmq.Error as error:
+        return type(error).__name__
+
+def report(connection):
+    connection.send(use())
+    connection.close()
+
+def by_process(method):
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=report, args=(theirs,))
+    process.start()
+    theirs.close()
+    result = ours.recv()
+    process.join(60)
+    return result, process.exitcode
+
+def by_pool(method):
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        results = set(pool.map(call_use, range(4)))
+        pool.close()
+        pool.join()
+    (result,) = results
+    return result, 0
+
+def call_use(_):
+    return use()
+
+def by_executor(method):
+    from concurrent.futures import ProcessPoolExecutor
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
+        return pool.submit(use).result(60), 0
+
+def by_fork(end):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        result = use()
+        os.write(write, f"{type(result).__name__} {result}".encode())
+        os.close(write)
+        end()
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        kind, _, text = pipe.read().partition(" ")
+    result = int(text) if kind == "int" else text
+    return result, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def by_fork_in_a_thread(end):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(by_fork(end)))
+    thread.start()
+    thread.join()
+    return results[0]
+
+def by_subprocess():
+    code = "import module; print(module.use())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return int(done.stdout) if done.stdout.strip().isdigit() else done.stderr, done.returncode
+
+def by_spawn():
+    command = [sys.executable, "-c", "import module; assert module.use() == 45"]
+    pid = os.posix_spawn(sys.executable, command, os.environ)
+    return 45, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+WAYS = {
+    "fork, os._exit": lambda: by_fork(lambda: os._exit(0)),
+    "fork, sys.exit": lambda: by_fork(sys.exit),
+    "fork in a thread": lambda: by_fork_in_a_thread(lambda: os._exit(0)),
+    "Process fork": lambda: by_process("fork"),
+    "Process spawn": lambda: by_process("spawn"),
+    "Process forkserver": lambda: by_process("forkserver"),
+    "Pool fork": lambda: by_pool("fork"),
+    "Pool spawn": lambda: by_pool("spawn"),
+    "Pool forkserver": lambda: by_pool("forkserver"),
+    "executor fork": lambda: by_executor("fork"),
+    "executor spawn": lambda: by_executor("spawn"),
+    "subprocess": by_subprocess,
+    "posix_spawn": by_spawn,
+}
+
+def main(way, when):
+    if when != "before the first use":
+        spin = usmq.Kernel.from_sycl(SOURCE, "spin")
+        x = usmq.zeros(1, "u4")
+        spin(1, x, 3).wait()
+    if when == "in flight":
+        event = spin(1, x, 100_000_000)
+    elif when == "under a waiting thread":
+        event = spin(1, x, 100_000_000)
+        waits = threading.Thread(target=event.wait)
+        waits.start()
+        time.sleep(0.05)
+    print(*WAYS[way]())
+    if when in ("in flight", "under a waiting thread"):
+        again = usmq.zeros(1, "u4")
+        spin(1, again, 100_000_003)
+        assert again.to_numpy()[0] == x.to_numpy()[0]
+    print(use())
+
+if __name__ == "__main__":
+    # As its children see it, so that functions are found again.
+    import module
+    module.main(*sys.argv[1:])
+"""
+
+FORKS = ["fork, os._exit", "fork, sys.exit", "fork in a thread", "Process fork", "Pool fork"]
+FORKS += ["executor fork"]
+OTHERS = ["Process spawn", "Process forkserver", "Pool spawn", "Pool forkserver", "executor spawn"]
+OTHERS += ["subprocess", "posix_spawn"]
+AT_WORK = ["in flight", "under a waiting thread"]
+
+CASES = [(way, when) for way in FORKS for when in ["before the first use", "after", *AT_WORK]]
+# The driver's own end waits in such a child for threads that only its parent has, with or without
+# usmq. Python's multiprocessing ends its children by os._exit.
+CASES = [case for case in CASES if case not in [("fork, sys.exit", when) for when in AT_WORK]]
+CASES += [(way, when) for way in OTHERS for when in ["before the first use", "in flight"]]
+
+
+@pytest.mark.parametrize(("way", "when"), CASES)
+def test_a_child_works_or_is_told_why_not_and_its_parent_is_unharmed(
+    run_python: Run, tmp_path: Path, way: str, when: str
+) -> None:
+    (tmp_path / "module.py").write_text(MODULE)
+    done = run_python(None, "module.py", way, when, cwd=tmp_path, timeout=120)
+    told = way in FORKS and when != "before the first use"
+    assert done.stdout.splitlines() == ["ForkError 0" if told else "45 0", "45"]
+    assert [line for line in done.stderr.splitlines() if "DeprecationWarning" not in line] == []

@@ -1,0 +1,174 @@
+"""usmq beside dpctl, dpnp, pyarrow and jax in one process, imported and used in every order.
+
+`USMQ_ALL_ORDERS=1` tries all 120 orders; else each of the five comes first, last and before and
+after each other one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+NAMES = ("usmq", "dpctl", "dpnp", "pyarrow", "jax")
+
+# Each is imported and used before the next one is imported; then what goes from hand to hand.
+CODE = """
+import os, sys, warnings
+warnings.filterwarnings("ignore")  # the neighbours' own, of each other's versions
+
+def usmq():
+    import usmq
+    assert usmq.arange(0, 4, 1, dtype="f4").to_numpy().tolist() == [0, 1, 2, 3]
+
+def dpctl():
+    import dpctl, dpctl.memory
+    dpctl.memory.MemoryUSMShared(64, queue=dpctl.SyclQueue()).copy_from_host(b"x" * 64)
+
+def dpnp():
+    import dpnp
+    assert dpnp.arange(4).sum() == 6
+
+def pyarrow():
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    assert pc.sum(pa.array([1, 2, 3])).as_py() == 6
+
+def jax():
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import jax
+    assert float(jax.jit(lambda x: (x * x).sum())(jax.numpy.arange(4.0))) == 14
+
+for name in sys.argv[1].split(","):
+    globals()[name]()
+
+import dpctl, dpnp, jax, pyarrow as pa, usmq
+x = usmq.arange(0, 4, 1, dtype="f4")
+a = dpnp.asarray(x)
+assert (a + 1).sum() == 10 and a.sycl_queue == dpnp.asarray(x).sycl_queue
+assert usmq.asarray(a).ptr == x.ptr
+assert pa.array(usmq.from_arrow(pa.array([1, 2, 3])).to_arrow()).to_pylist() == [1, 2, 3]
+y = jax.numpy.arange(4.0)
+assert usmq.asarray(y).to_numpy().tolist() == [0, 1, 2, 3]
+assert dpctl.SyclQueue().sycl_context == a.sycl_queue.sycl_context
+print("well")
+"""
+
+
+def orders() -> list[tuple[str, ...]]:
+    """All of them, or 24 in which each comes before each."""
+    every = list(itertools.permutations(NAMES))
+    if os.environ.get("USMQ_ALL_ORDERS") == "1":
+        return every
+    chosen = random.Random(5).sample(every, 24)
+    for one, other in itertools.permutations(NAMES, 2):
+        assert any(order.index(one) < order.index(other) for order in chosen)
+    assert {order[0] for order in chosen} == {order[-1] for order in chosen} == set(NAMES)
+    return chosen
+
+
+def test_every_order_of_import_and_use_works(run_python: Run) -> None:
+    for name in NAMES[1:]:
+        pytest.importorskip(name)
+
+    def run(order: tuple[str, ...]) -> str:
+        done = run_python(CODE, ",".join(order), check=False, timeout=240)
+        return (
+            "" if done.stdout == "well\n" else f"{order}: {done.returncode} {done.stderr[-2000:]}"
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        failed = [text for text in pool.map(run, orders()) if text]
+    assert failed == []
+
+
+def test_a_device_without_usm_is_left_out_and_the_others_work(
+    run_python: Run, cpu_driver: str
+) -> None:
+    found = [Path(folder, "libpocl.so.2") for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")]
+    pocl = next((path for path in found if path.exists()), None)
+    if pocl is None:
+        pytest.skip("PoCL, whose device has no USM, is not installed (pocl-opencl-icd)")
+    code = """
+import usmq
+bare, full = sorted(usmq.devices(), key=lambda device: device.has_usm("device"))
+assert not any(bare.has_usm(kind) for kind in ("device", "shared", "host"))
+# The runtime itself would choose the first of two CPUs.
+assert usmq.current_queue().device == full, usmq.current_queue()
+x = usmq.arange(0, 4, 1, dtype="i4")
+assert x.to_numpy().tolist() == [0, 1, 2, 3]
+for use in (
+    lambda: usmq.zeros(3, queue=bare), lambda: usmq.asarray([1], queue=bare),
+    lambda: usmq.collocate(x, queue=bare), lambda: usmq.full(3, 1, usm_type="host", queue=bare),
+):
+    try:
+        use()
+    except usmq.AllocationError as error:
+        assert "USM" in str(error) and full.filter_string in str(error), error
+    else:
+        raise SystemExit("an array on a device without USM")
+usmq.Queue(bare).wait()
+assert x.to_numpy().tolist() == [0, 1, 2, 3]
+print("well")
+"""
+    for drivers in (f"{pocl}:{cpu_driver}", f"{cpu_driver}:{pocl}"):
+        assert run_python(code, OCL_ICD_FILENAMES=drivers).stdout == "well\n"
+
+
+def test_a_second_runtime_that_is_really_another_is_refused(
+    run_python: Run, tmp_path: Path
+) -> None:
+    """A library of that name is enough: nothing of it is called."""
+    source = tmp_path / "second.c"
+    source.write_text("int second_runtime(void) { return 8; }\n")
+    second = tmp_path / "libsycl.so.8"
+    done = subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libsycl.so.8", "-o", second, source],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode:
+        pytest.skip(f"no C compiler: {done.stderr}")
+    code = """
+import ctypes, sys
+if sys.argv[2] == "before":
+    ctypes.CDLL(sys.argv[1])
+import usmq
+if sys.argv[2] == "after":
+    ctypes.CDLL(sys.argv[1])
+try:
+    usmq.zeros(3)
+except usmq.RuntimeNotFoundError as error:
+    print(type(error).__name__, error)
+"""
+    for when in ("before", "after"):
+        text = run_python(code, str(second), when).stdout
+        assert text.startswith("RuntimeConflictError 2 SYCL runtimes"), text
+        assert str(second) in text
+        assert "libsycl.so.9" in text
+
+
+def test_drivers_that_are_none_are_passed_over(
+    run_python: Run, cpu_driver: str, tmp_path: Path
+) -> None:
+    """Not a library, an empty one, one without OpenCL, one that is not there; before and after."""
+    text, empty, other = (tmp_path / name for name in ("text.so", "empty.so", "other.so"))
+    text.write_text("no library at all\n")
+    empty.write_bytes(b"")
+    source = tmp_path / "other.c"
+    source.write_text("int other(void) { return 0; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", other, source], check=True, timeout=60)
+    code = "import usmq; print(len(usmq.devices()), usmq.zeros(2).to_numpy().tolist())"
+    broken = [str(text), str(empty), str(other), str(tmp_path / "none.so")]
+    for drivers in ([*broken, cpu_driver], [cpu_driver, *broken]):
+        done = run_python(code, OCL_ICD_FILENAMES=":".join(drivers))
+        assert done.stdout == "1 [0.0, 0.0]\n"
