@@ -19,6 +19,9 @@ thread_local! {
 /// long.
 const AT_ONCE: Duration = Duration::from_micros(50);
 
+/// Launches of small kernels are over by then.
+const WITHOUT_A_BREAK: Duration = Duration::from_micros(10);
+
 /// A pause is this part of the time waited so far, so that no wait lasts much longer than its command.
 const PART: u32 = 32;
 
@@ -90,8 +93,10 @@ pub(crate) fn patiently(mut goes_on: impl FnMut() -> bool, takes_long: impl FnOn
     while goes_on() {
         let waited = begun.elapsed();
         if waited < AT_ONCE {
-            // The device may need this core.
-            std::thread::yield_now();
+            if waited > WITHOUT_A_BREAK {
+                // The device may need this core.
+                std::thread::yield_now();
+            }
             continue;
         }
         if let Some(takes_long) = takes_long.take() {
