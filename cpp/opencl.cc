@@ -37,14 +37,13 @@ std::string build_log(cl_program program, cl_device_id device) {
 std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_program program, const std::string &name,
                               const std::string &options) {
   // From here on SYCL's objects own the program and release it, also when a later step throws.
+  // The function is looked up before, since a destructor must not throw.
   struct Release {
+    decltype(&clReleaseProgram) release;
     cl_program program;
-    ~Release() {
-      if (program != nullptr) {
-        opencl_entry<decltype(&clReleaseProgram)>("clReleaseProgram")(program);
-      }
-    }
-  } owner{program};
+    ~Release() { release(program); }
+  };
+  const Release owner{opencl_entry<decltype(&clReleaseProgram)>("clReleaseProgram"), program};
 
   const cl_int status = opencl_entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device,
                                                                                   options.c_str(), nullptr, nullptr);
