@@ -8,7 +8,7 @@ tidy=${CLANG_TIDY:-.venv/bin/clang-tidy}
 cargo check --quiet
 # The build script's newest folder: there is one for each set of features.
 generated=$(ls -td "$target"/debug/build/usmq-*/out/cxxbridge | head -1)
-builtin=$(echo "$PWD"/.venv/lib/clang/*)
+builtin=$(dirname "$(ls -d "$PWD"/.venv/lib/clang/*/include | tail -1)")
 
 failed=no
 for source in cpp/*.cc; do

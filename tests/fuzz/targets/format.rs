@@ -160,7 +160,7 @@ fn expected(format: &str) -> Option<Option<usize>> {
 fn decimal(precision: &str, scale: &str, bits: &str) -> Option<Option<usize>> {
     natural(precision, i64::from(i32::MAX))?;
     natural(scale.strip_prefix('-').unwrap_or(scale), i64::from(i32::MAX))?;
-    ["32", "64", "128", "256"].contains(&bits).then_some(Some(0))
+    [32, 64, 128, 256].contains(&natural(bits, 256)?).then_some(Some(0))
 }
 
 /// Digits and nothing else.
