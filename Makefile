@@ -140,11 +140,6 @@ fuzz: setup build ## Random inputs on each target for FUZZ_MINUTES (10); not par
 	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
 	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP tests/python/test_fuzz.py
 
-.PHONY: asan
-asan: .venv/.ready ## Rust tests and the C++ shim under AddressSanitizer (minutes; needs nightly Rust)
-	@echo "==> tests/asan.sh (about 10 minutes the first time)"
-	@$(TWO_DEVICES) tests/asan.sh
-
 .PHONY: tidy
 tidy: .venv/.ready ## clang-tidy on the C++ shim
 	@echo "==> tests/tidy.sh (about 1 minute)"
@@ -157,7 +152,7 @@ deny: ## Licences, sources and known faults of the crates, by cargo-deny
 	@tests/deny.sh
 
 # Each prints one line when it is done, and stops here when it fails.
-CHECKS = lint tidy deny test-memory asan fuzz
+CHECKS = lint tidy deny test-memory fuzz
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (an hour and more)
