@@ -7,10 +7,12 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
-# Ours and the two that depend on it from outside.
-MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/stub/Cargo.toml
+# Ours and the three that depend on it from outside.
+MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
 CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
 	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
+# How long `fuzz` stays with each target.
+FUZZ_MINUTES ?= 10
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 
@@ -157,6 +159,31 @@ soak: setup ## Everything over and over for SOAK_MINUTES (30); fails when someth
 	@echo "==> soak ($(SOAK_MINUTES) minutes)"
 	$(TWO_DEVICES) PYTHONPATH=target/soak/site LD_LIBRARY_PATH=.venv/lib \
 		.venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
+
+.PHONY: fuzz
+fuzz: setup build ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
+	@echo "==> tests/fuzz (6 targets under libFuzzer, 5 in Python, each for $(FUZZ_MINUTES) minutes)"
+	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
+	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP tests/python/test_fuzz.py
+
+.PHONY: tidy
+tidy: .venv/.ready ## clang-tidy on the C++ shim
+	@echo "==> tests/tidy.sh (about 1 minute)"
+	@tests/tidy.sh
+
+.PHONY: deny
+deny: ## Licences, sources and known faults of the crates, by cargo-deny
+	$(call need,cargo-deny,cargo-deny: cargo install cargo-deny --locked)
+	@echo "==> cargo deny (seconds)"
+	@tests/deny.sh
+
+# Each prints one line when it is done, and stops here when it fails.
+CHECKS = lint tidy deny test-memory test-faults test-pressure test-storms fuzz soak
+
+.PHONY: check-all
+check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)
+	@for check in $(CHECKS); do echo "==> check-all: $$check"; $(MAKE) --no-print-directory $$check; done
+	@echo "check-all: $(words $(CHECKS)) checks passed: $(CHECKS)"
 
 .PHONY: test-downstream
 test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts in an empty environment

@@ -45,7 +45,7 @@ void ErrorStore::raise() {
 
 std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling) {
   auto errors = std::make_shared<ErrorStore>();
-  const auto keep = [errors](sycl::exception_list list) {
+  const auto keep = [errors](const sycl::exception_list &list) {
     for (const auto &error : list) {
       errors->put(describe(error));
     }
@@ -130,7 +130,7 @@ namespace {
 
 // A scalar travels as an integer of its size: for a kernel argument only the bytes count.
 template <typename T> T bytes_as(const KernelArg &arg) {
-  T value;
+  T value{};
   std::memcpy(&value, arg.bytes.data(), sizeof(T));
   return value;
 }

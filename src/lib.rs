@@ -85,6 +85,24 @@ pub use runtime::faults;
 pub use runtime::with_interrupt;
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 
+/// What `tests/fuzz` reaches below the public API, of which this is no part.
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod fuzzing {
+    use crate::device::{Candidate, Selector};
+
+    #[must_use]
+    pub fn choose(selector: &Selector, devices: &[(&str, &str, i32)]) -> Option<usize> {
+        let candidate = |(backend, device_type, score)| Candidate { backend, device_type, score };
+        selector.choose(&devices.iter().copied().map(candidate).collect::<Vec<_>>())
+    }
+
+    #[must_use]
+    pub fn signature(source: &str, name: &str) -> Option<(Vec<crate::Param>, Option<usize>)> {
+        crate::kernel::read_signature(source, name).map(|found| (found.params, found.dimensions))
+    }
+}
+
 /// The Rust of the pages, compiled and run by `cargo test --doc`.
 #[cfg(doctest)]
 mod pages {

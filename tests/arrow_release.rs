@@ -295,6 +295,51 @@ fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
 }
 
 #[test]
+fn text_that_its_offsets_show_is_not_null() -> Result<()> {
+    leaving_nothing(|| {
+        let text = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
+        let column = Column::from_arrow("x", &text, HOST)?;
+        for (offsets, sound) in [([0i32, 4, 4, 6], false), ([0i32; 4], true)] {
+            let (raw, releases) = watched_host(column.export_host()?);
+            // SAFETY: text has three pointers, and their owner only drops them.
+            let buffers = unsafe { std::slice::from_raw_parts_mut(raw.buffers, 3) };
+            (buffers[1], buffers[2]) = (offsets.as_ptr().cast(), ptr::null());
+            let found = Column::import(column.field(), hand_over_host(raw), Placed::default());
+            assert_eq!(found.as_ref().map(Column::len).ok(), sound.then_some(3));
+            if let Err(error) = found {
+                assert!(error.to_string().contains("its data is null"), "{error}");
+            }
+            column.queue().wait()?;
+            assert!(once(&releases)?);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
+    leaving_nothing(|| {
+        let item = Arc::new(Field::new("item", "i")?);
+        let field = Arc::new(Field::nested("x", "+w:2147483647", vec![item])?);
+        let list = array(
+            &DataType::FixedSizeList(Arc::new(ArrowField::new("item", DataType::Int32, true)), 2),
+            3,
+            false,
+            &mut Random::new(3),
+        )
+        .unwrap();
+        let column = Column::from_arrow("x", &list, HOST)?;
+        let (mut raw, releases) = watched_host(column.export_host()?);
+        drop(restored(take_child(raw.child_pointers()[0])));
+        raw.length = 1 << 50;
+        let error = Column::import(&field, hand_over_host(raw), Placed::default()).unwrap_err();
+        assert!(error.to_string().contains("a child has"), "{error}");
+        assert_eq!(releases.count(), 1);
+        Ok(())
+    })
+}
+
+#[test]
 fn released_structs_are_refused() -> Result<()> {
     leaving_nothing(|| {
         let column = on_device(&numbers())?;

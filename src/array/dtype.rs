@@ -118,13 +118,18 @@ impl DType {
         }
     }
 
-    /// Reads a name, a short name or a type string: `float32`, `f4`, `<f4`, `=f4`.
+    /// Reads a name, a short name or a type string: `float32`, `f4`, `<f4`, `=f4`, `>i1`.
     ///
     /// # Errors
     /// [`Error::Type`] for any other type, a big-endian one included.
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.strip_prefix(['<', '=', '|']).unwrap_or(text);
-        let found = TABLE.iter().find(|row| row.1 == text || row.2 == bare).map(|row| row.0);
+        // One byte has no order.
+        let byte = text.strip_prefix('>').unwrap_or(bare);
+        let found = TABLE
+            .iter()
+            .find(|row| row.1 == text || row.2 == bare || (row.4 == 1 && row.2 == byte))
+            .map(|row| row.0);
         found
             .or(match text {
                 "?" => Some(Self::Bool),
@@ -169,6 +174,8 @@ mod tests {
             if let Some(typestr) = dtype.typestr() {
                 assert_eq!(DType::parse(&typestr).unwrap(), dtype);
             }
+            // Only one byte is the same in either order.
+            assert_eq!(DType::parse(&format!(">{}", dtype.short_name())).is_ok(), dtype.itemsize() == 1);
         }
     }
 

@@ -29,5 +29,6 @@ pub use queue::{Queue, QueueProperties};
 pub use registry::{PlatformProblem, devices, platform_problems};
 pub(crate) use registry::{default_device, select};
 pub use root::{Device, Partition};
+pub(crate) use selector::Candidate;
 pub use selector::Selector;
 pub use what::{Clock, Kind, Reason};

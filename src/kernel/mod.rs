@@ -3,7 +3,9 @@
 mod arg;
 mod launch;
 mod signature;
+mod words;
 
 pub use arg::{Arg, local, read, write};
 pub use launch::{Kernel, KernelOptions, Launch};
 pub use signature::Param;
+pub(crate) use signature::read_signature;

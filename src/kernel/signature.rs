@@ -3,6 +3,7 @@
 //! Not a C++ parser: it knows the built-in scalar types of SYCL C++ and OpenCL C and pointers to them. A parameter of
 //! any other type is [`Param::Unknown`], and a kernel it cannot find has no signature; both are no errors.
 
+use super::words::{tokens, without_comments};
 use crate::array::DType;
 use crate::memory::Access;
 
@@ -37,18 +38,25 @@ impl Param {
 
 /// What a kernel's definition says of its launches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Signature {
+pub(crate) struct Signature {
     pub params: Vec<Param>,
     /// Of the range, when the kernel is declared for one number of them.
     pub dimensions: Option<usize>,
 }
 
-/// The signature of the function `name`, if the source defines one that can be read.
-pub(super) fn read_signature(source: &str, name: &str) -> Option<Signature> {
+/// The signature of the function `name`, if the source defines one that can be read. Of several that differ, as in the
+/// branches of an `#if`, none is taken: the wrong one would have arguments passed as what they are not.
+pub(crate) fn read_signature(source: &str, name: &str) -> Option<Signature> {
     let code = without_comments(source);
     let tokens = tokens(&code);
-    let start = (0..tokens.len()).find(|at| is_definition(&tokens, *at, name))?;
-    let list = &tokens[start + 2..close(&tokens, start + 1)?];
+    let starts = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name));
+    let mut all = starts.map(|start| signature(&tokens, start));
+    let first = all.next()??;
+    all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+}
+
+fn signature(tokens: &[&str], start: usize) -> Option<Signature> {
+    let list = &tokens[start + 2..close(tokens, start + 1)?];
     let params = if list.is_empty() || list == ["void"] {
         Vec::new()
     } else {
@@ -157,37 +165,33 @@ enum Pointee {
     Void,
 }
 
-/// The type of words like `unsigned long n` or `float`; the parameter's name may be missing.
+/// The type of words like `unsigned long n` or `float`; the parameter's name may be missing. Built-in words may stand in
+/// any order, as in `int short unsigned`.
 fn words_to_type(words: &[&str]) -> Option<Pointee> {
-    let (mut sign, mut longs, mut base) = (None, 0, None);
+    let (mut sign, mut longs, mut base, mut int) = (None, 0, None, false);
     let mut names = 0;
     for word in words {
         match *word {
             "unsigned" => sign = Some(false),
             "signed" => sign = Some(true),
             "long" => longs += 1,
-            "int" | "char" | "short" | "double" if base.is_none() => base = Some(*word),
-            // `short int`
-            "int" if base == Some("short") => {}
-            other if base.is_none() && sign.is_none() && longs == 0 => base = Some(other),
+            "int" => int = true,
+            "char" | "short" | "double" if base.is_none() => base = Some(*word),
+            other if base.is_none() && sign.is_none() && longs == 0 && !int => base = Some(other),
             _ => names += 1,
         }
     }
     if names > 1 {
         return None;
     }
-    let signed = sign.unwrap_or(true);
-    let pick = |a, b| Some(Pointee::Number(if signed { a } else { b }));
-    match (base, longs) {
-        (None | Some("int"), 1 | 2) => pick(DType::I64, DType::U64),
-        (None, 0) if sign.is_some() => pick(DType::I32, DType::U32),
-        (Some(name), 0) => match name {
-            "int" => pick(DType::I32, DType::U32),
-            "char" => pick(DType::I8, DType::U8),
-            "short" => pick(DType::I16, DType::U16),
-            "void" => Some(Pointee::Void),
-            _ => plain(name).map(Pointee::Number),
-        },
+    let pick = |a, b| Some(Pointee::Number(if sign.unwrap_or(true) { a } else { b }));
+    match (base, longs, int) {
+        (None, 1 | 2, _) => pick(DType::I64, DType::U64),
+        (None, 0, _) if int || sign.is_some() => pick(DType::I32, DType::U32),
+        (Some("char"), 0, false) => pick(DType::I8, DType::U8),
+        (Some("short"), 0, _) => pick(DType::I16, DType::U16),
+        (Some("void"), 0, false) => Some(Pointee::Void),
+        (Some(name), 0, false) if sign.is_none() => plain(name).map(Pointee::Number),
         _ => None,
     }
 }
@@ -209,73 +213,6 @@ fn plain(name: &str) -> Option<DType> {
         "double" => DType::F64,
         _ => return None,
     })
-}
-
-/// The source without comments, preprocessor lines and the text of string literals.
-fn without_comments(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    let mut line_start = true;
-    while let Some(c) = rest.chars().next() {
-        let skip = if rest.starts_with("/*") {
-            out.push(' ');
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if c == '#' && line_start {
-            directive_length(rest)
-        } else if c == '"' {
-            out.push_str("\"\"");
-            literal_length(rest)
-        } else {
-            out.push(c);
-            c.len_utf8()
-        };
-        line_start = c == '\n' || (line_start && c.is_whitespace());
-        rest = &rest[skip..];
-    }
-    out
-}
-
-/// Up to the end of the line, and of the next ones after a backslash.
-fn directive_length(rest: &str) -> usize {
-    let mut length = 0;
-    for line in rest.split_inclusive('\n') {
-        length += line.len();
-        if !line.trim_end().ends_with('\\') {
-            break;
-        }
-    }
-    length
-}
-
-fn literal_length(rest: &str) -> usize {
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1) {
-        match c {
-            '"' if !escaped => return at + 1,
-            '\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    rest.len()
-}
-
-fn tokens(source: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = source.trim_start();
-    while let Some(c) = rest.chars().next() {
-        let length = if c.is_ascii_alphanumeric() || c == '_' {
-            rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())
-        } else if rest.starts_with("::") {
-            2
-        } else {
-            c.len_utf8()
-        };
-        found.push(&rest[..length]);
-        rest = rest[length..].trim_start();
-    }
-    found
 }
 
 #[cfg(test)]
@@ -300,6 +237,9 @@ mod tests {
             ("long", Scalar(I64)),
             ("long n", Scalar(I64)),
             ("short int n", Scalar(I16)),
+            ("int short unsigned n", Scalar(U16)),
+            ("char unsigned *n", ReadWrite(Some(U8))),
+            ("long int long n", Scalar(I64)),
             ("signed char c", Scalar(I8)),
             ("uint8_t c", Scalar(U8)),
             ("bool flag", Scalar(Bool)),
@@ -324,6 +264,8 @@ mod tests {
             ("const Point *p", Unknown),
             ("sycl::vec<float, 4> v", Unknown),
             ("float4 v", Unknown),
+            ("long double v", Unknown),
+            ("unsigned float v", Unknown),
             ("int &x", Unknown),
         ] {
             let source = format!("extern \"C\" void other(int z) {{}} void k({text}) {{ }}");
@@ -349,6 +291,35 @@ mod tests {
         assert_eq!(read_signature(source, "missing"), None);
         assert_eq!(params("kernel void k(void) {}"), Some(vec![]));
         assert_eq!(params("kernel void k() {}"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_definition_is_none() {
+        for before in [
+            "const char q = '\"'; const char *text = \"void k(float x) {}\";",
+            "const char q = '\\''; const char *text = \"'void k(float x) {}\";",
+            "const char *text = R\"x(\" void k(float x) {} )x\";",
+            "const int big = 1'000; const char *text = \"void k(float x) {} '\";",
+            "#include <a>\n#define k2 void k(float x) {}\n",
+            "#define text /* \n void k(float x) {} */\n",
+            "// a comment \\\n void k(float x) {}\n",
+            "/*/ void k(float x) {} */",
+        ] {
+            assert_eq!(
+                params(&format!("{before} void k(int *x) {{}}")),
+                Some(vec![ReadWrite(Some(I32))]),
+                "{before}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_definitions_that_differ_none_is_taken() {
+        let two = |first, second| {
+            params(&format!("#if A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"))
+        };
+        assert_eq!(two("float x", "int x"), None);
+        assert_eq!(two("float x", "const float y"), Some(vec![Scalar(F32)]));
     }
 
     #[test]

@@ -284,7 +284,12 @@ unsafe fn buffers<S: Source>(
     let mut extent = None;
     for (part, pointer) in layout.parts().iter().zip(checked.buffers) {
         let buffer = match *part {
-            Part::Tail if *pointer == 0 => Buffer::Absent,
+            Part::Tail if *pointer == 0 => match extent {
+                Some(1..) => {
+                    return Err(broken(&field, "its data is null, and its offsets say that there is some"));
+                }
+                _ => Buffer::Absent,
+            },
             Part::Tail => match extent {
                 Some(0) => Buffer::Absent,
                 Some(bytes) => source.buffer(*pointer, bytes)?,

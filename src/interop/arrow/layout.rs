@@ -174,15 +174,19 @@ pub(super) fn values_type(format: &str, layout: Layout) -> Option<(DType, usize)
 
 /// `precision,scale` or `precision,scale,bits`.
 fn decimal_bytes(rest: &str) -> Option<usize> {
-    let mut numbers = rest.split(',').map(|number| number.parse::<i32>().ok());
-    let (_precision, _scale) = (numbers.next()??, numbers.next()??);
-    let bits = numbers.next().map_or(Some(128), |bits| bits)?;
-    (numbers.next().is_none() && matches!(bits, 32 | 64 | 128 | 256)).then_some(bits as usize / 8)
+    let mut numbers = rest.split(',');
+    let (precision, scale) = (numbers.next()?, numbers.next()?);
+    extent(precision)?;
+    extent(scale.strip_prefix('-').unwrap_or(scale))?;
+    let bits = numbers.next().map_or(Some(128), extent)?;
+    (numbers.next().is_none() && matches!(bits, 32 | 64 | 128 | 256)).then_some(bits / 8)
 }
 
-/// A number of bytes or values that cannot overflow when multiplied by a plausible length.
+/// A number of bytes or values that cannot overflow when multiplied by a plausible length. Digits only: Rust would take
+/// a sign, too.
 fn extent(rest: &str) -> Option<usize> {
-    rest.parse::<i32>().ok().and_then(|number| usize::try_from(number).ok())
+    let digits = rest.bytes().all(|byte| byte.is_ascii_digit());
+    rest.parse::<i32>().ok().filter(|_| digits).and_then(|number| usize::try_from(number).ok())
 }
 
 /// `0,1,5`: ids from 0 to 127, each once.
@@ -193,8 +197,8 @@ fn type_ids(rest: &str) -> Option<usize> {
     let mut seen = [false; 128];
     let mut count = 0;
     for id in rest.split(',') {
-        let id = id.parse::<u8>().ok().filter(|id| *id < 128)?;
-        if std::mem::replace(&mut seen[usize::from(id)], true) {
+        let id = extent(id).filter(|id| *id < seen.len())?;
+        if std::mem::replace(&mut seen[id], true) {
             return None;
         }
         count += 1;
@@ -216,6 +220,7 @@ mod tests {
             ("tsn:", Layout::Fixed(8)),
             ("d:9,2,32", Layout::Fixed(4)),
             ("d:38,10", Layout::Fixed(16)),
+            ("d:9,-2", Layout::Fixed(16)),
             ("d:76,0,256", Layout::Fixed(32)),
             ("w:42", Layout::Fixed(42)),
             ("w:0", Layout::Fixed(0)),
@@ -236,6 +241,13 @@ mod tests {
             "i:",
             "w:",
             "w:-1",
+            "w:-0",
+            "w:+1",
+            "+w:+3",
+            "d:-9,2",
+            "d:9,+2",
+            "d:9,2,+32",
+            "+ud:+1",
             "w:9999999999",
             "d:",
             "d:1",

@@ -1,0 +1,44 @@
+//! What inputs are tried on: for each target, what must come out is worked out apart from usmq.
+
+mod arrow;
+mod choices;
+mod dlpack;
+mod format;
+mod selector;
+mod signature;
+mod trace;
+mod tree;
+
+use std::time::{Duration, Instant};
+use usmq::{Array, DType, UsmKind, current_queue};
+
+/// A target's name, how many random inputs a short run tries, and the check of one input.
+pub const TARGETS: [(&str, u32, fn(&[u8])); 6] = [
+    ("arrow", 1_000, arrow::check),
+    ("dlpack", 1_000, dlpack::check),
+    ("format", 100_000, format::check),
+    ("selector", 100_000, selector::check),
+    ("signature", 20_000, signature::check),
+    ("trace", 100, trace::check),
+];
+
+/// Tries one input on the target of this name.
+pub fn check(name: &str, input: &[u8]) {
+    let (_, _, check) = TARGETS.iter().find(|target| target.0 == name).unwrap();
+    check(input);
+}
+
+/// Whether something becomes true while usmq does other things, with which it releases what is due.
+fn settled(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        let queue = current_queue().unwrap();
+        queue.wait().unwrap();
+        drop(Array::uninit([1], DType::U8, UsmKind::Host, &queue).unwrap());
+        std::thread::yield_now();
+    }
+    true
+}

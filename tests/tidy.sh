@@ -1,0 +1,26 @@
+#!/bin/sh
+# clang-tidy on the C++ shim, with the headers that cargo generated for it and those of the compiler in .venv.
+set -eu
+
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+tidy=${CLANG_TIDY:-.venv/bin/clang-tidy}
+cargo check --quiet
+# The build script's newest folder: there is one for each set of features.
+generated=$(ls -td "$target"/debug/build/usmq-*/out/cxxbridge | head -1)
+builtin=$(dirname "$(ls -d "$PWD"/.venv/lib/clang/*/include | tail -1)")
+
+failed=no
+for source in cpp/*.cc; do
+    "$tidy" --quiet "$source" -- -std=c++17 -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING -I "$generated/include" -I "$generated/crate" \
+        -isystem .venv/include -resource-dir "$builtin" 2> "$target/tidy.txt" || {
+        cat "$target/tidy.txt" >&2
+        failed=yes
+    }
+done
+count=$(echo cpp/*.cc | wc -w)
+if [ "$failed" = yes ]; then
+    echo "tidy: FAILED: see above" >&2
+    exit 1
+fi
+echo "tidy: $count files of the shim, no warning of clang-tidy"
