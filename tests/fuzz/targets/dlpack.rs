@@ -92,7 +92,7 @@ pub fn check(data: &[u8]) {
         *stride = step * choices.pick(&[1, 1, 1, 2, -1, -3, 0]);
         step *= (*extent).max(1) as i64 * if stride.abs() > step { 3 } else { 1 };
     }
-    let given = choices.byte() % 4 != 0;
+    let given = !choices.byte().is_multiple_of(4);
     if !given {
         let mut step = 1;
         for (stride, extent) in strides.iter_mut().zip(&shape).rev() {
@@ -134,7 +134,7 @@ pub fn check(data: &[u8]) {
             strides: if given { lists[1].as_mut_ptr() } else { std::ptr::null_mut() },
             byte_offset: back as u64,
         },
-        lists: lists,
+        lists,
         dtype,
         places: elements.iter().map(|element| (element - low) as usize * itemsize).collect(),
         shape,

@@ -97,7 +97,7 @@ const TYPES: [(&str, &str, DType); 14] = [
 
 pub fn check(data: &[u8]) {
     let mut choices = Choices::new(data);
-    if choices.byte() % 4 == 0 {
+    if choices.byte().is_multiple_of(4) {
         return element_type(&mut choices);
     }
     let children = choices.below(4);

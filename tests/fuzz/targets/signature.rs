@@ -114,7 +114,7 @@ const MOST: usize = 12;
 
 pub fn check(data: &[u8]) {
     let mut choices = Choices::new(data);
-    if choices.byte() % 8 == 0 {
+    if choices.byte().is_multiple_of(8) {
         // Anything at all: there is nothing to expect but an end.
         let name = choices.pick(&["k", "", "(", "void", "é"]);
         let _ = fuzzing::signature(&choices.text(), name);
@@ -186,7 +186,7 @@ fn pointer(choices: &mut Choices<'_>, gap: &str, name: String) -> (String, Param
         Some((spelling, dtype)) => (spelling, Some(dtype)),
         None => ("void", None),
     };
-    let known = choices.byte() % 8 != 0;
+    let known = !choices.byte().is_multiple_of(8);
     let (spelling, dtype) = spelled(known.then(|| choices.pick(&TYPES)));
     let (before, after, constant) = choices.pick(&[
         ("", "", false),

@@ -126,7 +126,7 @@ fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
     let number = choices.below(machine.queues.len());
     let queue = &machine.queues[number];
     let kind = choices.pick(&UsmKind::ALL);
-    if pairs.is_empty() || (pairs.len() < MOST_ARRAYS && choices.byte() % 8 == 0) {
+    if pairs.is_empty() || (pairs.len() < MOST_ARRAYS && choices.byte().is_multiple_of(8)) {
         let count = choices.pick(&[1usize, 0, 5, 64, 1000, 4096]);
         let seed = u32::from(choices.byte());
         let values: Vec<u32> = (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761) ^ seed).collect();
@@ -231,7 +231,7 @@ fn launch(machine: &Machine, choices: &mut Choices<'_>, pair: &Pair) {
     let steps = choices.pick(&[1u32, 7, 300]);
     let event = machine.work[at].advance(&machine.queues[at], &pair.array, steps).unwrap();
     pair.set(pair.values().into_iter().map(|state| advanced(state, steps)));
-    if choices.byte() % 4 == 0 {
+    if choices.byte().is_multiple_of(4) {
         event.wait().unwrap();
         assert!(event.done().unwrap());
     }
@@ -240,7 +240,7 @@ fn launch(machine: &Machine, choices: &mut Choices<'_>, pair: &Pair) {
 fn view(choices: &mut Choices<'_>, pair: &Pair) -> Pair {
     let shape = pair.array.shape();
     let size = pair.array.size();
-    if size > 0 && size % 4 == 0 && pair.array.is_contiguous() && choices.flag() {
+    if size > 0 && size.is_multiple_of(4) && pair.array.is_contiguous() && choices.flag() {
         let array = pair.array.reshape([-1, 4]).unwrap();
         let array = if choices.flag() { array.transpose() } else { array };
         let rows = size / 4;

@@ -254,7 +254,18 @@ fn bytes<'a>(buffer: *const c_void, start: usize, count: usize) -> &'a [u8] {
     }
     assert!(!buffer.is_null(), "values are read from a buffer that is null");
     // SAFETY: the tree is sound, and every index comes from it.
-    unsafe { std::slice::from_raw_parts(buffer.cast::<u8>().add(start), count) }
+    let first = unsafe { buffer.cast::<u8>().add(start) };
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// # Safety
+/// The list has more than `n` entries.
+unsafe fn entry<T: Copy>(list: *mut T, n: usize) -> T {
+    // SAFETY: the caller's promise.
+    let place = unsafe { list.add(n) };
+    // SAFETY: as above.
+    unsafe { *place }
 }
 
 /// Each value of a sound array as text.
@@ -268,11 +279,17 @@ fn value(schema: &Schema, array: &Array, row: usize) -> String {
     let (head, rest) = format.split_once(':').unwrap_or((format, ""));
     let at = array.offset as usize + row;
     // SAFETY: a sound array has this many buffers.
-    let buffer = |n: usize| unsafe { *array.buffers.add(n) };
+    let buffer = |n: usize| unsafe { entry(array.buffers, n) };
     let child = |n: usize, row: usize| {
         assert!((n as i64) < array.n_children);
         // SAFETY: a sound array has this child, and so has its schema.
-        let (schema, array) = unsafe { (&**schema.children.add(n), &**array.children.add(n)) };
+        let schema = unsafe { entry(schema.children, n) };
+        // SAFETY: as above.
+        let array = unsafe { entry(array.children, n) };
+        // SAFETY: as above.
+        let schema = unsafe { &*schema };
+        // SAFETY: as above.
+        let array = unsafe { &*array };
         assert!((row as i64) < array.length, "row {row} of a child with {}", array.length);
         value(schema, array, row)
     };
@@ -288,7 +305,9 @@ fn value(schema: &Schema, array: &Array, row: usize) -> String {
     if !array.dictionary.is_null() {
         let key = number(buffer(1), at, 4) as usize;
         // SAFETY: both have a dictionary.
-        let (schema, array) = unsafe { (&*schema.dictionary, &*array.dictionary) };
+        let schema = unsafe { &*schema.dictionary };
+        // SAFETY: as above.
+        let array = unsafe { &*array.dictionary };
         return value(schema, array, key);
     }
     match head {
@@ -330,9 +349,11 @@ fn value(schema: &Schema, array: &Array, row: usize) -> String {
         }
         "+r" => {
             // SAFETY: a sound array of this layout has two children.
-            let ends = unsafe { &**array.children };
+            let ends = unsafe { entry(array.children, 0) };
+            // SAFETY: as above.
+            let ends = unsafe { &*ends };
             // SAFETY: its run ends have two buffers.
-            let buffer = unsafe { *ends.buffers.add(1) };
+            let buffer = unsafe { entry(ends.buffers, 1) };
             let run = (0..ends.length as usize)
                 .find(|run| number(buffer, ends.offset as usize + run, 4) > at as i64);
             child(1, run.unwrap())
