@@ -54,7 +54,6 @@ impl Drop for Promise {
 mod tests {
     use super::*;
     use crate::device::devices;
-    use crate::error::Error;
     use crate::runtime::with_interrupt;
     use std::time::Duration;
 
@@ -62,9 +61,9 @@ mod tests {
 
     /// In a process of its own: other tests of this one need a runtime that has not started.
     #[test]
-    fn a_wait_that_can_be_interrupted_ends_with_a_failure_too() -> Result<()> {
+    fn a_wait_that_can_be_interrupted_ends_with_the_promise() -> Result<()> {
         if std::env::var_os(IN_CHILD).is_none() {
-            let name = "device::promise::tests::a_wait_that_can_be_interrupted_ends_with_a_failure_too";
+            let name = "device::promise::tests::a_wait_that_can_be_interrupted_ends_with_the_promise";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             let output = command.args(["--exact", name]).env(IN_CHILD, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -77,10 +76,8 @@ mod tests {
         let Some((promise, event)) = Promise::new(&queue)? else { return Ok(()) };
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            promise.keep(false);
+            promise.keep();
         });
-        let waited = with_interrupt(|| false, || event.wait());
-        assert!(matches!(waited, Err(Error::Sycl { .. })), "{waited:?}");
-        Ok(())
+        with_interrupt(|| false, || event.wait())
     }
 }
