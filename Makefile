@@ -217,7 +217,15 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> pytest (about 3 minutes)"
-	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python
+	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
+
+# Most of their time they wait for processes that they have started.
+PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses exits fork neighbours))
+
+.PHONY: test-processes
+test-processes: setup build ## Python: forks, ends and neighbours of a process, dask workers that die (not part of `test`)
+	@echo "==> pytest, tests of other processes (about 5 minutes)"
+	$(TWO_DEVICES) .venv/bin/python -m pytest $(PROCESSES)
 
 .PHONY: test-storms
 test-storms: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)
