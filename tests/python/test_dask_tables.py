@@ -239,6 +239,12 @@ def test_a_table_comes_back_as_it_went(client):
     assert repr(logical) == "<usmq.dask.LogicalTable of 5 partitions, columns k, v, w>"
 
 
+def test_what_is_no_pyarrow_table_goes_in_too(client):
+    wanted = {"a": [1, 2, 3]}
+    for table in (wanted, pa.table(wanted).to_batches()[0], usmq.from_arrow(pa.table(wanted))):
+        assert LogicalTable.from_arrow(table, 2).to_arrow().to_pydict() == wanted
+
+
 def test_select_takes_columns_and_refuses_others(client):
     logical = LogicalTable.from_arrow(numbers(), 3)
     assert logical.select(["w", "k"]).to_arrow().equals(numbers().select(["w", "k"]))
@@ -307,6 +313,8 @@ def test_wrong_results_of_functions_are_named(client):
         logical.map_partitions(doubled).wait()
     with pytest.raises(TypeError, match="took 1"):
         logical.reduce(known, sum, "too much").result(PATIENCE)
+    with pytest.raises(TypeError, match="stays with the client"):
+        logical.map_partitions(doubled, logical)
     with pytest.raises(ValueError, match="at least one"):
         LogicalTable.from_arrow(numbers(), 0)
 

@@ -122,7 +122,8 @@ def field(schema: Any, name: str) -> Any:
     found = schema.get_all_field_indices(name)
     if len(found) == 1:
         return schema.field(found[0])
-    raise KeyError(f"{len(found) or 'no'} columns are called {name!r}; there are {schema.names}")
+    many = f"{len(found)} columns are" if found else "no column is"
+    raise KeyError(f"{many} called {name!r}; there are {schema.names}")
 
 
 def _pair(schema: Any, name: Any, function: str) -> tuple[str | None, str]:

@@ -42,14 +42,17 @@ class LogicalTable:
         Parameters
         ----------
         table : pyarrow.Table
-            Or anything that ``pyarrow.table`` takes.
+            Or a `usmq.Table`, or anything that ``pyarrow.table`` takes.
         npartitions : int, optional
             By default one per worker.
         client : distributed.Client, optional
             By default the current one.
         """
         client = client or default_client()
-        table = table if isinstance(table, pa.Table) else pa.table(table)
+        if isinstance(table, usmq.Table):
+            table = table.to_arrow()
+        elif not isinstance(table, pa.Table):
+            table = pa.table(table)
         count = _count(npartitions, client)
         # Each partition with one dictionary, and in one piece.
         table = table.unify_dictionaries()
@@ -142,8 +145,8 @@ class LogicalTable:
         """Wait until every partition is there; raise what failed. Return this table."""
         wait(self._partitions, timeout=timeout)
         for part in self._partitions:
-            if part.status == "error":
-                part.result()
+            if part.status != "finished":
+                part.result(timeout=timeout)
         return self
 
     def select(self, names: Sequence[str]) -> LogicalTable:
@@ -241,6 +244,8 @@ class LogicalTable:
     def _each(
         self, call: Any, function: Any, args: Any, memory_limit: int | None
     ) -> list[Future[Any]]:
+        if any(isinstance(arg, LogicalTable) for arg in args):
+            raise TypeError("a LogicalTable stays with the client; give futures of its partitions")
         return [
             self._client.submit(call, function, memory_limit, part, *args, pure=False)
             for part in self._partitions
