@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use usmq::{Array, Error, Result, current_queue, devices, with_queue};
 
-/// Tenths of a second of work, for one element.
-const LONG: u32 = 60_000_000;
+/// A second of work and more, for one element: two children come and go meanwhile.
+const LONG: u32 = 1_000_000_000;
 
 /// Runs `body` in a forked child, and gives what it returned; the child ends in the way asked for.
 fn in_child(exits: bool, body: impl FnOnce() -> i32) -> i32 {
