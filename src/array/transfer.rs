@@ -21,8 +21,7 @@ impl Array {
         let size = self.size();
         let mut values = Vec::<T>::with_capacity(size);
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
-            self.give_up(values);
-            return Err(error);
+            return Err(self.give_up(values, error));
         }
         // SAFETY: `read_into` has written this many bytes, which the vector owns.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
@@ -41,19 +40,20 @@ impl Array {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.nbytes());
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
-            self.give_up(bytes);
-            return Err(error);
+            return Err(self.give_up(bytes, error));
         }
         // SAFETY: `read_into` has written this many bytes.
         unsafe { bytes.set_len(self.nbytes()) };
         Ok(bytes)
     }
 
-    /// Lets go of memory into which a copy may still be running: better lost than written to by then.
-    fn give_up<T>(&self, target: Vec<T>) {
-        if !self.queue.settle() {
+    /// Lets go of memory into which a copy may still be running: better lost than written to by then. A wait that was
+    /// interrupted came before the copy.
+    fn give_up<T>(&self, target: Vec<T>, error: Error) -> Error {
+        if !matches!(error, Error::Interrupted) && !self.queue.settle() {
             std::mem::forget(target);
         }
+        error
     }
 
     /// Copies the elements to `target`, which has room for `nbytes`, and waits for that. The wait can be interrupted
