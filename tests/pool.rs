@@ -338,8 +338,10 @@ fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_tha
         }
         if round > 2000 && round % 1000 == 0 {
             let now = of(UsmKind::Device, device)?.reserved;
+            // By how much the host gets ahead of the device between two waits is chance, and some blocks; one block
+            // lost in a thousand rounds would be more than this.
             assert!(
-                now <= reserved + reserved / 2,
+                now <= reserved + MIB,
                 "{now} bytes reserved in round {round}, {reserved} in 2000"
             );
         }

@@ -73,7 +73,10 @@ def test_a_worker_that_is_killed_while_bytes_flow_costs_no_array(
 ) -> None:
     size, count, most = 4 << 20, 3, 8 << 20
     with (
-        dask.config.set({"usmq.dask.same-host": False}),
+        # An idle worker that takes a part over would leave the other less to send.
+        dask.config.set(
+            {"usmq.dask.same-host": False, "distributed.scheduler.work-stealing": False}
+        ),
         LocalUsmCluster(n_workers=2, **QUIET) as cluster,
         cluster.get_client() as client,
     ):
