@@ -341,7 +341,7 @@ fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_tha
             // By how much the host gets ahead of the device between two waits is chance, and some blocks; one block
             // lost in a thousand rounds would be more than this.
             assert!(
-                now <= reserved + MIB,
+                now <= reserved + MIB as u64,
                 "{now} bytes reserved in round {round}, {reserved} in 2000"
             );
         }
