@@ -191,9 +191,9 @@ fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
             if number == at { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
         });
         let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new(batches), i64::MAX)?;
-        assert!(forgotten <= 3 && found.batches + forgotten == at as i64, "{forgotten} of {at}");
+        // What Arrow C++ has taken when the error comes it may show, forget, or drop; `balance` counts the releases.
+        assert!(forgotten <= 3 && found.batches + forgotten <= at as i64, "{forgotten} of {at}");
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
-        assert!(found.batches <= at as i64);
         assert!(matches!(ended, Ended::Failed(Error::Value(_))), "{ended:?}");
     }
     settled(peer, before)?;
