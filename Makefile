@@ -29,7 +29,7 @@ demo: build ## Set up, build, and run the main job on the flights of a year
 	.venv/bin/python -m usmq demo --require-dpnp
 
 .PHONY: test
-test: lint test-rust docs test-python ## Set up and run the checks and tests (under 20 minutes)
+test: lint test-rust docs test-python ## Set up and run the checks and tests (about 20 minutes once built)
 
 .PHONY: test-builds
 test-builds: test-downstream test-stub test-icpx test-wheel-quick ## Other ways to build and install
@@ -178,7 +178,7 @@ deny: ## Licences, sources and known faults of the crates, by cargo-deny
 	@tests/deny.sh
 
 # Each prints one line when it is done, and stops here when it fails.
-CHECKS = lint tidy deny test-memory test-faults test-pressure test-storms fuzz soak
+CHECKS = lint tidy deny test-processes test-memory test-faults test-pressure test-storms fuzz soak
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)
@@ -216,7 +216,7 @@ test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a stand-in f
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
-	@echo "==> pytest (about 3 minutes)"
+	@echo "==> pytest (about 11 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
 
 # Most of their time they wait for processes that they have started.

@@ -1,45 +1,17 @@
 //! Memory: reuse in stream order, limits and trimming, and pools that stay as small as the work needs.
 
 mod common;
+#[path = "common/memory.rs"]
+mod memory;
 
 use common::{Work, advanced, default_queue, four_queues, queues_elsewhere, states, states_of};
-use parking_lot::{Mutex, MutexGuard};
+use memory::{MIB, alone, bytes, of};
 use std::process::Command;
-use usmq::memory::{KindStats, set_limit, stats, trim};
-use usmq::{Array, DType, Device, Error, Queue, Result, UsmKind, explain};
-
-const MIB: usize = 1 << 20;
+use usmq::memory::{set_limit, stats, trim};
+use usmq::{Array, DType, Error, Queue, Result, UsmKind, explain};
 
 /// Steps of a command that runs long enough for a test to look at what happens meanwhile.
 const LONG: u32 = 20_000_000;
-
-/// Statistics and limits belong to the process: one test at a time, each from pools that hold nothing.
-struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
-
-fn alone() -> Result<Alone> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let alone = Alone(ONE_AT_A_TIME.lock());
-    for queue in four_queues(default_queue()?.device(), None)? {
-        queue.wait()?;
-    }
-    trim(None)?;
-    Ok(alone)
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        let _ = set_limit(None, None, None);
-    }
-}
-
-fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
-    let all = stats(Some(device))?;
-    Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
-}
-
-fn bytes(count: usize, kind: UsmKind, queue: &Queue) -> Result<Array> {
-    Array::uninit([count], DType::U8, kind, queue)
-}
 
 #[test]
 fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {

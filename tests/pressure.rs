@@ -2,40 +2,15 @@
 //! random sizes.
 
 mod common;
+#[path = "common/memory.rs"]
+mod memory;
 
 use common::{Random, Work, advanced, default_queue, four_queues, states_of};
-use parking_lot::{Mutex, MutexGuard};
+use memory::{MIB, alone, bytes, of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use usmq::memory::{KindStats, set_limit, stats, trim};
-use usmq::{Array, DType, Device, Error, Queue, Result, UsmKind};
-
-const MIB: usize = 1 << 20;
-
-/// Limits belong to the process: one test at a time, and each begins with pools that hold nothing.
-struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
-
-fn alone() -> Result<Alone> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let alone = Alone(ONE_AT_A_TIME.lock());
-    trim(None)?;
-    Ok(alone)
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        let _ = set_limit(None, None, None);
-    }
-}
-
-fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
-    let all = stats(Some(device))?;
-    Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
-}
-
-fn bytes(count: usize, kind: UsmKind, queue: &Queue) -> Result<Array> {
-    Array::uninit([count], DType::U8, kind, queue)
-}
+use usmq::memory::{set_limit, trim};
+use usmq::{Array, DType, Error, Queue, Result, UsmKind};
 
 #[test]
 fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Result<()> {

@@ -1,0 +1,36 @@
+//! Tests of memory: one at a time, from pools that hold nothing.
+
+use crate::common::{default_queue, four_queues};
+use parking_lot::{Mutex, MutexGuard};
+use usmq::memory::{KindStats, set_limit, stats, trim};
+use usmq::{Array, DType, Device, Queue, Result, UsmKind};
+
+pub const MIB: usize = 1 << 20;
+
+/// Statistics and limits belong to the process: one test at a time, each from pools that hold nothing.
+pub struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+
+pub fn alone() -> Result<Alone> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = Alone(ONE_AT_A_TIME.lock());
+    for queue in four_queues(default_queue()?.device(), None)? {
+        queue.wait()?;
+    }
+    trim(None)?;
+    Ok(alone)
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = set_limit(None, None, None);
+    }
+}
+
+pub fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
+    let all = stats(Some(device))?;
+    Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
+}
+
+pub fn bytes(count: usize, kind: UsmKind, queue: &Queue) -> Result<Array> {
+    Array::uninit([count], DType::U8, kind, queue)
+}
