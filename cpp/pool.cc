@@ -6,6 +6,7 @@
 #include <umf/memory_provider.h>
 #include <umf/memory_provider_ops.h>
 #include <umf/pools/pool_disjoint.h>
+#include <utility>
 
 namespace usmq {
 
@@ -13,10 +14,8 @@ namespace {
 
 // Vector loads of every device and Arrow's recommendation are content with this.
 constexpr std::size_t kAlignment = 64;
-// Above this size an allocation goes straight to the runtime.
-constexpr std::size_t kLargestPooled = std::size_t{1} << 30;
-// Unused chunks that a size class keeps.
-constexpr std::size_t kKeptPerBucket = 4;
+// Half a slab, the most that UMF cuts from one. Larger blocks do not come here.
+constexpr std::size_t kLargest = std::size_t{32} << 10;
 
 void check(umf_result_t result, const char *what) {
   if (result != UMF_RESULT_SUCCESS) {
@@ -32,24 +31,24 @@ umf_result_t initialize(const void *params, void **provider) {
 
 umf_result_t finalize(void *) { return UMF_RESULT_SUCCESS; }
 
-umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, void **pointer) {
-  auto &source = *static_cast<UsmSource *>(provider);
-  *pointer = nullptr;
+// Null when the limit or the runtime has none left.
+void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noexcept {
   if (!source.budget.take(size)) {
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return nullptr;
   }
+  void *pointer = nullptr;
   try {
     USMQ_FAULT_POINT("sycl::aligned_alloc");
-    *pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context, source.kind);
+    pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context, source.kind);
   } catch (...) {
   }
-  if (*pointer == nullptr) {
+  if (pointer == nullptr) {
     source.budget.taken.fetch_sub(size);
-    return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    return nullptr;
   }
   source.reserved.fetch_add(size);
   source.requests.fetch_add(1);
-  return UMF_RESULT_SUCCESS;
+  return pointer;
 }
 
 bool give_back(const UsmSource &source, void *pointer, std::size_t size) noexcept {
@@ -64,19 +63,28 @@ bool give_back(const UsmSource &source, void *pointer, std::size_t size) noexcep
   return true;
 }
 
-// UMF forgets a block whatever this returns, so one that is refused is kept here.
-umf_result_t release(void *provider, void *pointer, std::size_t size) {
-  auto &source = *static_cast<UsmSource *>(provider);
+// Who frees forgets the block in any case, so one that the runtime refuses is kept here.
+bool give_back_or_keep(const UsmSource &source, void *pointer, std::size_t size) noexcept {
   if (give_back(source, pointer, size)) {
-    return UMF_RESULT_SUCCESS;
+    return true;
   }
   try {
     std::lock_guard<std::mutex> guard(source.lock);
     source.refused.emplace_back(pointer, size);
   } catch (...) {
-    return UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
+    return false;
   }
-  return UMF_RESULT_SUCCESS;
+  return true;
+}
+
+umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, void **pointer) {
+  *pointer = ask(*static_cast<const UsmSource *>(provider), size, alignment);
+  return *pointer == nullptr ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : UMF_RESULT_SUCCESS;
+}
+
+umf_result_t release(void *provider, void *pointer, std::size_t size) {
+  const auto done = give_back_or_keep(*static_cast<const UsmSource *>(provider), pointer, size);
+  return done ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 
 umf_result_t last_error(void *, const char **message, std::int32_t *code) {
@@ -114,6 +122,18 @@ umf_memory_provider_ops_t provider_ops() {
   return ops;
 }
 
+umf_memory_pool_t *disjoint_pool(umf_memory_provider_t *provider) {
+  umf_disjoint_pool_params_handle_t params = nullptr;
+  check(umfDisjointPoolParamsCreate(&params), "UMF made no pool parameters");
+  umfDisjointPoolParamsSetMinBucketSize(params, kAlignment);
+  umfDisjointPoolParamsSetMaxPoolableSize(params, kLargest);
+  umf_memory_pool_handle_t pool = nullptr;
+  const auto result = umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &pool);
+  umfDisjointPoolParamsDestroy(params);
+  check(result, "UMF made no memory pool");
+  return pool;
+}
+
 } // namespace
 
 bool UsmBudget::take(std::uint64_t bytes) const noexcept {
@@ -146,23 +166,22 @@ std::unique_ptr<UsmBudget> budget_new() { return std::make_unique<UsmBudget>(); 
 
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept { budget.limit.store(bytes); }
 
-std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep,
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget) {
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
   check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
-  umf_disjoint_pool_params_handle_t params = nullptr;
-  check(umfDisjointPoolParamsCreate(&params), "UMF made no pool parameters");
-  umfDisjointPoolParamsSetMinBucketSize(params, kAlignment);
-  umfDisjointPoolParamsSetMaxPoolableSize(params, keep ? kLargestPooled : 0);
-  umfDisjointPoolParamsSetCapacity(params, keep ? kKeptPerBucket : 0);
-  const auto result = umfPoolCreate(umfDisjointPoolOps(), made->provider, params, 0, &made->pool);
-  umfDisjointPoolParamsDestroy(params);
-  check(result, "UMF made no memory pool");
+  made->pool = disjoint_pool(made->provider);
   return made;
 }
 
-std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) {
+void pool_renew(const UsmPool &pool) {
+  pool.source.return_refused();
+  auto *const next = disjoint_pool(pool.provider);
+  umfPoolDestroy(std::exchange(pool.pool, next));
+}
+
+std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
   // UMF gives no address for nothing, but an array of zero elements needs one of its own.
   return reinterpret_cast<std::size_t>(umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
 }
@@ -177,6 +196,14 @@ void pool_trim(const UsmPool &pool) {
   if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
     check(result, "UMF could not trim a pool");
   }
+}
+
+std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
+  return reinterpret_cast<std::size_t>(ask(pool.source, std::max<std::size_t>(bytes, 1), kAlignment));
+}
+
+void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept {
+  give_back_or_keep(pool.source, reinterpret_cast<void *>(pointer), std::max<std::size_t>(bytes, 1));
 }
 
 PoolStats pool_stats(const UsmPool &pool) noexcept {

@@ -75,7 +75,7 @@ struct UsmPool {
   ~UsmPool();
   UsmSource source;
   umf_memory_provider_t *provider = nullptr;
-  umf_memory_pool_t *pool = nullptr;
+  mutable umf_memory_pool_t *pool = nullptr; // pool_renew replaces it
 };
 
 // A user event of OpenCL, with what releases it.
@@ -168,11 +168,14 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 // memory pools
 std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
-std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context, bool keep,
+std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget);
-std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes);
+void pool_renew(const UsmPool &pool);
+std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept;
 void pool_free(const UsmPool &pool, std::size_t pointer);
 void pool_trim(const UsmPool &pool);
+std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept;
+void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept;
 PoolStats pool_stats(const UsmPool &pool) noexcept;
 
 // kernels

@@ -200,15 +200,23 @@ pub(crate) mod bridge {
             kind: u8,
             device: &Device,
             context: &Context,
-            keep: bool,
             budget: &UsmBudget,
         ) -> Result<UniquePtr<UsmPool>>;
-        /// 0 when the memory cannot be had.
-        fn pool_alloc(pool: &UsmPool, bytes: usize) -> Result<usize>;
+        /// Replaces UMF's pool by an empty one.
+        /// # Safety
+        /// Meanwhile there is no block of `pool_alloc` and no call of `pool_alloc`, `pool_free` or `pool_trim`.
+        unsafe fn pool_renew(pool: &UsmPool) -> Result<()>;
+        /// Up to 32 KiB from UMF's pool. 0 when the memory cannot be had.
+        fn pool_alloc(pool: &UsmPool, bytes: usize) -> usize;
         /// # Safety
         /// `pointer` came from `pool_alloc` of this pool, is freed once, and no command uses it any more.
         unsafe fn pool_free(pool: &UsmPool, pointer: usize) -> Result<()>;
         fn pool_trim(pool: &UsmPool) -> Result<()>;
+        /// From the runtime. 0 when the memory cannot be had.
+        fn block_alloc(pool: &UsmPool, bytes: usize) -> usize;
+        /// # Safety
+        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command uses it any more.
+        unsafe fn block_free(pool: &UsmPool, pointer: usize, bytes: usize);
         fn pool_stats(pool: &UsmPool) -> PoolStats;
 
         /// `registered` makes one kernel reachable by its C++ name; empty where all names are `extern "C"`.
@@ -276,7 +284,7 @@ unsafe impl Sync for Promise {}
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.
 unsafe impl Sync for UsmBudget {}
-// SAFETY: as above; UMF's pools lock themselves, and the source's counters are atomic.
+// SAFETY: as above; UMF's pools lock themselves, who replaces one is alone, and the source's counters are atomic.
 unsafe impl Send for UsmPool {}
 // SAFETY: as above.
 unsafe impl Sync for UsmPool {}

@@ -1,4 +1,4 @@
-//! Memory: reuse in stream order, limits and trimming, and pools that stay as small as the work needs.
+//! Memory: reuse in stream order, limits, and pools that stay as small as the work needs.
 
 mod common;
 #[path = "common/memory.rs"]
@@ -124,22 +124,6 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
         explain(&[&x], Some(away))?;
     }
     assert_eq!(stats(None)?, before);
-    Ok(())
-}
-
-#[test]
-fn trimming_gives_back_what_nobody_uses() -> Result<()> {
-    let _alone = alone()?;
-    let queue = default_queue()?;
-    for kind in UsmKind::ALL {
-        let kept = bytes(1000, kind, &queue)?;
-        kept.fill(7u8)?;
-        let least = of(kind, queue.device())?.reserved;
-        drop(bytes(64 * MIB, kind, &queue)?);
-        trim(Some(queue.device()))?;
-        assert!(of(kind, queue.device())?.reserved <= least, "{kind}");
-        assert_eq!(kept.to_vec::<u8>()?, [7; 1000]);
-    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod allocation;
+mod blocks;
 mod budget;
 mod order;
 mod pool;

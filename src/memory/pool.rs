@@ -1,15 +1,15 @@
-//! Stream-ordered reuse over UMF's disjoint pool: one pool per context, device and USM kind.
+//! Stream-ordered reuse of memory: one pool per context, device and USM kind.
 //!
-//! UMF hands out and takes back memory in tens of nanoseconds but knows nothing of work in flight. A block whose last
-//! use is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its
-//! next command comes after the last use anyway.
+//! What hands out and takes back blocks in tens of nanoseconds knows nothing of work in flight. A block whose last use
+//! is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its next
+//! command comes after the last use anyway.
 
+use super::blocks::Blocks;
 use super::budget;
 use crate::device::record::{self, because};
 use crate::device::{Context, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -32,7 +32,7 @@ const ROUNDS: usize = 100;
 const RECENT: usize = 16;
 
 pub(super) struct Pool {
-    raw: Handle<ffi::UsmPool>,
+    blocks: Blocks,
     pub(super) context: Context,
     pub(super) device: Device,
     pub(super) kind: UsmKind,
@@ -146,11 +146,9 @@ impl Pool {
         let device = queue.device();
         let budget = budget::of(device, kind)?;
         // SAFETY: a budget is kept for good.
-        let raw = unsafe {
-            ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, pooling_is_on(), budget)
-        };
+        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget) };
         Ok(Self {
-            raw: Handle::new(raw.during("making a memory pool")?),
+            blocks: Blocks::new(raw.during("making a memory pool")?, pooling_is_on()),
             context: queue.context().clone(),
             device: device.clone(),
             kind,
@@ -213,13 +211,7 @@ impl Pool {
     }
 
     fn take_new(&self, bytes: usize) -> Result<usize> {
-        let take = || -> Result<usize> {
-            match ffi::pool_alloc(self.raw.get()?, bytes).during("allocating USM") {
-                Err(Error::Sycl { code, .. }) if code == "memory_allocation" => Ok(0),
-                other => other,
-            }
-        };
-        let mut pointer = take()?;
+        let mut pointer = self.blocks.take(bytes)?;
         // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
         // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
         for round in 0..ROUNDS {
@@ -232,7 +224,7 @@ impl Pool {
                 }
                 pool.give_back()?;
             }
-            pointer = take()?;
+            pointer = self.blocks.take(bytes)?;
             if round > 1 {
                 std::thread::yield_now();
             }
@@ -254,7 +246,7 @@ impl Pool {
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
         let _own = record::begin();
-        ffi::pool_trim(self.raw.get()?).during("trimming a memory pool")
+        self.blocks.trim()
     }
 
     fn wait_for_pending(&self) -> Result<()> {
@@ -289,7 +281,7 @@ impl Pool {
     }
 
     pub(super) fn provider(&self) -> Result<ffi::PoolStats> {
-        Ok(ffi::pool_stats(self.raw.get()?))
+        self.blocks.stats()
     }
 
     fn requests(&self) -> u64 {
@@ -315,14 +307,13 @@ impl Pool {
         }
     }
 
-    /// Gives a block that nothing uses to UMF. A free has no error to return: should it fail, the block waits for
+    /// Makes a block that nothing uses free. A free has no error to return: should it fail, the block waits for
     /// another attempt.
     fn put(&self, block: Waiting) {
         let _own = record::begin();
-        let Ok(raw) = self.raw.get() else { return };
-        // SAFETY: the pointer came from this pool, nothing uses it any more, and it is put once: it left the block or the
-        // waiting list that owned it, and goes back to that only when UMF has not taken it.
-        if unsafe { ffi::pool_free(raw, block.pointer) }.is_err() {
+        // SAFETY: the pointer came from these blocks for as many bytes, nothing uses it any more, and it is put once: it
+        // left the allocation or the waiting list that owned it, and goes back to that only when it was not taken.
+        if unsafe { self.blocks.put(block.pointer, block.bytes) }.is_err() {
             self.waiting.push(block);
         }
     }

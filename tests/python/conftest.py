@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,12 @@ KERNELS = ("advance", "advance_into", "fill", "axpy", "copy_ints", "index2", "in
 def runtime() -> None:
     """usmq makes the pip-installed CPU device visible; a peer that asks first would see none."""
     assert usmq.devices(), "no device is visible: see python -m usmq doctor"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def garbage() -> None:
+    """What other files have left may not end during a test that counts what lives."""
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

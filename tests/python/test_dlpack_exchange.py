@@ -80,7 +80,6 @@ def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
 
 
 def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
-    gc.collect()  # what earlier tests have left
     before = live()
     given = Owned(usmq.asarray(base(), usm_type="shared"))
     gc.collect()

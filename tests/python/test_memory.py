@@ -75,15 +75,19 @@ def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
     del x
 
 
-def test_memory_comes_from_the_pool_again() -> None:
-    usmq.trim_memory()  # a pool that other tests have filled may keep no more
-    x = usmq.empty(MIB, "u1")
-    address, hits, misses = x.ptr, number("hits"), number("misses")
-    del x
-    x = usmq.empty(MIB, "u1")
-    assert x.ptr == address
-    assert number("hits") == hits + 1
-    assert number("misses") == misses
+@pytest.mark.parametrize("size", [8, MIB])
+def test_memory_comes_from_the_pool_again(size: int) -> None:
+    kept = [usmq.empty(size, "u1") for _ in range(10)]
+    for then in (lambda: None, kept.clear, usmq.trim_memory):
+        then()
+        x = usmq.empty(size, "u1")
+        address, hits, misses = x.ptr, number("hits"), number("misses")
+        del x
+        x = usmq.empty(size, "u1")
+        assert x.ptr == address
+        assert number("hits") == hits + 1
+        assert number("misses") == misses
+        del x
 
 
 def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNamespace) -> None:

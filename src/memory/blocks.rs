@@ -1,0 +1,218 @@
+//! The free memory of one pool: up to 32 KiB UMF cuts blocks from slabs, larger ones are kept here by size class.
+//!
+//! UMF's disjoint pool would keep large blocks too, but it goes on counting those that a trim has returned, and then
+//! keeps no more of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). What it does for small ones is worth having
+//! in spite of that: the pool is made anew as soon as no small block is left after a trim.
+
+use crate::error::{During, Result};
+use crate::ffi;
+use crate::runtime::Handle;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The largest block that UMF cuts from a slab: half a slab.
+const SMALL: usize = 32 << 10;
+
+/// Beyond this a block goes to and from the runtime.
+const LARGE: usize = 1 << 30;
+
+/// Size classes between a power of two and the next, so that rounding up takes less than a quarter.
+const STEPS: usize = 4;
+
+const CLASSES: usize = (LARGE / SMALL).ilog2() as usize * STEPS;
+
+/// Free blocks that a size class keeps.
+const MOST: usize = 4;
+
+pub(super) struct Blocks {
+    raw: Handle<ffi::UsmPool>,
+    /// By size class, the latest last.
+    kept: Mutex<[SmallVec<[usize; MOST]>; CLASSES]>,
+    /// Whether anything is kept.
+    keeps: bool,
+    umf: Umf,
+}
+
+/// Who may call UMF's pool, which cannot be replaced while somebody does or a block of it is in use.
+#[derive(Default)]
+struct Umf {
+    /// Blocks in use, and calls in progress.
+    users: AtomicUsize,
+    /// No call begins while this is set. Its thread holds the lock.
+    changing: AtomicBool,
+    change: Mutex<()>,
+    /// Its counts are wrong since a trim.
+    stale: AtomicBool,
+}
+
+/// Where a block of some size comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    Slab,
+    /// The size class, and its size in bytes.
+    Kept(usize, usize),
+    Runtime,
+}
+
+impl Source {
+    fn of(bytes: usize) -> Self {
+        if bytes <= SMALL {
+            return Self::Slab;
+        }
+        if bytes > LARGE {
+            return Self::Runtime;
+        }
+        let doublings = (bytes - 1).ilog2();
+        let (below, step) = (1 << doublings, (1 << doublings) / STEPS);
+        let steps = (bytes - below).div_ceil(step);
+        let class = (doublings - SMALL.ilog2()) as usize * STEPS + steps - 1;
+        Self::Kept(class, below + steps * step)
+    }
+}
+
+impl Umf {
+    /// Counts one more block or call, when the pool is not being replaced.
+    fn enter(&self) {
+        loop {
+            // Sequentially consistent on both sides: either the change sees this user, or this user sees the change.
+            self.users.fetch_add(1, Ordering::SeqCst);
+            if !self.changing.load(Ordering::SeqCst) {
+                return;
+            }
+            self.leave();
+            drop(self.change.lock());
+        }
+    }
+
+    fn leave(&self) {
+        self.users.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.users.load(Ordering::SeqCst) == 0
+    }
+
+    fn trim(&self, raw: &ffi::UsmPool) -> Result<()> {
+        let _only = self.change.lock();
+        self.changing.store(true, Ordering::SeqCst);
+        let idle = self.is_idle();
+        // SAFETY: if it is idle, there is no block of this pool and no call, and none begins.
+        let done = if idle { unsafe { ffi::pool_renew(raw) } } else { ffi::pool_trim(raw) };
+        self.stale.store(!idle || done.is_err(), Ordering::Relaxed);
+        self.changing.store(false, Ordering::SeqCst);
+        done.during("trimming a memory pool")
+    }
+}
+
+impl Blocks {
+    pub(super) fn new(raw: cxx::UniquePtr<ffi::UsmPool>, keeps: bool) -> Self {
+        let kept = Mutex::new(std::array::from_fn(|_| SmallVec::new()));
+        Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
+    }
+
+    /// The address of a free block, 0 when the runtime or the limit has none left.
+    pub(super) fn take(&self, bytes: usize) -> Result<usize> {
+        let raw = self.raw.get()?;
+        if !self.keeps {
+            return Ok(ffi::block_alloc(raw, bytes));
+        }
+        match Source::of(bytes) {
+            Source::Slab => self.take_small(raw, bytes),
+            Source::Kept(class, size) => {
+                let kept = self.kept.lock()[class].pop();
+                Ok(kept.unwrap_or_else(|| ffi::block_alloc(raw, size)))
+            }
+            Source::Runtime => Ok(ffi::block_alloc(raw, bytes)),
+        }
+    }
+
+    fn take_small(&self, raw: &ffi::UsmPool, bytes: usize) -> Result<usize> {
+        if self.umf.stale.load(Ordering::Relaxed) && self.umf.is_idle() {
+            // When there is no new pool, the old one still serves.
+            self.umf.trim(raw).ok();
+        }
+        self.umf.enter();
+        let taken = ffi::pool_alloc(raw, bytes);
+        if taken == 0 {
+            self.umf.leave();
+        }
+        Ok(taken)
+    }
+
+    /// Takes back a block. After an error it is still the caller's.
+    ///
+    /// # Safety
+    /// [`take`](Self::take) of these blocks gave the address for as many bytes; nothing uses it, and it is put once.
+    pub(super) unsafe fn put(&self, pointer: usize, bytes: usize) -> Result<()> {
+        let raw = self.raw.get()?;
+        let size = match Source::of(bytes) {
+            _ if !self.keeps => bytes,
+            Source::Slab => {
+                // SAFETY: by the caller, and it is no large block, so it came from here.
+                unsafe { ffi::pool_free(raw, pointer) }.during("freeing USM")?;
+                self.umf.leave();
+                return Ok(());
+            }
+            Source::Kept(class, size) => {
+                let kept = &mut self.kept.lock()[class];
+                if kept.len() < MOST {
+                    kept.push(pointer);
+                    return Ok(());
+                }
+                size
+            }
+            Source::Runtime => bytes,
+        };
+        // SAFETY: by the caller, and it is no small block, so it came from here with this size.
+        unsafe { ffi::block_free(raw, pointer, size) };
+        Ok(())
+    }
+
+    /// Returns what is kept to the runtime. Slabs that have a block in use stay.
+    pub(super) fn trim(&self) -> Result<()> {
+        let raw = self.raw.get()?;
+        for (class, kept) in self.kept.lock().iter_mut().enumerate() {
+            for pointer in kept.drain(..) {
+                // SAFETY: it was put, and what is kept has the size of its class.
+                unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };
+            }
+        }
+        self.umf.trim(raw)
+    }
+
+    pub(super) fn stats(&self) -> Result<ffi::PoolStats> {
+        Ok(ffi::pool_stats(self.raw.get()?))
+    }
+}
+
+fn size_of_class(class: usize) -> usize {
+    let below = SMALL << (class / STEPS);
+    below + (class % STEPS + 1) * (below / STEPS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_ends_of_the_classes() {
+        assert_eq!(Source::of(0), Source::Slab);
+        assert_eq!(Source::of(SMALL), Source::Slab);
+        assert_eq!(Source::of(SMALL + 1), Source::Kept(0, SMALL / 4 * 5));
+        assert_eq!(Source::of(2 * SMALL), Source::Kept(STEPS - 1, 2 * SMALL));
+        assert_eq!(Source::of(LARGE), Source::Kept(CLASSES - 1, LARGE));
+        assert_eq!(Source::of(LARGE + 1), Source::Runtime);
+    }
+
+    proptest! {
+        #[test]
+        fn a_class_holds_what_is_asked_and_less_than_a_quarter_more(bytes in SMALL + 1..=LARGE) {
+            let Source::Kept(class, size) = Source::of(bytes) else { panic!("{bytes} bytes have no class") };
+            prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");
+            prop_assert_eq!(size_of_class(class), size);
+            prop_assert_eq!(Source::of(size), Source::Kept(class, size));
+        }
+    }
+}
