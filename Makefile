@@ -160,10 +160,16 @@ soak: setup ## Everything over and over for SOAK_MINUTES (30); fails when someth
 	$(TWO_DEVICES) PYTHONPATH=target/soak/site LD_LIBRARY_PATH=.venv/lib \
 		.venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
 
+# Tools that come as crates, for this checkout alone.
+TOOLS = $(CURDIR)/target/tools/bin
+$(TOOLS)/cargo-%: | check-tools
+	@echo "==> cargo-$* (minutes, once)"
+	cargo install --quiet --locked --root target/tools cargo-$*
+
 .PHONY: fuzz
-fuzz: setup build ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
+fuzz: setup build $(TOOLS)/cargo-fuzz ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
 	@echo "==> tests/fuzz (6 targets under libFuzzer, 5 in Python, each for $(FUZZ_MINUTES) minutes)"
-	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
+	PATH="$(TOOLS):$$PATH" FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
 	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP tests/python/test_fuzz.py
 
 .PHONY: tidy
@@ -172,10 +178,9 @@ tidy: .venv/.ready ## clang-tidy on the C++ shim
 	@tests/tidy.sh
 
 .PHONY: deny
-deny: ## Licences, sources and known faults of the crates, by cargo-deny
-	$(call need,cargo-deny,cargo-deny: cargo install cargo-deny --locked)
+deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, by cargo-deny
 	@echo "==> cargo deny (seconds)"
-	@tests/deny.sh
+	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
 # Each prints one line when it is done, and stops here when it fails.
 CHECKS = lint tidy deny test-processes test-memory test-faults test-pressure test-storms fuzz soak

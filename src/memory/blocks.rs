@@ -172,8 +172,9 @@ impl Blocks {
     /// Returns what is kept to the runtime. Slabs that have a block in use stay.
     pub(super) fn trim(&self) -> Result<()> {
         let raw = self.raw.get()?;
-        for (class, kept) in self.kept.lock().iter_mut().enumerate() {
-            for pointer in kept.drain(..) {
+        for class in 0..CLASSES {
+            let kept = std::mem::take(&mut self.kept.lock()[class]);
+            for pointer in kept {
                 // SAFETY: it was put, and what is kept has the size of its class.
                 unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };
             }

@@ -181,8 +181,7 @@ def test_a_host_limit_below_one_partition_ends_the_task_and_not_the_cluster() ->
     ):
 
         def too_large() -> int:
-            array = part(0, 128 << 20)
-            array.fill(1)
+            array = usmq.full(128 << 20, 1, "i8")
             array.wait()
             time.sleep(30)
             return array.size
