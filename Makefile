@@ -129,10 +129,12 @@ test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	cargo run --features arrow --example flights
 
 .PHONY: test-faults
-test-faults: .venv/.ready ## Rust: every operation with each call of SYCL failing in turn (minutes; not part of `test`)
+test-faults: counted ## Every operation with each call of SYCL failing in turn (minutes; not part of `test`)
 	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
 		--target-dir target/faults -- --nocapture
+	@echo "==> the same from Python (about 1 minute)"
+	$(TWO_DEVICES) $(COUNTED) .venv/bin/python -m pytest tests/python/test_faults.py
 
 .PHONY: test-pressure
 test-pressure: .venv/.ready ## Rust: limits, a full device, ten million random sizes (minutes; not part of `test`)
@@ -141,24 +143,38 @@ test-pressure: .venv/.ready ## Rust: limits, a full device, ten million random s
 		timeout 900 cargo test --release --test pressure --target-dir target/pressure -- --include-ignored --nocapture
 
 .PHONY: test-memory
-test-memory: .venv/.ready ## Rust: the Arrow interchange under valgrind (minutes; not part of `test`)
+test-memory: .venv/.ready ## Rust: the Arrow and DLPack interchange under valgrind (minutes; not part of `test`)
 	$(call need,valgrind,valgrind: apt-get install valgrind)
 	@echo "==> tests/memory.sh (about 4 minutes, the first time 3 more)"
 	@tests/memory.sh
 
-# Built with USMQ_FAULTS, which counts queues, events and the other objects of the shim.
+.PHONY: nightly
+nightly: | check-tools
+	@cargo +nightly --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal || \
+		{ echo "usmq: a nightly Rust is missing. Get it: https://rustup.rs" >&2; exit 1; }
+
+.PHONY: sanitize
+sanitize: setup nightly ## Rust and the C++ shim under AddressSanitizer and LeakSanitizer (minutes; not part of `test`)
+	@echo "==> tests/sanitize.sh (about 10 minutes, the first time 5 more)"
+	@$(TWO_DEVICES) tests/sanitize.sh
+
+# The package with an extension that counts queues, events and the other objects of the shim, and fails on demand.
+COUNTED = PYTHONPATH=target/faults/site LD_LIBRARY_PATH=.venv/lib
+.PHONY: counted
+counted: setup
+	USMQ_FAULTS=1 PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo build --release --features python,arrow,cuda --lib --target-dir target/faults
+	rm -rf target/faults/site
+	mkdir -p target/faults/site
+	cp -r python/usmq target/faults/site/
+	cp target/faults/release/libusmq.so target/faults/site/usmq/_core.abi3.so
+
 SOAK_MINUTES ?= 30
 
 .PHONY: soak
-soak: setup ## Everything over and over for SOAK_MINUTES (30); fails when something grows (not part of `test`)
-	USMQ_FAULTS=1 PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo build --release --features python,arrow,cuda --lib --target-dir target/soak
-	rm -rf target/soak/site
-	mkdir -p target/soak/site
-	cp -r python/usmq target/soak/site/
-	cp target/soak/release/libusmq.so target/soak/site/usmq/_core.abi3.so
+soak: counted ## Everything over and over for SOAK_MINUTES (30); fails when something grows (not part of `test`)
 	@echo "==> soak ($(SOAK_MINUTES) minutes)"
-	$(TWO_DEVICES) PYTHONPATH=target/soak/site LD_LIBRARY_PATH=.venv/lib \
-		.venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
+	@mkdir -p target/soak
+	$(TWO_DEVICES) $(COUNTED) .venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
 
 # Tools that come as crates, for this checkout alone.
 TOOLS = $(CURDIR)/target/tools/bin
@@ -167,7 +183,7 @@ $(TOOLS)/cargo-%: | check-tools
 	cargo install --quiet --locked --root target/tools cargo-$*
 
 .PHONY: fuzz
-fuzz: setup build $(TOOLS)/cargo-fuzz ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
+fuzz: setup build nightly $(TOOLS)/cargo-fuzz ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
 	@echo "==> tests/fuzz (6 targets under libFuzzer, 5 in Python, each for $(FUZZ_MINUTES) minutes)"
 	PATH="$(TOOLS):$$PATH" FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
 	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP tests/python/test_fuzz.py
@@ -183,7 +199,7 @@ deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, b
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
 # Each prints one line when it is done, and stops here when it fails.
-CHECKS = lint tidy deny test-processes test-memory test-faults test-pressure test-storms fuzz soak
+CHECKS = lint tidy deny sanitize test-processes test-memory test-faults test-pressure test-storms fuzz soak
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)

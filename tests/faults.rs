@@ -50,6 +50,28 @@ fn the_first_calls_of_a_process_bear_every_fault() -> usmq::Result<()> {
     cold::all()
 }
 
+/// What another library gives on is copied each time, and a queue that is always busy is never released.
+#[cfg(usmq_faults)]
+#[test]
+fn handles_to_a_busy_queue_do_not_add_up() -> usmq::Result<()> {
+    let [queue, ..] = common::four_queues(common::default_queue()?.device(), None)?;
+    let x = common::states(1000, &queue)?;
+    let work = common::Work::new(&queue)?;
+    let handles = || usmq::faults::live().into_iter().find(|(name, _)| name.ends_with("Queue")).unwrap().1;
+    let before = handles();
+    let event = work.advance(&queue, &x, 50_000_000)?;
+    let address = queue.to_raw()?;
+    for _ in 0..100 {
+        // SAFETY: a second handle to the queue, freed below.
+        drop(unsafe { usmq::Queue::from_raw(address) }?);
+    }
+    // SAFETY: it came from `to_raw` and is freed once.
+    unsafe { usmq::Queue::free_raw(address) };
+    assert!(!event.done()?, "the test needs work in flight here");
+    assert!(handles() <= before + 1, "{} handles, {before} before", handles());
+    Ok(())
+}
+
 /// Of what a usual build is made, this test is: the layer must not be in it.
 #[cfg(not(usmq_faults))]
 #[test]

@@ -64,10 +64,11 @@ pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
             Status::from(&error)
         }
         Err(cause) => {
-            let text = cause.downcast_ref::<&str>().copied().map(str::to_owned);
-            let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_default();
-            // Its destructor might panic in turn.
-            std::mem::forget(cause);
+            let text = cause.downcast::<String>().map(|text| *text).or_else(|cause| {
+                // The destructor of anything else might panic in turn.
+                cause.downcast::<&str>().map(|text| text.to_string()).map_err(std::mem::forget)
+            });
+            let text = text.unwrap_or_default();
             remember(&format!("usmq is at fault, please report it: {text}"));
             Status::Internal
         }

@@ -9,6 +9,8 @@ use crate::runtime::{self, Pending};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
 use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -273,24 +275,35 @@ pub(super) fn finish_work() {
     for queue in kept.iter().filter_map(|inner| inner.raw.get().ok()) {
         let _ = ffi::queue_wait(queue);
     }
-    for queue in std::mem::take(&mut *BUSY.lock()) {
+    for queue in std::mem::take(&mut *BUSY.lock()).into_values() {
         if let Ok(queue) = queue.get() {
             let _ = ffi::queue_wait(queue);
         }
     }
 }
 
-/// Queues that were dropped with work in flight.
-static BUSY: Lazy<Mutex<Vec<runtime::Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
+/// Queues that were dropped with work in flight, one handle for each `id`.
+static BUSY: Lazy<Mutex<HashMap<usize, runtime::Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
 
 impl Drop for Inner {
     /// The OpenCL driver for CPUs locks up when the last handle to a queue goes inside one of the queue's own
     /// commands, as it does when the queue is released before they are complete.
     fn drop(&mut self) {
         if !is_idle(&self.raw) {
-            BUSY.lock().push(self.raw.take());
+            keep_busy(self.id, self.raw.take());
         }
     }
+}
+
+/// Another handle to a queue that is kept already is not its last, and may go.
+fn keep_busy(id: usize, queue: runtime::Handle<ffi::Queue>) {
+    let _other = match BUSY.lock().entry(id) {
+        Entry::Occupied(_) => Some(queue),
+        Entry::Vacant(place) => {
+            place.insert(queue);
+            None
+        }
+    };
 }
 
 fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
@@ -301,10 +314,10 @@ fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
 /// Releases queues whose work is complete by now. They are asked, and released, outside the lock.
 fn release_idle() {
     let busy = std::mem::take(&mut *BUSY.lock());
-    let (idle, busy): (Vec<_>, Vec<_>) = busy.into_iter().partition(is_idle);
-    BUSY.lock().extend(busy);
-    for queue in idle {
-        if let Ok(queue) = queue.get() {
+    for (id, queue) in busy {
+        if !is_idle(&queue) {
+            keep_busy(id, queue);
+        } else if let Ok(queue) = queue.get() {
             // Returns at once, after the driver has let go of the last command. Errors went to earlier waits.
             let _ = ffi::queue_wait(queue);
         }
