@@ -20,7 +20,7 @@ test_all() {
     cargo test --config "$runner" --features arrow --no-fail-fast "$@" >> "$logs/tests.txt" 2>&1 || failed=yes
 }
 failed=no
-test_all --lib interop::
+test_all --lib -- interop::arrow interop::dlpack
 test_all --test arrow --test arrow_release --test arrow_streams --test dlpack -- --skip whoever_cuts_it \
     --skip an_export_in_the_order_of_a_queue
 
