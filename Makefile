@@ -155,7 +155,7 @@ nightly: | check-tools
 
 .PHONY: sanitize
 sanitize: setup nightly ## Rust and the C++ shim under AddressSanitizer and LeakSanitizer (minutes; not part of `test`)
-	@echo "==> tests/sanitize.sh (about 10 minutes, the first time 5 more)"
+	@echo "==> tests/sanitize.sh (about 20 minutes)"
 	@$(TWO_DEVICES) tests/sanitize.sh
 
 # The package with an extension that counts queues, events and the other objects of the shim, and fails on demand.
