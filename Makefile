@@ -237,15 +237,15 @@ test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a stand-in f
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
-	@echo "==> pytest (about 11 minutes)"
+	@echo "==> pytest (about 8 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
 
 # Most of their time they wait for processes that they have started.
-PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses exits fork neighbours))
+PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_runtime exits fork neighbours signals))
 
 .PHONY: test-processes
-test-processes: setup build ## Python: forks, ends and neighbours of a process, dask workers that die (not part of `test`)
-	@echo "==> pytest, tests of other processes (about 5 minutes)"
+test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)
+	@echo "==> pytest, tests of other processes (about 4 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest $(PROCESSES)
 
 .PHONY: test-storms
