@@ -133,7 +133,7 @@ test-faults: counted ## Every operation with each call of SYCL failing in turn (
 	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
 		--target-dir target/faults -- --nocapture
-	@echo "==> the same from Python (about 1 minute)"
+	@echo "==> the same from Python (seconds)"
 	$(TWO_DEVICES) $(COUNTED) .venv/bin/python -m pytest tests/python/test_faults.py
 
 .PHONY: test-pressure

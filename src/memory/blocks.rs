@@ -50,8 +50,8 @@ struct Umf {
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     Slab,
-    /// The size class, and its size in bytes.
-    Kept(usize, usize),
+    /// The size class.
+    Kept(usize),
     Runtime,
 }
 
@@ -66,8 +66,7 @@ impl Source {
         let doublings = (bytes - 1).ilog2();
         let (below, step) = (1 << doublings, (1 << doublings) / STEPS);
         let steps = (bytes - below).div_ceil(step);
-        let class = (doublings - SMALL.ilog2()) as usize * STEPS + steps - 1;
-        Self::Kept(class, below + steps * step)
+        Self::Kept((doublings - SMALL.ilog2()) as usize * STEPS + steps - 1)
     }
 }
 
@@ -111,17 +110,18 @@ impl Blocks {
         Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
     }
 
+    fn source(&self, bytes: usize) -> Source {
+        if self.keeps { Source::of(bytes) } else { Source::Runtime }
+    }
+
     /// The address of a free block, 0 when the runtime or the limit has none left.
     pub(super) fn take(&self, bytes: usize) -> Result<usize> {
         let raw = self.raw.get()?;
-        if !self.keeps {
-            return Ok(ffi::block_alloc(raw, bytes));
-        }
-        match Source::of(bytes) {
+        match self.source(bytes) {
             Source::Slab => self.take_small(raw, bytes),
-            Source::Kept(class, size) => {
+            Source::Kept(class) => {
                 let kept = self.kept.lock()[class].pop();
-                Ok(kept.unwrap_or_else(|| ffi::block_alloc(raw, size)))
+                Ok(kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class))))
             }
             Source::Runtime => Ok(ffi::block_alloc(raw, bytes)),
         }
@@ -146,21 +146,20 @@ impl Blocks {
     /// [`take`](Self::take) of these blocks gave the address for as many bytes; nothing uses it, and it is put once.
     pub(super) unsafe fn put(&self, pointer: usize, bytes: usize) -> Result<()> {
         let raw = self.raw.get()?;
-        let size = match Source::of(bytes) {
-            _ if !self.keeps => bytes,
+        let size = match self.source(bytes) {
             Source::Slab => {
                 // SAFETY: by the caller, and it is no large block, so it came from here.
                 unsafe { ffi::pool_free(raw, pointer) }.during("freeing USM")?;
                 self.umf.leave();
                 return Ok(());
             }
-            Source::Kept(class, size) => {
+            Source::Kept(class) => {
                 let kept = &mut self.kept.lock()[class];
                 if kept.len() < MOST {
                     kept.push(pointer);
                     return Ok(());
                 }
-                size
+                size_of_class(class)
             }
             Source::Runtime => bytes,
         };
@@ -201,19 +200,20 @@ mod tests {
     fn the_ends_of_the_classes() {
         assert_eq!(Source::of(0), Source::Slab);
         assert_eq!(Source::of(SMALL), Source::Slab);
-        assert_eq!(Source::of(SMALL + 1), Source::Kept(0, SMALL / 4 * 5));
-        assert_eq!(Source::of(2 * SMALL), Source::Kept(STEPS - 1, 2 * SMALL));
-        assert_eq!(Source::of(LARGE), Source::Kept(CLASSES - 1, LARGE));
+        assert_eq!(Source::of(SMALL + 1), Source::Kept(0));
+        assert_eq!(Source::of(2 * SMALL), Source::Kept(STEPS - 1));
+        assert_eq!(Source::of(LARGE), Source::Kept(CLASSES - 1));
+        assert_eq!(size_of_class(CLASSES - 1), LARGE);
         assert_eq!(Source::of(LARGE + 1), Source::Runtime);
     }
 
     proptest! {
         #[test]
         fn a_class_holds_what_is_asked_and_less_than_a_quarter_more(bytes in SMALL + 1..=LARGE) {
-            let Source::Kept(class, size) = Source::of(bytes) else { panic!("{bytes} bytes have no class") };
+            let Source::Kept(class) = Source::of(bytes) else { panic!("{bytes} bytes have no class") };
+            let size = size_of_class(class);
             prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");
-            prop_assert_eq!(size_of_class(class), size);
-            prop_assert_eq!(Source::of(size), Source::Kept(class, size));
+            prop_assert_eq!(Source::of(size), Source::Kept(class));
         }
     }
 }
