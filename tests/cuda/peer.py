@@ -132,3 +132,14 @@ def counts() -> dict[str, int] | None:
     function.argtypes = [POINTER(ctypes.c_long)]
     function(numbers)
     return dict(zip(["memory", "events", "pinned", "copies", "contexts"], numbers, strict=True))
+
+
+def fail(at: int, on: bool = False) -> int:
+    """Let the `at`-th call of the stand-in from now on fail, with those after it if `on`.
+
+    0 ends that. Return how many have failed.
+    """
+    function = _driver.stand_in_fail
+    function.argtypes, function.restype = (ctypes.c_long, c_int), ctypes.c_long
+    failed: int = function(at, on)
+    return failed

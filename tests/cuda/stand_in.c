@@ -1,7 +1,8 @@
 // A libcuda.so.1 without a card: streams are threads that run their work in order, memory is the host's. It shows what
 // usmq calls, in which order, and what it gives back; that a card does the same is for the tests marked `cuda`.
 //
-// STAND_IN in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory.
+// STAND_IN in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory. A program
+// makes single calls fail by stand_in_fail; those that give something back, and those that describe an error, do not.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,6 +54,29 @@ static struct Stream *defaults[3];
 static int asked_for(const char *failure) {
   const char *wish = getenv("STAND_IN");
   return wish && strcmp(wish, failure) == 0;
+}
+
+static long fail_in, failed; // calls until one fails, 0 for none; how many have
+static int fail_on;
+static pthread_mutex_t fail_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/// For tests: the `at`-th call from now on fails, with `on` those after it, too; 0 ends that. How many failed before.
+long stand_in_fail(long at, int on) {
+  pthread_mutex_lock(&fail_lock);
+  long before = failed;
+  fail_in = at, fail_on = on, failed = 0;
+  pthread_mutex_unlock(&fail_lock);
+  return before;
+}
+
+static int fails(void) {
+  pthread_mutex_lock(&fail_lock);
+  int now = fail_in == 1;
+  if (fail_in > 1 || (now && !fail_on))
+    fail_in--;
+  failed += now;
+  pthread_mutex_unlock(&fail_lock);
+  return now;
 }
 
 /// For tests: blocks, events, pinned ranges, copies so far, contexts that were entered and not left.
@@ -177,12 +201,24 @@ static CUresult submit(CUstream handle, struct Task wanted) {
 CUresult cuDriverGetVersion(int *version) { return *version = asked_for("old") ? 11040 : 12040, OK; }
 CUresult cuInit(unsigned flags) { return asked_for("broken") || flags ? BROKEN : OK; }
 CUresult cuDeviceGetCount(int *count) { return *count = !asked_for("none"), OK; }
-CUresult cuDeviceGet(int *device, int ordinal) { return ordinal == 0 ? (*device = 0, OK) : INVALID; }
+CUresult cuDeviceGet(int *device, int ordinal) {
+  if (fails())
+    return BROKEN;
+  return ordinal == 0 ? (*device = 0, OK) : INVALID;
+}
 CUresult cuDeviceGetName(char *name, int length, int device) {
+  if (fails())
+    return BROKEN;
   return snprintf(name, length, "stand-in %d", device), OK;
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext *out, int device) { return *out = &context, device; }
+CUresult cuDevicePrimaryCtxRetain(CUcontext *out, int device) {
+  if (fails())
+    return BROKEN;
+  return *out = &context, device;
+}
 CUresult cuCtxPushCurrent_v2(CUcontext entered) {
+  if (fails())
+    return BROKEN;
   add(&contexts_entered, 1);
   return entered == &context ? OK : INVALID;
 }
@@ -193,9 +229,15 @@ CUresult cuGetErrorName(CUresult error, const char **text) {
 }
 CUresult cuGetErrorString(CUresult error, const char **text) { return *text = "on purpose", error & 0; }
 
-CUresult cuStreamCreate(CUstream *out, unsigned flags) { return *out = make_stream(), flags == 1 ? OK : INVALID; }
+CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+  if (fails())
+    return BROKEN;
+  return *out = make_stream(), flags == 1 ? OK : INVALID;
+}
 
 CUresult cuEventCreate(CUevent *out, unsigned flags) {
+  if (fails())
+    return BROKEN;
   struct Event *event = calloc(1, sizeof *event);
   pthread_mutex_init(&event->lock, NULL);
   pthread_cond_init(&event->changed, NULL);
@@ -205,16 +247,22 @@ CUresult cuEventCreate(CUevent *out, unsigned flags) {
 }
 CUresult cuEventDestroy_v2(CUevent event) { return add(&live_events, -1), drop(event), OK; }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
+  if (fails())
+    return BROKEN;
   __atomic_add_fetch(&event->references, 1, __ATOMIC_SEQ_CST);
   return submit(stream, (struct Task){.kind = RECORD, .a = event});
 }
-CUresult cuEventSynchronize(CUevent event) { return wait_for(event), OK; }
+CUresult cuEventSynchronize(CUevent event) { return fails() ? BROKEN : (wait_for(event), OK); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  if (fails())
+    return BROKEN;
   __atomic_add_fetch(&event->references, 1, __ATOMIC_SEQ_CST);
   return flags ? INVALID : submit(stream, (struct Task){.kind = WAIT, .a = event});
 }
 #ifndef WITHOUT_HOST_FUNCTIONS
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument) {
+  if (fails())
+    return BROKEN;
   return submit(stream, (struct Task){.kind = CALL, .a = argument, .function = function});
 }
 #endif
@@ -227,6 +275,8 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream) {
+  if (fails())
+    return BROKEN;
   if (asked_for("full") || !stream)
     return NO_MEMORY;
   struct Block *block = malloc(sizeof *block);
@@ -242,16 +292,22 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   return submit(stream, (struct Task){.kind = FREE, .a = (void *)(uintptr_t)pointer});
 }
 CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
+  if (fails())
+    return BROKEN;
   add(&copies, 1);
   void *to = (void *)(uintptr_t)target, *from = (void *)(uintptr_t)source;
   return submit(stream, (struct Task){.kind = COPY, .a = to, .b = from, .bytes = bytes});
 }
 CUresult cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
+  if (fails())
+    return BROKEN;
   return add(&pinned, 1), start && bytes && flags == 1 ? OK : INVALID;
 }
 CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { return *out = malloc(bytes), flags ? INVALID : OK; }
 CUresult cuMemHostUnregister(void *start) { return add(&pinned, -1), start ? OK : INVALID; }
 CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr pointer) {
+  if (fails())
+    return BROKEN;
   CUresult result = INVALID;
   pthread_mutex_lock(&blocks_lock);
   for (struct Block *block = blocks; block; block = block->next)

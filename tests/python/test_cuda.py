@@ -1,6 +1,5 @@
 """CUDA memory without a card: what is missing is named, and a stand-in shows the rest."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,31 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import usmq
-
-FOLDER = Path(__file__).parent.parent / "cuda"
+from cuda_driver import FOLDER, build, environment
 
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a libcuda.so.1 without a card."""
     return build(tmp_path_factory.mktemp("driver"))
-
-
-def build(folder: Path, *flags: str) -> Path:
-    compiler = shutil.which("cc")
-    assert compiler, "a C compiler is needed, as for building usmq"
-    library = folder / "libcuda.so.1"
-    source = FOLDER / "stand_in.c"
-    command = [compiler, "-shared", "-fPIC", "-O1", *flags, "-Wl,-soname,libcuda.so.1"]
-    subprocess.run([*command, "-o", library, source, "-lpthread"], check=True)
-    return folder
-
-
-def environment(driver: Path, **extra: str) -> dict[str, str]:
-    import os
-
-    path = os.environ.get("LD_LIBRARY_PATH")
-    return os.environ | {"LD_LIBRARY_PATH": f"{driver}:{path}" if path else str(driver)} | extra
 
 
 def outcome(driver: Path, **extra: str) -> str:

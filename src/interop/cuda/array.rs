@@ -2,14 +2,14 @@
 
 use super::card::Card;
 use super::driver::{Handle, Recorded};
+use super::failures;
 use super::transfer::{Remote, Way, start};
 use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::Keep;
+use crate::memory::{Failure, Keep};
 use crate::placement::{Action, Step};
-use once_cell::sync::OnceCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Memory {
     owner: Owner,
     /// The stream on which the other side works, and its context.
     stream: Option<(Handle, Handle)>,
-    failure: Arc<OnceCell<Error>>,
+    failure: Failure,
 }
 
 enum Owner {
@@ -47,8 +47,8 @@ enum Owner {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Owner::Ours(pointer) = self.owner {
-            // In the order of what other libraries were told to wait for. A failure has no one left to go to.
-            let _ = self.card.driver.free(self.card.context(), self.card.shown, pointer);
+            failures::forget(pointer);
+            self.card.free(pointer);
         }
     }
 }
@@ -75,8 +75,9 @@ pub(crate) struct Described<'a> {
 }
 
 impl CudaArray {
-    /// A copy of an array on the CUDA device with this number, through pinned host memory. Never blocks; what is
-    /// submitted later to the stream that [`export`](super::export) names comes after the copy.
+    /// A copy of an array on the CUDA device with this number, through pinned host memory. What is submitted later to
+    /// the stream that [`export`](super::export) names comes after the copy. Does not wait for the copy where the
+    /// array's device is one of the OpenCL backend; others have no event for it, so there it does.
     ///
     /// # Errors
     /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.
@@ -88,23 +89,17 @@ impl CudaArray {
         let source = array.contiguous()?;
         let (bytes, context) = (source.nbytes(), card.context());
         let stream = Some((context, card.shown));
-        let failure = Arc::default();
-        let memory =
-            |owner| Arc::new(Memory { card: card.clone(), owner, stream, failure: Arc::clone(&failure) });
+        let memory = |owner, failure| Arc::new(Memory { card: card.clone(), owner, stream, failure });
         let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
         let made = |memory, pointer| Self { memory, pointer, layout, dtype: source.dtype(), readonly: false };
         if bytes == 0 {
-            return Ok(made(memory(Owner::Nothing), 0));
+            return Ok(made(memory(Owner::Nothing, Failure::default()), 0));
         }
-        let pointer = card.driver.allocate(context, card.work, bytes)?;
-        let memory = memory(Owner::Ours(pointer));
-        let remote = Remote {
-            card: card.clone(),
-            pointer,
-            stream,
-            failure: failure.clone(),
-            _keep: Box::new(memory.clone()),
-        };
+        let pointer = card.allocate(bytes)?;
+        let failure = failures::of_new(pointer, bytes);
+        let memory = memory(Owner::Ours(pointer), failure.clone());
+        let remote =
+            Remote { card: card.clone(), pointer, stream, failure, keep: Some(Box::new(memory.clone())) };
         start(Way::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
         Ok(made(memory, pointer))
     }
@@ -131,7 +126,7 @@ impl CudaArray {
         let stream = described.stream.map(|stream| (context, stream));
         let owner = Owner::Foreign { _keep: owner };
         Ok(Self {
-            memory: Arc::new(Memory { card, owner, stream, failure: Arc::default() }),
+            memory: Arc::new(Memory { card, owner, stream, failure: failures::at(described.pointer) }),
             pointer: described.pointer,
             layout,
             dtype: described.dtype,
@@ -140,8 +135,8 @@ impl CudaArray {
     }
 
     /// The array as USM of `kind` for `queue`: the same memory where SYCL itself knows the address, else a copy
-    /// through pinned host memory. Never blocks for a copy; work on the result comes after it, and what the other
-    /// library submits to its stream later comes after it, too.
+    /// through pinned host memory, which waits as [`CudaArray::from_array`] does, and where the other library names no
+    /// stream. Work on the result comes after the copy, and so does what the other library submits to its stream later.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short; [`Error::Interop`] with what the CUDA driver says.
@@ -161,9 +156,13 @@ impl CudaArray {
             pointer: self.pointer.wrapping_add_signed(low * itemsize as isize),
             stream: self.memory.stream,
             failure: self.memory.failure.clone(),
-            _keep: Box::new(self.memory.clone()),
+            keep: Some(Box::new(self.memory.clone())),
         };
         start(Way::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
+        if self.memory.stream.is_none() {
+            // Nothing else keeps the owner's next write off.
+            copy.wait()?;
+        }
         let layout =
             Layout::foreign(self.shape(), Some(self.layout.strides()), low.unsigned_abs(), itemsize)?;
         Array::of(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
@@ -248,6 +247,7 @@ impl CudaArray {
 
     /// The error of a transfer that failed.
     pub(super) fn check(&self) -> Result<()> {
+        crate::runtime::not_forked()?;
         self.memory.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 

@@ -16,6 +16,10 @@ impl Gate {
         self.opened.notify_all();
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        *self.open.lock()
+    }
+
     pub(super) fn pass(&self) {
         let mut open = self.open.lock();
         while !*open {

@@ -13,10 +13,13 @@ mod nvidia;
 
 mod card;
 mod driver;
+mod failures;
 mod gate;
 mod interface;
 mod transfer;
 
+#[cfg(test)]
+mod hazards;
 #[cfg(test)]
 mod recorder;
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! A driver without a card, for tests: streams are threads that run their work in order, memory is the host's, and
-//! everything is counted. It shows order and release; that the real driver does the same is for tests on a card.
+//! everything is counted. As CUDA's may, it calls one host function after another, and lets what is allocated wait for
+//! memory that is about to be freed. It shows order and release; that the real driver does the same is for tests on a card.
 
 use super::driver::{Driver, Handle, Location};
 use super::gate::Gate;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -15,9 +17,22 @@ pub(super) const CONTEXT: Handle = 0xc0;
 
 type Task = Box<dyn FnOnce() + Send>;
 
+struct Stream(Sender<Task>);
+
+impl Default for Stream {
+    fn default() -> Self {
+        let (sender, tasks) = channel::<Task>();
+        std::thread::spawn(move || tasks.iter().for_each(|task| task()));
+        Self(sender)
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Recorder {
-    streams: Mutex<Vec<Sender<Task>>>,
+    streams: Mutex<Vec<Stream>>,
+    host_functions: Mutex<Stream>,
+    /// Opened when memory is freed.
+    frees: Mutex<Vec<Arc<Gate>>>,
     events: Mutex<HashMap<Handle, Arc<Gate>>>,
     next_event: AtomicUsize,
     memory: Arc<Mutex<HashMap<usize, Box<[u8]>>>>,
@@ -26,15 +41,19 @@ pub(super) struct Recorder {
     pub(super) running: Arc<AtomicUsize>,
     /// The most copies that were submitted and not complete at one time.
     pub(super) overlap: Arc<AtomicUsize>,
-    /// Copies from this number on are refused.
-    pub(super) refuse_from: Mutex<Option<usize>>,
+    /// Copies of these numbers are refused.
+    pub(super) refuse: Mutex<Range<usize>>,
     pub(super) slow: Arc<AtomicBool>,
+    /// How many arrays of ours fit; 0 is no limit.
+    pub(super) room: AtomicUsize,
+    /// Streams cannot be made to wait for events.
+    pub(super) no_order: AtomicBool,
 }
 
 impl Recorder {
     /// Adds work to a stream.
     pub(super) fn submit(&self, stream: Handle, task: impl FnOnce() + Send + 'static) {
-        self.streams.lock()[stream - 1].send(Box::new(task)).unwrap();
+        self.streams.lock()[stream - 1].0.send(Box::new(task)).unwrap();
     }
 
     /// Blocks until the work of a stream is done.
@@ -42,6 +61,10 @@ impl Recorder {
         let event = self.record(CONTEXT, stream).unwrap();
         self.wait(event).unwrap();
         self.forget(event);
+    }
+
+    pub(super) fn is_complete(&self, event: Handle) -> bool {
+        self.event(event).is_open()
     }
 
     pub(super) fn live_events(&self) -> usize {
@@ -85,24 +108,38 @@ impl Driver for Recorder {
 
     fn new_stream(&self, context: Handle) -> Result<Handle> {
         assert_eq!(context, CONTEXT);
-        let (sender, tasks) = channel::<Task>();
-        std::thread::spawn(move || {
-            while let Ok(task) = tasks.recv() {
-                task();
-            }
-        });
         let mut streams = self.streams.lock();
-        streams.push(sender);
+        streams.push(Stream::default());
         Ok(streams.len())
     }
 
-    fn allocate(&self, _: Handle, _: Handle, bytes: usize) -> Result<usize> {
+    fn allocate(&self, _: Handle, stream: Handle, bytes: usize) -> Result<usize> {
+        let room = self.room.load(Ordering::SeqCst);
+        if room > 0 && self.live_memory() - self.frees.lock().len() >= room {
+            return Err(Error::Allocation {
+                asked: bytes as u64,
+                kind: "CUDA",
+                device: "recorder".to_owned(),
+                used: 0,
+                reserved: 0,
+                limit: None,
+                total: 0,
+                note: String::new(),
+            });
+        }
+        for freed in self.frees.lock().drain(..) {
+            self.submit(stream, move || freed.pass());
+        }
         Ok(self.foreign(&vec![0xee; bytes]))
     }
 
     fn free(&self, _: Handle, stream: Handle, pointer: usize) -> Result<()> {
-        let memory = self.memory.clone();
-        self.submit(stream, move || drop(memory.lock().remove(&pointer).unwrap()));
+        let (memory, freed) = (self.memory.clone(), Arc::new(Gate::default()));
+        self.frees.lock().push(freed.clone());
+        self.submit(stream, move || {
+            drop(memory.lock().remove(&pointer).unwrap());
+            freed.open();
+        });
         Ok(())
     }
 
@@ -119,13 +156,25 @@ impl Driver for Recorder {
     }
 
     fn hold_until(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
+        if self.no_order.load(Ordering::SeqCst) {
+            return Err(Error::Interop("ordering failed in the CUDA driver: on purpose".to_owned()));
+        }
         let event = self.event(event);
         self.submit(stream, move || event.pass());
         Ok(())
     }
 
     fn hold_at(&self, _: Handle, stream: Handle, gate: Arc<Gate>) -> Result<()> {
-        self.submit(stream, move || gate.pass());
+        let (functions, passed) = (self.host_functions.lock().0.clone(), Arc::new(Gate::default()));
+        self.submit(stream, move || {
+            let done = passed.clone();
+            let function = move || {
+                gate.pass();
+                done.open();
+            };
+            functions.send(Box::new(function)).unwrap();
+            passed.pass();
+        });
         Ok(())
     }
 
@@ -143,7 +192,7 @@ impl Driver for Recorder {
         bytes: usize,
     ) -> Result<()> {
         let number = self.copies.fetch_add(1, Ordering::SeqCst);
-        if self.refuse_from.lock().is_some_and(|first| number >= first) {
+        if self.refuse.lock().contains(&number) {
             return Err(Error::Interop("copying failed in the CUDA driver: on purpose".to_owned()));
         }
         let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());

@@ -15,22 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-struct Bench {
-    driver: Arc<Recorder>,
-    card: Arc<Card>,
+pub(super) struct Bench {
+    pub(super) driver: Arc<Recorder>,
+    pub(super) card: Arc<Card>,
 }
 
-fn bench() -> Bench {
+pub(super) fn bench() -> Bench {
     let driver = Arc::new(Recorder::default());
     let card = Card::new(driver.clone(), 0).unwrap();
     Bench { driver, card }
 }
 
-fn numbers(count: usize) -> Vec<u8> {
+pub(super) fn numbers(count: usize) -> Vec<u8> {
     (0..count).map(|number| (number * 7 % 251) as u8).collect()
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(20), "{what}");
@@ -49,7 +49,7 @@ impl Drop for Owner {
 
 impl Bench {
     /// Memory of another library, which works on `stream`.
-    fn foreign(&self, bytes: &[u8], stream: Option<usize>) -> (CudaArray, usize, Arc<AtomicBool>) {
+    pub(super) fn foreign(&self, bytes: &[u8], stream: Option<usize>) -> (CudaArray, usize, Arc<AtomicBool>) {
         let pointer = self.driver.foreign(bytes);
         let gone = Arc::<AtomicBool>::default();
         let described = Described {
@@ -117,12 +117,27 @@ fn work_on_the_result_comes_after_the_transfer_without_a_host_wait() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
-    let (cuda, ..) = bench.foreign(&numbers(2 * CHUNK), None);
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, ..) = bench.foreign(&numbers(2 * CHUNK), Some(stream));
     let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
     let copy = usm.copy().unwrap(); // a command on the array's queue
     let wide = usm.cast(DType::U16).unwrap(); // a kernel
     assert_eq!(copy.to_bytes().unwrap(), numbers(2 * CHUNK));
     assert_eq!(wide.to_vec::<u16>().unwrap()[CHUNK + 1], u16::from(numbers(CHUNK + 2)[CHUNK + 1]));
+}
+
+#[test]
+fn a_wait_for_the_queue_is_one_for_its_transfers() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, ..) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
+    let usm = cuda.to_queue(&queue, UsmKind::Host).unwrap();
+    queue.wait().unwrap();
+    // SAFETY: host USM of this many bytes, and nothing writes to it any more.
+    let found = unsafe { std::slice::from_raw_parts(usm.address() as *const u8, 3 * CHUNK) };
+    assert!(found == numbers(3 * CHUNK));
 }
 
 #[test]
@@ -177,7 +192,8 @@ fn everything_is_released_in_its_time() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
-    let (cuda, pointer, gone) = bench.foreign(&numbers(2 * CHUNK), None);
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, pointer, gone) = bench.foreign(&numbers(2 * CHUNK), Some(stream));
     let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
     drop(cuda);
     assert!(!gone.load(Ordering::SeqCst), "the owner went while its memory was being read");
@@ -199,17 +215,21 @@ fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
     for first in 0..3 {
         let bench = bench();
         let queue = current_queue().unwrap();
-        *bench.driver.refuse_from.lock() = Some(first);
+        *bench.driver.refuse.lock() = first..usize::MAX;
         let stream = bench.driver.new_stream(CONTEXT).unwrap();
         let (cuda, _, gone) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
         let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
-        let error = usm.to_bytes().unwrap_err();
-        assert!(error.to_string().contains("on purpose"), "{error}");
+        // Each reader is told, not only the first that waits for the queue.
+        for _ in 0..2 {
+            let error = usm.to_bytes().unwrap_err();
+            assert!(error.to_string().contains("on purpose"), "{error}");
+        }
+        assert!(usm.copy().is_err());
         bench.driver.finish(stream); // not held up for ever
         drop((cuda, usm));
         until("the owner stays for ever", || gone.load(Ordering::SeqCst));
         // The next operations work.
-        *bench.driver.refuse_from.lock() = None;
+        *bench.driver.refuse.lock() = 0..0;
         let (cuda, ..) = bench.foreign(&numbers(CHUNK + 1), None);
         let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
         assert_eq!(usm.to_bytes().unwrap(), numbers(CHUNK + 1));
@@ -220,11 +240,38 @@ fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
 #[test]
 fn a_failed_copy_to_the_card_shows_at_the_next_use() {
     let bench = bench();
-    *bench.driver.refuse_from.lock() = Some(1);
+    *bench.driver.refuse.lock() = 1..usize::MAX;
     let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
     let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
     assert!(cuda.wait().unwrap_err().to_string().contains("on purpose"));
     assert!(export(&cuda).is_err());
+}
+
+#[test]
+fn a_reader_sees_that_the_memory_was_not_filled_even_when_it_comes_back_as_anothers() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    for handed_round in [false, true] {
+        // Nothing but the first copy fails, so that the way back would have read what is there.
+        let next = bench.driver.copies.load(Ordering::SeqCst);
+        *bench.driver.refuse.lock() = next..next + 1;
+        let usm = Array::from_slice(&numbers(100)).unwrap();
+        let mut cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+        if handed_round {
+            let stream = cuda.stream();
+            let described = Described {
+                pointer: cuda.address() + 10,
+                shape: &[50],
+                strides: None,
+                dtype: DType::U8,
+                readonly: false,
+                stream,
+            };
+            cuda = bench.over(&described, Box::new(cuda.clone())).unwrap();
+        }
+        let error = cuda.to_queue(&queue, UsmKind::Device).and_then(|usm| usm.to_bytes()).unwrap_err();
+        assert!(error.to_string().contains("on purpose"), "{error}");
+    }
 }
 
 #[test]

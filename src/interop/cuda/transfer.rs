@@ -6,12 +6,11 @@
 use super::card::{Card, Lane};
 use super::driver::{Handle, Recorded};
 use super::gate::Gate;
-use crate::device::{Event, Promise, Queue};
-use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation, Keep, ordered_across};
-use crate::runtime::interrupt::shielded;
-use once_cell::sync::OnceCell;
+use crate::device::{Event, Promise, Queue, insist};
+use crate::error::Result;
+use crate::memory::{Access, Allocation, Failure, Keep, ordered_across};
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Bytes of one buffer.
@@ -31,9 +30,9 @@ pub(super) struct Remote {
     /// The stream, and its context, on which another library works with the memory.
     pub(super) stream: Option<(Handle, Handle)>,
     /// Where a failure to fill the memory is kept for whoever uses it next.
-    pub(super) failure: Arc<OnceCell<Error>>,
+    pub(super) failure: Failure,
     /// What keeps the memory alive; dropped by the card's thread at the end.
-    pub(super) _keep: Keep,
+    pub(super) keep: Option<Keep>,
 }
 
 /// A transfer that the card's thread runs.
@@ -43,6 +42,8 @@ pub(super) struct Job {
     lane: Arc<Lane>,
     /// The queue of those who wait for the transfer; errors go there.
     queue: Queue,
+    /// Why the USM does not have what it was to be filled with.
+    failure: Failure,
     /// USM, which the log of its allocation keeps until `promise` is kept.
     usm: usize,
     bytes: usize,
@@ -54,8 +55,9 @@ pub(super) struct Job {
     gate: Arc<Gate>,
 }
 
-/// Starts a transfer of `bytes` between the card and `usm`, an address inside `memory`. Returns at once; the log of
-/// `memory` and the stream of `remote` know of it.
+/// Starts a transfer of `bytes` between the card and `usm`, an address inside `memory`; the log of `memory` and the
+/// stream of `remote` know of it. Returns at once where `queue` has events for it ([`Promise`]), else at its end. After
+/// an error it is over, too.
 pub(super) fn start(
     way: Way,
     remote: Remote,
@@ -68,21 +70,22 @@ pub(super) fn start(
     let stream = remote.stream;
     let ready = stream.map(|(context, stream)| Recorded::after(&card.driver, context, stream)).transpose()?;
     let access = if way == Way::ToUsm { Access::Write } else { Access::Read };
-    ordered_across(queue, &[(memory, access)], |after, _| {
+    let failure = if way == Way::ToUsm { memory.failure() } else { remote.failure.clone() };
+    ordered_across(queue, &[(memory, access)], |after, sent| {
         let gate = Arc::new(Gate::default());
-        let (after, queue) = (after.into(), queue.clone());
-        match Promise::new(&queue)? {
-            Some((promise, event)) => {
-                let promise = Some(promise);
-                let job = Job { way, remote, lane, queue, usm, bytes, after, ready, promise, gate };
-                card.start(job, stream)?;
-                Ok(event)
-            }
+        let (promise, event) = Promise::new(queue)?.unzip();
+        let after = after.into();
+        sent.extend(event.clone());
+        let (over, failed, on) = (gate.clone(), failure.clone(), queue.clone());
+        let job = Job { way, remote, lane, queue: on, failure, usm, bytes, after, ready, promise, gate };
+        card.start(job, stream)?;
+        match event {
+            // A wait for the queue is one for the transfer, too.
+            Some(event) => queue.barrier(&[event]).inspect_err(|_| over.pass()),
             None => {
-                // No event can stand for the thread, so this one does its work, to the end: both sides use the memory.
-                let job = Job { way, remote, lane, queue, usm, bytes, after, ready, promise: None, gate };
-                shielded(|| job.copy())?;
-                job.queue.barrier(&[])
+                over.pass();
+                failed.get().map_or(Ok(()), |error| Err(error.clone()))?;
+                queue.barrier(&[])
             }
         }
     })?;
@@ -90,6 +93,10 @@ pub(super) fn start(
 }
 
 impl Job {
+    pub(super) fn card(&self) -> Arc<Card> {
+        self.remote.card.clone()
+    }
+
     pub(super) fn gate(&self) -> Arc<Gate> {
         self.gate.clone()
     }
@@ -97,39 +104,42 @@ impl Job {
     /// Runs the transfer. A failure goes to those who wait for the side that it was to fill.
     pub(super) fn run(mut self) {
         let result = self.copy();
-        match (self.way, &result) {
-            (_, Ok(())) => {}
-            (Way::ToUsm, Err(error)) => self.queue.store_error(error),
-            (Way::FromUsm, Err(error)) => {
-                let _ = self.remote.failure.set(error.clone());
-            }
-        }
         let promise = self.promise.take();
-        // Once the promise is kept the process may end, so everything else goes first.
-        drop(self);
+        if let Err(error) = result {
+            if self.way == Way::ToUsm && promise.is_some() {
+                self.queue.store_error(&error);
+            }
+            let _ = self.failure.set(error);
+        }
+        // Once the promise is kept the process may end, so everything else goes first. It may be anyone's, and a
+        // destructor that panics must not end the card's thread.
+        let _panic = catch_unwind(AssertUnwindSafe(|| drop(self))).map_err(std::mem::forget);
         if let Some(promise) = promise {
             promise.keep();
         }
     }
 
-    fn copy(&self) -> Result<()> {
+    fn copy(&mut self) -> Result<()> {
         let result = self.begin().and_then(|()| match self.way {
             Way::ToUsm => self.download(),
             Way::FromUsm => self.upload(),
         });
         if result.is_err() {
             // The buffers, and the memory of both sides, are free only when nothing runs any more.
-            let _ = self.lane.queue.barrier(&[]).and_then(|last| last.wait_quietly());
-            if let Ok(last) = self.recorded() {
-                let _ = last.wait();
-            }
+            insist(|| self.lane.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
+            self.remote.card.settle_or_keep(self.remote.keep.take());
         }
         result
     }
 
     fn begin(&self) -> Result<()> {
-        let Some(ready) = &self.ready else { return Ok(()) };
+        // What was to fill the memory ran before this on the same thread, and may have failed.
+        if let (Way::ToUsm, Some(error)) = (self.way, self.remote.failure.get()) {
+            return Err(error.clone());
+        }
         let card = &self.remote.card;
+        card.settle()?;
+        let Some(ready) = &self.ready else { return Ok(()) };
         card.driver.hold_until(card.context(), card.work, ready.raw())
     }
 
@@ -152,7 +162,7 @@ impl Job {
             let pinned = self.buffer(buffer);
             // SAFETY: the source is kept by `remote`; the buffer is as long as a chunk, registered, and emptied.
             unsafe { self.card_copies(pinned, self.remote.pointer + start, length) }?;
-            let event = self.recorded()?;
+            let event = self.remote.card.recorded()?;
             if let Some(before) = filled.replace((event, start, length, buffer)) {
                 self.empty(before, &mut emptied)?;
             }
@@ -192,7 +202,7 @@ impl Job {
             filled.wait_quietly()?;
             // SAFETY: the target is kept by `remote`; the buffer is registered and filled again only after the event.
             unsafe { self.card_copies(self.remote.pointer + start, pinned, length) }?;
-            sent[buffer] = Some(self.recorded()?);
+            sent[buffer] = Some(self.remote.card.recorded()?);
         }
         sent.into_iter().flatten().try_for_each(|event| event.wait())
     }
@@ -212,10 +222,5 @@ impl Job {
         let card = &self.remote.card;
         // SAFETY: the caller's promise.
         unsafe { card.driver.copy(card.context(), card.work, target, source, bytes) }
-    }
-
-    fn recorded(&self) -> Result<Recorded> {
-        let card = &self.remote.card;
-        Recorded::after(&card.driver, card.context(), card.work)
     }
 }

@@ -1,0 +1,25 @@
+"""The stand-in for a CUDA driver, built, and the environment in which it is found."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+FOLDER = Path(__file__).parent.parent / "cuda"
+
+
+def build(folder: Path, *flags: str) -> Path:
+    """Return the folder with a stand-in inside."""
+    compiler = shutil.which("cc")
+    assert compiler, "a C compiler is needed, as for building usmq"
+    library = folder / "libcuda.so.1"
+    source = FOLDER / "stand_in.c"
+    command = [compiler, "-shared", "-fPIC", "-O1", *flags, "-Wl,-soname,libcuda.so.1"]
+    subprocess.run([*command, "-o", library, source, "-lpthread"], check=True)
+    return folder
+
+
+def environment(driver: Path, **extra: str) -> dict[str, str]:
+    """Return this process's environment, with that driver in place of any other."""
+    path = os.environ.get("LD_LIBRARY_PATH")
+    return os.environ | {"LD_LIBRARY_PATH": f"{driver}:{path}" if path else str(driver)} | extra
