@@ -166,6 +166,8 @@ std::unique_ptr<UsmBudget> budget_new() { return std::make_unique<UsmBudget>(); 
 
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept { budget.limit.store(bytes); }
 
+std::uint64_t budget_limit(const UsmBudget &budget) noexcept { return budget.limit.load(); }
+
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget) {
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));

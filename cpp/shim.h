@@ -168,6 +168,7 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 // memory pools
 std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
+std::uint64_t budget_limit(const UsmBudget &budget) noexcept;
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget);
 void pool_renew(const UsmPool &pool);

@@ -49,6 +49,14 @@ pub enum Error {
         /// More about the cause; empty or starts with "; ".
         note: String,
     },
+    /// Memory on the host's heap that could not be had.
+    #[error("{} of host memory for {what} could not be had; free some, raise the limit of the process, or go in parts", size(*.asked))]
+    HostMemory {
+        /// Bytes asked for.
+        asked: u64,
+        /// What was to be kept there.
+        what: &'static str,
+    },
     /// A kernel that does not compile, with the compiler's log.
     #[error("kernel {name:?} does not build for {device}:\n{log}")]
     KernelBuild {

@@ -194,6 +194,7 @@ pub(crate) mod bridge {
 
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
+        fn budget_limit(budget: &UsmBudget) -> u64;
         /// # Safety
         /// The budget outlives the pool.
         unsafe fn pool_new(

@@ -6,8 +6,9 @@ mod common;
 
 use common::{Work, advanced, default_queue, states_of};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use usmq::{Array, Error, Result, current_queue, devices, with_queue};
+use usmq::{Array, DType, Error, Result, UsmKind, current_queue, devices, memory, with_queue};
 
 /// A second of work and more, for one element: two children come and go meanwhile.
 const LONG: u32 = 1_000_000_000;
@@ -108,6 +109,48 @@ fn a_fork_under_work_in_flight_and_from_a_thread_harms_nobody() -> Result<()> {
     waits.join().expect("no panic")?;
     assert_eq!(x.to_vec::<u32>()?, [advanced(3, LONG)]);
     Ok(())
+}
+
+/// Says that it is over, also when that is because of a panic.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A lock that another thread held at the fork is never released in the child.
+#[test]
+fn a_child_waits_for_no_thread_that_only_its_parent_has() -> Result<()> {
+    let queue = default_queue()?;
+    let over = AtomicBool::new(false);
+    let churn = || -> Result<()> {
+        while !over.load(Ordering::Relaxed) {
+            let arrays: Vec<_> = (0..20)
+                .map(|_| Array::uninit([40_000], DType::U8, UsmKind::Device, &queue))
+                .collect::<Result<_>>()?;
+            drop(arrays);
+            memory::trim(None)?;
+            memory::stats(None)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let done = AtEnd(&over);
+        let threads = [scope.spawn(churn), scope.spawn(churn), scope.spawn(churn)];
+        for round in 0..200 {
+            let mine: Result<Vec<_>> = (0..20).map(|_| Array::zeros::<u8>([40_000])).collect();
+            let status = in_child(false, || {
+                drop(mine);
+                let told = [told(memory::stats(None)), told(memory::trim(None)), told(current_queue())];
+                if told == [true; 3] { 7 } else { 8 }
+            });
+            assert_eq!(status, 7, "child {round}");
+        }
+        drop(done);
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
 }
 
 const BEFORE: &str = "USMQ_TEST_FORK_BEFORE";

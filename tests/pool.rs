@@ -215,6 +215,30 @@ fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Resu
 }
 
 #[test]
+fn a_lowered_limit_holds_for_memory_that_was_kept() -> Result<()> {
+    let _alone = alone()?;
+    let queue = default_queue()?;
+    let blocks = || (0..4).map(|_| Array::zeros::<u8>([8 * MIB])).collect::<Result<Vec<_>>>();
+    let large = blocks()?;
+    let small = Array::zeros::<u8>([100])?;
+    large.iter().try_for_each(Array::wait)?;
+    drop(large);
+    let held = of(UsmKind::Device, queue.device())?.used;
+    set_limit(Some(held + MIB as u64), None, Some(UsmKind::Device))?;
+    assert!(matches!(blocks().unwrap_err(), Error::Allocation { .. }));
+    // Nor does the rest of a slab that is in use anyway.
+    set_limit(Some(held), None, Some(UsmKind::Device))?;
+    assert!(matches!(Array::zeros::<u8>([1]).unwrap_err(), Error::Allocation { .. }));
+    // One device without a limit, while each has one.
+    set_limit(None, Some(queue.device()), Some(UsmKind::Device))?;
+    assert_eq!(of(UsmKind::Device, queue.device())?.limit, None);
+    blocks()?;
+    set_limit(None, None, Some(UsmKind::Device))?;
+    drop(small);
+    Ok(())
+}
+
+#[test]
 fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> {
     const THREADS: usize = 8;
     const SHARE: usize = 8 * MIB;

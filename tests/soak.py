@@ -45,7 +45,9 @@ void axpy(float a, const float *x, float *y) {
 # Per minute, after the start: what is noise of the allocator, and no leak. A leak of one page per
 # round is far above the first.
 BOUNDS = {"RSS, KiB": 1024.0, "USM used, KiB": 0.0, "USM reserved, KiB": 512.0}
-BOUNDS |= {"arrays": 0.0, "objects of the shim": 0.0, "threads": 0.02, "files": 0.02}
+# One that is there at some samples and not at others, as a queue whose work has just ended, tilts
+# the line a little. One that is lost in the middle of half an hour tilts it by 0.05.
+BOUNDS |= {"arrays": 0.0, "objects of the shim": 0.02, "threads": 0.02, "files": 0.02}
 ROUNDS_BEFORE_DEMO = 20
 
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets

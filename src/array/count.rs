@@ -1,6 +1,7 @@
 //! `arange`: evenly spaced values.
 
-use super::{Array, DType, Number, bytes_of};
+use super::dtype::Family;
+use super::{Array, DType, Number};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 
@@ -18,14 +19,79 @@ impl Array {
         queue: &Queue,
     ) -> Result<Self> {
         let (first, end, step) = (first.into(), end.into(), step.into());
-        let values = match (first.whole(), end.whole(), step.whole()) {
-            (Some(first), Some(end), Some(step)) => whole(first, end, step, dtype)?,
-            _ => real(number(first)?, number(end)?, number(step)?, dtype)?,
+        let counted = match (first.whole(), end.whole(), step.whole()) {
+            (Some(first), Some(end), Some(step)) => Counted::whole(first, end, step)?,
+            _ => Counted::real(number(first)?, number(end)?, number(step)?, dtype)?,
         };
-        let array = Self::uninit([values.len() / dtype.itemsize()], dtype, kind, queue)?;
-        array.upload(&values)?;
+        let array = Self::uninit([counted.count()], dtype, kind, queue)?;
+        array.upload(|bytes| counted.write(dtype, bytes))?;
         Ok(array)
     }
+}
+
+/// Values that are known, but not yet written anywhere.
+enum Counted {
+    Whole { count: usize, first: i128, step: i128 },
+    Real { count: usize, first: f64, step: f64, truncate: bool },
+}
+
+impl Counted {
+    fn whole(first: i128, end: i128, step: i128) -> Result<Self> {
+        if step == 0 {
+            return Err(Error::Value("arange needs a step that is not 0".to_owned()));
+        }
+        let ahead = if step > 0 { end > first } else { end < first };
+        let count = if ahead { (end.abs_diff(first) - 1) / step.unsigned_abs() + 1 } else { 0 };
+        let count = usize::try_from(count).map_err(|_| too_many())?;
+        Ok(Self::Whole { count, first, step })
+    }
+
+    fn real(first: f64, end: f64, step: f64, dtype: DType) -> Result<Self> {
+        let count = ((end - first) / step).ceil();
+        if !count.is_finite() {
+            return Err(Error::Value(format!(
+                "arange from {first} to {end} by {step} has no number of values"
+            )));
+        }
+        if count > isize::MAX as f64 {
+            return Err(too_many());
+        }
+        let truncate = !matches!(dtype.family(), Family::Float | Family::Complex);
+        Ok(Self::Real { count: count.max(0.0) as usize, first, step, truncate })
+    }
+
+    fn count(&self) -> usize {
+        match *self {
+            Self::Whole { count, .. } | Self::Real { count, .. } => count,
+        }
+    }
+
+    fn write(&self, dtype: DType, bytes: &mut [u8]) -> Result<()> {
+        let places = bytes.chunks_exact_mut(dtype.itemsize());
+        match *self {
+            Self::Whole { first, step, .. } => put(places, dtype, |i| Number::Int(first + i as i128 * step)),
+            Self::Real { first, step, truncate: true, .. } => {
+                put(places, dtype, |i| Number::Int((first + i as f64 * step) as i128))
+            }
+            Self::Real { first, step, .. } if dtype == DType::F64 => {
+                let values = (0..).map(|i: usize| first + i as f64 * step);
+                places.zip(values).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
+                Ok(())
+            }
+            Self::Real { first, step, .. } => put(places, dtype, |i| Number::Float(first + i as f64 * step)),
+        }
+    }
+}
+
+fn put<'a>(
+    places: impl Iterator<Item = &'a mut [u8]>,
+    dtype: DType,
+    value: impl Fn(usize) -> Number,
+) -> Result<()> {
+    for (i, place) in places.enumerate() {
+        place.copy_from_slice(&value(i).bytes_as(dtype).map_err(Error::Value)?);
+    }
+    Ok(())
 }
 
 fn number(number: Number) -> Result<f64> {
@@ -34,43 +100,4 @@ fn number(number: Number) -> Result<f64> {
 
 fn too_many() -> Error {
     Error::Value("arange has more values than the address space".to_owned())
-}
-
-fn whole(first: i128, end: i128, step: i128, dtype: DType) -> Result<Vec<u8>> {
-    if step == 0 {
-        return Err(Error::Value("arange needs a step that is not 0".to_owned()));
-    }
-    let distance = if step > 0 { end - first } else { first - end };
-    let count = if distance <= 0 { 0 } else { (distance - 1) / step.abs() + 1 };
-    collect((0..count).map(|i| Number::Int(first + i * step)), count as f64, dtype)
-}
-
-fn real(first: f64, end: f64, step: f64, dtype: DType) -> Result<Vec<u8>> {
-    let count = ((end - first) / step).ceil();
-    if !count.is_finite() {
-        return Err(Error::Value(format!("arange from {first} to {end} by {step} has no number of values")));
-    }
-    let count = count.max(0.0);
-    if count > isize::MAX as f64 {
-        return Err(too_many());
-    }
-    let values = (0..count as usize).map(|i| first + i as f64 * step);
-    if dtype == DType::F64 {
-        return Ok(bytes_of(&values.collect::<Vec<_>>()).to_vec());
-    }
-    let truncate = !matches!(dtype.family(), super::dtype::Family::Float | super::dtype::Family::Complex);
-    let values = values.map(|value| if truncate { Number::Int(value as i128) } else { Number::Float(value) });
-    collect(values, count, dtype)
-}
-
-fn collect(values: impl Iterator<Item = Number>, count: f64, dtype: DType) -> Result<Vec<u8>> {
-    if count * dtype.itemsize() as f64 > isize::MAX as f64 {
-        return Err(too_many());
-    }
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(count as usize * dtype.itemsize()).map_err(|_| too_many())?;
-    for value in values {
-        bytes.extend_from_slice(&value.bytes_as(dtype).map_err(Error::Value)?);
-    }
-    Ok(bytes)
 }

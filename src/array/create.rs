@@ -105,7 +105,10 @@ impl Array {
     /// Fills by doubling: needs no kernel, so it works the same on every backend.
     fn repeat(&self, element: &[u8]) -> Result<()> {
         let (address, bytes) = (self.address(), self.nbytes());
-        let seed = stage(&element.repeat(bytes.min(SEED) / element.len()), &self.queue)?;
+        let seed = stage(bytes.min(SEED) / element.len() * element.len(), &self.queue, |seed| {
+            seed.chunks_exact_mut(element.len()).for_each(|place| place.copy_from_slice(element));
+            Ok(())
+        })?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
         let _fills = filling();
         ordered_all(&self.queue, &operands, |after, sent| {
@@ -125,13 +128,13 @@ impl Array {
         Ok(())
     }
 
-    /// Sets the elements of a contiguous array to these bytes, without waiting for the device.
-    pub(crate) fn upload(&self, values: &[u8]) -> Result<()> {
-        if values.is_empty() {
+    /// Sets the elements of a contiguous array to the bytes that `write` puts, without waiting for the device.
+    pub(crate) fn upload(&self, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        if self.size() == 0 {
             return Ok(());
         }
         let _why = because_if_unsaid(Reason::HostWrite);
-        let staged = stage(values, &self.queue)?;
+        let staged = stage(self.nbytes(), &self.queue, write)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
         ordered(&self.queue, &operands, |after| {
             // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.
@@ -148,12 +151,12 @@ impl Array {
     }
 }
 
-/// Host USM that holds these bytes.
-fn stage(bytes: &[u8], queue: &Queue) -> Result<Allocation> {
-    let staged = Allocation::new(bytes.len(), UsmKind::Host, queue)?;
+/// Host USM of so many bytes, as `write` leaves them.
+fn stage(bytes: usize, queue: &Queue, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Allocation> {
+    let staged = Allocation::new(bytes, UsmKind::Host, queue)?;
     // A block of this queue may come back from the pool with its last command still running.
     staged.wait_for_host(Access::Write)?;
-    // SAFETY: host USM of this length that no command uses; the two ranges cannot overlap, since it is new.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), staged.pointer() as *mut u8, bytes.len()) };
+    // SAFETY: host USM of this length that no command and no one else uses, since it is new; any byte is a u8.
+    write(unsafe { std::slice::from_raw_parts_mut(staged.pointer() as *mut u8, bytes) })?;
     Ok(staged)
 }

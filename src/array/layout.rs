@@ -78,7 +78,12 @@ impl Layout {
                     "strides {strides:?} and shape {shape:?} have different lengths"
                 )));
             }
-            layout.strides = strides.into();
+            // An axis of one element may come with any stride, also one that bytes cannot count.
+            for ((own, stride), extent) in layout.strides.iter_mut().zip(strides).zip(shape) {
+                if *extent > 1 {
+                    *own = *stride;
+                }
+            }
             layout.checked_extent(itemsize).ok_or_else(|| {
                 Error::Value(format!("strides {strides:?} of shape {shape:?} leave the address space"))
             })?;
@@ -296,7 +301,8 @@ impl Layout {
     }
 }
 
-/// First position, number of positions and step of a Python slice over `extent` positions.
+/// First position, number of positions and step of a Python slice over `extent` positions. Where it goes no step the step
+/// is 1, since what was given may be larger than the address space.
 fn resolve(
     extent: usize,
     start: Option<isize>,
@@ -316,7 +322,7 @@ fn resolve(
     let end = stop.map_or(if step > 0 { highest } else { lowest }, clamp);
     let distance = if step > 0 { end - first } else { first - end };
     let count = if distance <= 0 { 0 } else { (distance.unsigned_abs() - 1) / step.unsigned_abs() + 1 };
-    Ok((first.max(0).unsigned_abs(), count, step))
+    Ok((first.max(0).unsigned_abs(), count, if count > 1 { step } else { 1 }))
 }
 
 #[cfg(test)]

@@ -56,6 +56,19 @@ fn a_slice_means_what_python_means() {
 }
 
 #[test]
+fn a_step_past_everything_leaves_a_stride_that_can_be_counted() {
+    for step in [isize::MIN, isize::MIN + 1, -(1 << 62), 1 << 62, isize::MAX] {
+        let slice = Index::Slice { start: None, stop: None, step: Some(step) };
+        let view = contiguous(&[3, 4]).index(&[slice, slice]).unwrap();
+        assert_eq!((view.shape(), view.strides()), (&[1, 1][..], &[4, 1][..]), "{step}");
+        let inner = view.index(&[slice]).unwrap();
+        assert_eq!((inner.shape(), inner.offset()), (&[1, 1][..], view.offset()), "{step}");
+    }
+    let foreign = Layout::foreign(&[1, 0, 2], Some(&[isize::MAX, isize::MIN, 3]), 0, 8).unwrap();
+    assert!(foreign.strides().iter().all(|stride| stride.checked_mul(8).is_some()), "{foreign:?}");
+}
+
+#[test]
 fn an_index_past_the_end_says_axis_and_extent() {
     let error = contiguous(&[2, 3]).index(&[Index::ALL, Index::At(3)]).unwrap_err().to_string();
     assert!(error.contains("axis 1") && error.contains("extent 3"), "{error}");

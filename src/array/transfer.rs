@@ -4,8 +4,11 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Keep, keep_until, ordered};
+use crate::memory::{Access, Keep, heap, keep_until, ordered};
 use crate::runtime::interrupt::{self, shielded};
+
+/// What is kept on the heap, for an error.
+const ELEMENTS: &str = "the elements";
 
 /// Gives what owns the host's side of a copy, for as long as the device still uses it.
 pub(crate) type Owner<'a> = &'a (dyn Fn() -> Keep + Sync);
@@ -15,11 +18,12 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Type`] when `T` is not the array's element type; [`Error::Value`] when the memory holds bits that are
-    /// no `T`, as an uninitialised `bool`; [`Error::Sycl`] with what the work reported.
+    /// no `T`, as an uninitialised `bool`; [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work
+    /// reported.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = Vec::<T>::with_capacity(size);
+        let mut values = heap::room::<T>(size, ELEMENTS)?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
@@ -36,9 +40,9 @@ impl Array {
     /// The elements as bytes in C order. Waits for the writes before, nothing else.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with what the work reported.
+    /// [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(self.nbytes());
+        let mut bytes = heap::room(self.nbytes(), ELEMENTS)?;
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
             return Err(self.give_up(bytes, error));
         }

@@ -5,13 +5,13 @@ use super::status::{call, give};
 use crate::array::{Array, DType};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};
+use crate::runtime::Lock;
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 /// Blocks that were allocated and not freed, as bytes.
-static BLOCKS: Lazy<Mutex<HashMap<usize, Array>>> = Lazy::new(Mutex::default);
+static BLOCKS: Lazy<Lock<HashMap<usize, Array>>> = Lazy::new(Lock::default);
 
 fn unknown(memory: *mut c_void) -> Error {
     Error::Value(format!(
@@ -21,7 +21,7 @@ fn unknown(memory: *mut c_void) -> Error {
 
 /// The block at an address.
 pub(super) fn block(memory: *mut c_void) -> Result<Array> {
-    BLOCKS.lock().get(&(memory as usize)).cloned().ok_or_else(|| unknown(memory))
+    BLOCKS.lock()?.get(&(memory as usize)).cloned().ok_or_else(|| unknown(memory))
 }
 
 /// `usmq_kind` in usmq.h.
@@ -46,9 +46,9 @@ unsafe extern "C" fn usmq_allocate(
         let queue = unsafe { given_or_current(queue) }?;
         let block = Array::uninit([bytes], DType::U8, kind_of(kind)?, &queue)?;
         // The caller's own commands are unseen by the log.
-        block.allocation().share_on(&queue);
+        block.allocation().share_on(&queue)?;
         let address = block.address();
-        BLOCKS.lock().insert(address, block);
+        BLOCKS.lock()?.insert(address, block);
         Ok(address as *mut c_void)
     };
     // SAFETY: a place of the caller's.
@@ -66,7 +66,7 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
             .ok_or_else(|| Error::Value("queue is null; it says where the memory is used".to_owned()))?;
         // Says why, when kernels on the queue cannot reach it.
         block.on_queue(&queue)?;
-        block.allocation().share_on(&queue);
+        block.allocation().share_on(&queue)?;
         Ok(())
     })
 }
@@ -78,7 +78,7 @@ extern "C" fn usmq_free(memory: *mut c_void) -> c_int {
             return Ok(());
         }
         // Given back outside the lock: that submits to its queues.
-        let block = BLOCKS.lock().remove(&(memory as usize));
+        let block = BLOCKS.lock()?.remove(&(memory as usize));
         block.map(drop).ok_or_else(|| unknown(memory))
     })
 }

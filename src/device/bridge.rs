@@ -10,10 +10,9 @@
 use super::insist::insist;
 use super::{Context, Event, Promise, Queue, record};
 use crate::error::Result;
-use crate::runtime::exit;
 use crate::runtime::interrupt::shielded;
+use crate::runtime::{Lock, exit};
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -24,7 +23,7 @@ struct Request {
     promise: Promise,
 }
 
-static THREADS: Lazy<Mutex<HashMap<Context, Sender<Request>>>> = Lazy::new(Mutex::default);
+static THREADS: Lazy<Lock<HashMap<Context, Sender<Request>>>> = Lazy::new(Lock::default);
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
@@ -33,22 +32,22 @@ pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
         return Ok(source.clone());
     };
     let request = Request { source: source.clone(), target: queue.clone(), promise };
-    if let Err(failed) = thread_of(source.queue().context()).send(request) {
+    if let Err(failed) = thread_of(source.queue().context())?.send(request) {
         // No thread could be started, so this one waits, to the end: others wait for its answer.
         shielded(|| answer(failed.0));
     }
     Ok(event)
 }
 
-fn thread_of(context: &Context) -> Sender<Request> {
-    let mut threads = THREADS.lock();
+fn thread_of(context: &Context) -> Result<Sender<Request>> {
+    let mut threads = THREADS.lock()?;
     let sender = threads.entry(context.clone()).or_insert_with(|| {
         let (sender, requests) = channel();
         // Without a thread the receiver is dropped, and sending fails.
         let _ = std::thread::Builder::new().name("usmq-bridge".to_owned()).spawn(move || serve(&requests));
         sender
     });
-    sender.clone()
+    Ok(sender.clone())
 }
 
 fn serve(requests: &Receiver<Request>) {

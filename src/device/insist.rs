@@ -7,7 +7,7 @@ const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Tries until it succeeds, and gives up when it never does: whether it has.
-pub(super) fn insist(mut attempt: impl FnMut() -> bool) -> bool {
+pub(crate) fn insist(mut attempt: impl FnMut() -> bool) -> bool {
     for number in 0..ATTEMPTS {
         if number > 0 {
             std::thread::sleep(PAUSE);

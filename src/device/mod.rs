@@ -22,6 +22,7 @@ pub(crate) mod what;
 
 pub use context::Context;
 pub use event::Event;
+pub(crate) use insist::insist;
 pub use kind::UsmKind;
 pub(crate) use program::{Code, Program};
 pub(crate) use promise::Promise;

@@ -3,10 +3,9 @@
 use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Lock};
 use cxx::UniquePtr;
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -34,14 +33,14 @@ struct Unit {
     options: Arc<[String]>,
 }
 
-type Built<K, V> = Lazy<Mutex<HashMap<K, V>>>;
+type Built<K, V> = Lazy<Lock<HashMap<K, V>>>;
 
 /// Built code lives as long as the process, like that of a shared library. The locks cover the maps only: two threads
 /// that need the same new code may both build it, and the first one built is the one both use.
-static KERNELS: Built<(Unit, Arc<str>), Program> = Lazy::new(Mutex::default);
+static KERNELS: Built<(Unit, Arc<str>), Program> = Lazy::new(Lock::default);
 
 /// One SYCL source often has several kernels; compiling it once serves them all.
-static BUNDLES: Built<Unit, Arc<Handle<ffi::Bundle>>> = Lazy::new(Mutex::default);
+static BUNDLES: Built<Unit, Arc<Handle<ffi::Bundle>>> = Lazy::new(Lock::default);
 
 impl Program {
     /// The kernel `name` for this context and device, built unless that was done before.
@@ -59,7 +58,7 @@ impl Program {
             options: options.clone(),
         };
         let key = (unit, name.clone());
-        if let Some(built) = KERNELS.lock().get(&key) {
+        if let Some(built) = KERNELS.lock()?.get(&key) {
             return Ok(built.clone());
         }
         let begun = record::begin();
@@ -70,7 +69,7 @@ impl Program {
         })?;
         record::built(begun, name, device);
         let built = Self(Arc::new(Handle::new(raw)));
-        Ok(KERNELS.lock().entry(key).or_insert(built).clone())
+        Ok(KERNELS.lock()?.entry(key).or_insert(built).clone())
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
@@ -123,11 +122,11 @@ impl Unit {
     }
 
     fn bundle(&self, source: &str) -> Result<Arc<Handle<ffi::Bundle>>> {
-        if let Some(bundle) = BUNDLES.lock().get(self) {
+        if let Some(bundle) = BUNDLES.lock()?.get(self) {
             return Ok(bundle.clone());
         }
         let bundle = Arc::new(Handle::new(self.compile(source, "")?));
-        Ok(BUNDLES.lock().entry(self.clone()).or_insert(bundle).clone())
+        Ok(BUNDLES.lock()?.entry(self.clone()).or_insert(bundle).clone())
     }
 
     fn compile(&self, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {

@@ -5,9 +5,8 @@ use super::{Context, Device, Event, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, shielded};
-use crate::runtime::{self, Pending};
+use crate::runtime::{self, Lock, Pending};
 use once_cell::sync::{Lazy, OnceCell};
-use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -137,7 +136,8 @@ impl Queue {
         match self.0 {
             Handle::Counted(inner) => {
                 let inner: &'static Arc<Inner> = Box::leak(Box::new(inner));
-                KEPT.lock().push(inner);
+                // In a forked child nobody waits for it at the end.
+                let _kept = KEPT.lock().map(|mut kept| kept.push(inner));
                 Self(Handle::Kept(inner))
             }
             kept @ Handle::Kept(_) => Self(kept),
@@ -267,15 +267,15 @@ fn always_timestamps() -> bool {
 }
 
 /// Queues that live as long as the process.
-static KEPT: Lazy<Mutex<Vec<&'static Inner>>> = Lazy::new(Mutex::default);
+static KEPT: Lazy<Lock<Vec<&'static Inner>>> = Lazy::new(Lock::default);
 
 /// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
 pub(super) fn finish_work() {
-    let kept: Vec<_> = KEPT.lock().clone();
+    let kept = KEPT.lock().map(|kept| kept.clone()).unwrap_or_default();
     for queue in kept.iter().filter_map(|inner| inner.raw.get().ok()) {
         let _ = ffi::queue_wait(queue);
     }
-    for queue in std::mem::take(&mut *BUSY.lock()).into_values() {
+    for queue in take_busy().into_values() {
         if let Ok(queue) = queue.get() {
             let _ = ffi::queue_wait(queue);
         }
@@ -283,7 +283,7 @@ pub(super) fn finish_work() {
 }
 
 /// Queues that were dropped with work in flight, one handle for each `id`.
-static BUSY: Lazy<Mutex<HashMap<usize, runtime::Handle<ffi::Queue>>>> = Lazy::new(Mutex::default);
+static BUSY: Lazy<Lock<HashMap<usize, runtime::Handle<ffi::Queue>>>> = Lazy::new(Lock::default);
 
 impl Drop for Inner {
     /// The OpenCL driver for CPUs locks up when the last handle to a queue goes inside one of the queue's own
@@ -297,13 +297,19 @@ impl Drop for Inner {
 
 /// Another handle to a queue that is kept already is not its last, and may go.
 fn keep_busy(id: usize, queue: runtime::Handle<ffi::Queue>) {
-    let _other = match BUSY.lock().entry(id) {
+    // In a forked child none is released.
+    let Ok(mut busy) = BUSY.lock() else { return };
+    let _other = match busy.entry(id) {
         Entry::Occupied(_) => Some(queue),
         Entry::Vacant(place) => {
             place.insert(queue);
             None
         }
     };
+}
+
+fn take_busy() -> HashMap<usize, runtime::Handle<ffi::Queue>> {
+    BUSY.lock().map(|mut busy| std::mem::take(&mut *busy)).unwrap_or_default()
 }
 
 fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
@@ -313,8 +319,7 @@ fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
 
 /// Releases queues whose work is complete by now. They are asked, and released, outside the lock.
 fn release_idle() {
-    let busy = std::mem::take(&mut *BUSY.lock());
-    for (id, queue) in busy {
+    for (id, queue) in take_busy() {
         if !is_idle(&queue) {
             keep_busy(id, queue);
         } else if let Ok(queue) = queue.get() {

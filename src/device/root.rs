@@ -3,10 +3,9 @@
 use super::{Context, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Lock};
 use cxx::{CxxVector, UniquePtr};
 use once_cell::sync::OnceCell;
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ struct Inner {
     info: ffi::DeviceInfo,
     place: Place,
     /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
-    parts: Mutex<Vec<(Partition, Vec<Device>)>>,
+    parts: Lock<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
 }
 
@@ -69,7 +68,7 @@ impl Device {
             return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
         }
         let parent = Self::adopt(parent)?;
-        if let Some(known) = parent.known_parts().into_iter().find(|device| device.0.id == id) {
+        if let Some(known) = parent.known_parts()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
         let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
@@ -78,7 +77,7 @@ impl Device {
 
     fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, place: Place) -> Result<Self> {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
-        let (parts, context) = (Mutex::default(), OnceCell::new());
+        let (parts, context) = (Lock::default(), OnceCell::new());
         Ok(Self(Arc::new(Inner { raw, id, info, place, parts, context })))
     }
 
@@ -212,7 +211,7 @@ impl Device {
     /// # Errors
     /// [`Error::Value`] for a zero, [`Error::Sycl`] when the device cannot be divided so.
     pub fn sub_devices(&self, partition: &Partition) -> Result<Vec<Self>> {
-        if let Some(parts) = self.find_parts(partition) {
+        if let Some(parts) = self.find_parts(partition)? {
             return Ok(parts);
         }
         let raw = self.raw()?;
@@ -239,7 +238,7 @@ impl Device {
                 Self::new(raw, info, Place::Part { parent: self.clone(), index: Some(index) })
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut known = self.0.parts.lock();
+        let mut known = self.0.parts.lock()?;
         match known.iter().find(|(how, _)| how == partition) {
             // Another thread was first: both must see the same devices.
             Some((_, first)) => Ok(first.clone()),
@@ -250,12 +249,13 @@ impl Device {
         }
     }
 
-    fn find_parts(&self, partition: &Partition) -> Option<Vec<Self>> {
-        self.0.parts.lock().iter().find(|(how, _)| how == partition).map(|(_, parts)| parts.clone())
+    fn find_parts(&self, partition: &Partition) -> Result<Option<Vec<Self>>> {
+        let known = self.0.parts.lock()?;
+        Ok(known.iter().find(|(how, _)| how == partition).map(|(_, parts)| parts.clone()))
     }
 
-    fn known_parts(&self) -> Vec<Self> {
-        self.0.parts.lock().iter().flat_map(|(_, parts)| parts.clone()).collect()
+    fn known_parts(&self) -> Result<Vec<Self>> {
+        Ok(self.0.parts.lock()?.iter().flat_map(|(_, parts)| parts.clone()).collect())
     }
 
     /// The context that queues on this device use unless told otherwise: the platform's default context for a root

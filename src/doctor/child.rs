@@ -1,9 +1,10 @@
 //! Questions that may crash or hang, asked in a forked child: it answers, or one learns how it ended.
 
+use crate::runtime::interrupt::patiently;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// How a child ended.
@@ -17,6 +18,8 @@ pub(super) enum Outcome {
     },
     /// It was still busy at the limit, and was ended.
     TooLong(Duration),
+    /// The caller gave up waiting, and it was ended.
+    Interrupted,
     /// There was no child.
     Unasked(String),
 }
@@ -82,17 +85,32 @@ impl Child {
         let deadline = Instant::now() + limit;
         let answer = read(self.answer);
         let output = read(self.output);
-        let answer = answer.recv_timeout(limit);
-        let too_long = answer.is_err();
-        if too_long {
+        let mut come = None;
+        let interrupted = patiently(
+            || match answer.try_recv() {
+                Ok(text) => {
+                    come = Some(text);
+                    false
+                }
+                Err(TryRecvError::Empty) => Instant::now() < deadline,
+                Err(TryRecvError::Disconnected) => false,
+            },
+            || (),
+        )
+        .is_err();
+        if come.is_none() && !interrupted {
+            // Nobody could interrupt, or no time is left.
+            come = answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        }
+        if come.is_none() {
             // SAFETY: it is our child and was not waited for, so the number is still its own.
             unsafe { libc::kill(self.id, libc::SIGKILL) };
         }
         let how = wait(self.id);
-        if too_long {
-            return Outcome::TooLong(limit);
-        }
-        match (how, answer.unwrap_or_default()) {
+        let Some(answer) = come else {
+            return if interrupted { Outcome::Interrupted } else { Outcome::TooLong(limit) };
+        };
+        match (how, answer) {
             // Someone else may have waited for it; a whole answer is one anyway.
             (None, answer) if !answer.is_empty() => Outcome::Answer(answer),
             (Some(0), answer) => Outcome::Answer(answer),
@@ -163,6 +181,7 @@ fn last_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::with_interrupt;
 
     const LONG: Duration = Duration::from_secs(30);
 
@@ -207,5 +226,18 @@ mod tests {
         });
         assert_eq!(outcome, Outcome::TooLong(limit));
         assert!(begin.elapsed() < LONG);
+    }
+
+    #[test]
+    fn whoever_asks_may_give_up_and_the_child_is_ended() {
+        let (begin, hour) = (Instant::now(), Duration::from_secs(3600));
+        let hangs = || {
+            std::thread::sleep(hour);
+            String::new()
+        };
+        assert_eq!(with_interrupt(|| true, || ask(hour, hangs)), Outcome::Interrupted);
+        assert!(begin.elapsed() < LONG);
+        let answers = with_interrupt(|| false, || ask(LONG, || "x".repeat(70_000)));
+        assert_eq!(answers, Outcome::Answer("x".repeat(70_000)));
     }
 }

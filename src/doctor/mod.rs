@@ -22,6 +22,8 @@ mod world;
 
 pub use report::{Finding, Report, State, Topic};
 
+use crate::error::{Error, Result};
+use crate::runtime::interrupt::shielded;
 use probe::{Asker, Probe};
 use std::time::Duration;
 use world::{World, named};
@@ -38,12 +40,20 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// ```
 #[must_use]
 pub fn doctor() -> Report {
-    within(LIMIT)
+    shielded(|| report(&Asker::new(LIMIT)))
 }
 
 /// [`doctor()`] with another limit for each question that a driver may not answer.
-#[must_use]
-pub fn within(limit: Duration) -> Report {
+///
+/// # Errors
+/// [`Error::Interrupted`], inside [`with_interrupt`](crate::with_interrupt) only.
+pub fn within(limit: Duration) -> Result<Report> {
+    let asker = Asker::new(limit);
+    let report = report(&asker);
+    if asker.is_interrupted() { Err(Error::Interrupted) } else { Ok(report) }
+}
+
+fn report(asker: &Asker) -> Report {
     let world = World::real();
     let mut found = origin::findings(&world);
     if world.libsycl().is_none() {
@@ -53,16 +63,15 @@ pub fn within(limit: Duration) -> Report {
         found.push(forked);
         return Report::new(found, 0);
     }
-    let asker = Asker::new(limit);
     let probe = asker.devices();
-    found.extend(adapters::findings(&world, &asker, &probe));
-    found.extend(opencl::findings(&world, &asker, &probe));
+    found.extend(adapters::findings(&world, asker, &probe));
+    found.extend(opencl::findings(&world, asker, &probe));
     let loads = |name: &str| asker.refusal(name) == Some(Ok(String::new()));
     found.extend(intel::findings(&world, &probe, loads));
-    found.extend(nvidia::findings(&world, &asker, has_cuda_adapter(&world, &probe), cuda_devices));
-    found.extend(variables::findings(&world, &asker, &probe));
+    found.extend(nvidia::findings(&world, asker, has_cuda_adapter(&world, &probe), cuda_devices));
+    found.extend(variables::findings(&world, asker, &probe));
     found.extend(settings::findings(&world));
-    found.extend(devices::findings(&asker, &probe, &found));
+    found.extend(devices::findings(asker, &probe, &found));
     Report::new(found, probe.count())
 }
 

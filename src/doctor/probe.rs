@@ -4,6 +4,7 @@ use super::child::{self, Outcome};
 use super::library::{self, Driver};
 use crate::device::{self, Device, UsmKind};
 use crate::runtime;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,6 +66,7 @@ impl Probe {
 pub(super) struct Asker {
     limit: Duration,
     here: bool,
+    interrupted: Cell<bool>,
 }
 
 /// What a child changes in its environment before it asks.
@@ -77,7 +79,21 @@ impl Asker {
     pub(super) fn new(limit: Duration) -> Self {
         // Another library may have started the runtime.
         let here = runtime::started() || !runtime::libraries("libur_adapter_").is_empty();
-        Self { limit, here }
+        Self { limit, here, interrupted: Cell::new(false) }
+    }
+
+    /// Whether a question was given up, and with it all that would have come after.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.get()
+    }
+
+    fn ask(&self, limit: Duration, work: impl FnOnce() -> String) -> Outcome {
+        if self.is_interrupted() {
+            return Outcome::Interrupted;
+        }
+        let outcome = child::ask(limit, work);
+        self.interrupted.set(outcome == Outcome::Interrupted);
+        outcome
     }
 
     /// Whether this process has started the runtime itself, so that no child can be asked.
@@ -96,7 +112,7 @@ impl Asker {
     }
 
     fn in_child(&self, changes: &[Change<'_>]) -> Probe {
-        let outcome = child::ask(self.limit, || {
+        let outcome = self.ask(self.limit, || {
             for change in changes {
                 match change {
                     // SAFETY: the child has one thread.
@@ -111,6 +127,7 @@ impl Asker {
             Outcome::Answer(text) => Probe::Seen(decode(&text)),
             Outcome::Died { how, said } => Probe::Died { how, said },
             Outcome::TooLong(limit) => Probe::TooLong(limit),
+            Outcome::Interrupted => Probe::Seen(Seen::default()),
             Outcome::Unasked(reason) => {
                 Probe::Seen(Seen { error: Some(format!("no child process: {reason}")), ..Seen::default() })
             }
@@ -134,11 +151,11 @@ impl Asker {
             return None;
         }
         // One driver alone is quicker than all of them, and there are several to ask.
-        match child::ask(self.limit.min(Duration::from_secs(20)), work) {
+        match self.ask(self.limit.min(Duration::from_secs(20)), work) {
             Outcome::Answer(line) => Some(Ok(line)),
             Outcome::Died { how, said } => Some(Err(ended(&how, &said))),
             Outcome::TooLong(limit) => Some(Err(format!("does not answer within {} s", limit.as_secs_f32()))),
-            Outcome::Unasked(_) => None,
+            Outcome::Interrupted | Outcome::Unasked(_) => None,
         }
     }
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 const TOPIC: Topic = Topic::Settings;
 
 /// What usmq reads at run time, and what it reads only when it is built.
-const AT_RUN_TIME: [&str; 1] = ["USMQ_POOL"];
-const AT_BUILD: [&str; 2] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB"];
+const AT_RUN_TIME: [&str; 2] = ["USMQ_POOL", "USMQ_PROFILING"];
+const AT_BUILD: [&str; 4] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB", "USMQ_MANYLINUX", "USMQ_FAULTS"];
 
 pub(super) fn findings(world: &World) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -89,7 +89,7 @@ fn own(world: &World) -> Vec<Finding> {
 
 /// Limits that this process has set for all devices.
 fn limits() -> Vec<Finding> {
-    let limit = |kind: UsmKind| Some((kind, memory::limit(None, kind)?));
+    let limit = |kind: UsmKind| Some((kind, memory::limit(None, kind).ok()??));
     let set = UsmKind::ALL.into_iter().filter_map(limit);
     set.map(|(kind, bytes)| {
         Finding::ok(TOPIC, format!("limit of {kind} memory on each device: {}", size(bytes)))

@@ -181,10 +181,10 @@ fn publish(array: &Array) -> Result<()> {
     let (memory, queue) = (array.allocation(), array.queue());
     if memory.kind().is_host_accessible() || !queue.in_order() {
         memory.wait_for_host(Access::ReadWrite)?;
-    } else if memory.used_off(queue) {
+    } else if memory.used_off(queue)? {
         // Brings the uses on other queues into the order of this one.
         ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
     }
-    memory.share_on(queue);
+    memory.share_on(queue)?;
     Ok(())
 }

@@ -125,10 +125,12 @@ impl Arg {
 }
 
 fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg, String> {
-    let wanted = match param {
-        Param::Read(wanted) | Param::Write(wanted) | Param::ReadWrite(wanted) => *wanted,
-        Param::Unknown => None,
-        other => return Err(format!("it is an array where the kernel takes {}", describe(other))),
+    let wanted = match (param.pointee(), param) {
+        (Some(wanted), _) => wanted,
+        (None, Param::Unknown) => None,
+        (None, other) => {
+            return Err(format!("it is an array where the kernel takes {}", describe(other)));
+        }
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
         return Err(format!("it has elements of {} where the kernel takes {wanted}", array.dtype()));

@@ -1,6 +1,7 @@
 //! A kernel and its launch: checked, on the queue of its data, in order with everything else that uses it.
 
 use super::arg::{Arg, describe};
+use super::given::agreed;
 use super::signature::{Param, Signature, read_signature};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Operand, ordered};
 use crate::placement::{follow, usable_from};
-use parking_lot::Mutex;
+use crate::runtime::Lock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ struct Inner {
     options: Arc<[String]>,
     signature: Option<Signature>,
     /// What this kernel was built for so far; nearly always one entry.
-    built: Mutex<SmallVec<[(Context, Device, Program); 1]>>,
+    built: Lock<SmallVec<[(Context, Device, Program); 1]>>,
 }
 
 /// What is given with a kernel besides source and name.
@@ -36,7 +37,7 @@ struct Inner {
 pub struct KernelOptions {
     /// Flags for the compiler, as `-O0` or `-DN=3`.
     pub flags: Vec<String>,
-    /// The parameters, where they cannot be read from the source.
+    /// The parameters, where they cannot be read from the source; elsewhere they must agree with it.
     pub params: Option<Vec<Param>>,
     /// Where to build first; the current queue when `None`.
     pub queue: Option<Queue>,
@@ -68,7 +69,7 @@ impl Kernel {
     /// As [`Kernel::from_sycl`], with options.
     ///
     /// # Errors
-    /// As [`Kernel::from_sycl`].
+    /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source, or a text with a NUL.
     pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
         Self::build(Code::Sycl(source.into()), name, read_signature(source, name), options)
     }
@@ -76,7 +77,7 @@ impl Kernel {
     /// A kernel from OpenCL C, for devices of the `opencl` backend.
     ///
     /// # Errors
-    /// [`Error::KernelBuild`] with the compiler's log.
+    /// As [`Kernel::from_sycl_with`].
     pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
         Self::build(Code::OpenCl(source.into()), name, read_signature(source, name), options)
     }
@@ -93,10 +94,22 @@ impl Kernel {
         if name.is_empty() || name.trim() != name {
             return Err(Error::Value(format!("{name:?} is no name of a kernel")));
         }
-        let dimensions = read.as_ref().and_then(|signature| signature.dimensions);
-        let signature = match options.params {
-            Some(params) => Some(Signature { params, dimensions }),
-            None => read,
+        no_zero(name, "its name", name.as_bytes())?;
+        if let Code::Sycl(source) | Code::OpenCl(source) = &code {
+            no_zero(name, "its source", source.as_bytes())?;
+        }
+        for flag in &options.flags {
+            no_zero(name, "an option", flag.as_bytes())?;
+        }
+        let signature = match (options.params, read) {
+            (Some(params), Some(Signature { params: read, dimensions })) => {
+                let params = agreed(params, &read).map_err(|why| {
+                    Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
+                })?;
+                Some(Signature { params, dimensions })
+            }
+            (Some(params), None) => Some(Signature { params, dimensions: None }),
+            (None, read) => read,
         };
         let queue = options.queue.map_or_else(current_queue, Ok)?;
         let kernel = Self(Arc::new(Inner {
@@ -104,7 +117,7 @@ impl Kernel {
             code,
             options: options.flags.into(),
             signature,
-            built: Mutex::default(),
+            built: Lock::default(),
         }));
         kernel.program(&queue)?;
         Ok(kernel)
@@ -185,12 +198,12 @@ impl Kernel {
     fn program(&self, queue: &Queue) -> Result<Program> {
         let (context, device) = (queue.context(), queue.device());
         if let Some((_, _, program)) =
-            self.0.built.lock().iter().find(|(c, d, _)| c == context && d == device)
+            self.0.built.lock()?.iter().find(|(c, d, _)| c == context && d == device)
         {
             return Ok(program.clone());
         }
         let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
-        self.0.built.lock().push((context.clone(), device.clone(), program.clone()));
+        self.0.built.lock()?.push((context.clone(), device.clone(), program.clone()));
         Ok(program)
     }
 
@@ -275,6 +288,14 @@ impl Kernel {
                 })
             })
             .collect()
+    }
+}
+
+/// Compilers and drivers take texts of C, which end at the first zero: what follows would be cut off unsaid.
+fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
+    match text.iter().position(|byte| *byte == 0) {
+        Some(at) => Err(Error::Value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),
+        None => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kernels: from source or binary to a launch that is checked, follows its data and keeps it alive.
 
 mod arg;
+mod given;
 mod launch;
 mod signature;
 mod words;

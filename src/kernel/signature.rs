@@ -34,6 +34,14 @@ impl Param {
             _ => Access::ReadWrite,
         }
     }
+
+    /// What a pointer points to, `None` inside for anything; `None` for other parameters.
+    pub(super) fn pointee(&self) -> Option<Option<DType>> {
+        match self {
+            Self::Read(dtype) | Self::Write(dtype) | Self::ReadWrite(dtype) => Some(*dtype),
+            _ => None,
+        }
+    }
 }
 
 /// What a kernel's definition says of its launches.

@@ -5,9 +5,11 @@ use super::pool::Pool;
 use super::retire::{self, Foreign};
 use crate::device::record::because;
 use crate::device::{Context, Device, Event, Queue, Reason, UsmKind};
-use crate::error::Result;
-use parking_lot::Mutex;
+use crate::error::{Error, Result};
+use crate::runtime::Lock;
+use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 impl Tracked for Event {
     fn in_order_queue(&self) -> Option<usize> {
@@ -26,6 +28,9 @@ enum Owner {
     Foreign { keep: Option<Foreign>, context: Context, device: Device },
 }
 
+/// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
+pub(crate) type Failure = Arc<OnceCell<Error>>;
+
 /// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
 /// anyone waits for them.
 pub(crate) struct Allocation {
@@ -33,7 +38,9 @@ pub(crate) struct Allocation {
     bytes: usize,
     kind: UsmKind,
     owner: Owner,
-    log: Mutex<Log>,
+    log: Lock<Log>,
+    /// Made for what fills the memory beyond the runtime's view.
+    failure: OnceCell<Failure>,
 }
 
 /// The access log, and the queues through which another library may use the memory unseen by it.
@@ -54,7 +61,8 @@ impl Allocation {
             bytes,
             kind,
             owner: Owner::Ours(pool),
-            log: Mutex::new(Log { access, shared_on: SmallVec::new() }),
+            log: Lock::new(Log { access, shared_on: SmallVec::new() }),
+            failure: OnceCell::new(),
         })
     }
 
@@ -76,7 +84,8 @@ impl Allocation {
             bytes,
             kind,
             owner: Owner::Foreign { keep: Some(owner), context: context.clone(), device: device.clone() },
-            log: Mutex::new(log),
+            log: Lock::new(log),
+            failure: OnceCell::new(),
         }
     }
 
@@ -110,31 +119,43 @@ impl Allocation {
         matches!(self.owner, Owner::Ours(_))
     }
 
-    pub(super) fn log(&self) -> &Mutex<Log> {
+    pub(super) fn log(&self) -> &Lock<Log> {
         &self.log
     }
 
+    /// Where to put it when the memory cannot be filled.
+    pub(crate) fn failure(&self) -> Failure {
+        self.failure.get_or_init(Failure::default).clone()
+    }
+
+    /// The error for whoever reads what could not be filled, or writes on.
+    pub(super) fn check(&self) -> Result<()> {
+        let failed = self.failure.get().and_then(|failure| failure.get());
+        failed.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
     /// From now on another library may use the memory through `queue`, unseen by the log.
-    pub(crate) fn share_on(&self, queue: &Queue) {
-        let mut log = self.log.lock();
+    pub(crate) fn share_on(&self, queue: &Queue) -> Result<()> {
+        let mut log = self.log.lock()?;
         if !log.shared_on.contains(queue) {
             log.shared_on.push(queue.clone());
         }
+        Ok(())
     }
 
     /// Whether a command elsewhere than on this in-order queue, or one of another library there, may still use the
     /// memory.
-    pub(crate) fn used_off(&self, queue: &Queue) -> bool {
+    pub(crate) fn used_off(&self, queue: &Queue) -> Result<bool> {
         let mut others = SmallVec::new();
-        let log = self.log.lock();
+        let log = self.log.lock()?;
         log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
-        !others.is_empty() || log.shared_on.iter().any(|other| other != queue)
+        Ok(!others.is_empty() || log.shared_on.iter().any(|other| other != queue))
     }
 
     /// Blocks until the host may access the memory in this way.
     pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
         let (events, shared_on) = {
-            let log = self.log.lock();
+            let log = self.log.lock()?;
             (log.access.before_host(access), log.shared_on.clone())
         };
         for event in events {
@@ -143,6 +164,7 @@ impl Allocation {
         for queue in shared_on {
             queue.wait()?;
         }
+        self.check()?;
         // Much of what was dropped before is complete now.
         if let Owner::Ours(pool) = &self.owner {
             pool.reap_some();

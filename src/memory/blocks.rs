@@ -6,8 +6,7 @@
 
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::Handle;
-use parking_lot::Mutex;
+use crate::runtime::{Handle, Lock};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -28,7 +27,7 @@ const MOST: usize = 4;
 pub(super) struct Blocks {
     raw: Handle<ffi::UsmPool>,
     /// By size class, the latest last.
-    kept: Mutex<[SmallVec<[usize; MOST]>; CLASSES]>,
+    kept: Lock<[SmallVec<[usize; MOST]>; CLASSES]>,
     /// Whether anything is kept.
     keeps: bool,
     umf: Umf,
@@ -41,7 +40,7 @@ struct Umf {
     users: AtomicUsize,
     /// No call begins while this is set. Its thread holds the lock.
     changing: AtomicBool,
-    change: Mutex<()>,
+    change: Lock<()>,
     /// Its counts are wrong since a trim.
     stale: AtomicBool,
 }
@@ -80,7 +79,7 @@ impl Umf {
                 return;
             }
             self.leave();
-            drop(self.change.lock());
+            let _changed = self.change.lock();
         }
     }
 
@@ -93,7 +92,7 @@ impl Umf {
     }
 
     fn trim(&self, raw: &ffi::UsmPool) -> Result<()> {
-        let _only = self.change.lock();
+        let _only = self.change.lock()?;
         self.changing.store(true, Ordering::SeqCst);
         let idle = self.is_idle();
         // SAFETY: if it is idle, there is no block of this pool and no call, and none begins.
@@ -106,7 +105,7 @@ impl Umf {
 
 impl Blocks {
     pub(super) fn new(raw: cxx::UniquePtr<ffi::UsmPool>, keeps: bool) -> Self {
-        let kept = Mutex::new(std::array::from_fn(|_| SmallVec::new()));
+        let kept = Lock::new(std::array::from_fn(|_| SmallVec::new()));
         Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
     }
 
@@ -120,7 +119,7 @@ impl Blocks {
         match self.source(bytes) {
             Source::Slab => self.take_small(raw, bytes),
             Source::Kept(class) => {
-                let kept = self.kept.lock()[class].pop();
+                let kept = self.kept.lock()?[class].pop();
                 Ok(kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class))))
             }
             Source::Runtime => Ok(ffi::block_alloc(raw, bytes)),
@@ -154,7 +153,7 @@ impl Blocks {
                 return Ok(());
             }
             Source::Kept(class) => {
-                let kept = &mut self.kept.lock()[class];
+                let kept = &mut self.kept.lock()?[class];
                 if kept.len() < MOST {
                     kept.push(pointer);
                     return Ok(());
@@ -172,7 +171,7 @@ impl Blocks {
     pub(super) fn trim(&self) -> Result<()> {
         let raw = self.raw.get()?;
         for class in 0..CLASSES {
-            let kept = std::mem::take(&mut self.kept.lock()[class]);
+            let kept = std::mem::take(&mut self.kept.lock()?[class]);
             for pointer in kept {
                 // SAFETY: it was put, and what is kept has the size of its class.
                 unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };

@@ -3,15 +3,17 @@
 use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Lock};
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// Kept for good, as pools are.
-type Budget = &'static Handle<ffi::UsmBudget>;
+pub(super) type Budget = &'static Handle<ffi::UsmBudget>;
 
-static BUDGETS: Lazy<Mutex<Budgets>> = Lazy::new(Mutex::default);
+/// A limit that is none.
+pub(super) const NONE: u64 = u64::MAX;
+
+static BUDGETS: Lazy<Lock<Budgets>> = Lazy::new(Lock::default);
 
 #[derive(Default)]
 struct Budgets {
@@ -24,7 +26,7 @@ struct Budgets {
 impl Budgets {
     fn limit(&self, device: Option<&Device>, kind: UsmKind) -> Option<u64> {
         let own = device.and_then(|device| self.limits.get(&(Some(device.clone()), kind)));
-        own.or_else(|| self.limits.get(&(None, kind))).copied()
+        own.or_else(|| self.limits.get(&(None, kind))).copied().filter(|limit| *limit != NONE)
     }
 
     /// A limit for each device replaces those of single ones.
@@ -32,31 +34,29 @@ impl Budgets {
         if device.is_none() {
             self.limits.retain(|(_, of), _| *of != kind);
         }
-        match bytes {
-            Some(bytes) => self.limits.insert((device.cloned(), kind), bytes),
-            None => self.limits.remove(&(device.cloned(), kind)),
-        };
+        // That a device has no limit is kept, too: each of the others may have one.
+        self.limits.insert((device.cloned(), kind), bytes.unwrap_or(NONE));
     }
 
-    fn apply(&self, device: &Device, kind: UsmKind, budget: Budget) -> Result<&'static ffi::UsmBudget> {
-        let budget = budget.get()?;
-        ffi::budget_set_limit(budget, self.limit(Some(device), kind).unwrap_or(u64::MAX));
-        Ok(budget)
+    fn apply(&self, device: &Device, kind: UsmKind, budget: Budget) -> Result<()> {
+        ffi::budget_set_limit(budget.get()?, self.limit(Some(device), kind).unwrap_or(NONE));
+        Ok(())
     }
 }
 
 /// The budget for pools of this device and kind.
-pub(super) fn of(device: &Device, kind: UsmKind) -> Result<&'static ffi::UsmBudget> {
+pub(super) fn of(device: &Device, kind: UsmKind) -> Result<Budget> {
     let budget = Handle::new(ffi::budget_new().during("making a memory budget")?);
-    let mut budgets = BUDGETS.lock();
+    let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
     let made: Budget = made;
-    budgets.apply(device, kind, made)
+    budgets.apply(device, kind, made)?;
+    Ok(made)
 }
 
 /// Sets a limit, or lifts it, for the pools there are and those to come.
 pub(super) fn set_limit(bytes: Option<u64>, device: Option<&Device>, kind: UsmKind) -> Result<()> {
-    let mut budgets = BUDGETS.lock();
+    let mut budgets = BUDGETS.lock()?;
     budgets.set_limit(bytes, device, kind);
     for ((device, also), budget) in &budgets.made {
         if *also == kind {
@@ -67,6 +67,6 @@ pub(super) fn set_limit(bytes: Option<u64>, device: Option<&Device>, kind: UsmKi
 }
 
 /// The limit in force on a device, or the one for each device.
-pub(crate) fn limit(device: Option<&Device>, kind: UsmKind) -> Option<u64> {
-    BUDGETS.lock().limit(device, kind)
+pub(crate) fn limit(device: Option<&Device>, kind: UsmKind) -> Result<Option<u64>> {
+    Ok(BUDGETS.lock()?.limit(device, kind))
 }

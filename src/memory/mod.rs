@@ -4,15 +4,16 @@ mod access;
 mod allocation;
 mod blocks;
 mod budget;
+pub(crate) mod heap;
 mod order;
 mod pool;
 mod retire;
 mod stats;
 
 pub(crate) use access::Access;
-pub(crate) use allocation::Allocation;
+pub(crate) use allocation::{Allocation, Failure};
 pub(crate) use budget::limit;
 pub(crate) use order::{Operand, ordered, ordered_across, ordered_all};
-pub(crate) use retire::{Foreign as Keep, keep_until};
+pub(crate) use retire::{Foreign as Keep, keep_until, undisturbed};
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};

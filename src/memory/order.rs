@@ -60,8 +60,13 @@ fn run(
         }
         same
     });
-    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> =
-        operands.iter().map(|(allocation, access)| (allocation.log().lock(), *access)).collect();
+    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> = operands
+        .iter()
+        .map(|(allocation, access)| {
+            allocation.check()?;
+            Ok((allocation.log().lock()?, *access))
+        })
+        .collect::<Result<_>>()?;
 
     let mut wait_for = SmallVec::new();
     for (log, access) in &logs {

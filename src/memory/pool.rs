@@ -5,13 +5,13 @@
 //! command comes after the last use anyway.
 
 use super::blocks::Blocks;
-use super::budget;
+use super::budget::{self, Budget};
 use crate::device::record::{self, because};
 use crate::device::{Context, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::runtime::{Lock, not_forked};
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 type Key = (Context, Device, UsmKind);
 
 /// Pools are kept for good, so their blocks need not count them.
-static POOLS: Lazy<Mutex<HashMap<Key, &'static Pool>>> = Lazy::new(Mutex::default);
+static POOLS: Lazy<Lock<HashMap<Key, &'static Pool>>> = Lazy::new(Lock::default);
 
 /// How many waiting blocks one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
@@ -33,6 +33,7 @@ const RECENT: usize = 16;
 
 pub(super) struct Pool {
     blocks: Blocks,
+    budget: Budget,
     pub(super) context: Context,
     pub(super) device: Device,
     pub(super) kind: UsmKind,
@@ -52,7 +53,7 @@ pub(super) struct Counters {
 /// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
 #[derive(Default)]
 struct WaitingList {
-    blocks: Mutex<VecDeque<Waiting>>,
+    blocks: Lock<VecDeque<Waiting>>,
     count: AtomicUsize,
 }
 
@@ -61,14 +62,15 @@ impl WaitingList {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// In a forked child the block is lost, as all memory of the parent's devices is.
     fn push(&self, block: Waiting) {
-        let mut blocks = self.blocks.lock();
+        let Ok(mut blocks) = self.blocks.lock() else { return };
         blocks.push_back(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
     }
 
     fn pop_oldest(&self) -> Option<Waiting> {
-        let mut blocks = self.blocks.lock();
+        let mut blocks = self.blocks.lock().ok()?;
         let block = blocks.pop_front();
         self.count.store(blocks.len(), Ordering::Relaxed);
         block
@@ -76,7 +78,7 @@ impl WaitingList {
 
     /// One of the newest blocks, of this size and with its only last use on this in-order queue.
     fn take_of(&self, bytes: usize, queue: &Queue) -> Option<Waiting> {
-        let mut blocks = self.blocks.lock();
+        let mut blocks = self.blocks.lock().ok()?;
         let recent = blocks.len().saturating_sub(RECENT);
         let found = blocks.range(recent..).rposition(|block| {
             block.bytes == bytes
@@ -113,18 +115,20 @@ impl Waiting {
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
     pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<&'static Self> {
+        // Another thread may have been filling the slot at the fork.
+        not_forked()?;
         let slot =
             queue.slot(kind as usize).get_or_try_init(|| -> Result<&'static (dyn Any + Send + Sync)> {
                 if !queue.device().has_usm(kind) {
                     return Err(no_such_usm(queue.device(), kind, bytes));
                 }
                 let key = (queue.context().clone(), queue.device().clone(), kind);
-                let known = POOLS.lock().get(&key).copied();
+                let known = POOLS.lock()?.get(&key).copied();
                 let pool = match known {
                     Some(pool) => pool,
                     None => {
                         let pool = Self::new(queue, kind)?;
-                        let mut pools = POOLS.lock();
+                        let mut pools = POOLS.lock()?;
                         *pools.entry(key).or_insert_with(|| Box::leak(Box::new(pool)))
                     }
                 };
@@ -133,22 +137,23 @@ impl Pool {
         slot.downcast_ref().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
     }
 
-    pub(super) fn all() -> Vec<&'static Self> {
-        POOLS.lock().values().copied().collect()
+    pub(super) fn all() -> Result<Vec<&'static Self>> {
+        Ok(POOLS.lock()?.values().copied().collect())
     }
 
     /// The pools that share this one's budget, this one included.
     fn siblings(&self) -> impl Iterator<Item = &'static Self> {
-        Self::all().into_iter().filter(|pool| pool.device == self.device && pool.kind == self.kind)
+        Self::all().into_iter().flatten().filter(|pool| pool.device == self.device && pool.kind == self.kind)
     }
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
         let budget = budget::of(device, kind)?;
         // SAFETY: a budget is kept for good.
-        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget) };
+        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.get()?) };
         Ok(Self {
             blocks: Blocks::new(raw.during("making a memory pool")?, pooling_is_on()),
+            budget,
             context: queue.context().clone(),
             device: device.clone(),
             kind,
@@ -190,6 +195,9 @@ impl Pool {
         pending: SmallVec<[Event; 4]>,
         unseen: SmallVec<[Queue; 1]>,
     ) {
+        if not_forked().is_err() {
+            return;
+        }
         record::memory(record::begin(), Kind::Free, bytes, true, (&self.device, self.kind));
         self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.counters.live.fetch_sub(1, Ordering::Relaxed);
@@ -203,7 +211,7 @@ impl Pool {
 
     /// A block of this size whose last use is on the same in-order queue.
     fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(usize, Event)> {
-        if !queue.in_order() || self.waiting.len() == 0 {
+        if !queue.in_order() || self.waiting.len() == 0 || !self.fits(bytes) {
             return None;
         }
         let mut block = self.waiting.take_of(bytes, queue)?;
@@ -211,11 +219,13 @@ impl Pool {
     }
 
     fn take_new(&self, bytes: usize) -> Result<usize> {
-        let mut pointer = self.blocks.take(bytes)?;
+        // Blocks that are kept may be of a time when the limit was higher.
+        let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(0) };
+        let mut pointer = take()?;
         // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
         // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
         for round in 0..ROUNDS {
-            if pointer != 0 || (round > 1 && !self.fits(bytes)) {
+            if pointer != 0 || (round > 1 && (self.limit() == budget::NONE || !self.fits(bytes))) {
                 break;
             }
             for pool in self.siblings() {
@@ -224,7 +234,7 @@ impl Pool {
                 }
                 pool.give_back()?;
             }
-            pointer = self.blocks.take(bytes)?;
+            pointer = take()?;
             if round > 1 {
                 std::thread::yield_now();
             }
@@ -232,9 +242,14 @@ impl Pool {
         if pointer == 0 { Err(self.out_of_memory(bytes)) } else { Ok(pointer) }
     }
 
+    /// Whether the limit has room beside what arrays hold.
     fn fits(&self, bytes: usize) -> bool {
-        let limit = budget::limit(Some(&self.device), self.kind).unwrap_or(0);
-        self.used_by_all().saturating_add(bytes as u64) <= limit
+        let limit = self.limit();
+        limit == budget::NONE || self.used_by_all().saturating_add(bytes as u64) <= limit
+    }
+
+    fn limit(&self) -> u64 {
+        self.budget.get().map_or(budget::NONE, ffi::budget_limit)
     }
 
     /// Bytes of all arrays that count against this pool's budget.
@@ -251,7 +266,7 @@ impl Pool {
 
     fn wait_for_pending(&self) -> Result<()> {
         let events: Vec<Event> =
-            self.waiting.blocks.lock().iter().flat_map(|block| block.pending.clone()).collect();
+            self.waiting.blocks.lock()?.iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
             // What work reports is for those who wait for it. Its memory counts as in use while that fails.
             if let Err(Error::Interrupted) = event.wait_quietly() {
@@ -274,7 +289,7 @@ impl Pool {
             device: self.device.to_string(),
             used: self.used_by_all(),
             reserved: self.siblings().filter_map(|pool| pool.provider().ok()).map(|held| held.reserved).sum(),
-            limit: budget::limit(Some(&self.device), self.kind),
+            limit: budget::limit(Some(&self.device), self.kind).ok().flatten(),
             total: self.device.global_mem_size(),
             note,
         }

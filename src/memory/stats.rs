@@ -31,7 +31,7 @@ pub struct KindStats {
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
     let mut all = UsmKind::ALL.map(|kind| (kind, KindStats::default()));
-    for pool in Pool::all() {
+    for pool in Pool::all()? {
         if device.is_some_and(|device| *device != pool.device) {
             continue;
         }
@@ -46,7 +46,7 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
         sum.hits += count(&pool.counters.allocations).saturating_sub(provider.requests);
     }
     for (kind, sum) in &mut all {
-        sum.limit = budget::limit(device, *kind);
+        sum.limit = budget::limit(device, *kind)?;
     }
     Ok(all)
 }
@@ -54,7 +54,7 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
 /// Bytes that live arrays hold, by device. Asks the runtime nothing.
 pub(crate) fn held() -> Vec<(Device, u64)> {
     let mut all: Vec<(Device, u64)> = Vec::new();
-    for pool in Pool::all() {
+    for pool in Pool::all().into_iter().flatten() {
         let used = pool.counters.used.load(Ordering::Relaxed);
         match all.iter_mut().find(|(device, _)| *device == pool.device) {
             Some((_, sum)) => *sum += used,
@@ -65,13 +65,16 @@ pub(crate) fn held() -> Vec<(Device, u64)> {
 }
 
 /// Sets the most bytes that pools of `kind` (all kinds if `None`) take from the runtime, for `device` or for each
-/// device, whatever the contexts. `None` lifts the limit. Memory already taken beyond it stays until it is freed.
+/// device, whatever the contexts. `None` lifts the limit, for one device also where each has one. A part of a device
+/// counts by itself. What is kept for reuse goes back to the runtime; what arrays hold beyond the limit stays theirs, and
+/// nothing is given out until they hold less.
 ///
 /// # Errors
-/// [`Error::Fork`](crate::Error::Fork).
+/// As [`trim`], after the limit was set.
 pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKind>) -> Result<()> {
     let kinds = kind.map_or(UsmKind::ALL.to_vec(), |kind| vec![kind]);
-    kinds.into_iter().try_for_each(|kind| budget::set_limit(limit, device, kind))
+    kinds.into_iter().try_for_each(|kind| budget::set_limit(limit, device, kind))?;
+    if limit.is_some() { trim(device) } else { Ok(()) }
 }
 
 /// Returns memory that is kept for reuse to the runtime. Blocks whose last use is in flight stay.
@@ -79,7 +82,7 @@ pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKi
 /// # Errors
 /// [`Error::Sycl`](crate::Error::Sycl) when the runtime refuses a block.
 pub fn trim(device: Option<&Device>) -> Result<()> {
-    for pool in Pool::all() {
+    for pool in Pool::all()? {
         if device.is_none_or(|device| *device == pool.device) {
             pool.give_back()?;
         }

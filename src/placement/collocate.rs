@@ -110,8 +110,9 @@ fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)
             best = Some((bytes, array.queue().clone(), steps));
         }
     }
-    let (_, target, steps) =
-        best.ok_or_else(|| Error::Value("collocate needs at least one array or a target".to_owned()))?;
+    let (_, target, steps) = best.ok_or_else(|| {
+        Error::Value("there is no array in USM whose queue could be the target; name a target".to_owned())
+    })?;
     Ok((target, steps))
 }
 

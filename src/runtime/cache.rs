@@ -69,12 +69,29 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn folder(name: &str) -> PathBuf {
+    /// A folder of the test's own, which goes with it.
+    struct Folder(PathBuf);
+
+    impl std::ops::Deref for Folder {
+        type Target = PathBuf;
+
+        fn deref(&self) -> &PathBuf {
+            &self.0
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn folder(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("usmq-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
         mode(&path, 0o700);
-        path
+        Folder(path)
     }
 
     fn mode(path: &Path, mode: u32) {
@@ -96,7 +113,7 @@ mod tests {
         let (base, who) = (folder("open"), Who::here());
         let inside = base.join("cache");
         std::fs::create_dir(&inside).unwrap();
-        for (open, closed) in [(&inside, 0o755), (&base, 0o700)] {
+        for (open, closed) in [(&inside, 0o755), (&*base, 0o700)] {
             mode(open, 0o777);
             assert!(fault(&inside, who).unwrap().contains("others may write"), "{open:?}");
             mode(open, closed);

@@ -20,9 +20,13 @@ pub(super) fn prepare() {
         set(name, value);
     }
     let Some((folder, fault)) = unsafe_cache() else {
-        // A folder of the user's stays as it is. Where ours cannot be made, the runtime goes on without.
-        if let Some((_, folder)) = settings().iter().find(|(name, _)| *name == "SYCL_CACHE_DIR") {
-            let _ = make_private(folder);
+        // Where it cannot be made, the runtime goes on without. A folder of the user's that is there stays as it is.
+        let ours =
+            settings().into_iter().find(|(name, _)| *name == "SYCL_CACHE_DIR").map(|(_, folder)| folder);
+        let theirs =
+            || std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from).filter(|folder| !folder.exists());
+        if let Some(folder) = ours.or_else(theirs) {
+            let _ = make_private(&folder);
         }
         return;
     };
@@ -39,12 +43,19 @@ pub(super) fn prepare() {
 
 /// Where the runtime would keep compiled kernels, and why it must not.
 fn unsafe_cache() -> Option<(PathBuf, String)> {
-    if std::env::var_os("SYCL_CACHE_PERSISTENT").is_none_or(|value| value == "0") {
+    if !keeps_kernels() {
         return None;
     }
-    let given = std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from);
-    let folder = given.or_else(|| Some(user_cache()?.join("libsycl_cache")))?;
+    let folder = named_cache().or_else(|| Some(user_cache()?.join("libsycl_cache")))?;
     fault(&folder, Who::here()).map(|fault| (folder, fault))
+}
+
+fn keeps_kernels() -> bool {
+    std::env::var_os("SYCL_CACHE_PERSISTENT").is_some_and(|value| value != "0")
+}
+
+fn named_cache() -> Option<PathBuf> {
+    std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from)
 }
 
 /// What usmq has set for the runtime, or would set now.

@@ -110,6 +110,8 @@ pub(crate) fn patiently(mut goes_on: impl FnMut() -> bool, takes_long: impl FnOn
             if asks() {
                 return Err(Error::Interrupted);
             }
+            // What answered may have forked, and this be the child.
+            super::not_forked()?;
             pending = Pending::for_wait();
         }
     }

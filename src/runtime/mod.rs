@@ -10,12 +10,14 @@ pub(crate) mod exit;
 pub mod faults;
 pub(crate) mod interrupt;
 mod loaded;
+mod lock;
 
 pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, settings};
 pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
+pub(crate) use lock::Lock;
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;
@@ -62,6 +64,11 @@ pub(crate) fn alive() -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// As [`alive`], for what is no call of the runtime: it may go on while the process ends.
+pub(crate) fn not_forked() -> Result<()> {
+    if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
 }
 
 fn watch_for_fork() {

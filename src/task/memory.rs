@@ -4,7 +4,7 @@ use crate::array::{Array, DType, Element, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -26,6 +26,8 @@ struct Account {
     arrays: Vec<Weak<Allocation>>,
     /// By address. The task's own until it gives them back, releases them, or ends.
     blocks: HashMap<usize, Arc<Allocation>>,
+    /// What allocations that are under way will take.
+    promised: u64,
     peak: u64,
     closed: bool,
 }
@@ -34,7 +36,29 @@ impl Account {
     fn used(&mut self) -> u64 {
         self.arrays.retain(|array| array.strong_count() > 0);
         let arrays = self.arrays.iter().filter_map(Weak::upgrade).map(|array| array.bytes() as u64);
-        arrays.sum::<u64>() + self.blocks.values().map(|block| block.bytes() as u64).sum::<u64>()
+        let blocks = self.blocks.values().map(|block| block.bytes() as u64);
+        (arrays.sum::<u64>() + blocks.sum::<u64>()).saturating_add(self.promised)
+    }
+}
+
+/// Bytes that an allocation is about to take.
+struct Promise<'a> {
+    account: &'a Mutex<Account>,
+    bytes: u64,
+}
+
+impl Promise<'_> {
+    /// What was promised is in the account now.
+    fn keep(self, account: &mut Account) {
+        account.promised = account.promised.saturating_sub(self.bytes);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let mut account = self.account.lock();
+        account.promised = account.promised.saturating_sub(self.bytes);
     }
 }
 
@@ -110,7 +134,7 @@ impl TaskMemory {
                 block.wait_for_host(Access::Write)?;
             }
             // Whoever has the address works unseen; what comes later waits for the queue.
-            block.share_on(&self.queue);
+            block.share_on(&self.queue)?;
             let address = block.pointer();
             Ok((address, move |account: &mut Account| {
                 account.blocks.insert(address, Arc::new(block));
@@ -170,22 +194,36 @@ impl TaskMemory {
         kind: UsmKind,
         make: impl FnOnce() -> Result<(T, N)>,
     ) -> Result<T> {
-        // Held over the allocation, or two threads of a task would each take what is left.
-        let mut account = self.account.lock();
+        let promise = self.promise(bytes, kind)?;
+        // Not under the lock: it may wait, and run code of other libraries.
+        let (made, note) = make()?;
+        let mut account = self.open_account()?;
+        note(&mut account);
+        promise.keep(&mut account);
+        account.peak = account.used().max(account.peak);
+        Ok(made)
+    }
+
+    fn open_account(&self) -> Result<MutexGuard<'_, Account>> {
+        let account = self.account.lock();
         if account.closed {
             return Err(Error::Value(format!(
                 "task {:?} is over, and its memory with it; make arrays that outlive a task without it",
                 self.task
             )));
         }
+        Ok(account)
+    }
+
+    /// Takes the bytes out of what other threads of the task may have, until the promise goes.
+    fn promise(&self, bytes: usize, kind: UsmKind) -> Result<Promise<'_>> {
+        let mut account = self.open_account()?;
         let used = account.used();
         if self.limit.is_some_and(|limit| used.saturating_add(bytes as u64) > limit) {
             return Err(self.beyond_limit(bytes, kind, used));
         }
-        let (made, note) = make()?;
-        note(&mut account);
-        account.peak = account.peak.max(used + bytes as u64);
-        Ok(made)
+        account.promised = account.promised.saturating_add(bytes as u64);
+        Ok(Promise { account: &self.account, bytes: bytes as u64 })
     }
 
     fn beyond_limit(&self, bytes: usize, kind: UsmKind, used: u64) -> Error {

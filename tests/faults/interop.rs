@@ -1,13 +1,16 @@
 //! Faults in hand-over: the array interface, Arrow, DLPack, profiles and the doctor. Owners are let go, once each.
 
 use crate::common::{LOOSE, Work, advanced, states_of};
-use crate::harness::Sweep;
+use crate::harness::{Sweep, Threads};
 use crate::memory::expect;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use futures::StreamExt;
+use futures::executor::block_on;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use usmq::interop::arrow::{
-    Arrays, ArrowArrayStream, ArrowDeviceArrayStream, Column, Imported, Placed, Ready, Table,
+    Arrays, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncArrays, Batches,
+    Column, Ended, Field, Imported, Placed, Producing, Ready, Table,
 };
 use usmq::interop::dlpack::{
     Destination, Export, Foreign, Import, Legacy, Order, Versioned, adopt, device_of, export, import, lend,
@@ -215,7 +218,48 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             same(table)
         },
     );
+    let came = |column: &Column, read: Option<Vec<Column>>| {
+        read.map_or(Ok(()), |read| read.iter().try_for_each(whole))?;
+        whole(column)
+    };
+    let on_host = || Column::from_arrow("t", &text, HOST);
+    for (name, threads, start) in [
+        ("arrow: an asynchronous stream, its consumer", Threads::This, Producing::start as Start),
+        ("arrow: an asynchronous stream, its producer", Threads::Others, Producing::start),
+        ("arrow: an asynchronous stream for the host, its consumer", Threads::This, Producing::start_on_host),
+        (
+            "arrow: an asynchronous stream for the host, its producer",
+            Threads::Others,
+            Producing::start_on_host,
+        ),
+    ] {
+        sweep.run_on(threads, name, &[], on_host, |column| asynchronous(column, start), came);
+    }
     Ok(())
+}
+
+type Start = unsafe fn(*mut ArrowAsyncDeviceStreamHandler, Arc<Field>, Batches) -> Result<Producing>;
+
+/// The column twice, by way of the asynchronous interface.
+fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
+    let (mut stream, handler) = AsyncArrays::new(1);
+    let batches = Box::new([column.clone(), column.clone()].into_iter().map(Ok));
+    // SAFETY: the handler goes to this producer only.
+    let producing = unsafe { start(handler.into_raw(), column.field().clone(), batches) }?;
+    let read = block_on(async {
+        let field = stream.field().await?;
+        let mut read = Vec::new();
+        while let Some(array) = stream.next().await {
+            read.push(Column::import_device(&field, array?, Placed::default())?);
+        }
+        Ok(read)
+    });
+    drop(stream);
+    let ended = producing.wait();
+    match (failed_stream(read)?, ended) {
+        (read, Ended::Complete) => Ok(read),
+        (_, ended) => Err(Error::Value(format!("the consumer has everything, the producer {ended:?}"))),
+    }
 }
 
 /// A stream says what its producer met as text.

@@ -78,13 +78,15 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
     let numbers: Vec<u32> = (0..1000).collect();
     let filled = || states_of(&numbers, home);
     let still = |x: &Array| expect(x.to_vec::<u32>()?, numbers.clone());
+    // Few, since what a runtime may still write to after every call has failed is lost: half of the faults do that.
+    let few = &numbers[..300];
     sweep.run(
         "to_vec",
-        filled,
+        || states_of(few, home),
         |x| x.to_vec::<u32>(),
         |x, read| {
-            read.map_or(Ok(()), |read| expect(read, numbers.clone()))?;
-            still(x)
+            read.map_or(Ok(()), |read| expect(&read[..], few))?;
+            expect(&x.to_vec::<u32>()?[..], few)
         },
     );
     sweep.run(

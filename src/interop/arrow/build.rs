@@ -42,6 +42,14 @@ impl Column {
         Ok(column)
     }
 
+    /// Whether each value is one number of a [`DType`], as its elements in an array are: no bits, texts, times,
+    /// decimals or indices.
+    #[must_use]
+    pub fn is_numeric(&self) -> bool {
+        let format = self.field().format();
+        self.dictionary().is_none() && DType::ALL.iter().any(|dtype| format_of(*dtype) == Ok(format))
+    }
+
     /// A column of this type without values.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign,
 };
+use super::produce;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, c_char, c_int};
@@ -104,6 +105,7 @@ mod sealed {
             if status == 0 {
                 return Ok(());
             }
+            produce::interrupt(status)?;
             // SAFETY: the caller's promise.
             let text = unsafe { self.last_error() };
             // SAFETY: the interface: null, or a string that is valid until the next call.

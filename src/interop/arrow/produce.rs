@@ -6,6 +6,7 @@ use super::column::Column;
 use super::export::Ready;
 use super::schema::Field;
 use crate::error::{Error, Result};
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -13,6 +14,17 @@ use std::sync::Arc;
 
 /// Columns of one type, made when they are asked for.
 pub type Batches = Box<dyn Iterator<Item = Result<Column>> + Send>;
+
+thread_local! {
+    /// Whether the last error of our streams on this thread was an interrupt.
+    static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The error behind a status that a stream gave just now, where that is an interrupt of one of ours: it reaches a consumer
+/// in this process as what it is, not as a text.
+pub(super) fn interrupt(status: c_int) -> Result<()> {
+    if status == libc::EINTR && INTERRUPTED.take() { Err(Error::Interrupted) } else { Ok(()) }
+}
 
 /// What `private_data` of a stream points to.
 struct Exported {
@@ -86,6 +98,7 @@ impl Exported {
                 0
             }
             Err(error) => {
+                INTERRUPTED.set(matches!(error, Error::Interrupted));
                 let mut text = error.to_string();
                 text.retain(|c| c != '\0');
                 self.error = CString::new(text).ok();
@@ -123,8 +136,9 @@ pub(super) fn check_type(field: &Field, batch: &Column) -> Result<()> {
 /// The error numbers that Arrow C++ maps back to its own classes.
 pub(super) fn errno(error: &Error) -> c_int {
     match error {
-        Error::Allocation { .. } => libc::ENOMEM,
+        Error::Allocation { .. } | Error::HostMemory { .. } => libc::ENOMEM,
         Error::Sycl { .. } => libc::EIO,
+        Error::Interrupted => libc::EINTR,
         _ => libc::EINVAL,
     }
 }

@@ -7,8 +7,8 @@ use crate::array::Array;
 use crate::device::{Queue, QueueProperties, UsmKind, devices};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
+use crate::runtime::Lock;
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// The queue of usmq's own work on a DLPack device: the current one if the device can stand for it, else the cached
@@ -46,15 +46,14 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
 /// # Errors
 /// [`Error::Sycl`] when memory is short, [`Error::Fork`].
 pub fn work_stream(queue: &Queue) -> Result<usize> {
-    crate::runtime::alive()?;
-    static STREAMS: Lazy<Mutex<HashMap<Queue, usize>>> = Lazy::new(Mutex::default);
-    if let Some(address) = STREAMS.lock().get(queue) {
+    static STREAMS: Lazy<Lock<HashMap<Queue, usize>>> = Lazy::new(Lock::default);
+    if let Some(address) = STREAMS.lock()?.get(queue) {
         return Ok(*address);
     }
     let kept = queue.clone().keep();
     let address = kept.to_raw()?;
     // Of two threads that come here at once, both get an address that stays.
-    Ok(*STREAMS.lock().entry(kept).or_insert(address))
+    Ok(*STREAMS.lock()?.entry(kept).or_insert(address))
 }
 
 /// A new tensor with the type, shape and device of a prototype, whose memory has no content yet: device USM, or for

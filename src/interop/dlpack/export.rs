@@ -156,15 +156,15 @@ fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     let memory = array.allocation();
     match order {
         Order::Queue(queue) if queue.context() == memory.context() => {
-            if !queue.in_order() || memory.used_off(queue) {
+            if !queue.in_order() || memory.used_off(queue)? {
                 ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
             }
-            memory.share_on(queue);
+            memory.share_on(queue)?;
         }
-        Order::Unordered => memory.share_on(array.queue()),
+        Order::Unordered => memory.share_on(array.queue())?,
         Order::Wait | Order::Queue(_) => {
             memory.wait_for_host(Access::ReadWrite)?;
-            memory.share_on(array.queue());
+            memory.share_on(array.queue())?;
         }
     }
     Ok(())

@@ -11,15 +11,22 @@ use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::place::queue_for;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
+use crate::memory::heap;
 use crate::placement::Action;
+use crate::runtime::interrupt::shielded;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A managed tensor of another library. Dropping it calls the deleter.
 #[derive(Debug)]
-pub struct Foreign<T: Managed>(NonNull<T>);
+pub struct Foreign<T: Managed> {
+    tensor: NonNull<T>,
+    /// Whether the one who gave it will delete it after all.
+    given_back: AtomicBool,
+}
 
 impl<T: Managed> Foreign<T> {
     /// Takes a tensor over from its producer.
@@ -30,32 +37,44 @@ impl<T: Managed> Foreign<T> {
     /// # Errors
     /// [`Error::Interop`] for null.
     pub unsafe fn from_raw(managed: *mut T) -> Result<Self> {
-        NonNull::new(managed).map(Self).ok_or_else(|| broken("it is null"))
+        NonNull::new(managed).map(Self::of).ok_or_else(|| broken("it is null"))
     }
 
     /// Gives the tensor back, to be deleted by whoever has the pointer.
     #[must_use]
     pub fn into_raw(self) -> *mut T {
-        ManuallyDrop::new(self).0.as_ptr()
+        ManuallyDrop::new(self).tensor.as_ptr()
+    }
+
+    fn of(tensor: NonNull<T>) -> Self {
+        Self { tensor, given_back: AtomicBool::new(false) }
+    }
+
+    /// As [`into_raw`](Self::into_raw), whoever else has a share of it.
+    fn give_back(&self) {
+        self.given_back.store(true, Ordering::Release);
     }
 
     fn managed(&self) -> &T {
         // SAFETY: `from_raw` was promised a live struct, and the deleter runs in `drop` only.
-        unsafe { self.0.as_ref() }
+        unsafe { self.tensor.as_ref() }
     }
 }
 
 impl<T: Managed> From<Local<T>> for Foreign<T> {
     fn from(own: Local<T>) -> Self {
-        Self(own.into_inner())
+        Self::of(own.into_inner())
     }
 }
 
 impl<T: Managed> Drop for Foreign<T> {
     fn drop(&mut self) {
+        if *self.given_back.get_mut() {
+            return;
+        }
         if let Some(deleter) = self.managed().deleter() {
             // SAFETY: the producer's deleter for its struct, called once.
-            unsafe { deleter(self.0.as_ptr()) };
+            unsafe { deleter(self.tensor.as_ptr()) };
         }
     }
 }
@@ -99,10 +118,10 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
 pub unsafe fn adopt<T: Managed>(managed: *mut T) -> Result<Array> {
     // SAFETY: the caller's promise.
     let tensor = Arc::new(unsafe { Foreign::from_raw(managed) }?);
-    let array = take(&tensor, Import::default());
+    // Not to be interrupted: a copy from a card would go on, from a tensor that the caller deletes.
+    let array = shielded(|| take(&tensor, Import::default()));
     if array.is_err() {
-        // What failed has dropped its share, without a use of the memory that it would have to outlive.
-        let _still_theirs = Arc::into_inner(tensor).map(Foreign::into_raw);
+        tensor.give_back();
     }
     array
 }
@@ -239,7 +258,7 @@ impl View {
             array.copy_from_bytes(bytes)?;
             return Ok(array);
         }
-        let mut packed = Vec::with_capacity(self.size * itemsize);
+        let mut packed = heap::room(self.size * itemsize, "the tensor's elements in C order")?;
         for offset in layout.offsets() {
             let element = self.pointer.wrapping_add_signed(offset * itemsize as isize);
             // SAFETY: the producer's promise: an element at each position of the shape.
