@@ -3,7 +3,7 @@
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ _DTypeLike: TypeAlias = (
     | type[float]
     | type[complex]
 )
-_ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+_ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
 
 _Real: TypeAlias = float | np.floating[Any] | np.integer[Any] | np.bool_
 _Number: TypeAlias = complex | np.number[Any] | np.bool_
@@ -156,8 +156,8 @@ class Queue:
         target: _Target | None = None,
         *,
         context: Context | _SupportsGetCapsule | CapsuleType | None = None,
-        in_order: bool = True,
-        profiling: bool = False,
+        in_order: bool | None = None,
+        profiling: bool | None = None,
     ) -> Queue: ...
     @property
     def device(self) -> Device: ...
@@ -278,6 +278,13 @@ class Array:
         **kwargs: None,
     ) -> tuple[CapsuleType, CapsuleType]: ...
     def to_numpy(self) -> npt.NDArray[Any]: ...
+    def item(self) -> Any: ...
+    def __bool__(self) -> bool: ...
+    def __int__(self) -> int: ...
+    def __float__(self) -> float: ...
+    def __complex__(self) -> complex: ...
+    def __index__(self) -> int: ...
+    def __contains__(self, _value: object, /) -> NoReturn: ...
     def __array__(
         self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None
     ) -> npt.NDArray[Any]: ...

@@ -21,8 +21,18 @@ def doctor(*, timeout: float = 60.0) -> DoctorReport:
 
     Parameters
     ----------
-    timeout
-        How long a driver may take to answer, in seconds.
+    timeout : float
+        How long a driver may take to answer, in seconds; 60 by default.
+
+    Returns
+    -------
+    DoctorReport
+        What was found; printed, it is the text of ``python -m usmq doctor``.
+
+    Raises
+    ------
+    ValueError
+        The timeout is no positive number of seconds.
 
     Examples
     --------

@@ -11,6 +11,7 @@ import os
 import runpy
 import sys
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -31,9 +32,14 @@ def main(argv: list[str]) -> int:
         _core.watch_calls()
     except usmq.Error as problem:
         print(f"usmq trace: {problem}", file=sys.stderr)
-    profile = usmq.profile()
-    with profile:
+    profile, own = usmq.profile(), os.getpid()
+    with ExitStack() as closing:
+        closing.enter_context(profile)
         status = _run(options.module, options.command)
+        if os.getpid() != own:
+            # A child that the script has forked: the profile is its parent's.
+            closing.pop_all()
+            return status
     sys.stdout.flush()
     print(f"\n{profile}\n", file=sys.stderr)
     for path in options.output:

@@ -4,15 +4,15 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
-use super::site::{self, detach};
-use super::{asarray, buffer, dlpack, exchange, index, pickle, suai};
+use super::site::detach;
+use super::{asarray, buffer, dlpack, exchange, index, numpy, pickle, scalar, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyTuple};
 use std::ffi::c_int;
 
 /// An n-dimensional array in unified shared memory, with the queue its work goes to.
@@ -21,8 +21,9 @@ use std::ffi::c_int;
 /// last of them, and the last command that uses it, is gone. Commands on one array from any queues and threads run in
 /// an order that keeps every read after the writes before it, without a wait on the host.
 ///
-/// Indexing is numpy's basic one and gives views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``; so does assigning to
-/// ``x[...]``, from a number, an array or a host object. ``len(x)`` is the first extent. There is no arithmetic.
+/// Indexing is numpy's basic one and gives views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``. ``x[...] = value`` takes
+/// a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x`` gives views. No arithmetic, no
+/// ``value in x``, and ``==`` asks whether two are the same object: ``x.to_numpy()`` compares elements.
 ///
 /// Examples
 /// --------
@@ -160,7 +161,7 @@ impl Array {
         let part = self.array.index(&index::parts(key)?)?;
         match index::scalar(value)? {
             Some((number, _)) => fill(py, &part, number),
-            None => copy_into(py, &part, value),
+            None => asarray::assign(py, &part, value),
         }
     }
 
@@ -172,13 +173,13 @@ impl Array {
             .ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
     }
 
-    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let length = slf.get().__len__()?;
-        let items = (0..length as isize)
-            .map(|at| Ok(Self::new(slf.get().array.index(&[crate::Index::At(at)])?)))
-            .collect::<PyResult<Vec<_>>>()?;
-        Ok(pyo3::types::PyList::new(py, items)?.try_iter()?.into_any().unbind())
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        // Without axes it would end at once, as that of an empty array.
+        slf.get().__len__()?;
+        // SAFETY: a live object of a class with `__getitem__`, which is asked for one position after the other.
+        let iterator = unsafe { ffi::PySeqIter_New(slf.as_ptr()) };
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(slf.py(), iterator) }
     }
 
     /// A contiguous copy with elements of another type.
@@ -210,7 +211,7 @@ impl Array {
     /// ValueError
     ///     The shapes differ, or this array is read-only.
     fn copy_from(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
-        copy_into(source.py(), &self.array, source)
+        asarray::assign(source.py(), &self.array, source)
     }
 
     /// Set every element to one value. Returns before it is done. A ValueError when the dtype cannot hold it, as 0.5 in
@@ -277,18 +278,37 @@ impl Array {
     /// The elements as a new numpy array. Waits for the writes before, nothing else. A SyclError says what that work
     /// reported; bfloat16, which numpy has not, is a TypeError.
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = dtype::numpy_dtype(py, self.array.dtype())?;
-        let host = py.import("numpy")?.getattr("empty")?.call1((self.shape(py)?, dtype))?;
-        if self.array.size() > 0 {
-            let memory = buffer::Foreign::writable(&host)?;
-            let (target, bytes) = (memory.address(), memory.bytes());
-            if bytes != self.array.nbytes() {
-                return Err(PyValueError::new_err("numpy made an array of another size"));
-            }
-            let owner = memory.owner();
-            detach(py, || self.array.read_into(target as *mut u8, bytes, Some(&owner)))?;
-        }
-        Ok(host)
+        numpy::copy(py, &self.array)
+    }
+
+    /// The only element as a number of Python, after a wait as in ``to_numpy``. Also ``bool``, ``int``, ``float`` and
+    /// ``complex`` take an array of one element. Another size is a ValueError.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::item(py, &self.array, "item()", PyValueError::new_err::<String>)
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        scalar::truth(py, &self.array)
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::of_class(&self.array, &py.get_type::<PyInt>())
+    }
+
+    fn __float__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::of_class(&self.array, &py.get_type::<PyFloat>())
+    }
+
+    fn __complex__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::of_class(&self.array, &py.get_type::<PyComplex>())
+    }
+
+    fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::index(py, &self.array)
+    }
+
+    fn __contains__(&self, _value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(scalar::not_searched())
     }
 
     /// Host or shared USM as numpy sees it, without a copy; refused for device memory.
@@ -298,20 +318,7 @@ impl Array {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        if !slf.get().array.usm_kind().is_host_accessible() {
-            return Err(PyTypeError::new_err(
-                "device memory does not convert to numpy by itself; call to_numpy() for a copy",
-            ));
-        }
-        site::lost()?;
-        let kwargs = PyDict::new(py);
-        kwargs.set_item("dtype", dtype)?;
-        if let Some(copy) = copy {
-            kwargs.set_item("copy", copy)?;
-        }
-        let view = pyo3::types::PyMemoryView::from(slf.as_any())?;
-        py.import("numpy")?.getattr("asarray")?.call((view,), Some(&kwargs))
+        numpy::view(slf, dtype, copy)
     }
 
     /// Host or shared USM as a memoryview, without a copy, after waiting for the writes before.
@@ -387,11 +394,4 @@ impl Array {
 fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
     let element = number.bytes_as(array.dtype()).map_err(PyValueError::new_err)?;
     Ok(detach(py, || array.fill_bytes(&element))?)
-}
-
-fn copy_into(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
-    match asarray::shared(source)? {
-        Some(source) => Ok(detach(py, || target.assign(&crate::collocate(&source, target.queue())?))?),
-        None => asarray::copy_from_host(py, target, source),
-    }
 }

@@ -19,8 +19,8 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// ----------
 /// obj : object
 ///     An Array, an object with ``__sycl_usm_array_interface__`` (dpnp, dpctl), the buffer protocol (numpy, bytes),
-///     ``__cuda_array_interface__`` (cupy, numba), an Arrow array without nulls, ``__dlpack__``, a number, or nested
-///     sequences of numbers.
+///     ``__cuda_array_interface__`` (cupy, numba), an Arrow array of plain numbers without nulls, ``__dlpack__``, a
+///     number, or nested sequences of numbers.
 /// dtype : dtype, optional
 ///     The element type; that of the object by default.
 /// usm_type : {"device", "shared", "host"}, optional
@@ -42,6 +42,8 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 ///     ``copy=False`` and a copy is needed, or lists are ragged.
 /// TypeError
 ///     The object holds no numbers of a supported dtype.
+/// AllocationError
+///     Memory is short, on the device or the host.
 /// InteropError
 ///     A foreign object breaks its protocol.
 ///
@@ -95,9 +97,10 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
         let is_copy =
             result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
-            (Some(false), true) => Err(PyValueError::new_err(
-                "a copy is needed for another dtype, USM type or context, but copy=False",
-            )),
+            (Some(false), true) => Err(PyValueError::new_err(format!(
+                "a copy is needed for {}, but copy=False",
+                differences(&source, &result)
+            ))),
             (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => match obj.cast::<Array>() {
                 // The object itself, when it is what was asked for.
@@ -189,12 +192,29 @@ fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queu
     Ok(array)
 }
 
+/// What a view of the first cannot be, and the second is.
+fn differences(source: &crate::Array, result: &crate::Array) -> String {
+    let dtype = format!("dtype {} instead of {}", result.dtype(), source.dtype());
+    let kind = format!("{} USM instead of {} USM", result.usm_kind(), source.usm_kind());
+    let place = format!("{}, which cannot use the memory of {}", result.queue(), source.queue());
+    let (other_dtype, other_kind) =
+        (result.dtype() != source.dtype(), result.usm_kind() != source.usm_kind());
+    let other_place = result.context() != source.context() || !(other_dtype || other_kind);
+    let all = [(other_dtype, dtype), (other_kind, kind), (other_place, place)];
+    let said: Vec<_> = all.into_iter().filter_map(|(differs, text)| differs.then_some(text)).collect();
+    said.join(" and ")
+}
+
+/// Sets the elements of an array from another one, wherever that is, or from a host object.
+pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
+    match shared(source)? {
+        Some(source) => Ok(detach(py, || target.assign(&crate::collocate(&source, target.queue())?))?),
+        None => copy_from_host(py, target, source),
+    }
+}
+
 /// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
-pub(super) fn copy_from_host(
-    py: Python<'_>,
-    target: &crate::Array,
-    source: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     target.check_writable()?;
     let host = Host::read(source, None)?;
     if host.dtype() == target.dtype() && host.shape() == target.shape() {

@@ -4,7 +4,8 @@ use super::array::Array;
 use super::quiet::quietly;
 use super::site::{detach, remembered};
 use crate::DType;
-use crate::memory::{Access, Keep};
+use crate::array::Layout;
+use crate::memory::{Access, Keep, heap};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -41,11 +42,8 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
             array.dtype()
         )));
     };
-    if flags & ffi::PyBUF_STRIDES != ffi::PyBUF_STRIDES && !array.is_contiguous() {
-        return Err(PyBufferError::new_err(
-            "the array is strided and the consumer asked for contiguous memory",
-        ));
-    }
+    let asks = |request: c_int| flags & request == request;
+    let strides = strides_for(array, asks)?;
     let access = if array.is_readonly() { Access::Read } else { Access::Write };
     detach(slf.py(), || array.allocation().wait_for_host(access))
         .map_err(|error| remembered(slf.py(), error))?;
@@ -54,32 +52,63 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     let mut exported = Box::new(Exported {
         format,
         shape: array.shape().iter().map(|extent| *extent as isize).collect(),
-        strides: array.strides().iter().map(|stride| stride * itemsize).collect(),
+        strides: strides.iter().map(|stride| stride * itemsize).collect(),
     });
+    // A scalar has none of the lists; bytes without a shape are one axis, whatever the array's.
+    let ndim = if asks(ffi::PyBUF_ND) { array.ndim() } else { 1 };
+    let list = |wanted: bool, numbers: &mut Vec<isize>| {
+        if wanted && ndim > 0 { numbers.as_mut_ptr() } else { std::ptr::null_mut() }
+    };
     let buffer = ffi::Py_buffer {
         buf: array.address() as *mut c_void,
         obj: slf.clone().into_any().into_ptr(),
         len: array.nbytes() as isize,
         itemsize,
         readonly: c_int::from(array.is_readonly()),
-        ndim: array.ndim() as c_int,
-        format: if flags & ffi::PyBUF_FORMAT != 0 {
+        ndim: ndim as c_int,
+        format: if asks(ffi::PyBUF_FORMAT) {
             exported.format.as_ptr().cast_mut()
         } else {
             std::ptr::null_mut()
         },
-        shape: if flags & ffi::PyBUF_ND != 0 { exported.shape.as_mut_ptr() } else { std::ptr::null_mut() },
-        strides: if flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES {
-            exported.strides.as_mut_ptr()
-        } else {
-            std::ptr::null_mut()
-        },
+        shape: list(asks(ffi::PyBUF_ND), &mut exported.shape),
+        strides: list(asks(ffi::PyBUF_STRIDES), &mut exported.strides),
         suboffsets: std::ptr::null_mut(),
         internal: Box::into_raw(exported).cast(),
     };
     // SAFETY: Python passes a view to fill.
     unsafe { view.write(buffer) };
     Ok(())
+}
+
+/// The strides in elements that a consumer is told, or a refusal when it counts on an order in memory that the array
+/// has not. Source: "Buffer request types" in the Python/C API.
+fn strides_for(array: &crate::Array, asks: impl Fn(c_int) -> bool) -> PyResult<Vec<isize>> {
+    let (c, f) = (array.is_contiguous(), array.transpose().is_contiguous());
+    let refuse = |what: &str| {
+        Err(PyBufferError::new_err(format!(
+            "the consumer asked for {what} memory, and {array} is not; copy() makes a C-contiguous array"
+        )))
+    };
+    if !c && (asks(ffi::PyBUF_C_CONTIGUOUS) || !asks(ffi::PyBUF_STRIDES)) {
+        return refuse("C-contiguous");
+    }
+    if !f && asks(ffi::PyBUF_F_CONTIGUOUS) {
+        return refuse("Fortran-contiguous");
+    }
+    if !c && !f && asks(ffi::PyBUF_ANY_CONTIGUOUS) {
+        return refuse("contiguous");
+    }
+    // Our stride of an axis of one element may be any; who asked for an order may compute with it.
+    let mut shape = array.shape().to_vec();
+    if c && !asks(ffi::PyBUF_F_CONTIGUOUS) {
+        return Ok(Layout::contiguous(&shape, 1)?.strides().to_vec());
+    }
+    if f {
+        shape.reverse();
+        return Ok(Layout::contiguous(&shape, 1)?.strides().iter().rev().copied().collect());
+    }
+    Ok(array.strides().to_vec())
 }
 
 /// Frees what [`export`] made.
@@ -245,8 +274,8 @@ impl<'py> Foreign<'py> {
 
     /// The elements in C order.
     pub(super) fn to_contiguous(&self) -> PyResult<Vec<u8>> {
-        let mut bytes = vec![0u8; self.bytes()];
-        // SAFETY: the target has the length of the view.
+        let mut bytes = heap::room::<u8>(self.bytes(), "the buffer's elements in C order")?;
+        // SAFETY: the target has room for the length of the view.
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(
                 bytes.as_mut_ptr().cast(),
@@ -255,7 +284,12 @@ impl<'py> Foreign<'py> {
                 b'C' as std::ffi::c_char,
             )
         };
-        if status == 0 { Ok(bytes) } else { Err(PyErr::fetch(self.py)) }
+        if status != 0 {
+            return Err(PyErr::fetch(self.py));
+        }
+        // SAFETY: the call has written as many.
+        unsafe { bytes.set_len(self.bytes()) };
+        Ok(bytes)
     }
 
     /// The elements where they are, when they are contiguous in C order.

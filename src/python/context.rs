@@ -1,7 +1,7 @@
 //! The scopes of Python for C functions that run on its threads.
 
 use super::queue::Queue;
-use super::scope::{ScopeVar, global};
+use super::scope::{Open, ScopeVar, global};
 use crate::capi::{Host, Leave};
 use crate::error::{Error, Result};
 use pyo3::prelude::*;
@@ -30,19 +30,20 @@ impl Host for Contexts {
         on_thread_of_python(|py| {
             let scope = global(py)?;
             let queue = Py::new(py, Queue(queue.clone()))?;
-            let token = scope.set(py, &queue)?;
-            let leave = move || leave(scope, &queue, &token);
+            let open = scope.enter(py, &queue)?.unbind();
+            let leave = move || leave(scope, &open);
             Ok(Some(Arc::new(leave) as Leave))
         })
     }
 }
 
-fn leave(scope: &ScopeVar, queue: &Py<Queue>, token: &Py<PyAny>) -> Result<()> {
+fn leave(scope: &ScopeVar, open: &Py<Open>) -> Result<()> {
     let left = on_thread_of_python(|py| {
-        if !scope.innermost(py)?.is_some_and(|innermost| innermost.is(queue)) {
+        let open = open.bind(py);
+        if !scope.is_innermost(open)? {
             return Ok(Some(false));
         }
-        scope.reset(py, token)?;
+        scope.leave(open)?;
         Ok(Some(true))
     })?;
     match left {

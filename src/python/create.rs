@@ -23,6 +23,14 @@ use pyo3::prelude::*;
 ///
 /// Raises
 /// ------
+/// ValueError
+///     An extent is negative, the array is larger than the address space, or there is no such USM kind.
+/// TypeError
+///     The shape is not of whole numbers, or the dtype is none that usmq has.
+/// SelectorError
+///     ``queue`` is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches it.
 /// AllocationError
 ///     Memory is short; the text says how much was asked for and what there is.
 ///
@@ -61,6 +69,8 @@ pub(super) fn empty(
 ///
 /// Raises
 /// ------
+/// ValueError, TypeError, SelectorError, DeviceNotFoundError
+///     As ``empty``.
 /// AllocationError
 ///     Memory is short.
 ///
@@ -101,7 +111,11 @@ pub(super) fn zeros(
 /// Raises
 /// ------
 /// ValueError
-///     The dtype cannot hold the value.
+///     The dtype cannot hold the value, or as ``empty``.
+/// TypeError
+///     The value is no number, or as ``empty``.
+/// SelectorError, DeviceNotFoundError
+///     As ``empty``.
 /// AllocationError
 ///     Memory is short.
 ///
@@ -153,7 +167,12 @@ pub(super) fn full(
 /// Raises
 /// ------
 /// ValueError
-///     The step is 0, or the dtype cannot hold the values.
+///     The step is 0, the dtype cannot hold the values, there is no end to them or more than the address space has, or
+///     there is no such USM kind.
+/// TypeError
+///     Something is no number, or the dtype is none that usmq has.
+/// SelectorError, DeviceNotFoundError
+///     As ``empty``.
 /// AllocationError
 ///     Memory is short.
 ///

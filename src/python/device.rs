@@ -5,7 +5,7 @@ use super::{index, pickle, target};
 use crate::{Partition, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 
 /// A SYCL device: a root device of a platform, or a part of one.
 ///
@@ -142,8 +142,12 @@ impl Device {
     ///
     /// Raises
     /// ------
+    /// ValueError
+    ///     A part would have less than one compute unit, or there is no such named partition.
+    /// TypeError
+    ///     It is none of these.
     /// SyclError
-    ///     The device cannot be divided so.
+    ///     The device cannot be divided so, as into more than it has.
     fn sub_devices(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
         let partition = partition_from(partition)?;
         let parts = detach(py, || self.0.sub_devices(&partition))?;
@@ -182,10 +186,11 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
         return Ok(Partition::Equally(index::shape(object)?.into_iter().sum()));
     }
     match object.cast::<PySequence>() {
-        Ok(_) => Ok(Partition::ByCounts(index::extents(object)?)),
-        Err(_) => Err(PyTypeError::new_err(
-            "a partition is a number of compute units, a list of numbers, or \"numa\"",
-        )),
+        Ok(_) if !object.is_instance_of::<PyBytes>() => Ok(Partition::ByCounts(index::extents(object)?)),
+        _ => Err(PyTypeError::new_err(format!(
+            "a partition is a number of compute units, a list of numbers, or \"numa\", not {}",
+            object.repr()?
+        ))),
     }
 }
 

@@ -111,6 +111,13 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
     quietly(|| drop(unsafe { Foreign::<T>::from_raw(pointer.cast()) }));
 }
 
+/// Whether an object with pointers inside could be at this address: streams of CUDA and small numbers could not.
+fn may_be_object(address: usize) -> bool {
+    /// No system lets a program have its first page.
+    const PAGE: usize = 4096;
+    (PAGE..=isize::MAX.unsigned_abs()).contains(&address) && address.is_multiple_of(align_of::<usize>())
+}
+
 /// A consumer's `stream`.
 enum Stream {
     Wait,
@@ -124,11 +131,13 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         if object.extract::<i64>().is_ok_and(|number| number == -1) {
             return Ok(Stream::Unordered);
         }
-        let address = object.extract::<usize>().ok().filter(|address| *address > 2);
+        let address = object.extract::<usize>().ok().filter(|address| may_be_object(*address));
         let address = address.ok_or_else(|| {
-            PyBufferError::new_err(format!("stream {object} is neither -1 nor the address of a SYCL queue"))
+            PyBufferError::new_err(format!(
+                "stream {object} is neither -1 nor the address of a SYCL queue; pass the queue itself, of usmq or dpctl"
+            ))
         })?;
-        // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue.
+        // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue. Nobody can check more of it.
         return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
     }
     if let Ok(queue) = object.cast::<super::queue::Queue>() {

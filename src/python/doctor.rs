@@ -108,7 +108,7 @@ pub(super) fn examine(py: Python<'_>, timeout: f64, packages: &Bound<'_, PyAny>)
         Duration::try_from_secs_f64(timeout).ok().filter(|limit| !limit.is_zero()).ok_or_else(|| {
             PyValueError::new_err(format!("a timeout is a positive number of seconds, not {timeout}"))
         })?;
-    let mut report = detach(py, || doctor::within(limit));
+    let mut report = detach(py, || doctor::within(limit))?;
     let packages: Vec<(String, String, Option<String>)> = packages.call1((timeout,))?.extract()?;
     for (state, what, fix) in packages {
         let finding = match state.as_str() {

@@ -94,14 +94,22 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
         let name = class.name()?;
         return Ok(crate::DType::parse(name.to_str()?.trim_end_matches('_'))?);
     }
-    // A numpy dtype: `str` holds the byte order too. Extension types as bfloat16 have only a telling name.
-    for attribute in ["str", "name"] {
-        if let Some(text) = object.getattr_opt(attribute)?
-            && let Ok(text) = text.cast::<PyString>()
-            && let Ok(dtype) = crate::DType::parse(text.to_str()?)
-        {
-            return Ok(dtype);
-        }
+    // A numpy dtype: `str` holds the byte order too. Of extension types, as bfloat16, it says "void" and a size.
+    let text = |attribute: &str| -> PyResult<Option<String>> {
+        let text = object.getattr_opt(attribute)?;
+        Ok(text.and_then(|text| text.extract().ok()))
+    };
+    let is_void = |typestr: &String| typestr.trim_start_matches(['<', '|', '=']).starts_with('V');
+    if let Some(typestr) = text("str")?.filter(|typestr| !is_void(typestr)) {
+        return Ok(crate::DType::parse(&typestr)?);
+    }
+    // Much has a name; a size beside it makes it that of a type.
+    if let Some(name) = text("name")?
+        && let Some(size) = object.getattr_opt("itemsize")?
+        && let Ok(dtype) = crate::DType::parse(&name)
+        && size.extract::<usize>().is_ok_and(|size| size == dtype.itemsize())
+    {
+        return Ok(dtype);
     }
     Err(PyTypeError::new_err(format!(
         "{} is not a dtype that usmq supports; supported: {}",

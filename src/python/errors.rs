@@ -23,7 +23,7 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::Selector { .. } => "SelectorError",
         Error::DeviceNotFound { .. } => "DeviceNotFoundError",
         Error::Placement(_) => "PlacementError",
-        Error::Allocation { .. } => "AllocationError",
+        Error::Allocation { .. } | Error::HostMemory { .. } => "AllocationError",
         Error::KernelBuild { .. } => "KernelBuildError",
         Error::Launch(_) => "LaunchError",
         Error::Interop(_) => "InteropError",
@@ -41,4 +41,14 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         _ => {}
     }
     Ok(PyErr::from_value(exception))
+}
+
+/// A TypeError in words of ours, with the object that was found; any other error, as a Ctrl-C, as it is.
+pub(super) fn type_error(error: PyErr, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
+    if !error.is_instance_of::<PyTypeError>(found.py()) {
+        return error;
+    }
+    found
+        .repr()
+        .map_or_else(|failure| failure, |found| PyTypeError::new_err(format!("{wanted}, not {found}")))
 }

@@ -1,7 +1,8 @@
 //! The C exchange API of DLPack 1.3 on the type `usmq.Array`: a table of functions that consumers in C call with our
 //! objects. The rules are in `interop::dlpack`.
 //!
-//! Nothing here waits. What comes out may be used on `current_work_stream`, in whose order it is put.
+//! Nothing here waits, but for host and CUDA memory that comes in and is copied. What comes out may be used on
+//! `current_work_stream`, in whose order it is put.
 
 use super::array::Array;
 use super::scope;
@@ -220,7 +221,7 @@ unsafe extern "C" fn allocate(
 /// The built-in exception that the class of an error is, for who knows no other.
 fn kind_of(error: &Error) -> &'static CStr {
     match error {
-        Error::Allocation { .. } => c"MemoryError",
+        Error::Allocation { .. } | Error::HostMemory { .. } => c"MemoryError",
         Error::Interop(_) => c"BufferError",
         Error::Value(_) => c"ValueError",
         _ => c"RuntimeError",

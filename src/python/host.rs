@@ -5,6 +5,7 @@ use super::index;
 use super::site::detach;
 use crate::DType;
 use crate::Number;
+use crate::memory::heap;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
@@ -20,6 +21,9 @@ pub(super) enum Host<'py> {
 
 /// Lists nested deeper than this are taken for cyclic.
 const DEEPEST: usize = 32;
+
+/// What is kept on the heap, for an error.
+const LIST: &str = "the numbers of a list";
 
 impl<'py> Host<'py> {
     /// Reads an object. `dtype` decides the type of plain numbers.
@@ -63,7 +67,7 @@ impl<'py> Host<'py> {
                 None => own(py, target, buffer.to_contiguous()?),
             },
             Self::Numbers { numbers, dtype, .. } => {
-                let mut bytes = Vec::with_capacity(numbers.len() * dtype.itemsize());
+                let mut bytes = heap::room(numbers.len() * dtype.itemsize(), LIST)?;
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }
@@ -104,6 +108,7 @@ fn flatten(
         if depth != shape.len() {
             return Err(ragged());
         }
+        heap::reserve(numbers, 1, LIST)?;
         numbers.push(number);
         return Ok(());
     }

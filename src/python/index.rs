@@ -2,8 +2,9 @@
 
 use crate::Index;
 use crate::Number;
+use crate::memory::heap;
 use num_complex::Complex;
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyEllipsis, PyFloat, PyInt, PySequence, PySlice, PyString, PyTuple,
@@ -22,17 +23,27 @@ pub(super) fn numbers(args: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
     if args.len() == 1 {
         let only = args.get_item(0)?;
         if !only.is_instance_of::<PyInt>() && only.try_iter().is_ok() {
-            return only.try_iter()?.map(|number| whole(&number?)).collect();
+            return each(&only);
         }
     }
     args.iter().map(|number| whole(&number)).collect()
 }
 
-/// A shape: a number or a sequence of them, none negative.
+/// A shape or a range of work: a number or a sequence of them, none negative.
 pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     // Asked first: whether something is a sequence takes Python code to answer.
-    let is_number = object.is_instance_of::<PyInt>() || object.cast::<PySequence>().is_err();
-    if is_number { not_negative(vec![whole(object)?]) } else { extents(object) }
+    if object.is_instance_of::<PyInt>() {
+        return not_negative(vec![whole(object)?]);
+    }
+    if object.cast::<PySequence>().is_ok() {
+        return extents(object);
+    }
+    // numpy's integers are no `int`, and its arrays no sequences by name.
+    match object.getattr_opt("ndim")?.map(|axes| axes.extract::<usize>()).transpose()? {
+        Some(1) => numbers_of(object),
+        None | Some(0) if object.hasattr("__index__")? => not_negative(vec![whole(object)?]),
+        _ => Err(no_numbers(object)?),
+    }
 }
 
 /// A sequence of numbers, none negative.
@@ -41,21 +52,36 @@ pub(super) fn extents(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
         || object.is_instance_of::<PyString>()
         || object.cast::<PySequence>().is_err()
     {
-        return Err(PyTypeError::new_err(format!(
-            "a shape is a sequence of integers, not {}",
-            object.repr()?
-        )));
+        return Err(no_numbers(object)?);
     }
-    not_negative(object.try_iter()?.map(|number| whole(&number?)).collect::<PyResult<_>>()?)
+    numbers_of(object)
+}
+
+fn numbers_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    not_negative(each(object)?)
+}
+
+/// The whole numbers of an iterable, which may have as many as it likes.
+fn each(object: &Bound<'_, PyAny>) -> PyResult<Vec<isize>> {
+    let mut numbers = Vec::new();
+    for number in object.try_iter()? {
+        heap::reserve(&mut numbers, 1, "the numbers of a shape")?;
+        numbers.push(whole(&number?)?);
+    }
+    Ok(numbers)
+}
+
+fn no_numbers(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let found = object.repr()?;
+    Ok(PyTypeError::new_err(format!("expected a whole number or a sequence of them, not {found}")))
 }
 
 fn not_negative(numbers: Vec<isize>) -> PyResult<Vec<usize>> {
     numbers
         .iter()
         .map(|extent| {
-            usize::try_from(*extent).map_err(|_| {
-                PyValueError::new_err(format!("a shape has no negative extents, as in {numbers:?}"))
-            })
+            usize::try_from(*extent)
+                .map_err(|_| PyValueError::new_err(format!("a size is not negative, as in {numbers:?}")))
         })
         .collect()
 }
@@ -84,6 +110,8 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
     }
     match whole(key) {
         Ok(position) => Ok(Index::At(position)),
+        // Past the end of every axis, as its end is.
+        Err(error) if error.is_instance_of::<PyOverflowError>(key.py()) => clamped(key).map(Index::At),
         Err(_) => Err(PyIndexError::new_err(format!(
             "an index is an integer, a slice, None or ..., not {}; masks and index arrays are not supported",
             key.get_type().name()?
@@ -91,7 +119,7 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
     }
 }
 
-/// Slice bounds beyond the address space mean its end.
+/// Positions and slice bounds beyond the address space mean its end.
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
     let value = value
         .call_method0("__index__")
@@ -112,7 +140,8 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Opti
             || object.is_exact_instance_of::<PyFloat>()
             || object.is_exact_instance_of::<PyComplex>()
     };
-    if is_plain(object) {
+    // An array of ours is none, and must not be asked for an interface that other libraries may use.
+    if is_plain(object) || object.is_instance_of::<super::array::Array>() {
         return number(object).map(|number| number.map(|number| (number, None)));
     }
     let (Some(dtype), Some(item), Some(ndim)) =

@@ -10,8 +10,32 @@ use pyo3::types::{PyString, PyTuple};
 
 /// A function that runs on a device.
 ///
-/// Made by ``from_sycl``, ``from_opencl`` or ``from_spirv``; called with the number of work-items and its arguments.
-/// The queue is that of its arrays, unless one is given.
+/// Made by ``from_sycl``, ``from_opencl`` or ``from_spirv``.
+/// ``kernel(global_size, *args, local_size=None, queue=None)`` starts it and returns at once; what follows is of this call.
+///
+/// Parameters
+/// ----------
+/// global_size : int or sequence of int
+///     Work-items in one to three dimensions, the last one fastest.
+/// *args
+///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` say what the kernel does with an
+///     array when its signature does not.
+/// local_size : int or sequence of int, optional
+///     Work-items of a work-group.
+/// queue : str, Device, Queue, optional
+///     Where to run; the queue of the arrays by default.
+///
+/// Returns
+/// -------
+/// Event
+///     Need not be kept: what uses the arrays comes after the kernel anyway.
+///
+/// Raises
+/// ------
+/// LaunchError
+///     Arguments or ranges are not what the kernel takes.
+/// PlacementError
+///     The arrays are on different queues; the text names them and the mend.
 ///
 /// Examples
 /// --------
@@ -56,6 +80,8 @@ impl Kernel {
     /// ------
     /// KernelBuildError
     ///     The source does not compile or has no such kernel; ``.log`` has the compiler's output.
+    /// ValueError
+    ///     ``params`` contradict the source where that can be read, or a text has a NUL character.
     #[staticmethod]
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_sycl(
@@ -105,31 +131,7 @@ impl Kernel {
         self.0.name()
     }
 
-    /// Start the kernel. Returns at once.
-    ///
-    /// Parameters
-    /// ----------
-    /// global_size : int or sequence of int
-    ///     Work-items in one to three dimensions, the last one fastest.
-    /// *args
-    ///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` say what the kernel does with an
-    ///     array when its signature does not.
-    /// local_size : int or sequence of int, optional
-    ///     Work-items of a work-group.
-    /// queue : str, Device, Queue, optional
-    ///     Where to run; the queue of the arrays by default.
-    ///
-    /// Returns
-    /// -------
-    /// Event
-    ///     Need not be kept: what uses the arrays comes after the kernel anyway.
-    ///
-    /// Raises
-    /// ------
-    /// LaunchError
-    ///     Arguments or ranges are not what the kernel takes.
-    /// PlacementError
-    ///     The arrays are on different queues; the text names them and the mend.
+    // Described with the class: Python has its own text for special members.
     #[pyo3(signature = (global_size, *args, local_size=None, queue=None))]
     fn __call__(
         &self,

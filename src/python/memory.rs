@@ -1,10 +1,12 @@
 //! Statistics and limits of memory.
 
+use super::errors::type_error;
 use super::site::detach;
 use super::target;
 use crate::{Device, Target, UsmKind, memory};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 
 /// What the memory pools hold, per USM kind.
 ///
@@ -19,6 +21,13 @@ use pyo3::types::PyDict;
 ///     For ``"device"``, ``"shared"`` and ``"host"`` a dict. In bytes: ``used`` (held by live arrays), ``reserved``
 ///     (taken from the runtime, in use or kept), ``peak`` (the largest ``used``) and ``limit`` (or None). Counts:
 ///     ``live`` allocations, ``hits`` (served from what was kept) and ``misses`` (requests to the runtime).
+///
+/// Raises
+/// ------
+/// SelectorError
+///     It is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
 ///
 /// Examples
 /// --------
@@ -54,11 +63,21 @@ pub(super) fn memory_stats<'py>(
 /// Parameters
 /// ----------
 /// bytes : int or None
-///     The limit for each USM kind; None lifts it.
+///     The limit for each USM kind; None lifts it, for one device also where each has one. What arrays hold beyond it
+///     stays theirs.
 /// device : str or Device, optional
 ///     Each device when omitted.
 /// usm_type : {"device", "shared", "host"}, optional
 ///     Each kind when omitted.
+///
+/// Raises
+/// ------
+/// ValueError
+///     There is no such USM kind.
+/// SelectorError
+///     ``device`` is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
 ///
 /// Examples
 /// --------
@@ -71,13 +90,28 @@ pub(super) fn memory_stats<'py>(
 #[pyo3(signature = (bytes, device=None, usm_type=None))]
 pub(super) fn set_memory_limit(
     py: Python<'_>,
-    bytes: Option<u64>,
+    bytes: Option<&Bound<'_, PyAny>>,
     device: Option<&Bound<'_, PyAny>>,
     usm_type: Option<&str>,
 ) -> PyResult<()> {
+    let bytes = bytes.map(|bytes| limit(bytes, "bytes")).transpose()?;
     let device = device_of(py, device)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     Ok(memory::set_limit(bytes, device.as_ref(), kind)?)
+}
+
+/// A limit in bytes, for the argument of this name. True is no size, though Python counts with it.
+pub(super) fn limit(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
+    let wanted = format!("{name} takes a number of bytes from 0 to 2**64 - 1, or None");
+    if object.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("{wanted}, not {}", object.repr()?)));
+    }
+    object.extract().map_err(|error: PyErr| match object.repr() {
+        Ok(found) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            PyValueError::new_err(format!("{wanted}, not {found}"))
+        }
+        _ => type_error(error, &wanted, object),
+    })
 }
 
 /// Return memory that is kept for reuse to the runtime.
@@ -86,6 +120,13 @@ pub(super) fn set_memory_limit(
 /// ----------
 /// device : str or Device, optional
 ///     All devices when omitted.
+///
+/// Raises
+/// ------
+/// SelectorError
+///     It is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
 ///
 /// Examples
 /// --------

@@ -19,11 +19,13 @@ mod host;
 mod index;
 mod kernel;
 mod memory;
+mod numpy;
 mod pickle;
 mod placement;
 mod profile;
 mod queue;
 mod quiet;
+mod scalar;
 mod scope;
 mod site;
 mod suai;
@@ -70,6 +72,7 @@ mod core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::capi::refuse_a_second()?;
+        super::site::note_main_thread(module.py())?;
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)

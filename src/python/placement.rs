@@ -72,7 +72,7 @@ pub(super) fn follow(
 /// AllocationError
 ///     A copy is needed and memory is short.
 /// ValueError
-///     There are neither arrays nor a target.
+///     There is neither an array in USM nor a target.
 ///
 /// Examples
 /// --------
@@ -107,10 +107,11 @@ pub(super) fn collocate(
     }
 }
 
-/// The queue to which the fewest bytes of the arrays in USM move; all others have to move anyway.
+/// The queue to which the fewest bytes of the arrays in USM move; all other data has to move anyway.
 fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Queue> {
-    let items = objects.iter().map(|object| item(object, None)).collect::<PyResult<Vec<_>>>()?;
-    let arrays: Vec<_> = items.iter().filter_map(Object::array).collect();
+    let arrays = objects.iter().filter_map(|object| asarray::shared(object).transpose());
+    let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
+    let arrays: Vec<_> = arrays.iter().collect();
     match detach(py, || crate::explain(&arrays, None))?.target {
         Place::Queue(queue) => Ok(queue),
         // A plan for arrays in USM ends in USM.
@@ -120,7 +121,7 @@ fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Que
 
 fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) -> PyResult<Vec<Py<PyAny>>> {
     let move_one = |object: &Bound<'_, PyAny>| {
-        let result = match item(object, Some(queue))? {
+        let result = match item(object)? {
             Object::Array(array) => detach(py, || crate::collocate(&array, queue))?,
             Object::Cuda(array) => detach(py, || array.to_queue(queue, UsmKind::Device))?,
             Object::Host(_) => asarray::host_array(py, object, queue)?,
@@ -148,6 +149,11 @@ fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) 
 /// -------
 /// Plan
 ///
+/// Raises
+/// ------
+/// ValueError
+///     There is neither an array in USM nor a target.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -172,7 +178,7 @@ pub(super) fn explain(
         Some(Place::Queue(queue)) => queue,
         _ => cheapest(py, &objects)?,
     };
-    let objects = objects.iter().map(|object| item(object, Some(&queue))).collect::<PyResult<Vec<_>>>()?;
+    let objects = objects.iter().map(item).collect::<PyResult<Vec<_>>>()?;
     let items: Vec<_> = objects
         .iter()
         .map(|object| match object {
@@ -244,27 +250,15 @@ enum Object {
     Host(crate::Step),
 }
 
-impl Object {
-    fn array(&self) -> Option<&crate::Array> {
-        match self {
-            Self::Array(array) => Some(array),
-            _ => None,
-        }
-    }
-}
-
-/// What an object is. Host data needs a target: it has no queue of its own to go to.
-fn item(object: &Bound<'_, PyAny>, target: Option<&crate::Queue>) -> PyResult<Object> {
+/// What an object is.
+fn item(object: &Bound<'_, PyAny>) -> PyResult<Object> {
     if let Some(array) = asarray::shared(object)? {
         return Ok(Object::Array(array));
     }
     if let Some(array) = cuda::shared(object)? {
         return Ok(Object::Cuda(array));
     }
-    match target {
-        Some(_) => Ok(Object::Host(asarray::host_step(object)?)),
-        None => Err(no_array(object)),
-    }
+    Ok(Object::Host(asarray::host_step(object)?))
 }
 
 /// What it takes to bring arrays together. Prints as a table.

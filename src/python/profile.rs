@@ -3,7 +3,7 @@
 use super::site::detach;
 use crate::profile::{Event, Profile as Recorded, Session};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::io::ErrorKind;
@@ -43,9 +43,9 @@ pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
 /// --------
 /// >>> import usmq
 /// >>> with usmq.profile() as p:
-/// ...     usmq.zeros(3).wait()
-/// >>> [event.kind for event in p.events]
-/// ['allocate', 'fill', 'wait', 'free']
+/// ...     x = usmq.zeros(3)
+/// >>> [(event.kind, event.bytes) for event in p.events]
+/// [('allocate', 12), ('fill', 12)]
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Profile {
     session: Mutex<Option<Session>>,
@@ -129,8 +129,13 @@ impl Profile {
     ///     The file cannot be written.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let profile = self.done(py)?;
-        detach(py, || profile.save(path)).map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+        detach(py, || profile.save(&path)).map_err(|error| match (error.kind(), error.raw_os_error()) {
+            (ErrorKind::InvalidInput, _) => PyValueError::new_err(error.to_string()),
+            // As of Python's own `open`, with the path.
+            (_, Some(code)) => match py.import("os").and_then(|os| os.call_method1("strerror", (code,))) {
+                Ok(text) => PyOSError::new_err((code, text.unbind(), path.into_os_string())),
+                Err(failure) => failure,
+            },
             _ => error.into(),
         })
     }

@@ -2,9 +2,10 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
+use super::errors::type_error;
 use super::site::detach;
 use super::{pickle, target};
-use crate::QueueProperties;
+use crate::{QueueProperties, Target};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -18,10 +19,19 @@ use pyo3::types::PyCapsule;
 /// context : Context, optional
 ///     The context; by default the platform's default context, which other SYCL libraries use too, or a sub-device's
 ///     own.
-/// in_order : bool
-///     Whether commands run in the order of their submission.
-/// profiling : bool
-///     Whether events carry device timestamps.
+/// in_order : bool, optional
+///     Whether commands run in the order of their submission; by default as the queue given, else they do.
+/// profiling : bool, optional
+///     Whether events carry device timestamps; by default as the queue given, else they do not.
+///
+/// Raises
+/// ------
+/// SelectorError
+///     ``target`` is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
+/// SyclError
+///     The device is not of the context.
 ///
 /// Examples
 /// --------
@@ -35,17 +45,30 @@ pub(super) struct Queue(pub(super) crate::Queue);
 #[pymethods]
 impl Queue {
     #[new]
-    #[pyo3(signature = (target=None, *, context=None, in_order=true, profiling=false))]
+    #[pyo3(signature = (target=None, *, context=None, in_order=None, profiling=None))]
     fn new(
         py: Python<'_>,
         target: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, PyAny>>,
-        in_order: bool,
-        profiling: bool,
+        in_order: Option<bool>,
+        profiling: Option<bool>,
     ) -> PyResult<Self> {
         let (target, context) = (target::target(target)?, target::context(context)?);
-        let properties = QueueProperties { in_order, profiling };
-        Ok(Self(detach(py, || crate::Queue::new(target, context.as_ref(), properties))?))
+        let own = match &target {
+            Target::Queue(queue) => {
+                QueueProperties { in_order: queue.in_order(), profiling: queue.profiling() }
+            }
+            _ => QueueProperties::default(),
+        };
+        let properties = QueueProperties {
+            in_order: in_order.unwrap_or(own.in_order),
+            profiling: profiling.unwrap_or(own.profiling),
+        };
+        let queue = detach(py, || match (target, context) {
+            (Target::Queue(queue), None) => queue.with_properties(properties),
+            (target, context) => crate::Queue::new(target, context.as_ref(), properties),
+        });
+        Ok(Self(queue?))
     }
 
     /// The device on which commands run.
@@ -113,6 +136,13 @@ impl Queue {
 ///     Devices of one platform. Sub-devices that are to share memory need a context made so; root devices share their
 ///     platform's default context already.
 ///
+/// Raises
+/// ------
+/// ValueError
+///     There are no devices.
+/// SyclError
+///     They are of different platforms.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -125,7 +155,10 @@ pub(super) struct Context(pub(super) crate::Context);
 #[pymethods]
 impl Context {
     #[new]
-    fn new(py: Python<'_>, devices: Vec<Bound<'_, Device>>) -> PyResult<Self> {
+    fn new(py: Python<'_>, devices: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let wanted = "a context is made for a list of usmq.Device, as [usmq.Device(\"cpu\")]";
+        let devices: Vec<Bound<'_, Device>> =
+            devices.extract().map_err(|error| type_error(error, wanted, devices))?;
         let devices: Vec<_> = devices.iter().map(|device| device.get().0.clone()).collect();
         if devices.is_empty() {
             return Err(crate::Error::Value("a context needs at least one device".to_owned()).into());

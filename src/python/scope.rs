@@ -8,19 +8,44 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use std::sync::OnceLock;
 
-/// The scope variable of one manager. The value is the innermost queue, or None.
+/// The scope variable of one manager. The value is a tuple of [`Open`], innermost last, and never changed: contexts are
+/// copied, and what one of them leaves stays open in the others.
 pub(super) struct ScopeVar {
     variable: Py<PyAny>,
     /// The variable's method, looked up once.
     get: Py<PyAny>,
 }
 
+/// A scope that somebody has entered.
+#[pyclass(module = "usmq._core", frozen)]
+pub(super) struct Open {
+    /// None: it changes nothing.
+    queue: Option<Py<Queue>>,
+    /// The object whose `__exit__` leaves it.
+    owner: Option<Py<UseQueue>>,
+    /// How many were open below it.
+    below: usize,
+    /// Python's own note of the context in which it was entered.
+    token: OnceLock<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Open {
+    /// The token holds the context, which holds this, for as long as the scope is not left.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.token.get())
+    }
+}
+
 impl ScopeVar {
     fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
         let class = py.import("contextvars")?.getattr("ContextVar")?;
-        let kwargs = pyo3::types::PyDict::new(py);
-        kwargs.set_item("default", py.None())?;
+        let kwargs = PyDict::new(py);
+        kwargs.set_item("default", PyTuple::empty(py))?;
         let variable = class.call((name,), Some(&kwargs))?;
         Ok(Self { get: variable.getattr("get")?.unbind(), variable: variable.unbind() })
     }
@@ -29,19 +54,84 @@ impl ScopeVar {
         Self { variable: self.variable.clone_ref(py), get: self.get.clone_ref(py) }
     }
 
+    fn opened<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        Ok(self.get.bind(py).call0()?.cast_into()?)
+    }
+
+    fn set<'py>(&self, value: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let py = value.py();
+        self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (value,))
+    }
+
+    /// The scope that decides here, if any.
+    fn deciding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Open>>> {
+        let opened = self.opened(py)?;
+        for scope in opened.iter().rev() {
+            let scope = scope.cast_into::<Open>()?;
+            if scope.get().queue.is_some() {
+                return Ok(Some(scope));
+            }
+        }
+        Ok(None)
+    }
+
     pub(super) fn innermost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Queue>>> {
-        let value = self.get.bind(py).call0()?;
-        if value.is_none() { Ok(None) } else { Ok(Some(value.cast_into::<Queue>()?)) }
+        let scope = self.deciding(py)?;
+        Ok(scope.and_then(|scope| Some(scope.get().queue.as_ref()?.bind(py).clone())))
     }
 
-    /// Makes a queue the innermost; the token takes that back.
-    pub(super) fn set(&self, py: Python<'_>, queue: &Py<Queue>) -> PyResult<Py<PyAny>> {
-        Ok(self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (queue,))?.unbind())
+    pub(super) fn is_innermost(&self, scope: &Bound<'_, Open>) -> PyResult<bool> {
+        Ok(self.deciding(scope.py())?.is_some_and(|innermost| innermost.is(scope)))
     }
 
-    pub(super) fn reset(&self, py: Python<'_>, token: &Py<PyAny>) -> PyResult<()> {
-        self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,)).map(drop)
+    /// Makes a queue the innermost of this context.
+    pub(super) fn enter<'py>(&self, py: Python<'py>, queue: &Py<Queue>) -> PyResult<Bound<'py, Open>> {
+        self.push(py, Some(queue), None)
     }
+
+    fn push<'py>(
+        &self,
+        py: Python<'py>,
+        queue: Option<&Py<Queue>>,
+        owner: Option<&Bound<'py, UseQueue>>,
+    ) -> PyResult<Bound<'py, Open>> {
+        let (opened, queue) = (self.opened(py)?, queue.map(|queue| queue.clone_ref(py)));
+        let owner = owner.map(|owner| owner.clone().unbind());
+        let scope = Bound::new(py, Open { queue, owner, below: opened.len(), token: OnceLock::new() })?;
+        let all: Vec<_> = opened.iter().chain(std::iter::once(scope.clone().into_any())).collect();
+        let token = self.set(&PyTuple::new(py, all)?)?;
+        // It is new, so the token is the first.
+        let _ = scope.get().token.set(token.unbind());
+        Ok(scope)
+    }
+
+    pub(super) fn leave(&self, scope: &Bound<'_, Open>) -> PyResult<()> {
+        self.take_out(scope, &self.opened(scope.py())?)
+    }
+
+    /// Takes a scope out, wherever it stands among those of this context. In another context than the one that entered
+    /// it this is an error, and changes nothing.
+    fn take_out(&self, scope: &Bound<'_, Open>, opened: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let (py, open) = (scope.py(), scope.get());
+        let at = opened.iter().rposition(|one| one.is(scope)).ok_or_else(not_open)?;
+        let token = open.token.get().ok_or_else(not_open)?;
+        // Those below may have been left before it, and those above be left after it.
+        let others = if at == open.below && at + 1 == opened.len() {
+            None
+        } else {
+            Some(PyTuple::new(py, opened.iter().filter(|one| !one.is(scope)).collect::<Vec<_>>())?)
+        };
+        // Puts back what was open before; in the context of the token only, and once.
+        let reset = self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
+        reset.map_err(|_| not_open())?;
+        others.map_or(Ok(()), |others| self.set(&others).map(drop))
+    }
+}
+
+fn not_open() -> PyErr {
+    PyRuntimeError::new_err(
+        "this scope is not open here: leave it once, in the context (thread or asyncio task) that entered it",
+    )
 }
 
 static GLOBAL: PyOnceLock<ScopeVar> = PyOnceLock::new();
@@ -71,6 +161,11 @@ fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
 ///
 /// That is the queue of the innermost ``use_queue`` of this context (thread or asyncio task), else the process
 /// default, else one on SYCL's default device.
+///
+/// Raises
+/// ------
+/// RuntimeNotFoundError
+///     None is set, and no device is visible.
 ///
 /// Examples
 /// --------
@@ -111,6 +206,15 @@ fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> 
 /// UseQueue
 ///     A context manager that gives the queue.
 ///
+/// Raises
+/// ------
+/// SelectorError
+///     It is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
+/// TypeError
+///     It is nothing that names a queue.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -129,6 +233,15 @@ pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> Py
 /// target : str, Device, Queue, another library's queue or None
 ///     The queue; None goes back to SYCL's default device.
 ///
+/// Raises
+/// ------
+/// SelectorError
+///     It is no filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists those that are visible.
+/// TypeError
+///     It is nothing that names a queue.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -142,15 +255,14 @@ pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>
     Ok(detach(py, || crate::set_default_queue(target))?)
 }
 
-/// A scope made by ``use_queue``. It may be entered more than once, also while it is open.
+/// A scope made by ``use_queue``. It may be entered more than once, also while it is open, and by several threads and
+/// asyncio tasks: each leaves what it has entered, which elsewhere is a RuntimeError.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct UseQueue {
     scope: ScopeVar,
     /// None: the scope changes nothing.
     queue: Option<Py<Queue>>,
     manager: Option<QueueManager>,
-    /// What to hand back to the variable, innermost last.
-    tokens: Mutex<Vec<Option<Py<PyAny>>>>,
 }
 
 impl UseQueue {
@@ -164,41 +276,35 @@ impl UseQueue {
             Some(Ok(queue)) => Some(queue.clone().unbind()),
             _ => target::queue(py, target)?.map(|queue| Py::new(py, Queue(queue))).transpose()?,
         };
-        Ok(Self { scope: scope.clone_ref(py), queue, manager, tokens: Mutex::default() })
-    }
-
-    fn push(&self, token: Option<Py<PyAny>>) {
-        self.tokens.lock().push(token);
-    }
-
-    fn pop(&self) -> Option<Option<Py<PyAny>>> {
-        self.tokens.lock().pop()
+        Ok(Self { scope: scope.clone_ref(py), queue, manager })
     }
 }
 
 #[pymethods]
 impl UseQueue {
-    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Queue>> {
-        let Some(queue) = &self.queue else {
-            let current = match &self.manager {
-                Some(manager) => manager.current(py)?,
-                None => current(py)?,
-            };
-            self.push(None);
-            return Py::new(py, Queue(current));
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Queue>> {
+        let (py, own) = (slf.py(), slf.get());
+        let queue = match (&own.queue, &own.manager) {
+            (Some(queue), _) => queue.clone_ref(py),
+            (None, Some(manager)) => Py::new(py, Queue(manager.current(py)?))?,
+            (None, None) => Py::new(py, Queue(current(py)?))?,
         };
-        self.push(Some(self.scope.set(py, queue)?));
-        Ok(queue.clone_ref(py))
+        own.scope.push(py, own.queue.as_ref(), Some(slf))?;
+        Ok(queue)
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<bool> {
-        match self.pop() {
-            Some(Some(token)) => self.scope.reset(py, &token)?,
-            Some(None) => {}
-            None => return Err(PyRuntimeError::new_err("this scope is not open")),
+    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let scope = &slf.get().scope;
+        let opened = scope.opened(slf.py())?;
+        for open in opened.iter().rev() {
+            let open = open.cast_into::<Open>()?;
+            if open.get().owner.as_ref().is_some_and(|owner| owner.is(slf)) {
+                scope.take_out(&open, &opened)?;
+                return Ok(false);
+            }
         }
-        Ok(false)
+        Err(not_open())
     }
 }
 

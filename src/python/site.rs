@@ -4,7 +4,7 @@ use crate::Error;
 use crate::device::record;
 use crate::device::what::Site;
 use crate::runtime::with_interrupt;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
@@ -12,12 +12,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyAnyMethods, PyString};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
 /// profile knows where they come from; and waits, so that a signal ends them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
     let _at = record::at(|| caller(py));
-    if !has_signals(py) {
+    if !has_signals() {
         return py.detach(f);
     }
     LOST.set(None);
@@ -25,26 +26,38 @@ pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -
 }
 
 thread_local! {
-    /// Whether this is the thread on which Python handles signals.
-    static HAS_SIGNALS: Cell<Option<bool>> = const { Cell::new(None) };
-    /// What the handler of a signal has raised, on its way past code that knows no Python.
+    /// What the handler of a signal has raised, or what ends the program, on its way past code that knows no Python.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Only the main thread does: waits of others need not ask.
-fn has_signals(py: Python<'_>) -> bool {
-    if let Some(known) = HAS_SIGNALS.get() {
-        return known;
+/// The thread on which Python handles signals, by Python's number for it.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Notes the main thread, when usmq is imported: a later question would run Python code, and with it handlers of signals,
+/// whose exceptions have no way out there.
+pub(super) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
+    /// For Python, too, the thread that forked is the main one of the child.
+    unsafe extern "C" fn in_child() {
+        MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
     }
-    let ask = || -> PyResult<bool> {
-        let threading = py.import("threading")?;
-        let main = threading.call_method0("main_thread")?.getattr("ident")?;
-        threading.call_method0("get_ident")?.eq(main)
-    };
-    // While the interpreter ends, modules may be gone already.
-    let known = ask().unwrap_or(false);
-    HAS_SIGNALS.set(Some(known));
-    known
+    let main = py.import("threading")?.call_method0("main_thread")?.getattr("ident")?;
+    MAIN_THREAD.store(main.extract()?, Ordering::Relaxed);
+    // SAFETY: the handler stores a number in an atomic, which is allowed after a fork; it is a function of this library,
+    // which is never unloaded.
+    match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+        0 => Ok(()),
+        _ => Err(PyMemoryError::new_err("no memory to watch for forks")),
+    }
+}
+
+fn this_thread() -> u64 {
+    // SAFETY: only tells who is asking; allowed at any time.
+    unsafe { ffi::PyThread_get_thread_ident() }
+}
+
+/// Only the main thread does: waits of others need not ask.
+fn has_signals() -> bool {
+    MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 
 /// Runs the handlers of signals that have come; true when one of them has raised an exception.
@@ -77,6 +90,13 @@ pub(super) fn remembered(py: Python<'_>, error: Error) -> PyErr {
 /// The error that [`remembered`] has kept, unless usmq has been called since.
 pub(super) fn lost() -> PyResult<()> {
     LOST.take().map_or(Ok(()), Err)
+}
+
+/// What has stopped code of the caller's that Rust runs, as an iterable: the caller gets it as it is, by
+/// [`Error::Interrupted`].
+pub(super) fn stopped_by(raised: PyErr) -> Error {
+    RAISED.set(Some(raised));
+    Error::Interrupted
 }
 
 /// What has interrupted a wait of this thread.

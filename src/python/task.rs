@@ -5,7 +5,7 @@ use super::arrow::column::Column;
 use super::arrow::table::Table;
 use super::queue::Queue;
 use super::site::detach;
-use super::{dtype, index, scope, target};
+use super::{dtype, index, memory, scope, target};
 use crate::{DType, Number, Target, Task, TaskArg, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
@@ -57,9 +57,10 @@ pub(super) fn run_task<'py>(
     function: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     queue: Option<&Bound<'py, PyAny>>,
-    memory_limit: Option<u64>,
+    memory_limit: Option<&Bound<'py, PyAny>>,
     name: Option<String>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let memory_limit = memory_limit.map(|bytes| memory::limit(bytes, "memory_limit")).transpose()?;
     let args: Vec<_> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
     let target = match target::target(queue)? {
         // Python's scope is not one of this thread's, where the crate looks.
@@ -77,9 +78,9 @@ pub(super) fn run_task<'py>(
     let queue = Py::new(py, Queue(task.queue().clone()))?;
     let task = Bound::new(py, TaskContext(Mutex::new(task)))?;
     let (_span, scope) = (span.entered(), scope::global(py)?);
-    let token = scope.set(py, &queue)?;
+    let open = scope.enter(py, &queue)?;
     let result = function.call1((&task,));
-    scope.reset(py, &token)?;
+    scope.leave(&open)?;
     let context = task.get();
     let finished = detach(py, || context.0.lock().finish());
     let value = result?;

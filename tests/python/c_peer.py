@@ -86,9 +86,10 @@ class Peer:
         new.restype, new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
         assert address.value
         # usmq copies the queue and renames the capsule, which has no destructor.
-        queue = usmq.Queue(new(address, b"SyclQueueRef", None))
-        self.call("queue_release", address)
-        return queue
+        try:
+            return usmq.Queue(new(address, b"SyclQueueRef", None))
+        finally:
+            self.call("queue_release", address)
 
     def current_queue(self) -> usmq.Queue:
         address = c_void_p()

@@ -24,6 +24,9 @@ INDEXES: list[Any] = [
     slice(2, 2),
     slice(100, None, -3),
     slice(0, 4, 100),
+    slice(None, None, 2**62),
+    slice(None, None, -(2**63)),
+    slice(None, None, 10**30),
     ...,
     None,
     (),
@@ -110,6 +113,16 @@ def test_an_index_out_of_bounds_is_an_index_error(index: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "index", [2**63, -(2**63) - 1, 10**30, -(10**30), 10**5000], ids=int.bit_length
+)
+def test_an_index_beyond_the_address_space_says_axis_and_extent(index: int) -> None:
+    _, x = base()
+    for key, where in ((index, "axis 0 with extent 4"), ((0, index), "axis 1 with extent 5")):
+        with pytest.raises(IndexError, match=f"out of range for {where}"):
+            x[key]
+
+
+@pytest.mark.parametrize(
     "index",
     [
         [0, 1],
@@ -138,6 +151,16 @@ def test_an_index_of_a_0_d_array() -> None:
     assert x[None].shape == (1,)
     with pytest.raises(IndexError):
         x[0]
+
+
+def test_rows_are_made_one_by_one() -> None:
+    endless = iter(usmq.empty((2**40, 0)))
+    assert next(endless).shape == next(endless).shape == (0,)
+    x = usmq.asarray([[1, 2], [3, 4]])
+    assert [row.to_numpy().tolist() for row in x] == [[1, 2], [3, 4]]
+    assert list(usmq.empty(0)) == []
+    with pytest.raises(TypeError, match="without axes"):
+        iter(usmq.zeros(()))
 
 
 def test_iteration_gives_the_rows() -> None:

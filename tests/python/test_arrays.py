@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,19 @@ def test_arange_with_a_step_of_zero_is_an_error() -> None:
         usmq.arange(0, 5, 0, dtype="i4")
 
 
+@pytest.mark.parametrize("dtype", ["i8", "f8", "f4", "c16"])
+@pytest.mark.parametrize("number", [int, float])
+def test_arange_of_more_than_there_is_memory_is_an_allocation_error(
+    number: Callable[[float], Any], dtype: str
+) -> None:
+    with pytest.raises(usmq.AllocationError):
+        usmq.arange(number(0), number(1e15), dtype=dtype)
+    with pytest.raises(ValueError, match="address space"):
+        usmq.arange(number(-(2**62)), number(2**62), dtype=dtype)
+    with pytest.raises(ValueError, match="address space"):
+        usmq.arange(number(-(2**63)), number(2**63 - 1), dtype=dtype)
+
+
 @pytest.mark.parametrize(
     ("nested", "dtype"),
     [
@@ -208,7 +223,9 @@ def test_the_default_dtype_is_f4_on_device_memory() -> None:
         assert x.usm_type == "device"
 
 
-@pytest.mark.parametrize("shape", [3, (3,), [3], np.int64(3), (np.int32(3),)])
+@pytest.mark.parametrize(
+    "shape", [3, (3,), [3], np.int64(3), (np.int32(3),), np.array([3]), np.array(3)]
+)
 def test_a_shape_is_an_integer_or_a_sequence_of_them(shape: Any) -> None:
     assert usmq.zeros(shape).shape == (3,)
 
@@ -237,6 +254,79 @@ def test_the_length_is_the_first_axis() -> None:
     assert len(usmq.zeros((0, 2))) == 0
     with pytest.raises(TypeError):
         len(usmq.zeros(()))
+
+
+NUMBERS = [
+    (True, "?"),
+    (False, "?"),
+    (0, "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16"),
+    (-3, "i1 i2 i4 i8 f2 f4 f8 c8 c16"),
+    (2**63, "u8 f4 f8"),
+    (-0.5, "f2 f4 f8 c8 c16"),
+    (1 + 2j, "c8 c16"),
+]
+
+
+@pytest.mark.parametrize("usm_type", KINDS)
+@pytest.mark.parametrize(("value", "dtypes"), NUMBERS, ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+def test_an_array_of_one_element_is_a_number(
+    value: complex, dtypes: str, shape: tuple[int, ...], usm_type: str
+) -> None:
+    for dtype in dtypes.split():
+        x = usmq.full(shape, value, dtype, usm_type=usm_type)
+        peer = np.full((), value, dtype)
+        assert (x.item(), type(x.item())) == (peer.item(), type(peer.item()))
+        assert bool(x) is bool(peer)
+        for number in (int, float, complex):
+            if dtype[0] == "c" and number is not complex:
+                with pytest.raises(TypeError):
+                    number(x)
+            else:
+                assert (number(x), type(number(x))) == (number(peer), number)
+        if dtype[0] in "iu" and not shape:
+            assert operator.index(x) == operator.index(peer)
+        else:
+            with pytest.raises(TypeError, match="an index is"):
+                operator.index(x)
+
+
+def test_one_element_of_a_view_is_a_number_and_an_index() -> None:
+    x = usmq.arange(10, 20, dtype="i4")
+    assert int(x[::-3][1]) == 16
+    assert list(range(20))[x[4]] == 14
+    assert x[usmq.full((), 3, "u1")].item() == 13
+    assert usmq.full(1, 1.5, "bfloat16").item() == 1.5
+    assert bool(usmq.zeros(1)) is False
+
+
+@pytest.mark.parametrize("shape", [0, 2, (2, 3), (1, 0)])
+def test_arrays_of_other_sizes_are_no_numbers(shape: Any) -> None:
+    x = usmq.zeros(shape)
+    for number in (int, float, complex):
+        with pytest.raises(TypeError, match=r"one element, not one of shape .*to_numpy\(\)"):
+            number(x)
+    for wrong in (bool, usmq.Array.item):
+        with pytest.raises(ValueError, match=r"one element, not one of shape .*to_numpy\(\)"):
+            wrong(x)
+
+
+def test_in_is_refused_and_equality_is_identity() -> None:
+    x = usmq.arange(4)
+    with pytest.raises(TypeError, match=r"value in x\.to_numpy\(\)"):
+        3 in x  # noqa: B015
+    assert x == x
+    assert x != usmq.arange(4)
+
+
+def test_an_array_as_a_value_is_not_taken_for_one_that_another_library_uses() -> None:
+    x, y = usmq.zeros(3, queue=usmq.Queue(profiling=True)), usmq.full((), 2.0)
+    x[1] = y
+    with usmq.profile() as profile:
+        y.fill(1.0)
+        x[0] = y
+    assert x.to_numpy().tolist() == [1, 2, 0]
+    assert "barrier" not in [event.kind for event in profile.events]
 
 
 def test_the_text_of_an_array_says_shape_and_dtype() -> None:

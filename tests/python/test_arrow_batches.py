@@ -74,6 +74,21 @@ def test_an_exception_of_the_iterable_is_told() -> None:
         usmq.from_arrow(usmq.DeviceStream(broken()))
 
 
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(4)])
+def test_what_ends_the_program_passes_the_stream_as_it_is(ending: BaseException) -> None:
+    def stopped() -> Iterator[usmq.Table]:
+        yield from tables(1)
+        raise ending
+
+    with pytest.raises(type(ending)) as raised:
+        usmq.from_arrow(usmq.DeviceStream(stopped()))
+    assert raised.value is ending
+    # Also through a stream in a stream; another consumer has a text.
+    with pytest.raises(type(ending)) as raised:
+        usmq.from_arrow(usmq.DeviceStream([usmq.DeviceStream(stopped())]))
+    assert raised.value is ending
+
+
 def test_a_stream_has_one_consumer() -> None:
     stream = usmq.DeviceStream(tables(2))
     assert len(usmq.from_arrow(stream)) == 2

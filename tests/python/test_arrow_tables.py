@@ -22,6 +22,17 @@ TABLE = pa.table(
 )
 
 
+def test_numpy_is_told_how_a_table_and_its_columns_become_arrays() -> None:
+    table = usmq.Table({"x": usmq.arange(3)})
+    for ask in (np.asarray, np.array, lambda obj: np.asarray(obj, "f8")):
+        with pytest.raises(TypeError, match=r"values\(\)\.to_numpy\(\)"):
+            ask(table)
+        with pytest.raises(TypeError, match=r"values\(\)\.to_numpy\(\)"):
+            ask(table["x"])
+    assert table["x"].values().to_numpy().tolist() == [0, 1, 2]
+    assert table["x"].to_arrow().to_numpy(zero_copy_only=False).tolist() == [0, 1, 2]
+
+
 def test_a_record_batch_and_a_table_are_tables_and_arrays_are_columns() -> None:
     batch = TABLE.to_batches()[0]
     for source in (TABLE, batch):

@@ -347,3 +347,13 @@ def test_the_format_is_that_of_the_c_interface(name: str) -> None:
     assert column.field.format == FORMATS[name]
     assert len(column.children) == len(column.field.children) == made(name, True).type.num_fields
     assert (column.dictionary is not None) is (name == "dictionary")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_only_plain_numbers_are_an_array(name: str) -> None:
+    for source in (made(name, False), made(name, False)[3:7], usmq.from_arrow(made(name, False))):
+        if name.rstrip("0123456789") in ("int", "uint", "float") or name == "bool8":
+            assert usmq.asarray(source).shape == (len(source),)
+        else:
+            with pytest.raises(TypeError, match="from_arrow"):
+                usmq.asarray(source)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import pandas as pd
 import pytest
 import usmq
 
@@ -82,7 +86,16 @@ def test_a_shape_of_another_type_is_a_type_error(
 
 @pytest.mark.parametrize(
     "dtype",
-    ["nosuch", "O", "S4", "U4", "V8", "M8[s]", "f3", "f16", "", ">f4", object, str, 4, b"f4", []],
+    [
+        *["nosuch", "O", "S4", "U4", "V8", "M8[s]", "f3", "f16", "", ">f4"],
+        *[object, str, 4, b"f4", []],
+        np.dtype(">f4"),
+        np.dtype(ml_dtypes.bfloat16).newbyteorder(">"),
+        np.dtype([("float32", "f4")]),
+        pd.Series([1.0], name="float32"),
+        usmq.QueueManager("float32"),
+        SimpleNamespace(name="float32", itemsize=8),
+    ],
     ids=repr,
 )
 def test_a_dtype_that_is_none_is_a_type_error(
@@ -92,6 +105,7 @@ def test_a_dtype_that_is_none_is_a_type_error(
         create(3, dtype=dtype)
     with pytest.raises((TypeError, ValueError)):
         usmq.DType(dtype)
+    assert all(usmq.DType(name) != dtype for name in ("float32", "bfloat16"))
 
 
 @pytest.mark.parametrize("kind", ["", "Device", "unified", "gpu"])
@@ -222,3 +236,61 @@ def test_errors_leave_no_memory_behind() -> None:
     usmq.trim_memory()
     after = usmq.memory_stats()["device"]
     assert (after["used"], after["live"]) == (before["used"], before["live"])
+
+
+SIZES = "expected a whole number or a sequence of them, not "
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: usmq.empty(None), TypeError, SIZES + "None"),
+        (lambda x: usmq.empty({2}), TypeError, SIZES + "{2}"),
+        (lambda x: usmq.empty(np.ones((1, 2), "i4")), TypeError, SIZES + "array("),
+        (
+            lambda x: usmq.empty(np.array([2.5])),
+            TypeError,
+            "expected a whole number, not np.float64(2.5)",
+        ),
+        (
+            lambda x: usmq.empty(np.array([2, -3])),
+            ValueError,
+            "a size is not negative, as in [2, -3]",
+        ),
+        (lambda x: x.device.sub_devices(-1), ValueError, "a size is not negative, as in [-1]"),
+        (lambda x: x.device.sub_devices(b"numa"), TypeError, "or \"numa\", not b'numa'"),
+        (
+            lambda x: usmq.Context("cpu"),
+            TypeError,
+            "a list of usmq.Device, as [usmq.Device(\"cpu\")], not 'cpu'",
+        ),
+        (lambda x: usmq.Context(x.device), TypeError, "not <usmq.Device"),
+        (
+            lambda x: usmq.Table({"a": x}).select("a"),
+            TypeError,
+            'a list of their names, as ["x", "y"], not \'a\'',
+        ),
+        (
+            lambda x: usmq.asarray(x, "f8", copy=False),
+            ValueError,
+            "for dtype float64 instead of float32, but",
+        ),
+        (
+            lambda x: usmq.asarray(x, usm_type="host", copy=False),
+            ValueError,
+            "for host USM instead of device USM, but",
+        ),
+    ],
+)
+def test_the_error_says_what_was_found(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        call(usmq.zeros(2, "f4"))
+
+
+def test_an_array_of_another_context_is_not_copied_against_the_callers_wish(
+    other_queue: usmq.Queue,
+) -> None:
+    x = usmq.zeros(2)
+    text = f"{repr(other_queue).removeprefix('<usmq.Queue')[:-1]}, which cannot use the memory of "
+    with pytest.raises(ValueError, match=re.escape(text)):
+        usmq.asarray(x, queue=other_queue, copy=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -250,6 +252,97 @@ def test_a_task_starts_in_the_scope_that_made_it(queues: dict[str, usmq.Queue]) 
             return await task
 
     assert asyncio.run(main()) == queues["scope"]
+
+
+def test_one_scope_object_serves_tasks_that_interleave(queues: dict[str, usmq.Queue]) -> None:
+    scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
+
+    async def work(entered: asyncio.Event, other: asyncio.Event) -> bool:
+        with scope as queue:
+            entered.set()
+            await other.wait()
+            inside = usmq.current_queue() == queue == queues["scope"]
+        return inside and usmq.current_queue() == outside
+
+    async def main() -> list[bool]:
+        first, second = asyncio.Event(), asyncio.Event()
+        return await asyncio.gather(work(first, second), work(second, first))
+
+    assert asyncio.run(main()) == [True, True]
+
+
+def test_one_scope_object_serves_threads_at_once(queues: dict[str, usmq.Queue]) -> None:
+    scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
+    both_in, first_out = threading.Barrier(2, timeout=60), threading.Event()
+
+    def work(number: int) -> bool:
+        with scope as queue:
+            both_in.wait()
+            if number == 1:
+                first_out.wait(60)
+            inside = usmq.current_queue() == queue == queues["scope"]
+        first_out.set()
+        return inside and usmq.current_queue() == outside
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [True, True]
+
+
+@pytest.mark.parametrize("elsewhere", [contextvars.Context, contextvars.copy_context])
+def test_a_scope_is_left_where_it_was_entered(
+    queues: dict[str, usmq.Queue], elsewhere: Callable[[], contextvars.Context]
+) -> None:
+    with usmq.use_queue(queues["data"]):
+        scope = usmq.use_queue(queues["scope"])
+        scope.__enter__()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"in the context .* that entered it"):
+                elsewhere().run(scope.__exit__, None, None, None)
+            assert usmq.current_queue() == queues["scope"]
+        copy = contextvars.copy_context()
+        scope.__exit__(None, None, None)
+        assert usmq.current_queue() == queues["data"]
+        assert copy.run(usmq.current_queue) == queues["scope"]
+        for context in (contextvars.copy_context(), copy):
+            with pytest.raises(RuntimeError, match="not open here"):
+                context.run(scope.__exit__, None, None, None)
+
+
+def test_generators_that_interleave_each_take_back_their_own_scope(
+    queues: dict[str, usmq.Queue],
+) -> None:
+    def inside(queue: usmq.Queue | None) -> Iterator[None]:
+        with usmq.use_queue(queue):
+            yield
+
+    first, none, second = inside(queues["scope"]), inside(None), inside(queues["data"])
+    for generator in (first, none, second):
+        next(generator)
+    third = inside(queues["default"])
+    first.close()
+    next(third)
+    assert usmq.current_queue() == queues["default"]
+    third.close()
+    assert usmq.current_queue() == queues["data"]
+    second.close()
+    none.close()
+    assert usmq.current_queue() == queues["sycl"]
+
+
+def test_a_context_with_a_scope_that_nobody_left_is_collected(
+    queues: dict[str, usmq.Queue],
+) -> None:
+    class Mark:
+        pass
+
+    mark = Mark()
+    gone, variable = weakref.ref(mark), contextvars.ContextVar[Mark]("mark")
+    context = contextvars.Context()
+    context.run(variable.set, mark)
+    context.run(usmq.use_queue(queues["scope"]).__enter__)
+    del mark, context
+    gc.collect()
+    assert gone() is None
 
 
 def test_to_thread_and_copy_context_carry_the_scope(queues: dict[str, usmq.Queue]) -> None:

@@ -1,10 +1,17 @@
-"""Docstrings: every public name has one, and their examples do what they show."""
+"""Docstrings: every public name has one, and their examples do what they show.
+
+Python's own text for a special member says nothing of the class ("Call self as a function."), and
+an extension cannot replace it. So the class says it, and no page shows the member.
+"""
 
 from __future__ import annotations
 
 import doctest
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import WrapperDescriptorType
 from typing import Any
 
 import pytest
@@ -61,6 +68,48 @@ def test_the_examples_do_what_they_show(name: str) -> None:
     runner = doctest.DocTestRunner(optionflags=flags)
     failed = runner.run(EXAMPLES[name], out=report.append).failed
     assert failed == 0, "".join(report)
+
+
+# How the use of a special member is written in the docstring of its class.
+USES = {
+    "__call__": r"``\w+\([^`]+\)``",
+    "__getitem__": r"``\w+\[[^`]+\]``",
+    "__setitem__": r"``\w+\[[^`]+\] = \w+``",
+    "__len__": r"``len\(\w+\)``",
+    "__iter__": r"``for \w+ in \w+``",
+    "__contains__": r"``\S+ in \w+``",
+}
+USED = [
+    f"{name}.{member}"
+    for name, cls in PUBLIC.items()
+    if inspect.isclass(cls)
+    for member in USES.keys() & vars(cls).keys()
+    if isinstance(vars(cls)[member], WrapperDescriptorType)
+]
+
+
+@pytest.mark.parametrize("name", sorted(USED))
+def test_the_class_says_what_a_special_member_does(name: str) -> None:
+    cls, _, member = name.partition(".")
+    doc = inspect.getdoc(PUBLIC[cls]) or ""
+    assert re.search(USES[member], doc), f"{cls} shows no use of {member}: {USES[member]}"
+
+
+def test_no_page_shows_a_special_member_with_a_text_of_python() -> None:
+    shown = []
+    for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        shown += re.findall(r"autom\w+:: (\w+)\.(__\w+__)", text)
+        for cls, options in re.findall(r"autoclass:: (\w+)\n((?: +:.*\n)*)", text):
+            for members in re.findall(r":special-members:(.*)", options):
+                shown += [(cls, member.strip()) for member in members.split(",")]
+    assert ("Array", "__dlpack__") in shown
+    default = [
+        f"{cls}.{member}"
+        for cls, member in shown
+        if not member or isinstance(vars(getattr(usmq, cls))[member], WrapperDescriptorType)
+    ]
+    assert not default, f"describe these with their classes: {default}"
 
 
 # What a user calls first; the other classes are what these return.

@@ -233,6 +233,44 @@ __attribute__((constructor)) static void start(void) { for (;;) sleep(100); }"""
     found.problem("does not tell its devices within 8 s", topic="devices")
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import usmq
+
+def interrupt():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    usmq.doctor(timeout=1000)
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no child is left")
+"""
+
+
+def test_ctrl_c_ends_the_question_while_a_driver_hangs(
+    run_python: Run, compiled: Callable[..., str], cpu_driver: str, tmp_path: Path
+) -> None:
+    loaded = tmp_path / "loaded"
+    source = f"""
+#include <fcntl.h>
+#include <unistd.h>
+__attribute__((constructor)) static void start(void) {{
+  open("{loaded}", O_CREAT | O_WRONLY, 0600);
+  for (;;) sleep(100);
+}}"""
+    broken = compiled("libhang.so", source)
+    environment = CLEAN | {"OCL_ICD_FILENAMES": f"{cpu_driver}:{broken}"}
+    done = run_python(INTERRUPTED, str(loaded), **environment)
+    assert done.stdout.splitlines() == ["interrupted", "no child is left"]
+
+
 def test_a_variable_that_is_set_to_nothing(doctor: Callable[..., Checked]) -> None:
     found = doctor(OCL_ICD_FILENAMES="")
     assert found.problem("OCL_ICD_FILENAMES is set but empty") == "unset OCL_ICD_FILENAMES"

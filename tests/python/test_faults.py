@@ -1,13 +1,18 @@
-"""Faults of the SYCL runtime arrive in Python as the right exceptions, and nothing is lost.
+"""Faults of SYCL and of CUDA arrive in Python and C as the right errors, and nothing is lost.
 
 For an extension built with USMQ_FAULTS=1; that a usual one has nothing to arm is tested, too.
 """
 
 import ctypes
 import gc
+import subprocess
+import sys
 
 import pytest
 import usmq
+from c_peer import Peer, PeerError, compiled, declared
+from cuda_driver import FOLDER, build, environment
+from fault_operations import OPERATIONS, c_operations, host
 from usmq import _core
 
 LIBRARY = ctypes.CDLL(_core.__file__)
@@ -19,6 +24,8 @@ FAULTS = [
     (1, "memory_allocation", "bad_alloc"),
     (2, "unknown", "not a std::exception"),
 ]
+# `usmq_status` in usmq.h.
+ALLOCATION, SYCL = 4, 14
 
 
 def test_a_usual_build_cannot_be_made_to_fail():
@@ -47,70 +54,99 @@ def live():
 def settle():
     """Let everything end and go."""
     gc.collect()
-    host()
     usmq.current_queue().wait()
     usmq.trim_memory()
 
 
-def host():
-    return usmq.asarray([1.0, 2.0, 3.0]).to_numpy().tolist()
+@pytest.fixture(scope="module")
+def operations(tmp_path_factory):
+    peer = Peer(declared(ctypes.CDLL(str(compiled(tmp_path_factory.mktemp("peer"))))))
+    return {operation.name: operation for operation in OPERATIONS + c_operations(peer)}
 
 
-def shared():
-    view = usmq.zeros(100, dtype="i4", usm_type="shared").host_view()
-    return memoryview(view)[0]
+def attempt(operation, arguments=(0, 0, False)):
+    """Return value, error, and whether a fault was reached: 0 for none is asked for."""
+    made = operation.set_up()
+    value = error = None
+    arm(*arguments)
+    try:
+        value = operation.act(made)
+    except (usmq.Error, MemoryError, *operation.errors) as caught:
+        error = caught.with_traceback(None)
+    finally:
+        reached = disarm()
+    operation.after(made, error is None)
+    return value, error, reached
 
 
-class Tensor:
-    """An array as that of a library which knows DLPack only."""
+def check_error(error, code, text):
+    if isinstance(error, usmq.SyclError):
+        assert error.code == code
+        assert text in str(error)
+    elif isinstance(error, PeerError):
+        assert error.status == ALLOCATION or (error.status == SYCL and text in error.text)
+    elif isinstance(error, usmq.KernelBuildError | usmq.InteropError):
+        # What a build, or the producer of a stream, has said.
+        assert text in str(error)
+    else:
+        assert isinstance(error, usmq.AllocationError | MemoryError)
 
-    def __init__(self, array):
-        self.__dlpack__ = array.__dlpack__
-        self.__dlpack_device__ = array.__dlpack_device__
 
-
-def exported():
-    return usmq.asarray(Tensor(usmq.arange(0, 10, 1, dtype="i4"))).size
-
-
-def interface():
-    x = usmq.full(10, 7, dtype="i4")
-    return x.__sycl_usm_array_interface__["shape"]
+NAMES = [operation.name for operation in OPERATIONS + c_operations(None)]
 
 
 @pytest.mark.skipif(not HAS_FAULTS, reason="needs an extension built with USMQ_FAULTS=1")
-@pytest.mark.parametrize("operation", [host, shared, exported, interface])
-@pytest.mark.parametrize(("fault", "code", "text"), FAULTS)
-@pytest.mark.parametrize("lasting", [False, True])
-def test_each_fault_is_the_right_exception(operation, fault, code, text, lasting):
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("lasting", "fault", "code", "text"),
+    [(False, *fault) for fault in FAULTS] + [(True, *fault) for fault in FAULTS[:2]],
+    ids=["runtime", "memory", "unknown", "runtime on and on", "memory on and on"],
+)
+def test_each_fault_is_the_right_error(operations, name, lasting, fault, code, text):
+    operation = operations[name]
     for _ in range(2):
-        wanted = operation()
+        wanted, error, _ = attempt(operation)
+        assert error is None
     settle()
     before = live()
-    for at in range(1, 200):
-        arm(at, fault, lasting)
-        try:
-            found = operation()
-            error = None
-        except usmq.Error as caught:
-            error = caught
-        finally:
-            reached = disarm()
-        if not reached:
-            assert error is None
+    for at in range(1, 500):
+        found, error, reached = attempt(operation, (at, fault, lasting))
+        if error is None:
             assert found == wanted
-            break
-        if isinstance(error, usmq.SyclError):
-            assert error.code == code
-            assert text in str(error)
+            if not reached:
+                break
         else:
-            assert error is None or isinstance(error, usmq.AllocationError | MemoryError)
-        del error
-        assert host() == [1.0, 2.0, 3.0]
+            assert reached, error
+            check_error(error, code, text)
+        assert host(None) == [1.0, 2.0, 3.0]
     else:
         pytest.fail("it never ends")
+    del error
     for _ in range(100):
         settle()
-        if live() <= before:
+        if live() <= before or operation.keeps:
             break
-    assert live() <= before
+    assert live() <= before or operation.keeps
+
+
+@pytest.mark.skipif(not HAS_FAULTS, reason="takes minutes: with the others of `make test-faults`")
+def test_each_call_of_a_cuda_driver_may_fail(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "-p",
+            "no:cacheprovider",
+            FOLDER / "faults.py",
+        ],
+        env=environment(build(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "12 passed" in done.stdout
+    print(done.stdout.splitlines()[-1])

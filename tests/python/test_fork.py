@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_runtime import KERNEL
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -162,3 +163,24 @@ def test_a_child_works_or_is_told_why_not_and_its_parent_is_unharmed(
     told = way in FORKS and when != "before the first use"
     assert done.stdout.splitlines() == ["ForkError 0" if told else "45 0", "45"]
     assert [line for line in done.stderr.splitlines() if "DeprecationWarning" not in line] == []
+
+
+HANDLER = f"""{KERNEL}
+import os, signal
+def forks(*_):
+    global child
+    child = os.fork()
+
+signal.signal(signal.SIGALRM, forks)
+event = spin(1, x, 400_000_000)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    event.wait()
+except usmq.ForkError:
+    os._exit(3)
+print(child != 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_handler_that_forks_in_a_wait_leaves_a_child_that_is_told(run_python: Run) -> None:
+    assert run_python(HANDLER, timeout=60).stdout == "True 3\n"

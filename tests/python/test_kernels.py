@@ -241,6 +241,47 @@ def test_params_that_name_no_type_are_refused(source: str, params: Any) -> None:
         usmq.Kernel.from_sycl(source, "fill", params=params)
 
 
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (("f8", usmq.read("f4"), usmq.write("f4"), "u8"), "parameter 0 is float32 .* float64 in"),
+        (("f4", usmq.read("i4"), usmq.write("f4"), "u8"), "parameter 1 .* pointer to int32"),
+        (("f4", "f4", usmq.write("f4"), "u8"), "parameter 1 is a pointer"),
+        (("f4", usmq.read("f4"), usmq.local(4), "u8"), "parameter 2 .* local memory"),
+        ((usmq.read("f4"), usmq.write("f4"), "u8"), "params has 3 .* source has 4"),
+        ((), "params has 0"),
+    ],
+)
+def test_params_that_the_source_contradicts_are_refused_when_it_is_built(
+    params: Any, message: str
+) -> None:
+    text = f"{HEAD}{KERNEL} scale(float a, const float *x, float *y, size_t n) {{ }}"
+    with pytest.raises(ValueError, match=message):
+        usmq.Kernel.from_sycl(text, "scale", params=params)
+
+
+def test_params_say_more_than_a_source_that_can_be_read() -> None:
+    text = f"""{HEAD}using number = float;
+    {KERNEL} widen(unsigned short *x, float *z, number a) {{ z[1] = x[0] * a; }}"""
+    params = (usmq.read("bfloat16"), usmq.write("c8"), "f4")
+    x, z = usmq.asarray([1.0], "bfloat16"), usmq.zeros(1, "c8")
+    usmq.Kernel.from_sycl(text, "widen", params=params)(1, x, z, 2)
+    assert z.to_numpy().tolist() == [2j * 0x3F80]
+
+
+@pytest.mark.parametrize("place", ["name", "source", "option"])
+def test_a_zero_that_would_cut_a_text_off_is_a_value_error(place: str) -> None:
+    texts = {
+        "name": "put",
+        "source": f"{HEAD}{KERNEL} put(int *x) {{ x[0] = 1; }}",
+        "option": "-DA",
+    }
+    texts[place] += "\0x"
+    for build in (usmq.Kernel.from_sycl, usmq.Kernel.from_opencl):
+        with pytest.raises(ValueError, match="NUL"):
+            build(texts["source"], texts["name"], options=[texts["option"]])
+
+
 def test_memory_dropped_while_its_kernel_runs_is_not_given_to_another(
     queue: usmq.Queue, kernels: SimpleNamespace
 ) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dpnp
 import pytest
@@ -192,11 +195,17 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
     assert usmq.empty(2 * MIB, "u1", queue=other_queue).nbytes == 2 * MIB
 
 
-@pytest.mark.parametrize("limit", [-1, 1.5, "1", 2**70])
-def test_a_limit_that_cannot_be_is_refused(limit: object) -> None:
-    with pytest.raises((TypeError, ValueError, OverflowError)):
-        usmq.set_memory_limit(limit)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)],
+)
+def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -> None:
+    found = re.escape(repr(limit))
+    with pytest.raises(error, match=rf"^bytes takes a number of bytes .*, not {found}$"):
+        usmq.set_memory_limit(limit)
     assert stats()["limit"] is None
+    with pytest.raises(error, match=rf"^memory_limit takes a number of bytes .*, not {found}$"):
+        usmq.run_task(lambda task: task, memory_limit=limit)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,3 +270,43 @@ def test_rounds_over_two_queues_are_bounded_too(kernels: SimpleNamespace) -> Non
     here.wait()
     there.wait()
     assert resident() - before < 128 * MIB
+
+
+SHORT = """
+import resource, sys
+import numpy as np, usmq
+
+SIZE = 64 << 20
+host = np.zeros((SIZE, 2), "u1")
+numbers = [1.5] * (SIZE // 8)
+target = usmq.empty(SIZE, "u1")
+usmq.asarray(host[:8, 0]).wait()
+usmq.from_dlpack(host[:8, 0]).wait()
+usmq.asarray(numbers[:8]).wait()
+# The pool keeps it, so that device memory for the next one of its size is there.
+usmq.asarray(host.reshape(-1)[:SIZE]).wait()
+
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + SIZE // 2, resource.RLIM_INFINITY))
+for call in (
+    lambda: target.copy_from(host[:, 0]),
+    lambda: usmq.asarray(host[:, 0]),
+    lambda: usmq.from_dlpack(host[:, 0]),
+    lambda: usmq.asarray(numbers),
+):
+    try:
+        call()
+    except usmq.AllocationError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+target.copy_from(host[:, 0])
+assert target.to_numpy().sum() == 0
+"""
+
+
+def test_a_shortage_of_memory_on_the_host_is_an_error_and_no_end(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    lines = run_python(SHORT).stdout.splitlines()
+    assert len(lines) == 4, lines
+    assert all("MiB of host memory for the " in line for line in lines), lines

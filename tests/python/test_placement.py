@@ -253,6 +253,30 @@ def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: 
     assert usmq.explain(usmq.zeros(1000, "u1", queue=other_queue), *small).target == queue
 
 
+def test_host_data_among_the_arguments_goes_where_the_arrays_are(
+    queue: usmq.Queue, other_queue: usmq.Queue
+) -> None:
+    small, large = usmq.zeros(2, "u1", queue=other_queue), usmq.zeros(100, "u1", queue=queue)
+    host = np.arange(3)
+    for data in (host, [0, 1, 2], memoryview(host)):
+        for at, arguments in [
+            (0, (data, small)),
+            (1, (small, data)),
+            (2, (small, large, data, data)),
+        ]:
+            target = queue if len(arguments) == 4 else other_queue
+            plan = usmq.explain(*arguments)
+            assert plan.target == target
+            moved = usmq.collocate(*arguments)
+            assert usmq.follow(*moved) == target
+            assert moved[at].to_numpy().tolist() == [0, 1, 2]
+            assert plan.steps[at].action == "from_host"
+    for arguments in [(), (host,), (host, [1.5])]:
+        for call in (usmq.collocate, usmq.explain):
+            with pytest.raises(ValueError, match=r"no array in USM .* name a target"):
+                call(*arguments)
+
+
 def test_explain_moves_nothing_and_reads_as_a_table(
     queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
 ) -> None:

@@ -178,8 +178,9 @@ def test_other_endings_and_places_that_cannot_be_written_are_errors(
     for name in ("run.png", "run", ".json"):
         with pytest.raises(ValueError, match=r"saved as \.json"):
             busy.save(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as missing:
         busy.save(tmp_path / "nowhere" / "run.svg")
+    assert missing.value.filename == str(tmp_path / "nowhere" / "run.svg")
     with pytest.raises(TypeError):
         busy.save(3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

@@ -64,6 +64,26 @@ def test_a_plain_queue_is_in_order_and_does_not_profile(queue: usmq.Queue) -> No
     assert plain == queue, "the default queue is the plain one of its device"
 
 
+@pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_queue_as_target_gives_the_properties_that_are_not_asked_for(
+    queue: usmq.Queue, in_order: bool, profiling: bool, foreign: bool
+) -> None:
+    names = ["in_order"] * in_order + ["enable_profiling"] * profiling
+    given = usmq.Queue(queue.device, in_order=in_order, profiling=profiling)
+    target = dpctl.SyclQueue(queue.device.filter_string, property=names) if foreign else given
+    for ask in itertools.product([None, True, False], repeat=2):
+        found = usmq.Queue(target, in_order=ask[0], profiling=ask[1])
+        expected = tuple(
+            a if a is not None else b for a, b in zip(ask, (in_order, profiling), strict=True)
+        )
+        assert (found.in_order, found.profiling) == expected
+        assert (found == usmq.Queue(target)) == (expected == (in_order, profiling))
+        assert found.context == usmq.Queue(target).context
+    elsewhere = usmq.Queue(target, context=usmq.Context([queue.device]))
+    assert (elsewhere.in_order, elsewhere.profiling) == (in_order, profiling)
+
+
 def test_without_a_target_the_device_is_the_one_sycl_selects(queue: usmq.Queue) -> None:
     assert usmq.Queue() == queue
     assert queue.device.filter_string == dpctl.SyclDevice().filter_string

@@ -296,6 +296,56 @@ def test_ctrl_c_of_a_program_ends_it_as_usual(run_python: Run) -> None:
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
+FIRST_CALL = """
+# The first call of all has no stack left for questions; that is no answer to them.
+def deep(left):
+    return deep(left - 1) if left else usmq.set_default_queue(None)
+
+for depth in range(sys.getrecursionlimit(), 0, -1):
+    try:
+        deep(depth)
+        break
+    except RecursionError:
+        pass
+"""
+
+FORKED = """
+import multiprocessing
+
+def child():
+    exec(prelude, globals())
+    x = usmq.zeros(4, "u4")
+    event = spin(1, x, STEPS)
+    print(isinstance(interrupted(x.wait), float) and not event.done(), flush=True)
+
+# The thread that forks has called usmq before, but no device. In the child it is the main thread.
+def fork():
+    usmq.set_default_queue(None)
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+"""
+
+
+def test_ctrl_c_works_whatever_the_first_call_was(run_python: Run) -> None:
+    first = "import sys, usmq" + FIRST_CALL
+    work = """
+x = usmq.zeros(4, "u4")
+event = spin(1, x, STEPS)
+print(isinstance(interrupted(x.wait), float) and not event.done())
+"""
+    assert run_python(first + PRELUDE + work).stdout.split() == ["True"]
+
+
+def test_ctrl_c_works_in_a_child_that_another_thread_has_forked(run_python: Run) -> None:
+    code = f"prelude = {PRELUDE!r}\nimport threading, usmq\n" + FORKED
+    assert run_python(code).stdout.split() == ["True"]
+
+
 ASYNCIO = """
 import asyncio
 x = usmq.zeros(4, "u4")

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
+from test_runtime import KERNEL
 
 
 @pytest.fixture
@@ -158,3 +159,29 @@ def test_each_thread_has_its_own_task(two_queues):
     for thread in threads:
         thread.join(60)
     assert wrong == []
+
+
+ASKS = f"""{KERNEL}
+import threading
+
+def body(task):
+    taken = usmq.zeros(1 << 18, "u4", usm_type="host")
+    spin(1, taken, 400_000_000)
+    del taken  # so the block is one that a kernel still uses, and its next owner waits
+    over = threading.Event()
+    def asks():
+        while not over.is_set():
+            task.memory.used
+    thread = threading.Thread(target=asks)
+    thread.start()
+    task.memory.allocate(1 << 20, usm_type="host")
+    over.set()
+    thread.join()
+
+usmq.run_task(body)
+print("done")
+"""
+
+
+def test_a_thread_that_asks_does_not_lock_up_one_that_allocates(run_python):
+    assert run_python(ASKS, timeout=60).stdout == "done\n"

@@ -122,6 +122,26 @@ def test_the_exit_status_is_the_scripts(
     assert out.exists()
 
 
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit(3)", "1 / 0", "pass"])
+def test_a_forked_child_ends_with_its_own_status(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path, end: str
+) -> None:
+    path = script(f"""
+import os, sys, usmq
+usmq.zeros(3).wait()
+child = os.fork()
+if child == 0:
+    {end}
+else:
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+    done = trace(run_python, "-o", tmp_path / "run.json", path)
+    status = 1 if end == "1 / 0" else 0 if end == "pass" else 3
+    assert done.stdout.splitlines() == [f"child {status}"]
+    assert done.stderr.count("written to") == 1
+    assert "ValueError" not in done.stderr
+
+
 def test_an_exception_is_shown_from_the_script_on_and_the_profile_is_saved(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -46,11 +46,15 @@ def unset(**more: str | None) -> dict[str, str | None]:
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_the_folder_of_kernels_is_made_for_its_owner_only(run_python: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_the_folder_of_kernels_is_made_for_its_owner_only(
+    run_python: Run, tmp_path: Path, *, named: bool
+) -> None:
     tmp_path.chmod(0o755)
-    done = run_python(BUILD, **unset(XDG_CACHE_HOME=str(tmp_path)))
-    assert (done.stdout, done.stderr) == ("9\n", "")
     folder = tmp_path / "usmq"
+    where = {"SYCL_CACHE_DIR": str(folder)} if named else {"XDG_CACHE_HOME": str(tmp_path)}
+    done = run_python(BUILD, **unset(**where))
+    assert (done.stdout, done.stderr) == ("9\n", "")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert files(folder), "nothing was kept"
 

@@ -21,6 +21,8 @@ use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 /// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries take a column
 /// through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); the host takes ``to_arrow()`` or ``host_view()``.
 ///
+/// ``column[2:5]`` is a slice without a copy, of step 1; ``len(column)`` the number of values.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -185,6 +187,15 @@ impl Column {
     ///     It is device memory; ``to_arrow()`` copies.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
         ColumnView::of(py, &self.0)
+    }
+
+    /// numpy would make one element of the whole column.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "a column does not convert to numpy by itself; to_arrow().to_numpy(zero_copy_only=False) gives its values \
+             with nulls, values().to_numpy() its numbers as they are",
+        ))
     }
 
     fn __len__(&self) -> usize {

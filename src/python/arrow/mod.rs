@@ -153,14 +153,15 @@ pub(super) fn numbers(
             "a table is no array; from_arrow() reads it, and its columns have values()",
         ));
     };
+    if !column.is_numeric() {
+        return Err(PyTypeError::new_err(format!(
+            "{column} holds no plain numbers of a dtype; from_arrow() takes it as it is, and its values() are what \
+             kernels see of it"
+        )));
+    }
     if detach(py, || column.null_count())? > 0 {
         return Err(PyValueError::new_err(format!(
             "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
-        )));
-    }
-    if column.field().format() == "b" || column.dictionary().is_some() {
-        return Err(PyTypeError::new_err(format!(
-            "{column} holds bits or indices, not numbers; from_arrow() gives them as they are"
         )));
     }
     let copied = !obj.is_instance_of::<Column>() && column.is_copy();

@@ -4,10 +4,10 @@ use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
 use super::{Place, imported};
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
-use crate::python::scope;
+use crate::python::{scope, site};
 use crate::{Error, Result};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator};
 use std::collections::VecDeque;
@@ -112,10 +112,7 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.is_empty() {
-            let fetched = Python::try_attach(|py| {
-                self.fetch(py)
-                    .map_err(|error| Error::Interop(format!("the stream's iterable failed: {error}")))
-            });
+            let fetched = Python::try_attach(|py| self.fetch(py).map_err(|error| failure(py, error)));
             match fetched {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Some(Err(error)),
@@ -124,4 +121,12 @@ impl Iterator for Batches {
         }
         self.ready.pop_front().map(Ok)
     }
+}
+
+/// What ends the program, as Ctrl-C and `sys.exit()`, is no failure of the stream.
+fn failure(py: Python<'_>, error: PyErr) -> Error {
+    if error.is_instance_of::<PyException>(py) {
+        return Error::Interop(format!("the stream's iterable failed: {error}"));
+    }
+    site::stopped_by(error)
 }

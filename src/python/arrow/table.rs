@@ -7,6 +7,7 @@ use super::view::TableView;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream};
 use crate::python::array::Array;
 use crate::python::device::Device;
+use crate::python::errors::type_error;
 use crate::python::pickle;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
@@ -18,6 +19,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 
 /// Columns of one length under names, in unified shared memory; made by ``from_arrow`` or from arrays.
+///
+/// ``table["x"]`` is the column of that name, or a KeyError; ``len(table)`` the number of rows. ``for name in table``
+/// and ``"x" in table`` go by names.
 ///
 /// Parameters
 /// ----------
@@ -121,7 +125,9 @@ impl Table {
     /// ------
     /// KeyError
     ///     There is no such column, or more than one.
-    fn select(&self, names: Vec<String>) -> PyResult<Self> {
+    fn select(&self, names: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let wanted = "columns are chosen by a list of their names, as [\"x\", \"y\"]";
+        let names: Vec<String> = names.extract().map_err(|error| type_error(error, wanted, names))?;
         Ok(Self::new(self.0.select(&names).map_err(missing)?))
     }
 
@@ -159,6 +165,15 @@ impl Table {
     ///     It is device memory; ``to_arrow()`` copies.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
         TableView::of(py, &self.0)
+    }
+
+    /// numpy would make one element of the whole table.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "a table does not convert to numpy by itself; take its columns, as table[\"name\"].values().to_numpy(), or \
+             to_arrow().to_pandas()",
+        ))
     }
 
     fn __len__(&self) -> usize {

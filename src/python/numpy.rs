@@ -1,0 +1,46 @@
+//! What numpy gets of an array: a copy, or a view.
+
+use super::array::Array;
+use super::site::{self, detach};
+use super::{buffer, dtype};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMemoryView, PyTuple};
+
+/// The elements as a new numpy array.
+pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
+    let (shape, dtype) = (PyTuple::new(py, array.shape())?, dtype::numpy_dtype(py, array.dtype())?);
+    let host = py.import("numpy")?.getattr("empty")?.call1((shape, dtype))?;
+    if array.size() > 0 {
+        let memory = buffer::Foreign::writable(&host)?;
+        let (target, bytes) = (memory.address(), memory.bytes());
+        if bytes != array.nbytes() {
+            return Err(PyValueError::new_err("numpy made an array of another size"));
+        }
+        let owner = memory.owner();
+        detach(py, || array.read_into(target as *mut u8, bytes, Some(&owner)))?;
+    }
+    Ok(host)
+}
+
+/// What `numpy.asarray` asks for when it could not have a buffer.
+pub(super) fn view<'py>(
+    array: &Bound<'py, Array>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    if !array.get().array.usm_kind().is_host_accessible() {
+        return Err(PyTypeError::new_err(
+            "device memory does not convert to numpy by itself; call to_numpy() for a copy",
+        ));
+    }
+    site::lost()?;
+    let kwargs = PyDict::new(py);
+    kwargs.set_item("dtype", dtype)?;
+    if let Some(copy) = copy {
+        kwargs.set_item("copy", copy)?;
+    }
+    let view = PyMemoryView::from(array.as_any())?;
+    py.import("numpy")?.getattr("asarray")?.call((view,), Some(&kwargs))
+}
