@@ -129,11 +129,11 @@ test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	cargo run --features arrow --example flights
 
 .PHONY: test-faults
-test-faults: counted ## Every operation with each call of SYCL failing in turn (minutes; not part of `test`)
+test-faults: counted ## Every operation with each call of SYCL, and of CUDA, failing in turn (minutes; not part of `test`)
 	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
 		--target-dir target/faults -- --nocapture
-	@echo "==> the same from Python (seconds)"
+	@echo "==> the same from Python and C, then the calls of a CUDA driver (about 6 minutes)"
 	$(TWO_DEVICES) $(COUNTED) .venv/bin/python -m pytest tests/python/test_faults.py
 
 .PHONY: test-pressure
@@ -143,9 +143,9 @@ test-pressure: .venv/.ready ## Rust: limits, a full device, ten million random s
 		timeout 900 cargo test --release --test pressure --target-dir target/pressure -- --include-ignored --nocapture
 
 .PHONY: test-memory
-test-memory: .venv/.ready ## Rust: the Arrow and DLPack interchange under valgrind (minutes; not part of `test`)
+test-memory: .venv/.ready ## Rust: the Arrow, DLPack and array interface interchange under valgrind (minutes; not part of `test`)
 	$(call need,valgrind,valgrind: apt-get install valgrind)
-	@echo "==> tests/memory.sh (about 4 minutes, the first time 3 more)"
+	@echo "==> tests/memory.sh (about 5 minutes, the first time 3 more)"
 	@tests/memory.sh
 
 .PHONY: nightly
@@ -155,8 +155,14 @@ nightly: | check-tools
 
 .PHONY: sanitize
 sanitize: setup nightly ## Rust and the C++ shim under AddressSanitizer and LeakSanitizer (minutes; not part of `test`)
-	@echo "==> tests/sanitize.sh (about 20 minutes)"
-	@$(TWO_DEVICES) tests/sanitize.sh
+	@echo "==> tests/sanitize.sh address (about 20 minutes)"
+	@$(TWO_DEVICES) tests/sanitize.sh address
+
+.PHONY: sanitize-threads
+sanitize-threads: setup nightly ## The same under ThreadSanitizer (minutes; not part of `test`)
+	@[ -d "$$(rustc +nightly --print sysroot)/lib/rustlib/src" ] || rustup component add rust-src --toolchain nightly
+	@echo "==> tests/sanitize.sh thread (about 20 minutes)"
+	@$(TWO_DEVICES) tests/sanitize.sh thread
 
 # The package with an extension that counts queues, events and the other objects of the shim, and fails on demand.
 COUNTED = PYTHONPATH=target/faults/site LD_LIBRARY_PATH=.venv/lib
@@ -199,7 +205,7 @@ deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, b
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
 # Each prints one line when it is done, and stops here when it fails.
-CHECKS = lint tidy deny sanitize test-processes test-memory test-faults test-pressure test-storms fuzz soak
+CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-storms fuzz soak
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)
