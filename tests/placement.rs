@@ -235,10 +235,10 @@ fn a_copy_does_not_hold_up_the_host_and_comes_after_the_work_on_its_source() -> 
     let work = Work::new(&home)?;
     for away in queues_elsewhere(&home)? {
         let x = states_of(&[5; 16], &home)?;
-        let event = work.advance(&home, &x, 10_000_000)?;
+        let event = work.advance(&home, &x, 50_000_000)?;
         let moved = collocate(&x, &away)?;
         assert!(!event.done()?, "collocate waited for {home}");
-        assert_eq!(moved.to_vec::<u32>()?, [common::advanced(5, 10_000_000); 16]);
+        assert_eq!(moved.to_vec::<u32>()?, [common::advanced(5, 50_000_000); 16]);
     }
     Ok(())
 }

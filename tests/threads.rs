@@ -92,13 +92,13 @@ fn everything_dropped_with_work_in_flight_but_the_result_leaves_the_result_exact
         let work = Work::new(&queue)?;
         let x = states_of(&[round; 16], &queue)?;
         let y = states(16, &queue)?;
-        work.advance(&queue, &x, LONG / 3)?;
+        work.advance(&queue, &x, LONG)?;
         let event = work.advance_into(&queue, &x, &y, 5)?;
         let result = collocate(&y, &home)?;
         drop((x, y, queue, work));
         assert!(!event.done()?, "the test needs work in flight here");
         drop(event);
-        assert_eq!(result.to_vec::<u32>()?, [advanced(round, LONG / 3 + 5); 16], "round {round}");
+        assert_eq!(result.to_vec::<u32>()?, [advanced(round, LONG + 5); 16], "round {round}");
     }
     Ok(())
 }
