@@ -204,13 +204,18 @@ deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, b
 	@echo "==> cargo deny (seconds)"
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
-# Each prints one line when it is done, and stops here when it fails.
+# Each says in a line how it went, and one that fails keeps none of the others from running: together they take hours.
 CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-storms fuzz soak
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)
-	@for check in $(CHECKS); do echo "==> check-all: $$check"; $(MAKE) --no-print-directory $$check; done
-	@echo "check-all: $(words $(CHECKS)) checks passed: $(CHECKS)"
+	@failed=; for check in $(CHECKS); do \
+		echo "==> check-all: $$check"; SECONDS=0; outcome=passed; \
+		$(MAKE) --no-print-directory $$check || { outcome=FAILED; failed+=" $$check"; }; \
+		echo "==> check-all: $$check $$outcome in $$((SECONDS / 60)) min $$((SECONDS % 60)) s"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "check-all: FAILED:$$failed" >&2; exit 1; fi; \
+	echo "check-all: $(words $(CHECKS)) checks passed: $(CHECKS)"
 
 .PHONY: test-downstream
 test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts in an empty environment
