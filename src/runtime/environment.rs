@@ -23,8 +23,7 @@ pub(super) fn prepare() {
         // Where it cannot be made, the runtime goes on without. A folder of the user's that is there stays as it is.
         let ours =
             settings().into_iter().find(|(name, _)| *name == "SYCL_CACHE_DIR").map(|(_, folder)| folder);
-        let theirs =
-            || std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from).filter(|folder| !folder.exists());
+        let theirs = || named_cache().filter(|folder| !folder.exists());
         if let Some(folder) = ours.or_else(theirs) {
             let _ = make_private(&folder);
         }
