@@ -192,7 +192,7 @@ $(TOOLS)/cargo-%: | check-tools
 fuzz: setup build nightly $(TOOLS)/cargo-fuzz ## Random inputs on each target for FUZZ_MINUTES (10); not part of `test`, which tries a few
 	@echo "==> tests/fuzz (6 targets under libFuzzer, 5 in Python, each for $(FUZZ_MINUTES) minutes)"
 	PATH="$(TOOLS):$$PATH" FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) tests/fuzz/run.sh
-	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP tests/python/test_fuzz.py
+	FUZZ_MINUTES=$(FUZZ_MINUTES) $(TWO_DEVICES) .venv/bin/python -m pytest -q -rP -o faulthandler_timeout=$$((60 * $(FUZZ_MINUTES) + 900)) tests/python/test_fuzz.py
 
 .PHONY: tidy
 tidy: .venv/.ready ## clang-tidy on the C++ shim

@@ -135,6 +135,7 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
+        /// Whether all commands are complete and, of an out-of-order queue, the driver has let go of them.
         fn queue_idle(queue: &Queue) -> Result<bool>;
         fn queue_wait(queue: &Queue) -> Result<()>;
         fn queue_raise_errors(queue: &Queue) -> Result<()>;

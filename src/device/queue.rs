@@ -286,8 +286,8 @@ pub(super) fn finish_work() {
 static BUSY: Lazy<Lock<HashMap<usize, runtime::Handle<ffi::Queue>>>> = Lazy::new(Lock::default);
 
 impl Drop for Inner {
-    /// The OpenCL driver for CPUs locks up when the last handle to a queue goes inside one of the queue's own
-    /// commands, as it does when the queue is released before they are complete.
+    /// The OpenCL driver for CPUs locks up when the last handle to an out-of-order queue goes inside one of the queue's
+    /// own commands, as it does when the queue is released before the driver has let go of them.
     fn drop(&mut self) {
         if !is_idle(&self.raw) {
             keep_busy(self.id, self.raw.take());
@@ -322,9 +322,6 @@ fn release_idle() {
     for (id, queue) in take_busy() {
         if !is_idle(&queue) {
             keep_busy(id, queue);
-        } else if let Ok(queue) = queue.get() {
-            // Returns at once, after the driver has let go of the last command. Errors went to earlier waits.
-            let _ = ffi::queue_wait(queue);
         }
     }
 }

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -171,6 +172,21 @@ def test_a_queue_of_dpctl_is_taken_as_it_is(queue: usmq.Queue, properties: tuple
 def test_two_queues_of_dpctl_stay_two(queue: usmq.Queue) -> None:
     name = queue.device.filter_string
     assert usmq.Queue(dpctl.SyclQueue(name)) != usmq.Queue(dpctl.SyclQueue(name))
+
+
+def test_a_queue_of_dpctl_may_go_as_soon_as_its_work_is_done(
+    run_python: Callable[..., object],
+) -> None:
+    # The driver's thread may not be through with the last command. That the queue is gone by then
+    # would lock it up for good.
+    run_python(
+        """
+import dpctl, usmq
+for number in range(20_000):
+    assert usmq.full(8, number, "i4", queue=dpctl.SyclQueue()).to_numpy()[7] == number
+""",
+        timeout=60,
+    )
 
 
 def test_our_queue_comes_back_from_dpctl_as_itself(queue: usmq.Queue) -> None:
