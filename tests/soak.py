@@ -51,6 +51,9 @@ ROUNDS_BEFORE_DEMO = 20
 # The line goes through the least of each of so many parts of the time: what comes and goes, as a
 # queue whose work has just ended, is above it, and what is lost raises it for good.
 PARTS = 20
+# Each sample is taken after the pools have given back what they keep, and with it the events of the
+# last use of each block: how many those are is chance, by the blocks' sizes.
+ROUNDS_BETWEEN_SAMPLES = 5
 
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets
 # the process grow by most of a MiB each time.
@@ -271,7 +274,8 @@ def main() -> int:
         gc.collect()
         for queue in job.queues:
             queue.wait()
-        if now - start > given.minutes * 6:
+        if now - start > given.minutes * 6 and done["rounds"] % ROUNDS_BETWEEN_SAMPLES == 0:
+            usmq.trim_memory()
             times.append(now - start)
             samples.append(sample())
         if now - shown > 30:
