@@ -311,7 +311,7 @@ fn wrong_ranges_are_refused_before_the_launch() -> Result<()> {
         (&[], None, "1 to 3 dimensions"),
         (&[1, 1, 1, 1], None, "1 to 3 dimensions"),
         (&[8], Some(&[3]), "does not divide"),
-        (&[8], Some(&[0]), "does not divide"),
+        (&[8], Some(&[0]), "at least one work-item"),
         (&[8], Some(&[16]), "does not divide"),
         (&[8], Some(&[8, 1]), "differ in dimensions"),
         (&[too_many], Some(&[too_many]), "work-group"),

@@ -265,7 +265,10 @@ impl Kernel {
             return self
                 .refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
         }
-        if local.contains(&0) || global.iter().zip(local).any(|(all, group)| all % group != 0) {
+        if local.contains(&0) {
+            return self.refuse(format!("local range {local:?}: a work-group has at least one work-item"));
+        }
+        if global.iter().zip(local).any(|(all, group)| all % group != 0) {
             return self.refuse(format!("local range {local:?} does not divide global range {global:?}"));
         }
         let most = device.max_work_group_size();

@@ -27,7 +27,7 @@ struct Account {
     /// By address. The task's own until it gives them back, releases them, or ends.
     blocks: HashMap<usize, Arc<Allocation>>,
     /// What allocations that are under way will take.
-    promised: u64,
+    claimed: u64,
     peak: u64,
     closed: bool,
 }
@@ -37,28 +37,28 @@ impl Account {
         self.arrays.retain(|array| array.strong_count() > 0);
         let arrays = self.arrays.iter().filter_map(Weak::upgrade).map(|array| array.bytes() as u64);
         let blocks = self.blocks.values().map(|block| block.bytes() as u64);
-        (arrays.sum::<u64>() + blocks.sum::<u64>()).saturating_add(self.promised)
+        (arrays.sum::<u64>() + blocks.sum::<u64>()).saturating_add(self.claimed)
     }
 }
 
 /// Bytes that an allocation is about to take.
-struct Promise<'a> {
+struct Claim<'a> {
     account: &'a Mutex<Account>,
     bytes: u64,
 }
 
-impl Promise<'_> {
-    /// What was promised is in the account now.
+impl Claim<'_> {
+    /// What was claimed is in the account now.
     fn keep(self, account: &mut Account) {
-        account.promised = account.promised.saturating_sub(self.bytes);
+        account.claimed = account.claimed.saturating_sub(self.bytes);
         std::mem::forget(self);
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut account = self.account.lock();
-        account.promised = account.promised.saturating_sub(self.bytes);
+        account.claimed = account.claimed.saturating_sub(self.bytes);
     }
 }
 
@@ -194,12 +194,12 @@ impl TaskMemory {
         kind: UsmKind,
         make: impl FnOnce() -> Result<(T, N)>,
     ) -> Result<T> {
-        let promise = self.promise(bytes, kind)?;
+        let claim = self.claim(bytes, kind)?;
         // Not under the lock: it may wait, and run code of other libraries.
         let (made, note) = make()?;
         let mut account = self.open_account()?;
         note(&mut account);
-        promise.keep(&mut account);
+        claim.keep(&mut account);
         account.peak = account.used().max(account.peak);
         Ok(made)
     }
@@ -215,15 +215,15 @@ impl TaskMemory {
         Ok(account)
     }
 
-    /// Takes the bytes out of what other threads of the task may have, until the promise goes.
-    fn promise(&self, bytes: usize, kind: UsmKind) -> Result<Promise<'_>> {
+    /// Takes the bytes out of what other threads of the task may have, until the claim goes.
+    fn claim(&self, bytes: usize, kind: UsmKind) -> Result<Claim<'_>> {
         let mut account = self.open_account()?;
         let used = account.used();
         if self.limit.is_some_and(|limit| used.saturating_add(bytes as u64) > limit) {
             return Err(self.beyond_limit(bytes, kind, used));
         }
-        account.promised = account.promised.saturating_add(bytes as u64);
-        Ok(Promise { account: &self.account, bytes: bytes as u64 })
+        account.claimed = account.claimed.saturating_add(bytes as u64);
+        Ok(Claim { account: &self.account, bytes: bytes as u64 })
     }
 
     fn beyond_limit(&self, bytes: usize, kind: UsmKind, used: u64) -> Error {

@@ -4,16 +4,18 @@ Run by `tests/python/test_faults.py`, since it takes minutes.
 """
 
 import contextlib
+import ctypes
 import gc
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peer
+import pyarrow as pa
 import pytest
 import usmq
 
@@ -102,6 +104,58 @@ def test_each_call_that_fails_is_an_error(operation: Callable[[Any], Any], on: b
     else:
         pytest.fail("it never ends")
     assert errors > 10
+
+
+class OnCard:
+    """An Arrow array whose buffers are in CUDA memory while this lives."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self.capsules = array.__arrow_c_device_array__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        at = pointer(self.capsules[1], b"arrow_device_array")
+        self.memory: list[peer.Memory] = []
+        self._move(at, iter(array.buffers()))
+        ctypes.c_int64.from_address(at + 80).value = 0
+        ctypes.c_int32.from_address(at + 88).value = 2  # ARROW_DEVICE_CUDA
+
+    def _move(self, at: int, buffers: Iterator[pa.Buffer | None]) -> None:
+        _, _, _, count, children = (ctypes.c_int64 * 5).from_address(at)
+        pointers, parts = (ctypes.c_void_p * 2).from_address(at + 40)
+        for number in range(count):
+            if buffer := next(buffers):
+                self.memory.append(peer.Memory(np.frombuffer(buffer, "u1")))
+                ctypes.c_void_p.from_address(pointers + 8 * number).value = self.memory[-1].ptr
+        for part in (ctypes.c_void_p * children).from_address(parts) if children else ():
+            self._move(part, buffers)
+
+    def __arrow_c_device_array__(self, requested_schema: Any = None, **_: Any) -> Any:
+        return self.capsules
+
+
+def lists(offset: int) -> pa.Array:
+    offsets, sizes = pa.array([0, offset], "i4"), pa.array([2, 1], "i4")
+    return pa.ListViewArray.from_arrays(offsets, sizes, pa.array([1.0, 2.0, 3.0]))
+
+
+def test_values_that_cannot_be_looked_at_are_not_taken() -> None:
+    given = OnCard(lists(2))
+    assert usmq.from_arrow(given).to_arrow().to_pylist() == [[1, 2], [3]]
+    for at in range(1, 500):
+        given = OnCard(lists(7))  # there are three values
+        peer.fail(at)
+        with pytest.raises(usmq.Error) as error:
+            usmq.from_arrow(given)
+        if not peer.fail(0):
+            assert "point outside its children" in str(error.value)
+            break
+        assert "CUDA_ERROR_UNKNOWN" in str(error.value), at
+        del error
+        with contextlib.suppress(usmq.SyclError):
+            usmq.current_queue().wait()
+    else:
+        pytest.fail("it never ends")
+    assert at > 10
 
 
 FIRST = """

@@ -264,6 +264,30 @@ def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
     arrow_structs.PRODUCERS.remove(producer)
 
 
+def test_a_tensor_stays_its_callers_where_python_has_no_memory() -> None:
+    memory = pytest.importorskip("_testcapi", reason="this Python is without its own tests")
+    producer = on_device()
+    given, out = producer.__dlpack__(), c_void_p()
+    arguments = addressof(producer.struct), byref(out)
+    for at in range(1, 100):
+        status = -1
+        memory.set_nomemory(at, at + 1)
+        try:
+            status = API.managed_tensor_to_py_object_no_sync(*arguments)
+        except (MemoryError, ctypes.ArgumentError):
+            pass
+        finally:
+            memory.remove_mem_hooks()
+        if status == 0:
+            break
+        usmq.current_queue().wait()
+        assert producer.deleted == 0
+    assert at > 3
+    assert dl._set_name(given, ctypes.cast(dl.USED[producer.name], ctypes.c_char_p)) == 0
+    assert array_at(out).to_numpy().sum() == base().sum()
+    assert eventually(lambda: producer.deleted == 1)
+
+
 # --- new tensors
 
 

@@ -166,10 +166,10 @@ pub(super) unsafe fn offsets<S: Source>(
     let start = pointer + first * width;
     let end = if width == 4 {
         // SAFETY: the caller's promise.
-        unsafe { source.look::<i32>(start, count) }.map(rising)
+        unsafe { source.look::<i32>(start, count) }?.map(rising)
     } else {
         // SAFETY: as above.
-        unsafe { source.look::<i64>(start, count) }.map(rising)
+        unsafe { source.look::<i64>(start, count) }?.map(rising)
     };
     match end {
         None => Ok(None),

@@ -26,15 +26,15 @@ pub(super) unsafe fn check_contents<S: Source>(
     }
     let sound = match field.layout {
         // SAFETY: the caller's promise, here and below.
-        Layout::ListView { large: false } => unsafe { list_views::<i32, S>(checked, source) },
+        Layout::ListView { large: false } => unsafe { list_views::<i32, S>(checked, source) }?,
         // SAFETY: as above.
-        Layout::ListView { large: true } => unsafe { list_views::<i64, S>(checked, source) },
+        Layout::ListView { large: true } => unsafe { list_views::<i64, S>(checked, source) }?,
         // SAFETY: as above.
-        Layout::Union { dense, .. } => unsafe { union(field, checked, source, dense) },
+        Layout::Union { dense, .. } => unsafe { union(field, checked, source, dense) }?,
         // SAFETY: as above.
-        Layout::RunEnds => unsafe { run_ends(field, checked, source) },
+        Layout::RunEnds => unsafe { run_ends(field, checked, source) }?,
         // SAFETY: as above.
-        Layout::Views => unsafe { views(checked, source) },
+        Layout::Views => unsafe { views(checked, source) }?,
         _ => true,
     };
     if sound { Ok(()) } else { Err(broken(field, "its values point outside its children or buffers")) }
@@ -44,11 +44,15 @@ fn length(checked: &Checked<'_>, child: usize) -> i64 {
     checked.children.get(child).map_or(0, |child| child.length)
 }
 
-/// Values of a buffer from the array's offset on; `None` where the host cannot look.
+/// Values of a buffer from the array's offset on; `None` where the host has no view of them.
 ///
 /// # Safety
 /// As [`check_contents`].
-unsafe fn part<'a, T, S: Source>(checked: &Checked<'_>, source: &'a S, buffer: usize) -> Option<&'a [T]> {
+unsafe fn part<'a, T, S: Source>(
+    checked: &Checked<'_>,
+    source: &'a S,
+    buffer: usize,
+) -> Result<Option<&'a [T]>> {
     let start = checked.buffers[buffer] + checked.offset * size_of::<T>();
     // SAFETY: the caller's promise.
     unsafe { source.look::<T>(start, checked.length) }
@@ -56,54 +60,54 @@ unsafe fn part<'a, T, S: Source>(checked: &Checked<'_>, source: &'a S, buffer: u
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn list_views<T: Copy + Into<i64>, S: Source>(checked: &Checked<'_>, source: &S) -> bool {
+unsafe fn list_views<T: Copy + Into<i64>, S: Source>(checked: &Checked<'_>, source: &S) -> Result<bool> {
     // SAFETY: the caller's promise.
-    let offsets = unsafe { part::<T, S>(checked, source, 1) };
+    let offsets = unsafe { part::<T, S>(checked, source, 1) }?;
     // SAFETY: as above.
-    let sizes = unsafe { part::<T, S>(checked, source, 2) };
-    let (Some(offsets), Some(sizes)) = (offsets, sizes) else { return true };
+    let sizes = unsafe { part::<T, S>(checked, source, 2) }?;
+    let (Some(offsets), Some(sizes)) = (offsets, sizes) else { return Ok(true) };
     let most = length(checked, 0);
-    offsets.iter().zip(sizes).all(|(offset, size)| {
+    Ok(offsets.iter().zip(sizes).all(|(offset, size)| {
         let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
         offset >= 0 && size >= 0 && offset.checked_add(size).is_some_and(|end| end <= most)
-    })
+    }))
 }
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn union<S: Source>(field: &Field, checked: &Checked<'_>, source: &S, dense: bool) -> bool {
+unsafe fn union<S: Source>(field: &Field, checked: &Checked<'_>, source: &S, dense: bool) -> Result<bool> {
     // SAFETY: the caller's promise.
-    let Some(ids) = (unsafe { part::<i8, S>(checked, source, 0) }) else { return true };
+    let Some(ids) = unsafe { part::<i8, S>(checked, source, 0) }? else { return Ok(true) };
     let mut children = [None; 128];
     for (child, id) in field.type_ids().enumerate() {
         children[usize::from(id)] = Some(length(checked, child));
     }
     let child = |id: i8| usize::try_from(id).ok().and_then(|id| children[id]);
     if !dense {
-        return ids.iter().all(|id| child(*id).is_some());
+        return Ok(ids.iter().all(|id| child(*id).is_some()));
     }
     // SAFETY: as above.
-    let Some(offsets) = (unsafe { part::<i32, S>(checked, source, 1) }) else { return true };
+    let Some(offsets) = unsafe { part::<i32, S>(checked, source, 1) }? else { return Ok(true) };
     let inside =
         |(id, offset): (&i8, &i32)| child(*id).is_some_and(|most| (0..most).contains(&i64::from(*offset)));
-    ids.iter().zip(offsets).all(inside)
+    Ok(ids.iter().zip(offsets).all(inside))
 }
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) -> bool {
+unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) -> Result<bool> {
     let (Some(child), Some(ends)) = (field.children().first(), checked.children.first()) else {
-        return false;
+        return Ok(false);
     };
     let (Ok(length), Ok(offset)) = (usize::try_from(ends.length), usize::try_from(ends.offset)) else {
-        return false;
+        return Ok(false);
     };
     let end = (checked.offset + checked.length) as i64;
     // SAFETY: the caller's promise; the child itself is checked when it is imported.
     let Some(buffers) = (unsafe { super::check::check(child, ends) }).ok().map(|ends| ends.buffers) else {
-        return false;
+        return Ok(false);
     };
-    let Some(pointer) = buffers.get(1) else { return false };
+    let Some(pointer) = buffers.get(1) else { return Ok(false) };
     match child.format() {
         // SAFETY: as above.
         "s" => unsafe { rising::<i16, S>(source, pointer + 2 * offset, length, end) },
@@ -111,7 +115,7 @@ unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) 
         "i" => unsafe { rising::<i32, S>(source, pointer + 4 * offset, length, end) },
         // SAFETY: as above.
         "l" => unsafe { rising::<i64, S>(source, pointer + 8 * offset, length, end) },
-        _ => false,
+        _ => Ok(false),
     }
 }
 
@@ -119,35 +123,40 @@ unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) 
 ///
 /// # Safety
 /// As [`check_contents`].
-unsafe fn rising<T: Copy + Into<i64>, S: Source>(source: &S, pointer: usize, count: usize, end: i64) -> bool {
+unsafe fn rising<T: Copy + Into<i64>, S: Source>(
+    source: &S,
+    pointer: usize,
+    count: usize,
+    end: i64,
+) -> Result<bool> {
     // SAFETY: the caller's promise.
-    let Some(ends) = (unsafe { source.look::<T>(pointer, count) }) else { return count > 0 };
+    let Some(ends) = unsafe { source.look::<T>(pointer, count) }? else { return Ok(count > 0) };
     let mut before = 0;
     let rise = ends.iter().all(|end| std::mem::replace(&mut before, (*end).into()) < (*end).into());
-    rise && before >= end
+    Ok(rise && before >= end)
 }
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn views<S: Source>(checked: &Checked<'_>, source: &S) -> bool {
+unsafe fn views<S: Source>(checked: &Checked<'_>, source: &S) -> Result<bool> {
     // SAFETY: the caller's promise.
-    let Some(views) = (unsafe { part::<View, S>(checked, source, 1) }) else { return true };
-    let Some((sizes, data)) = checked.buffers[2..].split_last() else { return false };
+    let Some(views) = unsafe { part::<View, S>(checked, source, 1) }? else { return Ok(true) };
+    let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(false) };
     // SAFETY: as above.
-    let sizes = unsafe { source.look::<i64>(*sizes, data.len()) }.unwrap_or(&[]);
+    let sizes = unsafe { source.look::<i64>(*sizes, data.len()) }?.unwrap_or(&[]);
     let bytes = (checked.offset + views.len()).div_ceil(8);
     // SAFETY: as above: the bitmap has a bit for each value.
-    let bitmap = unsafe { source.look::<u8>(checked.buffers[0], bytes) };
+    let bitmap = unsafe { source.look::<u8>(checked.buffers[0], bytes) }?;
     let is_null = |row: usize| {
         let bit = checked.offset + row;
         bitmap.is_some_and(|bytes| bytes[bit / 8] >> (bit % 8) & 1 == 0)
     };
-    views.iter().enumerate().all(|(row, [length, _, buffer, offset])| {
+    Ok(views.iter().enumerate().all(|(row, [length, _, buffer, offset])| {
         let inside = || {
             let size = usize::try_from(*buffer).ok().and_then(|buffer| sizes.get(buffer));
             size.is_some_and(|size| *offset >= 0 && i64::from(*offset) + i64::from(*length) <= *size)
         };
         // What a null hides may be anything.
         is_null(row) || (*length >= 0 && (*length <= INLINE || inside()))
-    })
+    }))
 }

@@ -89,14 +89,14 @@ impl Source for Cuda {
         Err(Error::Interop(format!("the size of the buffer at {pointer:#x} in CUDA memory cannot be read")))
     }
 
-    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         if count == 0 || pointer == 0 {
-            return None;
+            return Ok(None);
         }
-        let words = self.fetch(pointer, count * size_of::<T>()).ok()?;
+        let words = self.fetch(pointer, count * size_of::<T>())?;
         // SAFETY: `seen` keeps this many bytes, aligned for u64, until `self` goes; any bits are a T, as the caller
         // promises.
-        Some(unsafe { slice::from_raw_parts(words.cast::<T>(), count) })
+        Ok(Some(unsafe { slice::from_raw_parts(words.cast::<T>(), count) }))
     }
 }

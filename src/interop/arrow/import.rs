@@ -345,7 +345,7 @@ unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut 
         return Err(broken(&node.field, "the sizes of its data buffers are null"));
     }
     // SAFETY: the interface puts one 64-bit size for each data buffer there.
-    let known = unsafe { source.look::<i64>(*sizes, data.len()) }.map(<[i64]>::to_vec);
+    let known = unsafe { source.look::<i64>(*sizes, data.len()) }?.map(<[i64]>::to_vec);
     for (number, pointer) in data.iter().enumerate() {
         let buffer = match known.as_ref().map(|known| usize::try_from(known[number])) {
             Some(Ok(0)) => Buffer::Absent,

@@ -7,6 +7,7 @@ use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
+use crate::memory::heap::room;
 use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
 use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;
@@ -30,11 +31,11 @@ pub(super) trait Source {
     /// A buffer whose size only the data knows.
     fn later(&mut self, pointer: usize) -> Result<Buffer>;
 
-    /// The host's view of such memory, where it has one.
+    /// The host's view of such memory, where it has one: an error is not its absence, which lets values go unseen.
     ///
     /// # Safety
     /// The producer has `count` values of `T` at `pointer`.
-    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]>;
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>>;
 }
 
 /// Host memory, copied to USM without waiting. The owner is kept until the copies are complete.
@@ -91,24 +92,26 @@ impl Source for Host {
         Err(Error::Interop("the size of a buffer in host memory is not known".to_owned()))
     }
 
-    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Option<&[T]> {
-        let bytes = count.checked_mul(size_of::<T>())?;
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {
+        let bytes = count.saturating_mul(size_of::<T>());
         // What must not be null is found out elsewhere.
         if count == 0 || pointer == 0 || isize::try_from(bytes).is_err() {
-            return None;
+            return Ok(None);
         }
         if pointer.is_multiple_of(align_of::<T>()) {
             // SAFETY: the caller's promise; it is aligned, and no longer than a slice may be.
-            return Some(unsafe { slice::from_raw_parts(pointer as *const T, count) });
+            return Ok(Some(unsafe { slice::from_raw_parts(pointer as *const T, count) }));
         }
-        let mut words = vec![0u64; bytes.div_ceil(size_of::<u64>())];
+        let length = bytes.div_ceil(size_of::<u64>());
+        let mut words = room(length, "numbers that are not aligned")?;
+        words.resize(length, 0u64);
         // SAFETY: the caller's promise for the source; the words are new, and as many bytes.
         unsafe { ptr::copy_nonoverlapping(pointer as *const u8, words.as_mut_ptr().cast(), bytes) };
         let start = words.as_ptr().cast::<T>();
         debug_assert!(start.is_aligned());
         self.aligned.borrow_mut().push(words);
         // SAFETY: the words were just filled, stay where they are until `self` goes, and no one writes to them.
-        Some(unsafe { slice::from_raw_parts(start, count) })
+        Ok(Some(unsafe { slice::from_raw_parts(start, count) }))
     }
 }
 
@@ -171,8 +174,8 @@ impl Source for Usm {
         Ok(Buffer::Later(Arc::new(Later { source: self.clone(), pointer, array: OnceCell::new() })))
     }
 
-    unsafe fn look<T>(&self, _: usize, _: usize) -> Option<&[T]> {
-        None
+    unsafe fn look<T>(&self, _: usize, _: usize) -> Result<Option<&[T]>> {
+        Ok(None)
     }
 }
 
