@@ -46,31 +46,31 @@ void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noex
     source.budget.taken.fetch_sub(size);
     return nullptr;
   }
-  source.reserved.fetch_add(size);
+  source.reserved->fetch_add(size);
   source.requests.fetch_add(1);
   return pointer;
 }
 
-bool give_back(const UsmSource &source, void *pointer, std::size_t size) noexcept {
+bool give_back(const UsmBudget &budget, const UsmBlock &block) noexcept {
   try {
     USMQ_FAULT_POINT("sycl::free");
-    sycl::free(pointer, source.context);
+    sycl::free(block.pointer, block.context);
   } catch (...) {
     return false;
   }
-  source.reserved.fetch_sub(size);
-  source.budget.taken.fetch_sub(size);
+  block.reserved->fetch_sub(block.size);
+  budget.taken.fetch_sub(block.size);
   return true;
 }
 
 // Who frees forgets the block in any case, so one that the runtime refuses is kept here.
 bool give_back_or_keep(const UsmSource &source, void *pointer, std::size_t size) noexcept {
-  if (give_back(source, pointer, size)) {
-    return true;
-  }
   try {
-    std::lock_guard<std::mutex> guard(source.lock);
-    source.refused.emplace_back(pointer, size);
+    UsmBlock block{pointer, size, source.context, source.reserved};
+    if (!give_back(source.budget, block)) {
+      std::lock_guard<std::mutex> guard(source.budget.lock);
+      source.budget.refused.push_back(std::move(block));
+    }
   } catch (...) {
     return false;
   }
@@ -147,9 +147,9 @@ bool UsmBudget::take(std::uint64_t bytes) const noexcept {
   return true;
 }
 
-void UsmSource::return_refused() const noexcept {
+void UsmBudget::return_refused() const noexcept {
   std::lock_guard<std::mutex> guard(lock);
-  const auto taken = [this](const auto &block) { return give_back(*this, block.first, block.second); };
+  const auto taken = [this](const UsmBlock &block) { return give_back(*this, block); };
   refused.erase(std::remove_if(refused.begin(), refused.end(), taken), refused.end());
 }
 
@@ -170,6 +170,7 @@ std::uint64_t budget_limit(const UsmBudget &budget) noexcept { return budget.lim
 
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget) {
+  budget.return_refused();
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
   check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
@@ -178,7 +179,7 @@ std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const
 }
 
 void pool_renew(const UsmPool &pool) {
-  pool.source.return_refused();
+  pool.source.budget.return_refused();
   auto *const next = disjoint_pool(pool.provider);
   umfPoolDestroy(std::exchange(pool.pool, next));
 }
@@ -193,7 +194,7 @@ void pool_free(const UsmPool &pool, std::size_t pointer) {
 }
 
 void pool_trim(const UsmPool &pool) {
-  pool.source.return_refused();
+  pool.source.budget.return_refused();
   const auto result = umfPoolTrimMemory(pool.pool, 0);
   if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
     check(result, "UMF could not trim a pool");
@@ -210,7 +211,7 @@ void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noe
 
 PoolStats pool_stats(const UsmPool &pool) noexcept {
   PoolStats stats;
-  stats.reserved = pool.source.reserved.load();
+  stats.reserved = pool.source.reserved->load();
   stats.requests = pool.source.requests.load();
   return stats;
 }

@@ -45,28 +45,37 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
+// Memory that a pool took from the runtime and gives back, unless the runtime refuses.
+struct UsmBlock {
+  void *pointer;
+  std::size_t size;
+  Context context;
+  std::shared_ptr<std::atomic<std::uint64_t>> reserved; // the pool's count
+};
+
 // The bytes that several pools together have taken from the runtime, and the most they may take.
 struct UsmBudget {
   bool take(std::uint64_t bytes) const noexcept;
+  // Offers again what the runtime did not take back. It may be of pools that are gone.
+  void return_refused() const noexcept;
   mutable std::atomic<std::uint64_t> taken{0};
   mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
+  mutable std::mutex lock;
+  mutable std::vector<UsmBlock> refused;
 };
 
 // Where a pool takes its memory from, and what it has taken.
 struct UsmSource {
   UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of);
   UsmSource(const UsmSource &other)
-      : kind(other.kind), device(other.device), context(other.context), budget(other.budget) {}
+      : kind(other.kind), device(other.device), context(other.context), budget(other.budget),
+        reserved(other.reserved) {}
   sycl::usm::alloc kind;
   Device device;
   Context context;
   const UsmBudget &budget;
-  mutable std::atomic<std::uint64_t> reserved{0};
+  std::shared_ptr<std::atomic<std::uint64_t>> reserved = std::make_shared<std::atomic<std::uint64_t>>(0);
   mutable std::atomic<std::uint64_t> requests{0};
-  // What the runtime did not take back, to be offered again.
-  void return_refused() const noexcept;
-  mutable std::mutex lock;
-  mutable std::vector<std::pair<void *, std::size_t>> refused;
 };
 
 struct UsmPool {

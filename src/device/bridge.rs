@@ -5,16 +5,17 @@
 //! context stands in instead. A thread of ours completes it once the source event is complete.
 //!
 //! The threads, one per source context, take requests in order. That cannot lock up: an event waits only for stand-ins
-//! that were asked for before it was submitted.
+//! that were asked for before it was submitted. One that has had nothing to do for a while ends.
 
 use super::insist::insist;
-use super::{Context, Event, Promise, Queue, record};
+use super::{ContextKey, Event, Promise, Queue, record};
 use crate::error::Result;
 use crate::runtime::interrupt::shielded;
 use crate::runtime::{Lock, exit};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 struct Request {
     source: Event,
@@ -23,7 +24,11 @@ struct Request {
     promise: Promise,
 }
 
-static THREADS: Lazy<Lock<HashMap<Context, Sender<Request>>>> = Lazy::new(Lock::default);
+/// How long a thread waits for the next request.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Requests are sent, and threads end, under the lock: none is left behind.
+static THREADS: Lazy<Lock<HashMap<ContextKey, Sender<Request>>>> = Lazy::new(Lock::default);
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
@@ -32,28 +37,46 @@ pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
         return Ok(source.clone());
     };
     let request = Request { source: source.clone(), target: queue.clone(), promise };
-    if let Err(failed) = thread_of(source.queue().context())?.send(request) {
+    if let Err(request) = send(request)? {
         // No thread could be started, so this one waits, to the end: others wait for its answer.
-        shielded(|| answer(failed.0));
+        shielded(|| answer(request));
     }
     Ok(event)
 }
 
-fn thread_of(context: &Context) -> Result<Sender<Request>> {
+fn send(request: Request) -> Result<Result<(), Request>> {
+    let context = request.source.queue().context().key();
     let mut threads = THREADS.lock()?;
-    let sender = threads.entry(context.clone()).or_insert_with(|| {
-        let (sender, requests) = channel();
+    let thread = threads.entry(context.clone()).or_insert_with_key(|context| {
+        let ((sender, requests), context) = (channel(), context.clone());
         // Without a thread the receiver is dropped, and sending fails.
-        let _ = std::thread::Builder::new().name("usmq-bridge".to_owned()).spawn(move || serve(&requests));
+        let _ = std::thread::Builder::new()
+            .name("usmq-bridge".to_owned())
+            .spawn(move || serve(&context, &requests));
         sender
     });
-    Ok(sender.clone())
+    Ok(thread.send(request).map_err(|failed| {
+        threads.remove(&context);
+        failed.0
+    }))
 }
 
-fn serve(requests: &Receiver<Request>) {
+fn serve(context: &ContextKey, requests: &Receiver<Request>) {
     exit::help_to_the_end();
-    while let Ok(request) = requests.recv() {
-        answer(request);
+    loop {
+        match requests.recv_timeout(IDLE) {
+            Ok(request) => answer(request),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let Ok(mut threads) = THREADS.lock() else { return };
+                let Ok(request) = requests.try_recv() else {
+                    threads.remove(context);
+                    return;
+                };
+                drop(threads);
+                answer(request);
+            }
+        }
     }
 }
 

@@ -1,22 +1,38 @@
 //! A context: the devices among which USM pointers mean something.
 
+use super::program::Built;
 use super::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Held, Known, Shared};
 use cxx::UniquePtr;
+use once_cell::sync::Lazy;
 use std::fmt;
-use std::sync::Arc;
 
 /// A SYCL context. Cheap to clone; equal means the same context of the runtime.
 ///
+/// A device's [default context](Device::default_context) stays for the process, with the queues, memory and kernels that
+/// are made in it. Any other goes with its last handle, queue, array and event, and they with it.
+///
 /// Source: SYCL 2020, section 4.6.3.
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Held<Inner>);
+
+/// One for each context of the runtime, however often another library hands it over.
+static CONTEXTS: Lazy<Shared<usize, Inner>> = Lazy::new(Shared::default);
 
 struct Inner {
+    /// Goes before the context does.
+    built: Built,
     raw: Handle<ffi::Context>,
     id: usize,
+}
+
+/// A context as part of a key: it keeps none, and what it was the key of can be told from what is still of use.
+#[derive(Clone)]
+pub(crate) struct ContextKey {
+    id: usize,
+    context: Known<Inner>,
 }
 
 impl Context {
@@ -26,13 +42,37 @@ impl Context {
     /// # Errors
     /// [`Error::Sycl`](crate::Error::Sycl) when the devices do not go together.
     pub fn new(devices: &[Device]) -> Result<Self> {
-        Self::adopt(ffi::context_new(&*Device::list(devices)?).during("making a context")?)
+        Self::adopt(Self::raw_new(devices)?)
+    }
+
+    pub(super) fn raw_new(devices: &[Device]) -> Result<UniquePtr<ffi::Context>> {
+        ffi::context_new(&*Device::list(devices)?).during("making a context")
     }
 
     pub(crate) fn adopt(raw: UniquePtr<ffi::Context>) -> Result<Self> {
+        Self::known(raw, false)
+    }
+
+    /// The same for the rest of the process.
+    pub(super) fn keep(raw: UniquePtr<ffi::Context>) -> Result<Self> {
+        Self::known(raw, true)
+    }
+
+    fn known(raw: UniquePtr<ffi::Context>, keep: bool) -> Result<Self> {
         let raw = Handle::new(raw);
         let id = ffi::context_id(raw.get()?).during("identifying a context")?;
-        Ok(Self(Arc::new(Inner { raw, id })))
+        CONTEXTS
+            .get_or_make(id, keep, |id| Ok(Held::new(Inner { built: Built::default(), raw, id: *id })))
+            .map(Self)
+    }
+
+    /// Whether it stays for the process, and with it what is made in it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.is_kept()
+    }
+
+    pub(crate) fn key(&self) -> ContextKey {
+        ContextKey { id: self.0.id, context: self.0.known() }
     }
 
     /// A handle to a context of another library.
@@ -71,6 +111,10 @@ impl Context {
         self.0.raw.get()
     }
 
+    pub(super) fn built(&self) -> &Built {
+        &self.0.built
+    }
+
     /// The devices of this context.
     ///
     /// # Errors
@@ -91,6 +135,31 @@ impl Context {
     /// The device of a USM pointer that [`Context::kind_of`] knows.
     pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
         Device::adopt(ffi::usm_device(pointer, self.raw()?).during("asking for the device of a pointer")?)
+    }
+}
+
+impl ContextKey {
+    /// Whether someone may still ask for what it is the key of.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.context.is_alive()
+    }
+
+    pub(crate) fn is_of(&self, context: &Context) -> bool {
+        self.id == context.0.id
+    }
+}
+
+impl PartialEq for ContextKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for ContextKey {}
+
+impl std::hash::Hash for ContextKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
     }
 }
 

@@ -21,11 +21,13 @@ pub(crate) mod watch;
 pub(crate) mod what;
 
 pub use context::Context;
+pub(crate) use context::ContextKey;
 pub use event::Event;
 pub(crate) use insist::insist;
 pub use kind::UsmKind;
-pub(crate) use program::{Code, Program};
+pub(crate) use program::{Code, KnownProgram, Program};
 pub(crate) use promise::Promise;
+pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
 pub use registry::{PlatformProblem, devices, platform_problems};
 pub(crate) use registry::{default_device, select};

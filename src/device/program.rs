@@ -1,13 +1,12 @@
-//! A kernel built for one context and device, and the process-wide cache of them.
+//! A kernel built for one context and device, and the cache of them that each context has.
 
 use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Lock};
 use cxx::UniquePtr;
-use once_cell::sync::Lazy;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a kernel is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,23 +23,40 @@ pub(crate) enum Code {
 #[derive(Clone)]
 pub(crate) struct Program(Arc<Handle<ffi::Kernel>>);
 
-/// A place to build for, and what to build.
+/// A program that goes with its context.
+pub(crate) struct KnownProgram(Weak<Handle<ffi::Kernel>>);
+
+impl KnownProgram {
+    pub(crate) fn get(&self) -> Option<Program> {
+        self.0.upgrade().map(Program)
+    }
+}
+
+/// What to build, and for which device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Unit {
-    context: Context,
-    device: Device,
+    device: usize,
     code: Code,
     options: Arc<[String]>,
 }
 
-type Built<K, V> = Lazy<Lock<HashMap<K, V>>>;
+/// Built code lives as long as its context, and like that of a shared library mostly as long as the process. The locks
+/// cover the maps only: two threads that need the same new code may both build it, and the first one built is the one
+/// both use.
+#[derive(Default)]
+pub(super) struct Built {
+    kernels: Cache<(Unit, Arc<str>), Program>,
+    /// One SYCL source often has several kernels; compiling it once serves them all.
+    bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
+}
 
-/// Built code lives as long as the process, like that of a shared library. The locks cover the maps only: two threads
-/// that need the same new code may both build it, and the first one built is the one both use.
-static KERNELS: Built<(Unit, Arc<str>), Program> = Lazy::new(Lock::default);
+type Cache<K, V> = Lock<HashMap<K, V>>;
 
-/// One SYCL source often has several kernels; compiling it once serves them all.
-static BUNDLES: Built<Unit, Arc<Handle<ffi::Bundle>>> = Lazy::new(Lock::default);
+/// Where to build.
+struct Place<'a> {
+    context: &'a Context,
+    device: &'a Device,
+}
 
 impl Program {
     /// The kernel `name` for this context and device, built unless that was done before.
@@ -51,25 +67,25 @@ impl Program {
         name: &Arc<str>,
         options: &Arc<[String]>,
     ) -> Result<Self> {
-        let unit = Unit {
-            context: context.clone(),
-            device: device.clone(),
-            code: code.clone(),
-            options: options.clone(),
-        };
-        let key = (unit, name.clone());
-        if let Some(built) = KERNELS.lock()?.get(&key) {
+        let unit = Unit { device: device.id(), code: code.clone(), options: options.clone() };
+        let (key, place) = ((unit, name.clone()), Place { context, device });
+        let kernels = &context.built().kernels;
+        if let Some(built) = kernels.lock()?.get(&key) {
             return Ok(built.clone());
         }
         let begun = record::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| key.0.kernel(name)).map_err(|error| match error {
-            Error::Sycl { message, .. } => key.0.failure(name, message),
+        let raw = span.in_scope(|| place.kernel(&key.0, name)).map_err(|error| match error {
+            Error::Sycl { message, .. } => place.failure(name, message),
             other => other,
         })?;
         record::built(begun, name, device);
         let built = Self(Arc::new(Handle::new(raw)));
-        Ok(KERNELS.lock()?.entry(key).or_insert(built).clone())
+        Ok(kernels.lock()?.entry(key).or_insert(built).clone())
+    }
+
+    pub(crate) fn known(&self) -> KnownProgram {
+        KnownProgram(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
@@ -82,9 +98,9 @@ impl Program {
     }
 }
 
-impl Unit {
-    fn kernel(&self, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let options = self.options.to_vec();
+impl Place<'_> {
+    fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let options = unit.options.to_vec();
         let native = || -> Result<(&ffi::Context, &ffi::Device)> {
             if self.device.backend() == "opencl" {
                 return Ok((self.context.raw()?, self.device.raw()?));
@@ -92,8 +108,8 @@ impl Unit {
             let log = "OpenCL C and SPIR-V kernels need a device of the opencl backend; use SYCL source here";
             Err(self.failure(name, log.to_owned()))
         };
-        match &self.code {
-            Code::Sycl(source) => self.kernel_of_bundle(source, name),
+        match &unit.code {
+            Code::Sycl(source) => self.kernel_of_bundle(unit, source, name),
             Code::OpenCl(source) => {
                 let (context, device) = native()?;
                 ffi::kernel_from_opencl(context, device, source, name, &options).during("building OpenCL C")
@@ -107,13 +123,13 @@ impl Unit {
 
     /// A kernel with an `extern "C"` name is found as it is. Any other, a C++ function or a template instance, has
     /// to be registered before the build, which then serves that one name.
-    fn kernel_of_bundle(&self, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let bundle = self.bundle(source)?;
+    fn kernel_of_bundle(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let bundle = self.bundle(unit, source)?;
         let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
         if !kernel.is_null() {
             return Ok(kernel);
         }
-        let named = Handle::new(self.compile(source, name)?);
+        let named = Handle::new(self.compile(unit, source, name)?);
         let kernel = ffi::bundle_kernel(named.get()?, name).during("finding a kernel")?;
         if kernel.is_null() {
             return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
@@ -121,16 +137,17 @@ impl Unit {
         Ok(kernel)
     }
 
-    fn bundle(&self, source: &str) -> Result<Arc<Handle<ffi::Bundle>>> {
-        if let Some(bundle) = BUNDLES.lock()?.get(self) {
+    fn bundle(&self, unit: &Unit, source: &str) -> Result<Arc<Handle<ffi::Bundle>>> {
+        let bundles = &self.context.built().bundles;
+        if let Some(bundle) = bundles.lock()?.get(unit) {
             return Ok(bundle.clone());
         }
-        let bundle = Arc::new(Handle::new(self.compile(source, "")?));
-        Ok(BUNDLES.lock()?.entry(self.clone()).or_insert(bundle).clone())
+        let bundle = Arc::new(Handle::new(self.compile(unit, source, "")?));
+        Ok(bundles.lock()?.entry(unit.clone()).or_insert(bundle).clone())
     }
 
-    fn compile(&self, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
-        let options = self.options.to_vec();
+    fn compile(&self, unit: &Unit, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
+        let options = unit.options.to_vec();
         ffi::bundle_from_sycl(self.context.raw()?, self.device.raw()?, source, &options, registered)
             .during("building SYCL source")
     }

@@ -5,30 +5,21 @@ use super::{Context, Device, Event, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, shielded};
-use crate::runtime::{self, Lock, Pending};
+use crate::runtime::{self, Held, Known, Lock, Opaque, Pending, Shared};
 use once_cell::sync::{Lazy, OnceCell};
-use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
+use std::hash::Hash;
 
 /// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
 ///
 /// Source: SYCL 2020, section 4.6.5.
 #[derive(Clone)]
-pub struct Queue(Handle);
-
-/// Cached queues live as long as the process, so their handles need no count: a queue is cloned for every event.
-#[derive(Clone)]
-enum Handle {
-    Kept(&'static Inner),
-    Counted(Arc<Inner>),
-}
+pub struct Queue(Held<Inner>);
 
 /// What a floor above keeps with a queue, made at first use.
-pub(crate) type Slot = OnceCell<&'static (dyn Any + Send + Sync)>;
+pub(crate) type Slot = OnceCell<Opaque>;
 
 struct Inner {
     raw: runtime::Handle<ffi::Queue>,
@@ -39,17 +30,6 @@ struct Inner {
     /// Whether the runtime's queue keeps timestamps, asked for or not.
     timestamps: bool,
     slots: [Slot; 3],
-}
-
-impl Deref for Handle {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        match self {
-            Self::Kept(inner) => inner,
-            Self::Counted(inner) => inner,
-        }
-    }
 }
 
 /// What is asked of a queue by name; in-order without profiling unless said otherwise.
@@ -70,6 +50,7 @@ impl Default for QueueProperties {
 impl Queue {
     /// A new queue of the runtime. Users get theirs from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
+        release_idle();
         let QueueProperties { in_order, profiling } = properties;
         let timestamps = profiling || always_timestamps();
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
@@ -79,7 +60,7 @@ impl Queue {
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
         let inner = Inner { raw, id, device, context, properties, timestamps, slots };
-        Ok(Self(Handle::Counted(Arc::new(inner))))
+        Ok(Self(Held::new(inner)).registered())
     }
 
     /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
@@ -96,9 +77,14 @@ impl Queue {
         let raw = runtime::Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
         let queue = raw.get()?;
         let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
+        let device = Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?;
+        if device.parent().is_none() {
+            // It is the queue's, more often than not, and then it is one to be kept.
+            device.default_context()?;
+        }
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
-            device: Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?,
+            device,
             context: Context::adopt(ffi::queue_context(queue).during("asking a queue for its context")?)?,
             properties: QueueProperties {
                 in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
@@ -108,7 +94,7 @@ impl Queue {
             slots: Default::default(),
             raw,
         };
-        Ok(Self(Handle::Counted(Arc::new(inner))))
+        Ok(Self(Held::new(inner)))
     }
 
     /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
@@ -133,15 +119,19 @@ impl Queue {
 
     /// The same queue for the rest of the process, whose clones cost nothing.
     pub(crate) fn keep(self) -> Self {
-        match self.0 {
-            Handle::Counted(inner) => {
-                let inner: &'static Arc<Inner> = Box::leak(Box::new(inner));
-                // In a forked child nobody waits for it at the end.
-                let _kept = KEPT.lock().map(|mut kept| kept.push(inner));
-                Self(Handle::Kept(inner))
+        Self(self.registered().0.keep())
+    }
+
+    /// The end of the process waits for its work, if it lives then.
+    fn registered(self) -> Self {
+        // In a forked child nobody waits at the end.
+        if let Ok(mut ours) = OURS.lock() {
+            ours.retain(|(_, queue)| queue.is_alive());
+            if ours.iter().all(|(id, _)| *id != self.id()) {
+                ours.push((self.id(), self.0.known()));
             }
-            kept @ Handle::Kept(_) => Self(kept),
         }
+        self
     }
 
     /// One of three places for what belongs to a queue.
@@ -266,14 +256,38 @@ fn always_timestamps() -> bool {
     *ALWAYS.get_or_init(|| std::env::var_os("USMQ_PROFILING").is_some_and(|value| value == "1"))
 }
 
-/// Queues that live as long as the process.
-static KEPT: Lazy<Lock<Vec<&'static Inner>>> = Lazy::new(Lock::default);
+/// Queues by key, each made once. One in a context that goes is not kept.
+pub(crate) struct Queues<K>(Shared<K, Inner>);
+
+impl<K: Eq + Hash> Queues<K> {
+    pub(crate) fn get_or_make(
+        &self,
+        key: K,
+        context: &Context,
+        make: impl FnOnce(&K) -> Result<Queue>,
+    ) -> Result<Queue> {
+        self.0.get_or_make(key, context.is_kept(), |key| Ok(make(key)?.0)).map(Queue)
+    }
+
+    pub(crate) fn all(&self) -> Result<impl Iterator<Item = Queue>> {
+        Ok(self.0.all()?.into_iter().map(Queue))
+    }
+}
+
+impl<K> Default for Queues<K> {
+    fn default() -> Self {
+        Self(Shared::default())
+    }
+}
+
+/// Queues that usmq made or keeps.
+static OURS: Lazy<Lock<Vec<(usize, Known<Inner>)>>> = Lazy::new(Lock::default);
 
 /// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
 pub(super) fn finish_work() {
-    let kept = KEPT.lock().map(|kept| kept.clone()).unwrap_or_default();
-    for queue in kept.iter().filter_map(|inner| inner.raw.get().ok()) {
-        let _ = ffi::queue_wait(queue);
+    let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
+    for queue in ours.iter().filter_map(|(_, queue)| queue.get()) {
+        let _ = queue.raw.get().map(ffi::queue_wait);
     }
     for queue in take_busy().into_values() {
         if let Ok(queue) = queue.get() {
@@ -334,7 +348,7 @@ impl PartialEq for Queue {
 
 impl Eq for Queue {}
 
-impl std::hash::Hash for Queue {
+impl Hash for Queue {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.id.hash(state);
     }

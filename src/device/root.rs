@@ -85,6 +85,11 @@ impl Device {
         self.0.raw.get()
     }
 
+    /// Distinguishes devices while they live.
+    pub(super) fn id(&self) -> usize {
+        self.0.id
+    }
+
     pub(super) fn score(&self) -> i32 {
         self.0.info.score
     }
@@ -259,18 +264,23 @@ impl Device {
     }
 
     /// The context that queues on this device use unless told otherwise: the platform's default context for a root
-    /// device (the one other SYCL libraries use, so that USM is shareable), its own for a sub-device.
+    /// device (the one other SYCL libraries use, so that USM is shareable), its own for a sub-device. It stays for the
+    /// process, unless the device is a part that another library made.
     ///
     /// # Errors
     /// [`Error::Sycl`] when the runtime cannot make one.
     pub fn default_context(&self) -> Result<Context> {
         self.0
             .context
-            .get_or_try_init(|| match self.parent() {
-                None => Context::adopt(
+            .get_or_try_init(|| match self.0.place {
+                Place::Root { .. } => Context::keep(
                     ffi::context_default(self.raw()?).during("asking a platform for its default context")?,
                 ),
-                Some(_) => Context::new(std::slice::from_ref(self)),
+                // These are kept, too.
+                Place::Part { index: Some(_), .. } => {
+                    Context::keep(Context::raw_new(std::slice::from_ref(self))?)
+                }
+                Place::Part { index: None, .. } => Context::new(std::slice::from_ref(self)),
             })
             .cloned()
     }

@@ -6,7 +6,7 @@ use super::signature::{Param, Signature, read_signature};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
 use crate::device::record::Label;
-use crate::device::{Code, Context, Device, Event, Kind, Program, Queue};
+use crate::device::{Code, ContextKey, Device, Event, Kind, KnownProgram, Program, Queue};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Operand, ordered};
@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// A function that runs on a device. Cheap to clone.
 ///
 /// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
-/// again at the first launch in another context. Each build is kept for the process; those of SYCL C++ also on disk, by
-/// the runtime.
+/// again at the first launch in another context. Each build is kept as long as its context, which for most is as long as
+/// the process; those of SYCL C++ also on disk, by the runtime.
 #[derive(Clone)]
 pub struct Kernel(Arc<Inner>);
 
@@ -29,7 +29,7 @@ struct Inner {
     options: Arc<[String]>,
     signature: Option<Signature>,
     /// What this kernel was built for so far; nearly always one entry.
-    built: Lock<SmallVec<[(Context, Device, Program); 1]>>,
+    built: Lock<SmallVec<[(ContextKey, Device, KnownProgram); 1]>>,
 }
 
 /// What is given with a kernel besides source and name.
@@ -197,13 +197,18 @@ impl Kernel {
 
     fn program(&self, queue: &Queue) -> Result<Program> {
         let (context, device) = (queue.context(), queue.device());
-        if let Some((_, _, program)) =
-            self.0.built.lock()?.iter().find(|(c, d, _)| c == context && d == device)
-        {
-            return Ok(program.clone());
+        let known = {
+            let built = self.0.built.lock()?;
+            let found = built.iter().find(|(of, on, _)| of.is_of(context) && on == device);
+            found.and_then(|(.., program)| program.get())
+        };
+        if let Some(program) = known {
+            return Ok(program);
         }
         let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
-        self.0.built.lock()?.push((context.clone(), device.clone(), program.clone()));
+        let mut built = self.0.built.lock()?;
+        built.retain(|(of, ..)| of.is_alive());
+        built.push((context.key(), device.clone(), program.known()));
         Ok(program)
     }
 

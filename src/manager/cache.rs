@@ -1,47 +1,18 @@
 //! One queue per (device, context, properties): asking twice gives the same queue.
 
 use super::Target;
-use crate::device::{Context, Device, Queue, QueueProperties};
+use crate::device::{Context, ContextKey, Device, Queue, QueueProperties, Queues};
 use crate::error::Result;
-use crate::runtime::Lock;
 use once_cell::sync::Lazy;
-use std::collections::HashMap;
-use std::hash::Hash;
 
-/// A map whose values are made outside its lock. Generic, so that its rule is tested without a device.
-struct Cache<K, V>(Lock<HashMap<K, V>>);
-
-/// A value that may be prepared for a life as long as the process.
-trait Keep: Clone {
-    fn keep(self) -> Self;
-}
-
-impl Keep for Queue {
-    fn keep(self) -> Self {
-        Self::keep(self)
-    }
-}
-
-impl<K: Eq + Hash, V: Keep> Cache<K, V> {
-    /// The value for `key`, made if it is new. When two threads make one at once, both get the first that was put.
-    fn get_or_make(&self, key: K, make: impl FnOnce(&K) -> Result<V>) -> Result<V> {
-        if let Some(value) = self.0.lock()?.get(&key) {
-            return Ok(value.clone());
-        }
-        let made = make(&key)?;
-        Ok(self.0.lock()?.entry(key).or_insert_with(|| made.keep()).clone())
-    }
-}
-
-type Key = (Device, Context, QueueProperties);
-
-static QUEUES: Lazy<Cache<Key, Queue>> = Lazy::new(|| Cache(Lock::default()));
+static QUEUES: Lazy<Queues<(Device, ContextKey, QueueProperties)>> = Lazy::new(Queues::default);
 
 impl Queue {
     /// The queue for `target`: a filter string, a device, or a queue, whose device and context then count.
     ///
-    /// The same arguments give the same queue. Without `context`, a root device's queue lives in its platform's
-    /// default context, which other SYCL libraries use too, and a sub-device's in a context of its own.
+    /// The same arguments give the same queue, in a context that [goes](Context) while that is in use. Without `context`,
+    /// a root device's queue lives in its platform's default context, which other SYCL libraries use too, and a
+    /// sub-device's in a context of its own.
     ///
     /// The default properties are no wish: without `context`, a queue comes back as it is, whatever its own are. See
     /// [`with_properties`](Self::with_properties).
@@ -89,9 +60,8 @@ impl Queue {
     }
 
     fn cached(device: Device, context: Context, properties: QueueProperties) -> Result<Self> {
-        QUEUES.get_or_make((device, context, properties), |(device, context, properties)| {
-            Self::create(context, device, *properties)
-        })
+        let make = |(device, ..): &(Device, _, _)| Self::create(&context, device, properties);
+        QUEUES.get_or_make((device, context.key(), properties), &context, make)
     }
 
     /// A queue of another library. It is that queue, not a new one beside it: commands of both share its order.
@@ -104,46 +74,6 @@ impl Queue {
     pub unsafe fn from_raw(address: usize) -> Result<Self> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Self::adopt(address) }?;
-        let known = QUEUES.0.lock()?.values().find(|known| **known == queue).cloned();
-        Ok(known.unwrap_or(queue))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Error;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    impl Keep for u32 {
-        fn keep(self) -> Self {
-            self
-        }
-    }
-
-    #[test]
-    fn a_key_is_made_once_and_a_failure_is_not_kept() {
-        let cache = Cache(Lock::default());
-        let fail = |_: &&str| Err(Error::Value("no".to_owned()));
-        assert!(cache.get_or_make("a", fail).is_err());
-        assert_eq!(cache.get_or_make("a", |_| Ok(1)).unwrap(), 1);
-        assert_eq!(cache.get_or_make("a", |_| Ok(2)).unwrap(), 1);
-    }
-
-    #[test]
-    fn threads_that_make_one_key_at_once_share_the_first() {
-        let cache = Cache(Lock::default());
-        let made = AtomicU32::new(0);
-        let values: Vec<u32> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..16)
-                .map(|_| {
-                    scope.spawn(|| {
-                        cache.get_or_make("a", |_| Ok(made.fetch_add(1, Ordering::Relaxed))).unwrap()
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!(values.iter().all(|value| *value == values[0]));
+        Ok(QUEUES.all()?.find(|known| *known == queue).unwrap_or(queue))
     }
 }

@@ -6,7 +6,7 @@ use super::retire::{self, Foreign};
 use crate::device::record::because;
 use crate::device::{Context, Device, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
-use crate::runtime::Lock;
+use crate::runtime::{Held, Lock};
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -21,9 +21,15 @@ impl Tracked for Event {
     }
 }
 
+/// Lets go of some of what nobody may come back to.
+fn reap() {
+    retire::reap();
+    Pool::reap_lonely();
+}
+
 enum Owner {
     /// From one of our pools; returned when its last use is complete.
-    Ours(&'static Pool),
+    Ours(Held<Pool>),
     /// Another library's; never freed by us. Nothing is kept any more while the allocation is being dropped.
     Foreign { keep: Option<Foreign>, context: Context, device: Device },
 }
@@ -52,7 +58,7 @@ pub(super) struct Log {
 impl Allocation {
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        retire::reap();
+        reap();
         let pool = Pool::of(queue, kind, bytes)?;
         let (pointer, last_use) = pool.allocate(bytes, queue)?;
         let access = AccessLog::after(last_use);
@@ -77,7 +83,7 @@ impl Allocation {
         ready: Option<Event>,
         owner: Foreign,
     ) -> Self {
-        retire::reap();
+        reap();
         let log = Log { access: AccessLog::after(ready), shared_on: shared_on.into_iter().collect() };
         Self {
             pointer,
@@ -169,7 +175,7 @@ impl Allocation {
         if let Owner::Ours(pool) = &self.owner {
             pool.reap_some();
         }
-        retire::reap();
+        reap();
         Ok(())
     }
 
@@ -191,7 +197,7 @@ impl Drop for Allocation {
                     let _why = because(Reason::Order);
                     queue.barrier(&[]).map(|event| pending.push(event)).is_err()
                 });
-                pool.retire((self.pointer, self.bytes), pending, unseen);
+                Pool::retire(pool, (self.pointer, self.bytes), pending, unseen);
             }
             Owner::Foreign { keep, .. } => {
                 if let Some(keep) = keep.take() {

@@ -169,6 +169,11 @@ impl Blocks {
 
     /// Returns what is kept to the runtime. Slabs that have a block in use stay.
     pub(super) fn trim(&self) -> Result<()> {
+        self.umf.trim(self.empty()?)
+    }
+
+    /// Returns large blocks.
+    fn empty(&self) -> Result<&ffi::UsmPool> {
         let raw = self.raw.get()?;
         for class in 0..CLASSES {
             let kept = std::mem::take(&mut self.kept.lock()?[class]);
@@ -177,11 +182,19 @@ impl Blocks {
                 unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };
             }
         }
-        self.umf.trim(raw)
+        Ok(raw)
     }
 
     pub(super) fn stats(&self) -> Result<ffi::PoolStats> {
         Ok(ffi::pool_stats(self.raw.get()?))
+    }
+}
+
+impl Drop for Blocks {
+    /// UMF's pool returns its slabs itself.
+    fn drop(&mut self) {
+        // In a forked child nothing is returned.
+        let _ = self.empty();
     }
 }
 

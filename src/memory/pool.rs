@@ -7,20 +7,20 @@
 use super::blocks::Blocks;
 use super::budget::{self, Budget};
 use crate::device::record::{self, because};
-use crate::device::{Context, Device, Event, Kind, Queue, Reason, UsmKind};
+use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Lock, not_forked};
+use crate::runtime::{Held, Lock, Opaque, Shared, not_forked};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
-use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-type Key = (Context, Device, UsmKind);
+/// Pools stay as long as their contexts. For most that is for good, and their blocks need not count them.
+static POOLS: Lazy<Shared<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Shared::default);
 
-/// Pools are kept for good, so their blocks need not count them.
-static POOLS: Lazy<Lock<HashMap<Key, &'static Pool>>> = Lazy::new(Lock::default);
+/// Blocks that wait in pools that are not kept. Nobody may come back to such a pool, so others look after it.
+static LONELY: AtomicUsize = AtomicUsize::new(0);
 
 /// How many waiting blocks one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
@@ -65,6 +65,9 @@ impl WaitingList {
     /// In a forked child the block is lost, as all memory of the parent's devices is.
     fn push(&self, block: Waiting) {
         let Ok(mut blocks) = self.blocks.lock() else { return };
+        if !block.pool.is_kept() {
+            LONELY.fetch_add(1, Ordering::Relaxed);
+        }
         blocks.push_back(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
     }
@@ -72,8 +75,7 @@ impl WaitingList {
     fn pop_oldest(&self) -> Option<Waiting> {
         let mut blocks = self.blocks.lock().ok()?;
         let block = blocks.pop_front();
-        self.count.store(blocks.len(), Ordering::Relaxed);
-        block
+        self.left(&blocks, block)
     }
 
     /// One of the newest blocks, of this size and with its only last use on this in-order queue.
@@ -86,12 +88,22 @@ impl WaitingList {
                 && matches!(&block.pending[..], [event] if event.in_order_queue() == Some(queue))
         })?;
         let block = blocks.remove(recent + found);
+        self.left(&blocks, block)
+    }
+
+    fn left(&self, blocks: &VecDeque<Waiting>, block: Option<Waiting>) -> Option<Waiting> {
         self.count.store(blocks.len(), Ordering::Relaxed);
-        block
+        block.inspect(|block| {
+            if !block.pool.is_kept() {
+                LONELY.fetch_sub(1, Ordering::Relaxed);
+            }
+        })
     }
 }
 
 struct Waiting {
+    /// Stays for its blocks: events among them may be the last that knew of it.
+    pool: Held<Pool>,
     pointer: usize,
     bytes: usize,
     pending: SmallVec<[Event; 4]>,
@@ -114,35 +126,27 @@ impl Waiting {
 
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
-    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<&'static Self> {
+    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Held<Self>> {
         // Another thread may have been filling the slot at the fork.
         not_forked()?;
-        let slot =
-            queue.slot(kind as usize).get_or_try_init(|| -> Result<&'static (dyn Any + Send + Sync)> {
-                if !queue.device().has_usm(kind) {
-                    return Err(no_such_usm(queue.device(), kind, bytes));
-                }
-                let key = (queue.context().clone(), queue.device().clone(), kind);
-                let known = POOLS.lock()?.get(&key).copied();
-                let pool = match known {
-                    Some(pool) => pool,
-                    None => {
-                        let pool = Self::new(queue, kind)?;
-                        let mut pools = POOLS.lock()?;
-                        *pools.entry(key).or_insert_with(|| Box::leak(Box::new(pool)))
-                    }
-                };
-                Ok(pool)
-            })?;
-        slot.downcast_ref().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
+        let slot = queue.slot(kind as usize).get_or_try_init(|| {
+            let (context, device) = (queue.context(), queue.device());
+            if !device.has_usm(kind) {
+                return Err(no_such_usm(device, kind, bytes));
+            }
+            let key = (context.key(), device.clone(), kind);
+            let make = |_: &_| Ok(Held::new(Self::new(queue, kind)?));
+            POOLS.get_or_make(key, context.is_kept(), make).map(Opaque::from)
+        })?;
+        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
     }
 
-    pub(super) fn all() -> Result<Vec<&'static Self>> {
-        Ok(POOLS.lock()?.values().copied().collect())
+    pub(super) fn all() -> Result<Vec<Held<Self>>> {
+        POOLS.all()
     }
 
     /// The pools that share this one's budget, this one included.
-    fn siblings(&self) -> impl Iterator<Item = &'static Self> {
+    fn siblings(&self) -> impl Iterator<Item = Held<Self>> {
         Self::all().into_iter().flatten().filter(|pool| pool.device == self.device && pool.kind == self.kind)
     }
 
@@ -186,11 +190,11 @@ impl Pool {
         Ok((pointer, last_use))
     }
 
-    /// Takes memory of this pool back, for use by others once `pending` is complete. Never blocks, and asks the runtime
+    /// Takes memory of a pool back, for use by others once `pending` is complete. Never blocks, and asks the runtime
     /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
     /// under its lock.
     pub(super) fn retire(
-        &self,
+        pool: &Held<Self>,
         (pointer, bytes): (usize, usize),
         pending: SmallVec<[Event; 4]>,
         unseen: SmallVec<[Queue; 1]>,
@@ -198,14 +202,14 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        record::memory(record::begin(), Kind::Free, bytes, true, (&self.device, self.kind));
-        self.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
-        self.counters.live.fetch_sub(1, Ordering::Relaxed);
-        let block = Waiting { pointer, bytes, pending, unseen };
+        record::memory(record::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
+        pool.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        pool.counters.live.fetch_sub(1, Ordering::Relaxed);
+        let block = Waiting { pool: pool.clone(), pointer, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
-            self.put(block);
+            pool.put(block);
         } else {
-            self.waiting.push(block);
+            pool.waiting.push(block);
         }
     }
 
@@ -306,6 +310,17 @@ impl Pool {
     /// As many as one call should look at.
     pub(super) fn reap_some(&self) {
         self.reap(AT_ONCE);
+    }
+
+    /// The same for pools that nobody may come back to.
+    pub(super) fn reap_lonely() {
+        if LONELY.load(Ordering::Relaxed) > 0 {
+            Self::all()
+                .into_iter()
+                .flatten()
+                .filter(|pool| !pool.is_kept())
+                .for_each(|pool| pool.reap_some());
+        }
     }
 
     /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked

@@ -130,6 +130,9 @@ impl Queue {
 
 /// A SYCL context: the devices among which USM addresses mean something.
 ///
+/// A platform's default context stays for the process. One made here goes with the last object that uses it, a queue,
+/// array or event, and so do the memory and kernels that usmq has in it.
+///
 /// Parameters
 /// ----------
 /// devices : list of Device

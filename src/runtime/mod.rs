@@ -11,6 +11,7 @@ pub mod faults;
 pub(crate) mod interrupt;
 mod loaded;
 mod lock;
+mod shared;
 
 pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, settings};
@@ -18,6 +19,7 @@ pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 pub(crate) use lock::Lock;
+pub(crate) use shared::{Held, Known, Opaque, Shared};
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;

@@ -1,0 +1,174 @@
+//! Contexts that come and go, and what goes with them.
+
+#![allow(clippy::unwrap_used)] // A helper that fails is a test that fails.
+
+mod common;
+#[path = "common/memory.rs"]
+mod memory;
+
+use common::{IN_ORDER, LOOSE, Work, advanced, default_queue, states_of};
+use memory::{MIB, alone, bytes, of};
+use std::time::{Duration, Instant};
+use usmq::{Array, Context, Device, Index, Kernel, KernelOptions, Queue, Result, UsmKind, collocate};
+
+const ADD: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
+
+fn fresh(device: &Device) -> Result<Context> {
+    Context::new(std::slice::from_ref(device))
+}
+
+fn eventually(holds: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !holds() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+fn add() -> Result<Kernel> {
+    Kernel::from_opencl(ADD, "add", KernelOptions::default())
+}
+
+#[test]
+fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let device = home.device();
+    for properties in [IN_ORDER, LOOSE] {
+        for kind in UsmKind::ALL {
+            let reserved = || of(kind, device).map(|stats| stats.reserved);
+            let before = reserved()?;
+            let context = fresh(device)?;
+            let queue = Queue::new(device, Some(&context), properties)?;
+            let (small, large) = (bytes(1000, kind, &queue)?, bytes(40 * MIB, kind, &queue)?);
+            small.fill(1u8)?;
+            large.fill(2u8)?;
+            drop((context, small));
+            assert!(reserved()? >= before + 40 * MIB as u64);
+            // A view of another type, and a copy elsewhere that reads it.
+            let part = large.index(&[Index::Slice { start: None, stop: Some(MIB as isize), step: None }])?;
+            drop(large);
+            let copy = collocate(&part, &home)?;
+            drop((queue, part));
+            assert_eq!(copy.to_vec::<u8>()?, vec![2; MIB]);
+            drop(copy);
+            home.wait()?;
+            // Nobody trims; whoever works elsewhere lets it go.
+            let gone = || {
+                drop(bytes(1, UsmKind::Host, &home).unwrap());
+                reserved().unwrap() < before + 20 * MIB as u64
+            };
+            assert!(eventually(gone), "{kind} USM: {} bytes, {before} before", reserved()?);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_in_use_stays_though_nobody_has_the_context() -> Result<()> {
+    let _alone = alone()?;
+    let home = default_queue()?;
+    let device = home.device();
+    let queue = Queue::new(device, Some(&fresh(device)?), IN_ORDER)?;
+    let work = Work::new(&queue)?;
+    let x = states_of(&[7; 1000], &queue)?;
+    let event = work.advance(&queue, &x, 50_000_000)?;
+    drop((queue, work));
+    let twin = x.clone();
+    drop(x);
+    for _ in 0..100 {
+        drop(bytes(1000, UsmKind::Device, &home)?);
+    }
+    assert!(!event.done()?, "the test needs work in flight here");
+    assert_eq!(twin.to_vec::<u32>()?, [advanced(7, 50_000_000); 1000]);
+    Ok(())
+}
+
+#[test]
+fn the_same_arguments_give_the_same_queue_while_it_lives() -> Result<()> {
+    let home = default_queue()?;
+    let context = fresh(home.device())?;
+    let queue = Queue::new(&home, Some(&context), IN_ORDER)?;
+    assert_eq!(Queue::new(home.device(), Some(&context), IN_ORDER)?, queue);
+    assert_ne!(Queue::new(&home, Some(&context), LOOSE)?, queue);
+    assert_ne!(Queue::new(&home, Some(&fresh(home.device())?), IN_ORDER)?, queue);
+    let address = queue.to_raw()?;
+    // SAFETY: the address of a live queue.
+    assert_eq!(unsafe { Queue::from_raw(address) }?, queue);
+    // An array is reason enough to stay.
+    let x = bytes(10, UsmKind::Device, &queue)?;
+    drop(queue);
+    assert_eq!(&Queue::new(&home, Some(&context), IN_ORDER)?, x.queue());
+    // SAFETY: from `to_raw`, freed once.
+    unsafe { Queue::free_raw(address) };
+    Ok(())
+}
+
+/// The runtime has the addresses of contexts and queues that went for new ones: nothing may be mistaken for them.
+#[test]
+fn what_comes_after_a_context_is_not_taken_for_it() -> Result<()> {
+    let home = default_queue()?;
+    let add = add()?;
+    for round in 0..30u32 {
+        let context = fresh(home.device())?;
+        let queue = Queue::new(&home, Some(&context), IN_ORDER)?;
+        let x = states_of(&[round; 500], &queue)?;
+        // SAFETY: one work-item for each element.
+        unsafe { add.launch([500], &[(&x).into(), 5u32.into()]) }?;
+        assert_eq!(x.context(), &context);
+        assert_eq!(collocate(&x, &home)?.to_vec::<u32>()?, [round + 5; 500]);
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_that_make_the_same_share_it_until_the_last_lets_go() -> Result<()> {
+    let home = default_queue()?;
+    for round in 0..20u32 {
+        let context = fresh(home.device())?;
+        let one = |thread: u32| -> Result<Queue> {
+            let queue = Queue::new(&home, Some(&context), IN_ORDER)?;
+            let x = states_of(&[round + thread; 100], &queue)?;
+            assert_eq!(x.to_vec::<u32>()?, [round + thread; 100]);
+            Ok(queue)
+        };
+        let queues: Vec<Queue> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|thread| scope.spawn(move || one(thread).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(queues.iter().all(|queue| *queue == queues[0]));
+    }
+    Ok(())
+}
+
+/// Threads of this process that bring order from one context to another.
+fn bridges() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "usmq-bridge").count()
+}
+
+#[test]
+fn threads_between_contexts_end_when_they_have_nothing_to_do() -> Result<()> {
+    let home = default_queue()?;
+    if home.device().backend() != "opencl" {
+        println!("no thread is needed between contexts of {}: nothing to test", home.device());
+        return Ok(());
+    }
+    for _ in 0..3 {
+        let queues: Vec<_> = (0..3)
+            .map(|_| Queue::new(&home, Some(&fresh(home.device())?), IN_ORDER))
+            .collect::<Result<_>>()?;
+        let arrays: Vec<Array> =
+            queues.iter().map(|queue| states_of(&[1; 100], queue)).collect::<Result<_>>()?;
+        for array in &arrays {
+            assert_eq!(collocate(array, &home)?.to_vec::<u32>()?, [1; 100]);
+        }
+        assert!(bridges() > 0, "the test needs work that waits for another context");
+        assert!(eventually(|| bridges() == 0), "{} threads are left", bridges());
+    }
+    Ok(())
+}
