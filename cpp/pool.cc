@@ -46,8 +46,7 @@ void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noex
     source.budget.taken.fetch_sub(size);
     return nullptr;
   }
-  source.reserved->fetch_add(size);
-  source.requests.fetch_add(1);
+  source.budget.requests.fetch_add(1);
   return pointer;
 }
 
@@ -58,7 +57,6 @@ bool give_back(const UsmBudget &budget, const UsmBlock &block) noexcept {
   } catch (...) {
     return false;
   }
-  block.reserved->fetch_sub(block.size);
   budget.taken.fetch_sub(block.size);
   return true;
 }
@@ -66,7 +64,7 @@ bool give_back(const UsmBudget &budget, const UsmBlock &block) noexcept {
 // Who frees forgets the block in any case, so one that the runtime refuses is kept here.
 bool give_back_or_keep(const UsmSource &source, void *pointer, std::size_t size) noexcept {
   try {
-    UsmBlock block{pointer, size, source.context, source.reserved};
+    UsmBlock block{pointer, size, source.context};
     if (!give_back(source.budget, block)) {
       std::lock_guard<std::mutex> guard(source.budget.lock);
       source.budget.refused.push_back(std::move(block));
@@ -168,6 +166,13 @@ void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept { b
 
 std::uint64_t budget_limit(const UsmBudget &budget) noexcept { return budget.limit.load(); }
 
+BudgetStats budget_stats(const UsmBudget &budget) noexcept {
+  BudgetStats stats;
+  stats.reserved = budget.taken.load();
+  stats.requests = budget.requests.load();
+  return stats;
+}
+
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget) {
   budget.return_refused();
@@ -207,13 +212,6 @@ std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
 
 void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept {
   give_back_or_keep(pool.source, reinterpret_cast<void *>(pointer), std::max<std::size_t>(bytes, 1));
-}
-
-PoolStats pool_stats(const UsmPool &pool) noexcept {
-  PoolStats stats;
-  stats.reserved = pool.source.reserved->load();
-  stats.requests = pool.source.requests.load();
-  return stats;
 }
 
 } // namespace usmq

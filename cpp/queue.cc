@@ -2,6 +2,7 @@
 #include "usmq/src/ffi.rs.h"
 
 #include <cstring>
+#include <unordered_map>
 
 namespace usmq {
 
@@ -23,6 +24,34 @@ std::vector<Event> listed(rust::Slice<const std::size_t> after) {
 }
 
 std::unique_ptr<Event> own(Event event) { return std::make_unique<Event>(std::move(event)); }
+
+// The error stores of the queues there are: one that comes back from another library has its own again.
+class ErrorStores {
+public:
+  std::shared_ptr<ErrorStore> of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {
+    std::lock_guard<std::mutex> guard(lock_);
+    for (auto known = stores_.begin(); known != stores_.end();) {
+      known = known->second.expired() ? stores_.erase(known) : std::next(known);
+    }
+    // A queue keeps its store, so the store of one that is gone has expired before another has its place.
+    auto &known = stores_[std::hash<sycl::queue>{}(queue)];
+    if (auto store = known.lock()) {
+      return store;
+    }
+    known = fresh;
+    return fresh;
+  }
+
+private:
+  std::mutex lock_;
+  std::unordered_map<std::size_t, std::weak_ptr<ErrorStore>> stores_;
+};
+
+std::shared_ptr<ErrorStore> errors_of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {
+  // Never destroyed: other threads may still use it at the end of the process.
+  static auto *stores = new ErrorStores;
+  return stores->of(queue, std::move(fresh));
+}
 
 } // namespace
 
@@ -59,12 +88,13 @@ std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, b
   } else if (profiling) {
     properties = {property::enable_profiling{}};
   }
-  return std::make_unique<Queue>(Queue{sycl::queue(context, device, keep, properties), std::move(errors)});
+  sycl::queue queue(context, device, keep, properties);
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors))});
 }
 
 std::unique_ptr<Queue> queue_copy_from(std::size_t address) {
-  return std::make_unique<Queue>(
-      Queue{*reinterpret_cast<const sycl::queue *>(address), std::make_shared<ErrorStore>()});
+  const auto &queue = *reinterpret_cast<const sycl::queue *>(address);
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::make_shared<ErrorStore>())});
 }
 
 std::size_t queue_copy_to_heap(const Queue &queue) {

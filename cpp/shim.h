@@ -50,7 +50,6 @@ struct UsmBlock {
   void *pointer;
   std::size_t size;
   Context context;
-  std::shared_ptr<std::atomic<std::uint64_t>> reserved; // the pool's count
 };
 
 // The bytes that several pools together have taken from the runtime, and the most they may take.
@@ -59,23 +58,19 @@ struct UsmBudget {
   // Offers again what the runtime did not take back. It may be of pools that are gone.
   void return_refused() const noexcept;
   mutable std::atomic<std::uint64_t> taken{0};
+  mutable std::atomic<std::uint64_t> requests{0};
   mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
   mutable std::mutex lock;
   mutable std::vector<UsmBlock> refused;
 };
 
-// Where a pool takes its memory from, and what it has taken.
+// Where a pool takes its memory from.
 struct UsmSource {
   UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of);
-  UsmSource(const UsmSource &other)
-      : kind(other.kind), device(other.device), context(other.context), budget(other.budget),
-        reserved(other.reserved) {}
   sycl::usm::alloc kind;
   Device device;
   Context context;
   const UsmBudget &budget;
-  std::shared_ptr<std::atomic<std::uint64_t>> reserved = std::make_shared<std::atomic<std::uint64_t>>(0);
-  mutable std::atomic<std::uint64_t> requests{0};
 };
 
 struct UsmPool {
@@ -100,7 +95,7 @@ struct Promise {
 
 struct DeviceInfo;
 struct PlatformInfo;
-struct PoolStats;
+struct BudgetStats;
 struct KernelArg;
 
 // platforms
@@ -178,6 +173,7 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
 std::uint64_t budget_limit(const UsmBudget &budget) noexcept;
+BudgetStats budget_stats(const UsmBudget &budget) noexcept;
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget);
 void pool_renew(const UsmPool &pool);
@@ -186,7 +182,6 @@ void pool_free(const UsmPool &pool, std::size_t pointer);
 void pool_trim(const UsmPool &pool);
 std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept;
 void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept;
-PoolStats pool_stats(const UsmPool &pool) noexcept;
 
 // kernels
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,

@@ -36,8 +36,8 @@ pub(crate) mod bridge {
         backend: String,
     }
 
-    /// What a pool has taken from the runtime.
-    struct PoolStats {
+    /// What pools have taken from the runtime together.
+    struct BudgetStats {
         /// Bytes held.
         reserved: u64,
         /// Number of allocations asked of the runtime so far.
@@ -196,6 +196,7 @@ pub(crate) mod bridge {
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
         fn budget_limit(budget: &UsmBudget) -> u64;
+        fn budget_stats(budget: &UsmBudget) -> BudgetStats;
         /// # Safety
         /// The budget outlives the pool.
         unsafe fn pool_new(
@@ -219,7 +220,6 @@ pub(crate) mod bridge {
         /// # Safety
         /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command uses it any more.
         unsafe fn block_free(pool: &UsmPool, pointer: usize, bytes: usize);
-        fn pool_stats(pool: &UsmPool) -> PoolStats;
 
         /// `registered` makes one kernel reachable by its C++ name; empty where all names are `extern "C"`.
         fn bundle_from_sycl(

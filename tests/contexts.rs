@@ -62,6 +62,8 @@ fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
                 reserved().unwrap() < before + 20 * MIB as u64
             };
             assert!(eventually(gone), "{kind} USM: {} bytes, {before} before", reserved()?);
+            let now = of(kind, device)?;
+            assert!(now.peak >= 40 * MIB as u64 && now.misses >= 2, "the past does not change: {now:?}");
         }
     }
     Ok(())

@@ -271,7 +271,7 @@ fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
 
             let (theirs, ends) = make();
             // SAFETY: a live tensor, which stays dlpark's when it is refused.
-            let refused = unsafe { adopt(theirs.as_ptr().cast::<Versioned>()) };
+            let refused = unsafe { adopt(theirs.as_ptr().cast::<Versioned>(), Ok::<_, Error>) };
             assert!(matches!(refused, Err(Error::Interop(_))));
             assert_eq!(ends.load(Ordering::SeqCst), 0);
             drop(theirs);

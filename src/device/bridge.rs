@@ -47,12 +47,12 @@ pub(super) fn stand_in(source: &Event, queue: &Queue) -> Result<Event> {
 fn send(request: Request) -> Result<Result<(), Request>> {
     let context = request.source.queue().context().key();
     let mut threads = THREADS.lock()?;
-    let thread = threads.entry(context.clone()).or_insert_with_key(|context| {
-        let ((sender, requests), context) = (channel(), context.clone());
+    let thread = threads.entry(context).or_insert_with(|| {
+        let (sender, requests) = channel();
         // Without a thread the receiver is dropped, and sending fails.
         let _ = std::thread::Builder::new()
             .name("usmq-bridge".to_owned())
-            .spawn(move || serve(&context, &requests));
+            .spawn(move || serve(context, &requests));
         sender
     });
     Ok(thread.send(request).map_err(|failed| {
@@ -61,7 +61,7 @@ fn send(request: Request) -> Result<Result<(), Request>> {
     }))
 }
 
-fn serve(context: &ContextKey, requests: &Receiver<Request>) {
+fn serve(context: ContextKey, requests: &Receiver<Request>) {
     exit::help_to_the_end();
     loop {
         match requests.recv_timeout(IDLE) {
@@ -70,7 +70,7 @@ fn serve(context: &ContextKey, requests: &Receiver<Request>) {
             Err(RecvTimeoutError::Timeout) => {
                 let Ok(mut threads) = THREADS.lock() else { return };
                 let Ok(request) = requests.try_recv() else {
-                    threads.remove(context);
+                    threads.remove(&context);
                     return;
                 };
                 drop(threads);

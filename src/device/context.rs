@@ -4,7 +4,7 @@ use super::program::Built;
 use super::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Held, Known, Shared};
+use crate::runtime::{Handle, Held, Shared};
 use cxx::UniquePtr;
 use once_cell::sync::Lazy;
 use std::fmt;
@@ -12,7 +12,8 @@ use std::fmt;
 /// A SYCL context. Cheap to clone; equal means the same context of the runtime.
 ///
 /// A device's [default context](Device::default_context) stays for the process, with the queues, memory and kernels that
-/// are made in it. Any other goes with its last handle, queue, array and event, and they with it.
+/// are made in it. Any other goes with its last handle, queue, array and event, and they with it; but one that had a
+/// transfer from or to a CUDA device stays, and a kernel holds on to what was built for the last four.
 ///
 /// Source: SYCL 2020, section 4.6.3.
 #[derive(Clone)]
@@ -28,12 +29,9 @@ struct Inner {
     id: usize,
 }
 
-/// A context as part of a key: it keeps none, and what it was the key of can be told from what is still of use.
-#[derive(Clone)]
-pub(crate) struct ContextKey {
-    id: usize,
-    context: Known<Inner>,
-}
+/// A context as part of a key, which keeps none: another may come to have the same, once this one is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ContextKey(usize);
 
 impl Context {
     /// A fresh context for these devices. USM of one context means nothing in another, so prefer
@@ -72,7 +70,7 @@ impl Context {
     }
 
     pub(crate) fn key(&self) -> ContextKey {
-        ContextKey { id: self.0.id, context: self.0.known() }
+        ContextKey(self.0.id)
     }
 
     /// A handle to a context of another library.
@@ -135,31 +133,6 @@ impl Context {
     /// The device of a USM pointer that [`Context::kind_of`] knows.
     pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
         Device::adopt(ffi::usm_device(pointer, self.raw()?).during("asking for the device of a pointer")?)
-    }
-}
-
-impl ContextKey {
-    /// Whether someone may still ask for what it is the key of.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.context.is_alive()
-    }
-
-    pub(crate) fn is_of(&self, context: &Context) -> bool {
-        self.id == context.0.id
-    }
-}
-
-impl PartialEq for ContextKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-}
-
-impl Eq for ContextKey {}
-
-impl std::hash::Hash for ContextKey {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
     }
 }
 

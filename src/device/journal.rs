@@ -127,6 +127,7 @@ pub(crate) fn close(window: &Window, to: u64) -> (Vec<Record>, u64) {
     log.first = log.next();
     let mut records = std::mem::take(&mut log.records);
     drop(log);
+    watch::forget();
     records.truncate(to);
     records.drain(..from);
     (records, dropped)

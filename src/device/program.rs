@@ -6,7 +6,7 @@ use crate::ffi;
 use crate::runtime::{Handle, Lock};
 use cxx::UniquePtr;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// What a kernel is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -22,15 +22,6 @@ pub(crate) enum Code {
 /// A built kernel. Source: SYCL 2020, section 4.11, and `sycl_ext_oneapi_kernel_compiler`.
 #[derive(Clone)]
 pub(crate) struct Program(Arc<Handle<ffi::Kernel>>);
-
-/// A program that goes with its context.
-pub(crate) struct KnownProgram(Weak<Handle<ffi::Kernel>>);
-
-impl KnownProgram {
-    pub(crate) fn get(&self) -> Option<Program> {
-        self.0.upgrade().map(Program)
-    }
-}
 
 /// What to build, and for which device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -82,10 +73,6 @@ impl Program {
         record::built(begun, name, device);
         let built = Self(Arc::new(Handle::new(raw)));
         Ok(kernels.lock()?.entry(key).or_insert(built).clone())
-    }
-
-    pub(crate) fn known(&self) -> KnownProgram {
-        KnownProgram(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {

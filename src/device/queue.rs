@@ -5,12 +5,13 @@ use super::{Context, Device, Event, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, shielded};
-use crate::runtime::{self, Held, Known, Lock, Opaque, Pending, Shared};
+use crate::runtime::{self, Held, Lock, Opaque, Pending, Shared};
 use once_cell::sync::{Lazy, OnceCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::{Arc, Weak};
 
 /// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
 ///
@@ -21,8 +22,10 @@ pub struct Queue(Held<Inner>);
 /// What a floor above keeps with a queue, made at first use.
 pub(crate) type Slot = OnceCell<Opaque>;
 
+type Raw = Arc<runtime::Handle<ffi::Queue>>;
+
 struct Inner {
-    raw: runtime::Handle<ffi::Queue>,
+    raw: Raw,
     id: usize,
     device: Device,
     context: Context,
@@ -55,7 +58,7 @@ impl Queue {
         let timestamps = profiling || always_timestamps();
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
             .during(&format!("making a queue on {device}"))?;
-        let raw = runtime::Handle::new(raw);
+        let raw = Arc::new(runtime::Handle::new(raw));
         let id = ffi::queue_id(raw.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
@@ -74,13 +77,14 @@ impl Queue {
         super::devices()?;
         release_idle();
         // SAFETY: the caller's promise.
-        let raw = runtime::Handle::new(unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?);
+        let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
+        let raw = Arc::new(runtime::Handle::new(raw));
         let queue = raw.get()?;
         let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
         let device = Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?;
         if device.parent().is_none() {
-            // It is the queue's, more often than not, and then it is one to be kept.
-            device.default_context()?;
+            // Mostly it is the queue's, too, and then one to be kept. Where there is none, the queue has its own.
+            let _ = device.default_context();
         }
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
@@ -126,10 +130,9 @@ impl Queue {
     fn registered(self) -> Self {
         // In a forked child nobody waits at the end.
         if let Ok(mut ours) = OURS.lock() {
-            ours.retain(|(_, queue)| queue.is_alive());
-            if ours.iter().all(|(id, _)| *id != self.id()) {
-                ours.push((self.id(), self.0.known()));
-            }
+            let new = Arc::downgrade(&self.0.raw);
+            ours.retain(|queue| queue.strong_count() > 0 && !queue.ptr_eq(&new));
+            ours.push(new);
         }
         self
     }
@@ -280,37 +283,35 @@ impl<K> Default for Queues<K> {
     }
 }
 
-/// Queues that usmq made or keeps.
-static OURS: Lazy<Lock<Vec<(usize, Known<Inner>)>>> = Lazy::new(Lock::default);
+/// Queues that usmq made or keeps, as long as there is a handle, be it one that is just being dropped.
+static OURS: Lazy<Lock<Vec<Weak<runtime::Handle<ffi::Queue>>>>> = Lazy::new(Lock::default);
 
 /// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
 pub(super) fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
-    for queue in ours.iter().filter_map(|(_, queue)| queue.get()) {
-        let _ = queue.raw.get().map(ffi::queue_wait);
+    for queue in ours.iter().filter_map(Weak::upgrade) {
+        let _ = queue.get().map(ffi::queue_wait);
     }
     for queue in take_busy().into_values() {
-        if let Ok(queue) = queue.get() {
-            let _ = ffi::queue_wait(queue);
-        }
+        let _ = queue.get().map(ffi::queue_wait);
     }
 }
 
 /// Queues that were dropped with work in flight, one handle for each `id`.
-static BUSY: Lazy<Lock<HashMap<usize, runtime::Handle<ffi::Queue>>>> = Lazy::new(Lock::default);
+static BUSY: Lazy<Lock<HashMap<usize, Raw>>> = Lazy::new(Lock::default);
 
 impl Drop for Inner {
     /// The OpenCL driver for CPUs locks up when the last handle to an out-of-order queue goes inside one of the queue's
     /// own commands, as it does when the queue is released before the driver has let go of them.
     fn drop(&mut self) {
         if !is_idle(&self.raw) {
-            keep_busy(self.id, self.raw.take());
+            keep_busy(self.id, self.raw.clone());
         }
     }
 }
 
 /// Another handle to a queue that is kept already is not its last, and may go.
-fn keep_busy(id: usize, queue: runtime::Handle<ffi::Queue>) {
+fn keep_busy(id: usize, queue: Raw) {
     // In a forked child none is released.
     let Ok(mut busy) = BUSY.lock() else { return };
     let _other = match busy.entry(id) {
@@ -322,7 +323,7 @@ fn keep_busy(id: usize, queue: runtime::Handle<ffi::Queue>) {
     };
 }
 
-fn take_busy() -> HashMap<usize, runtime::Handle<ffi::Queue>> {
+fn take_busy() -> HashMap<usize, Raw> {
     BUSY.lock().map(|mut busy| std::mem::take(&mut *busy)).unwrap_or_default()
 }
 

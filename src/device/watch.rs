@@ -35,8 +35,17 @@ static LOOKING: Mutex<()> = Mutex::new(());
 pub(super) fn add(id: u64, event: &Event) {
     let queue = event.queue();
     let mut lanes = lock(&IN_FLIGHT);
+    if !journal::on() {
+        return;
+    }
     match lanes.iter_mut().find(|lane| lane.queue == queue.id()) {
-        Some(lane) => lane.commands.push((id, event.clone())),
+        Some(lane) => {
+            if lane.commands.is_empty() {
+                // It may be another queue, at the address of one that is gone.
+                lane.in_order = queue.in_order();
+            }
+            lane.commands.push((id, event.clone()));
+        }
         None => lanes.push(Lane {
             queue: queue.id(),
             in_order: queue.in_order(),
@@ -77,9 +86,25 @@ pub(crate) fn look(to: u64) -> bool {
     waiting
 }
 
+/// Lets go of the commands that no session looks at any more.
+pub(super) fn forget() {
+    let mut lanes = lock(&IN_FLIGHT);
+    // Another one may have begun meanwhile.
+    if !journal::on() {
+        let gone = std::mem::take(&mut *lanes);
+        drop(lanes);
+        drop(gone);
+    }
+}
+
 /// What was submitted meanwhile comes after what was looked at.
 fn put_back(lanes: Vec<Lane>) {
     let mut now = lock(&IN_FLIGHT);
+    if !journal::on() {
+        // Events may be the last to know of their queues, which go outside the lock.
+        drop(now);
+        return drop(lanes);
+    }
     if now.is_empty() {
         *now = lanes;
         return;

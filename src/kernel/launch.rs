@@ -6,7 +6,7 @@ use super::signature::{Param, Signature, read_signature};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
 use crate::device::record::Label;
-use crate::device::{Code, ContextKey, Device, Event, Kind, KnownProgram, Program, Queue};
+use crate::device::{Code, ContextKey, Device, Event, Kind, Program, Queue};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Operand, ordered};
@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// A function that runs on a device. Cheap to clone.
 ///
 /// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
-/// again at the first launch in another context. Each build is kept as long as its context, which for most is as long as
-/// the process; those of SYCL C++ also on disk, by the runtime.
+/// again at the first launch in another context. Builds for a device's default context are kept for the process, others
+/// as long as the context is in use; those of SYCL C++ also on disk, by the runtime.
 #[derive(Clone)]
 pub struct Kernel(Arc<Inner>);
 
@@ -28,9 +28,21 @@ struct Inner {
     code: Code,
     options: Arc<[String]>,
     signature: Option<Signature>,
-    /// What this kernel was built for so far; nearly always one entry.
-    built: Lock<SmallVec<[(ContextKey, Device, KnownProgram); 1]>>,
+    /// What this kernel was built for so far; nearly always one entry. A program keeps its context in the runtime, so
+    /// the key stays its own.
+    built: Lock<SmallVec<[Built; 1]>>,
 }
+
+struct Built {
+    context: ContextKey,
+    is_kept: bool,
+    device: Device,
+    program: Program,
+}
+
+/// For how many contexts that may go a kernel remembers what was built: other libraries' come back, and nobody says when
+/// they are gone.
+const PASSING: usize = 4;
 
 /// What is given with a kernel besides source and name.
 #[derive(Debug, Clone, Default)]
@@ -197,18 +209,21 @@ impl Kernel {
 
     fn program(&self, queue: &Queue) -> Result<Program> {
         let (context, device) = (queue.context(), queue.device());
-        let known = {
-            let built = self.0.built.lock()?;
-            let found = built.iter().find(|(of, on, _)| of.is_of(context) && on == device);
-            found.and_then(|(.., program)| program.get())
-        };
-        if let Some(program) = known {
-            return Ok(program);
+        let key = context.key();
+        let is_it = |built: &&Built| built.context == key && built.device == *device;
+        if let Some(built) = self.0.built.lock()?.iter().find(is_it) {
+            return Ok(built.program.clone());
         }
         let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
+        let is_kept = context.is_kept();
+        let new = Built { context: key, is_kept, device: device.clone(), program: program.clone() };
         let mut built = self.0.built.lock()?;
-        built.retain(|(of, ..)| of.is_alive());
-        built.push((context.key(), device.clone(), program.known()));
+        built.push(new);
+        let passing = built.iter().filter(|built| !built.is_kept).count();
+        let oldest = built.iter().position(|built| !built.is_kept && passing > PASSING);
+        let gone = oldest.map(|oldest| built.remove(oldest));
+        drop(built);
+        drop(gone);
         Ok(program)
     }
 

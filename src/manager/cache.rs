@@ -77,3 +77,27 @@ impl Queue {
         Ok(QUEUES.all()?.find(|known| *known == queue).unwrap_or(queue))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::manager::current_queue;
+
+    #[test]
+    fn a_queue_that_comes_back_tells_what_it_had_not_told() -> Result<()> {
+        let home = current_queue()?;
+        let context = Context::new(std::slice::from_ref(home.device()))?;
+        let queue = Queue::new(&home, Some(&context), QueueProperties::default())?;
+        queue.store_error(&Error::Value("it went wrong".to_owned()));
+        let address = queue.to_raw()?;
+        drop(queue);
+        // SAFETY: another library's handle to the queue, which lives.
+        let again = unsafe { Queue::from_raw(address) }?;
+        // SAFETY: it came from `to_raw` and is freed once.
+        unsafe { Queue::free_raw(address) };
+        let told = again.wait().unwrap_err().to_string();
+        assert!(told.contains("it went wrong"), "{told}");
+        again.wait()
+    }
+}

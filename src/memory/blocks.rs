@@ -184,10 +184,6 @@ impl Blocks {
         }
         Ok(raw)
     }
-
-    pub(super) fn stats(&self) -> Result<ffi::PoolStats> {
-        Ok(ffi::pool_stats(self.raw.get()?))
-    }
 }
 
 impl Drop for Blocks {

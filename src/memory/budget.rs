@@ -1,4 +1,4 @@
-//! Limits: the most bytes that all pools of a device and USM kind, whatever their contexts, take from the runtime.
+//! What all pools of a device and USM kind, whatever their contexts, hold together, and the most that may be.
 
 use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
@@ -6,9 +6,17 @@ use crate::ffi;
 use crate::runtime::{Handle, Lock};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Kept for good, as pools are.
-pub(super) type Budget = &'static Handle<ffi::UsmBudget>;
+/// The account of a device and USM kind. Kept for good, though pools may go.
+pub(super) struct Budget {
+    raw: Handle<ffi::UsmBudget>,
+    /// Bytes of arrays, as asked for.
+    used: AtomicU64,
+    peak: AtomicU64,
+    live: AtomicU64,
+    allocations: AtomicU64,
+}
 
 /// A limit that is none.
 pub(super) const NONE: u64 = u64::MAX;
@@ -20,7 +28,7 @@ struct Budgets {
     /// What was asked for: for a device, or for each of them.
     limits: HashMap<(Option<Device>, UsmKind), u64>,
     /// What pools count against, made with the first pool of a device.
-    made: HashMap<(Device, UsmKind), Budget>,
+    made: HashMap<(Device, UsmKind), &'static Budget>,
 }
 
 impl Budgets {
@@ -38,20 +46,76 @@ impl Budgets {
         self.limits.insert((device.cloned(), kind), bytes.unwrap_or(NONE));
     }
 
-    fn apply(&self, device: &Device, kind: UsmKind, budget: Budget) -> Result<()> {
-        ffi::budget_set_limit(budget.get()?, self.limit(Some(device), kind).unwrap_or(NONE));
+    fn apply(&self, device: &Device, kind: UsmKind, budget: &Budget) -> Result<()> {
+        ffi::budget_set_limit(budget.raw()?, self.limit(Some(device), kind).unwrap_or(NONE));
         Ok(())
     }
 }
 
+impl Budget {
+    pub(super) fn raw(&self) -> Result<&ffi::UsmBudget> {
+        self.raw.get()
+    }
+
+    /// An array has got `bytes`.
+    pub(super) fn add(&self, bytes: u64) {
+        let now = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has given them back.
+    pub(super) fn remove(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The largest `used` so far.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// What the runtime was asked for, and what is taken from it.
+    pub(super) fn stats(&self) -> Result<ffi::BudgetStats> {
+        Ok(ffi::budget_stats(self.raw()?))
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.raw().map_or(NONE, ffi::budget_limit)
+    }
+}
+
 /// The budget for pools of this device and kind.
-pub(super) fn of(device: &Device, kind: UsmKind) -> Result<Budget> {
-    let budget = Handle::new(ffi::budget_new().during("making a memory budget")?);
+pub(super) fn of(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
+    let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
+    let zero = || AtomicU64::new(0);
+    let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero() };
     let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
-    let made: Budget = made;
+    let made: &'static Budget = made;
     budgets.apply(device, kind, made)?;
     Ok(made)
+}
+
+/// Every budget there is.
+pub(super) fn all() -> Result<Vec<(Device, UsmKind, &'static Budget)>> {
+    let budgets = BUDGETS.lock()?;
+    Ok(budgets.made.iter().map(|((device, kind), budget)| (device.clone(), *kind, *budget)).collect())
 }
 
 /// Sets a limit, or lifts it, for the pools there are and those to come.

@@ -5,6 +5,7 @@ mod allocation;
 mod blocks;
 mod budget;
 pub(crate) mod heap;
+mod left;
 mod order;
 mod pool;
 mod retire;

@@ -6,6 +6,7 @@
 
 use super::blocks::Blocks;
 use super::budget::{self, Budget};
+use super::left;
 use crate::device::record::{self, because};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
@@ -14,9 +15,11 @@ use crate::runtime::{Held, Lock, Opaque, Shared, not_forked};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pools stay as long as their contexts. For most that is for good, and their blocks need not count them.
+/// Pools of default contexts are kept for good, so their blocks need not count them; others go with their last queue and
+/// block.
 static POOLS: Lazy<Shared<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Shared::default);
 
 /// Blocks that wait in pools that are not kept. Nobody may come back to such a pool, so others look after it.
@@ -32,22 +35,19 @@ const ROUNDS: usize = 100;
 const RECENT: usize = 16;
 
 pub(super) struct Pool {
-    blocks: Blocks,
-    budget: Budget,
+    blocks: ManuallyDrop<Blocks>,
+    budget: &'static Budget,
     pub(super) context: Context,
     pub(super) device: Device,
     pub(super) kind: UsmKind,
     waiting: WaitingList,
-    pub(super) counters: Counters,
 }
 
-/// Bytes as asked for and numbers of allocations; what the pool takes from the runtime is counted in its provider.
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) used: AtomicU64,
-    pub(super) peak: AtomicU64,
-    pub(super) live: AtomicU64,
-    pub(super) allocations: AtomicU64,
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: it is taken once, here, and nothing uses it after.
+        left::put(unsafe { ManuallyDrop::take(&mut self.blocks) });
+    }
 }
 
 /// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
@@ -154,22 +154,21 @@ impl Pool {
         let device = queue.device();
         let budget = budget::of(device, kind)?;
         // SAFETY: a budget is kept for good.
-        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.get()?) };
+        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {
-            blocks: Blocks::new(raw.during("making a memory pool")?, pooling_is_on()),
+            blocks: ManuallyDrop::new(Blocks::new(raw.during("making a memory pool")?, pooling_is_on())),
             budget,
             context: queue.context().clone(),
             device: device.clone(),
             kind,
             waiting: WaitingList::default(),
-            counters: Counters::default(),
         })
     }
 
     /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
     pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
         let begun = record::begin();
-        // Whether the runtime is asked, only its provider knows.
+        // Whether the runtime is asked, only the shim knows.
         let before = if begun.is_some() { self.requests() } else { 0 };
         let (pointer, last_use) = match self.take_own(bytes, queue) {
             Some((pointer, event)) => (pointer, Some(event)),
@@ -180,13 +179,7 @@ impl Pool {
         };
         let hit = begun.is_none() || before == self.requests();
         record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
-        let Counters { used, peak, live, allocations } = &self.counters;
-        let now = used.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if now > peak.load(Ordering::Relaxed) {
-            peak.fetch_max(now, Ordering::Relaxed);
-        }
-        live.fetch_add(1, Ordering::Relaxed);
-        allocations.fetch_add(1, Ordering::Relaxed);
+        self.budget.add(bytes as u64);
         Ok((pointer, last_use))
     }
 
@@ -203,8 +196,7 @@ impl Pool {
             return;
         }
         record::memory(record::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
-        pool.counters.used.fetch_sub(bytes as u64, Ordering::Relaxed);
-        pool.counters.live.fetch_sub(1, Ordering::Relaxed);
+        pool.budget.remove(bytes as u64);
         let block = Waiting { pool: pool.clone(), pointer, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
             pool.put(block);
@@ -229,9 +221,10 @@ impl Pool {
         // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
         // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
         for round in 0..ROUNDS {
-            if pointer != 0 || (round > 1 && (self.limit() == budget::NONE || !self.fits(bytes))) {
+            if pointer != 0 || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
                 break;
             }
+            left::free();
             for pool in self.siblings() {
                 if round > 0 {
                     pool.wait_for_pending()?;
@@ -248,17 +241,8 @@ impl Pool {
 
     /// Whether the limit has room beside what arrays hold.
     fn fits(&self, bytes: usize) -> bool {
-        let limit = self.limit();
-        limit == budget::NONE || self.used_by_all().saturating_add(bytes as u64) <= limit
-    }
-
-    fn limit(&self) -> u64 {
-        self.budget.get().map_or(budget::NONE, ffi::budget_limit)
-    }
-
-    /// Bytes of all arrays that count against this pool's budget.
-    fn used_by_all(&self) -> u64 {
-        self.siblings().map(|pool| pool.counters.used.load(Ordering::Relaxed)).sum()
+        let limit = self.budget.limit();
+        limit == budget::NONE || self.budget.used().saturating_add(bytes as u64) <= limit
     }
 
     /// Returns what is complete and unused to the runtime.
@@ -291,20 +275,16 @@ impl Pool {
             asked: bytes as u64,
             kind: self.kind.name(),
             device: self.device.to_string(),
-            used: self.used_by_all(),
-            reserved: self.siblings().filter_map(|pool| pool.provider().ok()).map(|held| held.reserved).sum(),
+            used: self.budget.used(),
+            reserved: self.budget.stats().map_or(0, |stats| stats.reserved),
             limit: budget::limit(Some(&self.device), self.kind).ok().flatten(),
             total: self.device.global_mem_size(),
             note,
         }
     }
 
-    pub(super) fn provider(&self) -> Result<ffi::PoolStats> {
-        self.blocks.stats()
-    }
-
     fn requests(&self) -> u64 {
-        self.provider().map_or(0, |provider| provider.requests)
+        self.budget.stats().map_or(0, |stats| stats.requests)
     }
 
     /// As many as one call should look at.
@@ -315,11 +295,9 @@ impl Pool {
     /// The same for pools that nobody may come back to.
     pub(super) fn reap_lonely() {
         if LONELY.load(Ordering::Relaxed) > 0 {
-            Self::all()
-                .into_iter()
-                .flatten()
-                .filter(|pool| !pool.is_kept())
-                .for_each(|pool| pool.reap_some());
+            for pool in Self::all().into_iter().flatten().filter(|pool| !pool.is_kept()) {
+                pool.reap_some();
+            }
         }
     }
 

@@ -1,10 +1,11 @@
 //! What the memory pools hold, and what may be asked of all of them.
 
 use super::budget;
+use super::left;
 use super::pool::Pool;
 use crate::device::{Device, UsmKind};
 use crate::error::Result;
-use std::sync::atomic::Ordering;
+use crate::ffi;
 
 /// What the pools of one USM kind hold. Bytes unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct KindStats {
     pub used: u64,
     /// Taken from the runtime, in use or kept for reuse.
     pub reserved: u64,
-    /// The largest `used` so far. For several pools the sum of theirs.
+    /// The largest `used` so far. For several devices the sum of theirs.
     pub peak: u64,
     /// The limit of `reserved` for each device, if one was set.
     pub limit: Option<u64>,
@@ -31,19 +32,18 @@ pub struct KindStats {
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
     let mut all = UsmKind::ALL.map(|kind| (kind, KindStats::default()));
-    for pool in Pool::all()? {
-        if device.is_some_and(|device| *device != pool.device) {
+    for (on, of, budget) in budget::all()? {
+        if device.is_some_and(|device| *device != on) {
             continue;
         }
-        let Some((_, sum)) = all.iter_mut().find(|(kind, _)| *kind == pool.kind) else { continue };
-        let provider = pool.provider()?;
-        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        sum.used += count(&pool.counters.used);
-        sum.peak += count(&pool.counters.peak);
-        sum.live += count(&pool.counters.live);
-        sum.reserved += provider.reserved;
-        sum.misses += provider.requests;
-        sum.hits += count(&pool.counters.allocations).saturating_sub(provider.requests);
+        let Some((_, sum)) = all.iter_mut().find(|(kind, _)| *kind == of) else { continue };
+        let ffi::BudgetStats { reserved, requests } = budget.stats()?;
+        sum.used += budget.used();
+        sum.peak += budget.peak();
+        sum.live += budget.live();
+        sum.reserved += reserved;
+        sum.misses += requests;
+        sum.hits += budget.allocations().saturating_sub(requests);
     }
     for (kind, sum) in &mut all {
         sum.limit = budget::limit(device, *kind)?;
@@ -54,11 +54,10 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
 /// Bytes that live arrays hold, by device. Asks the runtime nothing.
 pub(crate) fn held() -> Vec<(Device, u64)> {
     let mut all: Vec<(Device, u64)> = Vec::new();
-    for pool in Pool::all().into_iter().flatten() {
-        let used = pool.counters.used.load(Ordering::Relaxed);
-        match all.iter_mut().find(|(device, _)| *device == pool.device) {
-            Some((_, sum)) => *sum += used,
-            None => all.push((pool.device.clone(), used)),
+    for (on, _, budget) in budget::all().into_iter().flatten() {
+        match all.iter_mut().find(|(device, _)| *device == on) {
+            Some((_, sum)) => *sum += budget.used(),
+            None => all.push((on, budget.used())),
         }
     }
     all
@@ -87,5 +86,6 @@ pub fn trim(device: Option<&Device>) -> Result<()> {
             pool.give_back()?;
         }
     }
+    left::free();
     Ok(())
 }

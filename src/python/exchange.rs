@@ -153,13 +153,11 @@ unsafe extern "C" fn to_object(tensor: *mut Versioned, out: *mut *mut ffi::PyObj
         let out = place(out)?;
         let tensor = Handed(tensor);
         let current = scope::current(py)?;
+        let place = |array| Python::attach(|py| Py::new(py, Array::new(array)));
         let object = detach(py, || {
             // SAFETY: the consumer's promise: a tensor that is its own.
-            crate::with_queue(&current, || unsafe { dlpack::adopt(tensor.get()) })
+            crate::with_queue(&current, || unsafe { dlpack::adopt(tensor.get(), place) })
         })?;
-        // Where Python has no memory for the object, the tensor is still the consumer's to delete, and so not ours.
-        let kept = object.clone();
-        let object = Bound::new(py, Array::new(object)).inspect_err(|_| std::mem::forget(kept))?;
         // SAFETY: the consumer's promise: a place for the answer.
         unsafe { out.write(object.into_ptr()) };
         Ok(())

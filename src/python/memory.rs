@@ -97,7 +97,8 @@ pub(super) fn set_memory_limit(
     let bytes = bytes.map(|bytes| limit(bytes, "bytes")).transpose()?;
     let device = device_of(py, device)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    Ok(memory::set_limit(bytes, device.as_ref(), kind)?)
+    // What is kept goes back to the runtime, which may wait for kernels.
+    Ok(detach(py, || memory::set_limit(bytes, device.as_ref(), kind))?)
 }
 
 /// A limit in bytes, for the argument of this name. True is no size, though Python counts with it.

@@ -19,7 +19,7 @@ pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 pub(crate) use lock::Lock;
-pub(crate) use shared::{Held, Known, Opaque, Shared};
+pub(crate) use shared::{Held, Opaque, Shared};
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;
@@ -92,11 +92,6 @@ impl<T: UniquePtrTarget> Handle<T> {
         #[cfg(usmq_faults)]
         faults::count(&object, 1);
         Self(ManuallyDrop::new(object))
-    }
-
-    /// Moves the object out, for an owner that is being dropped.
-    pub(crate) fn take(&mut self) -> Self {
-        Self(ManuallyDrop::new(std::mem::replace(&mut *self.0, UniquePtr::null())))
     }
 
     pub(crate) fn get(&self) -> Result<&T> {

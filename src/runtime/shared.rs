@@ -133,25 +133,21 @@ impl<K: Eq + Hash, T> Shared<K, T> {
         keep: bool,
         make: impl FnOnce(&K) -> Result<Held<T>>,
     ) -> Result<Held<T>> {
-        let found = self.find(&key)?;
-        let value = match found {
+        let made = match self.find(&key)? {
             Some(value) if value.is_kept() || !keep => return Ok(value),
             Some(value) => value,
             None => make(&key)?,
         };
         let mut values = self.0.lock()?;
-        if let Some(first) = values.get(&key).and_then(Known::get)
-            && (first.is_kept() || !keep)
-        {
-            // The lock goes before what was made for nothing.
-            drop(values);
-            return Ok(first);
-        }
+        let (value, unused) = match values.get(&key).and_then(Known::get) {
+            Some(first) => (first, Some(made)),
+            None => (made, None),
+        };
         let value = if keep { value.keep() } else { value };
         let gone: Vec<_> = values.extract_if(|_, value| !value.is_alive()).collect();
         values.insert(key, value.known());
         drop(values);
-        drop(gone);
+        drop((unused, gone));
         Ok(value)
     }
 
@@ -204,6 +200,18 @@ mod tests {
         drop(counted);
         assert!(shared.get_or_make("a", false, make).unwrap().is_kept());
         assert_eq!(Arc::strong_count(&owner), 2);
+    }
+
+    #[test]
+    fn what_was_put_meanwhile_is_the_one_that_is_kept() {
+        let (shared, mut first) = (Shared::<&str, u32>::default(), None);
+        let kept = shared.get_or_make("a", true, |_| {
+            first = Some(shared.get_or_make("a", false, |_| Ok(Held::new(1)))?);
+            Ok(Held::new(2))
+        });
+        assert_eq!(*kept.unwrap(), 1);
+        drop(first);
+        assert_eq!(*shared.get_or_make("a", false, |_| Ok(Held::new(3))).unwrap(), 1);
     }
 
     #[test]

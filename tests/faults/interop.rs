@@ -320,7 +320,7 @@ fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             let made: Foreign<Versioned> = export(x, Export::default())?.into();
             let raw = made.into_raw();
             // SAFETY: a tensor of ours that nobody else has.
-            unsafe { adopt(raw) }.inspect_err(|_| {
+            unsafe { adopt(raw, Ok::<_, Error>) }.inspect_err(|_| {
                 // SAFETY: after an error it is still the caller's, which deletes it.
                 drop(unsafe { Foreign::from_raw(raw) });
             })

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dpctl
+import dpnp
 import numpy as np
 import pytest
 import usmq
@@ -76,6 +77,19 @@ def test_a_kernel_runs_in_each_context_that_comes(make: Maker, queue: usmq.Queue
         add(100, x, term)
         here = usmq.collocate(x, queue=queue)
         np.testing.assert_array_equal(here.to_numpy(), np.arange(100) + term)
+
+
+def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Queue) -> None:
+    device = dpctl.SyclDevice(queue.device.filter_string)
+    theirs = dpctl.SyclQueue(dpctl.SyclContext([device]), device, property="in_order")
+    add = usmq.Kernel.from_opencl(ADD, "add")
+    x = dpnp.zeros(100, dtype="i4", sycl_queue=theirs)
+    with usmq.profile() as profile:
+        for _ in range(10):
+            add(100, x, 1).wait()
+            usmq.zeros(1).to_numpy()  # lets go of what the launch had kept
+    assert [event.kind for event in profile.events].count("build") == 1
+    assert dpnp.asnumpy(x).tolist() == [10] * 100
 
 
 def test_a_queue_is_the_same_while_someone_has_it(queue: usmq.Queue) -> None:

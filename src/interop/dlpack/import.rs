@@ -107,23 +107,28 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
     take(&Arc::new(tensor), wanted)
 }
 
-/// As [`import`], of a tensor that is taken over only if an array comes of it: else it stays the caller's, who deletes
-/// it.
+/// As [`import`], of a tensor that is taken over only if an array comes of it, and `put` has a place for that: else it
+/// stays the caller's, who deletes it.
 ///
 /// # Safety
 /// As [`Foreign::from_raw`].
 ///
 /// # Errors
-/// As [`import`].
-pub unsafe fn adopt<T: Managed>(managed: *mut T) -> Result<Array> {
+/// As [`import`], and those of `put`.
+pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
+    managed: *mut T,
+    put: impl FnOnce(Array) -> Result<R, E>,
+) -> Result<R, E> {
     // SAFETY: the caller's promise.
     let tensor = Arc::new(unsafe { Foreign::from_raw(managed) }?);
     // Not to be interrupted: a copy from a card would go on, from a tensor that the caller deletes.
     let array = shielded(|| take(&tensor, Import::default()));
-    if array.is_err() {
+    // A copy has no share of the tensor, which this one keeps until that is sure.
+    let placed = array.map_err(E::from).and_then(put);
+    if placed.is_err() {
         tensor.give_back();
     }
-    array
+    placed
 }
 
 fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Array> {
