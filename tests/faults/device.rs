@@ -80,20 +80,28 @@ fn places(sweep: &mut Sweep, home: &Queue) {
         },
         |_, _| Ok(()),
     );
-    let add =
-        Kernel::from_opencl(OPENCL, "add", KernelOptions { queue: Some(home.clone()), ..Default::default() });
+    let add = Kernel::from_opencl(
+        OPENCL,
+        "add",
+        KernelOptions { queue: Some(home.clone()), ..KernelOptions::default() },
+    );
+    let launched = |context: &Context| {
+        let queue = Queue::new(home, Some(context), QueueProperties::default())?;
+        let x = states_of(&[1; 100], &queue)?;
+        // SAFETY: one work-item for each element.
+        unsafe { add.clone()?.launch([100], &[(&x).into(), 4u32.into()]) }?;
+        collocate(&x, home)
+    };
+    // A kernel remembers what was built for the last few such contexts: as many as that from the start.
+    for _ in 0..5 {
+        let _ = fresh().and_then(|context| launched(&context));
+    }
     sweep.run_on(
         Threads::This,
         "first launch in a context, and a copy to another",
         &HEAP,
         fresh,
-        |context| {
-            let queue = Queue::new(home, Some(context), QueueProperties::default())?;
-            let x = states_of(&[1; 100], &queue)?;
-            // SAFETY: one work-item for each element.
-            unsafe { add.clone()?.launch([100], &[(&x).into(), 4u32.into()]) }?;
-            collocate(&x, home)
-        },
+        launched,
         |_, x| x.map_or(Ok(()), |x| expect(x.to_vec::<u32>()?, vec![5; 100])),
     );
     let before = current_queue();
