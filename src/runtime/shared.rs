@@ -22,10 +22,8 @@ impl<T> Held<T> {
     /// The same value for the rest of the process.
     pub(crate) fn keep(self) -> Self {
         match self {
-            Self::Counted(value) => {
-                let value: &'static Arc<T> = Box::leak(Box::new(value));
-                Self::Kept(value)
-            }
+            // SAFETY: the count that this takes is never given back, so the value stays.
+            Self::Counted(value) => Self::Kept(unsafe { &*Arc::into_raw(value) }),
             kept @ Self::Kept(_) => kept,
         }
     }
