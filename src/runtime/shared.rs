@@ -2,6 +2,7 @@
 
 use super::Lock;
 use crate::error::Result;
+use once_cell::sync::Lazy;
 use std::any::Any;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,7 +15,10 @@ pub(crate) enum Held<T: ?Sized + 'static> {
     Counted(Arc<T>),
 }
 
-impl<T> Held<T> {
+/// What is kept, so that who looks for memory that was lost finds it.
+static KEPT: Lazy<Lock<Vec<Arc<dyn Any + Send + Sync>>>> = Lazy::new(Lock::default);
+
+impl<T: Send + Sync> Held<T> {
     pub(crate) fn new(value: T) -> Self {
         Self::Counted(Arc::new(value))
     }
@@ -22,8 +26,13 @@ impl<T> Held<T> {
     /// The same value for the rest of the process.
     pub(crate) fn keep(self) -> Self {
         match self {
-            // SAFETY: the count that this takes is never given back, so the value stays.
-            Self::Counted(value) => Self::Kept(unsafe { &*Arc::into_raw(value) }),
+            Self::Counted(value) => {
+                if let Ok(mut kept) = KEPT.lock() {
+                    kept.push(value.clone());
+                }
+                // SAFETY: the count that this takes is never given back, so the value stays.
+                Self::Kept(unsafe { &*Arc::into_raw(value) })
+            }
             kept @ Self::Kept(_) => kept,
         }
     }
@@ -122,7 +131,7 @@ impl<K, T> Default for Shared<K, T> {
     }
 }
 
-impl<K: Eq + Hash, T> Shared<K, T> {
+impl<K: Eq + Hash, T: Send + Sync> Shared<K, T> {
     /// The value for `key`, made if there is none. When two threads make one at once, both get the first that was put.
     /// From a call that says so on, the value is kept.
     pub(crate) fn get_or_make(
