@@ -97,15 +97,6 @@ pub(crate) enum Known<T: 'static> {
     Counted(Weak<T>),
 }
 
-impl<T> Clone for Known<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Kept(value) => Self::Kept(value),
-            Self::Counted(value) => Self::Counted(value.clone()),
-        }
-    }
-}
-
 impl<T> Known<T> {
     pub(crate) fn get(&self) -> Option<Held<T>> {
         match self {
