@@ -267,6 +267,27 @@ test-storms: setup build ## Threads, tasks and import orders for longer (about 3
 	$(TWO_DEVICES) USMQ_STORM_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_storms.py
 	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_neighbours.py
 
+# A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
+FREE_THREADED ?= python3.14t
+FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads storms array_copies array_views arrays \
+	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace untrusted))
+.venv-free/.ready: requirements/free-threaded.txt requirements/runtime.txt | check-tools
+	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: make test-free-threaded FREE_THREADED=/path/to/python3.14t)
+	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
+	$(FREE_THREADED) -m venv .venv-free
+	.venv-free/bin/python -m pip install --disable-pip-version-check --only-binary :all: -r requirements/free-threaded.txt
+	@touch $@
+
+.PHONY: test-free-threaded
+test-free-threaded: .venv-free/.ready .venv-ocl2/.ready ## Python without its lock (GIL): threads, and the tests that need no peer (not part of `test`)
+	@echo "==> usmq for a Python without its lock (minutes)"
+	@rm -f target/free-threaded/usmq-*.whl
+	.venv-free/bin/maturin build --release --strip --compatibility linux --interpreter .venv-free/bin/python --out target/free-threaded
+	.venv-free/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/free-threaded/usmq-*.whl
+	@echo "==> pytest (about 6 minutes)"
+	OCL_ICD_FILENAMES="$(CURDIR)/.venv-free/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so" \
+		.venv-free/bin/python -m pytest -rs $(FREE_TESTS)
+
 .PHONY: test-wheel-quick
 test-wheel-quick: setup wheel ## The wheel in one clean environment, and a few tests
 	@echo "==> the wheel in a clean environment (about 1 minute)"

@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyCapsule;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -86,11 +87,14 @@ fn take<T>(
         let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
         capsule = getter.call0()?;
     }
-    let Some(address) = held(capsule.as_ptr(), [name, name]) else { return Ok(None) };
-    let copied = copy(address)?;
-    // SAFETY: a live capsule, and a name that lives as long as the process.
-    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
-        return Err(PyErr::fetch(object.py()));
-    }
-    Ok(Some(copied))
+    // It serves one of the threads that hand it over at once, also where Python has no lock of its own.
+    with_critical_section(&capsule, || {
+        let Some(address) = held(capsule.as_ptr(), [name, name]) else { return Ok(None) };
+        let copied = copy(address)?;
+        // SAFETY: a live capsule, and a name that lives as long as the process.
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(capsule.py()));
+        }
+        Ok(Some(copied))
+    })
 }

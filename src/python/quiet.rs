@@ -31,6 +31,10 @@ impl<T> Drop for Quiet<T> {
 
 /// Runs `f` with the exception of this thread, if there is one, set aside. For destructors only: Python calls them with
 /// its lock held, also while the interpreter ends and can no longer be attached to.
+#[allow(
+    deprecated,
+    reason = "what stands for these two came with Python 3.12, and the stable ABI here is that of 3.11"
+)]
 pub(super) fn quietly(f: impl FnOnce()) {
     let mut error = [std::ptr::null_mut(); 3];
     let [class, value, traceback] = &mut error;

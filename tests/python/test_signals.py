@@ -44,13 +44,18 @@ assert oracle(5, 2) == ((5 * 1664525 + 1013904223) * 1664525 + 1013904223) % 2**
 sent = 0.0
 
 def soon(delay=0.05):
+    begun = []
     def send():
         global sent
+        while not begun:
+            time.sleep(0.001)
         time.sleep(delay)
         sent = time.monotonic()
         os.kill(os.getpid(), signal.SIGINT)
     sender = threading.Thread(target=send)
     sender.start()
+    # Not before: without Python's lock `start` takes longer than the delay beside busy cores.
+    begun.append(True)
     return sender
 
 def interrupted(call):

@@ -12,6 +12,7 @@ use crate::{Error, Result};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -63,13 +64,17 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
 /// The struct of another library's capsule, moved out.
 pub(super) fn take<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> {
     let pointer = pointer::<T>(object)?;
-    // SAFETY: the name promises such a struct, and Python's lock keeps others away.
-    if unsafe { pointer.as_ref() }.is_released() {
-        let text = format!("the capsule {:?} has been used: its struct is released", T::NAME);
-        return Err(Error::Interop(text).into());
-    }
-    // SAFETY: as above.
-    Ok(unsafe { Foreign::take(pointer.as_ptr()) })
+    // Of threads that hand one over at once only one may have it, also where Python has no lock of its own.
+    let taken = with_critical_section(object, || {
+        // SAFETY: the name promises such a struct, and whoever of usmq looks into it or takes it is in this section.
+        if unsafe { pointer.as_ref() }.is_released() {
+            return None;
+        }
+        // SAFETY: as above.
+        Some(unsafe { Foreign::take(pointer.as_ptr()) })
+    });
+    let used = || Error::Interop(format!("the capsule {:?} has been used: its struct is released", T::NAME));
+    Ok(taken.ok_or_else(used)?)
 }
 
 fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
@@ -94,11 +99,14 @@ fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
 /// The struct behind a capsule that stays whole: for a schema that was only shown.
 pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
     let pointer = pointer::<ArrowSchema>(object)?;
-    // SAFETY: the name promises such a struct; it is put back before anyone else can look.
-    let schema = unsafe { Foreign::take(pointer.as_ptr()) };
-    let field = Field::import(&schema);
-    // SAFETY: as above; what stands there is released and owns nothing.
-    unsafe { pointer.as_ptr().write(schema.into_inner()) };
+    let field = with_critical_section(object, || {
+        // SAFETY: the name promises such a struct; it is put back before anyone else can look.
+        let schema = unsafe { Foreign::take(pointer.as_ptr()) };
+        let field = Field::import(&schema);
+        // SAFETY: as above; what stands there is released and owns nothing.
+        unsafe { pointer.as_ptr().write(schema.into_inner()) };
+        field
+    });
     Ok(field?)
 }
 

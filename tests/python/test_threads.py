@@ -1,0 +1,295 @@
+"""Objects that threads share: what serves once serves one of them, and nobody sees half of it.
+
+Python's lock (GIL) does most of that; `make test-free-threaded` is for a Python that has none.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sysconfig
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+
+THREADS = 8
+TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"]})
+
+
+def at_once(*work: Callable[[], Any]) -> list[Any]:
+    """Return what each call gave or raised, when all of them begin together."""
+    outcomes: list[Any] = [None] * len(work)
+    start = threading.Barrier(len(work))
+
+    def run(place: int) -> None:
+        start.wait()
+        try:
+            outcomes[place] = work[place]()
+        except Exception as error:
+            outcomes[place] = error
+
+    threads = [threading.Thread(target=run, args=[place]) for place in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def all_right(outcomes: list[Any]) -> list[Any]:
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return outcomes
+
+
+def live() -> int:
+    gc.collect()
+    return sum(kind["live"] for kind in usmq.memory_stats().values())
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has its lock (GIL)"
+)
+def test_the_import_leaves_the_lock_away(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = "import sys, usmq; usmq.zeros(3).to_numpy(); print(sys._is_gil_enabled())"
+    assert run_python(code, PYTHON_GIL=None).stdout == "False\n"
+
+
+# --- what serves once
+
+
+class Gives:
+    """Gives one capsule, or one pair, to whoever asks."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def give(self, *_: Any, **__: Any) -> Any:
+        return self.given
+
+    __dlpack__ = give
+
+
+class GivesStream(Gives):
+    __arrow_c_stream__ = Gives.give
+
+
+class GivesDeviceStream(Gives):
+    __arrow_c_device_stream__ = Gives.give
+
+
+class GivesPair(Gives):
+    __arrow_c_device_array__ = Gives.give
+
+
+def values(array: usmq.Array) -> Any:
+    return array.to_numpy().tolist()
+
+
+ONCE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
+    "DLPack": (
+        lambda: np.arange(3.0).__dlpack__(max_version=(1, 0)),
+        lambda given: values(usmq.from_dlpack(Gives(given))),
+        [0, 1, 2],
+    ),
+    "legacy DLPack": (
+        lambda: usmq.arange(3, dtype="f8", usm_type="host").__dlpack__(dl_device=(1, 0)),
+        lambda given: values(usmq.from_dlpack(Gives(given))),
+        [0, 1, 2],
+    ),
+    "Arrow array": (
+        lambda: usmq.from_arrow(TABLE).__arrow_c_device_array__(),
+        lambda given: usmq.from_arrow(GivesPair(given)).to_arrow().to_pydict(),
+        TABLE.to_pydict(),
+    ),
+    "Arrow stream": (
+        lambda: TABLE.__arrow_c_stream__(),
+        lambda given: usmq.from_arrow(GivesStream(given)).to_arrow().to_pydict(),
+        TABLE.to_pydict(),
+    ),
+    "Arrow device stream": (
+        lambda: usmq.from_arrow(TABLE).__arrow_c_device_stream__(),
+        lambda given: usmq.from_arrow(GivesDeviceStream(given)).to_arrow().to_pydict(),
+        TABLE.to_pydict(),
+    ),
+    "SYCL queue": (
+        lambda: usmq.current_queue()._get_capsule(),
+        lambda given: usmq.Queue(given) == usmq.current_queue(),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONCE)
+def test_of_threads_that_take_one_capsule_one_gets_it(what: str) -> None:
+    make, use, right = ONCE[what]
+    before = live()
+    for _ in range(100):
+        given = make()
+        outcomes = at_once(*[lambda given=given: use(given)] * THREADS)
+        taken = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+        assert taken == [right], outcomes
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        assert all(isinstance(error, (usmq.Error, TypeError)) for error in refused), refused
+        del given, outcomes, taken, refused
+    assert live() == before
+
+
+def test_a_schema_that_is_only_shown_stays_whole_for_all_who_look() -> None:
+    table = usmq.from_arrow(TABLE, usm_type="host")
+    for _ in range(100):
+        wish = TABLE.schema.__arrow_c_schema__()
+        looks = [lambda wish=wish: table.__arrow_c_device_array__(wish)] * THREADS
+        assert all(len(pair) == 2 for pair in all_right(at_once(*looks)))
+        assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(wish))
+
+
+# --- what all may use
+
+
+def use_in_many_ways_at_once() -> None:
+    x = usmq.asarray(np.arange(24.0).reshape(4, 6), usm_type="shared")
+    right = np.arange(24.0).reshape(4, 6)
+    uses: list[Callable[[], Any]] = [
+        lambda: (np.asarray(x) == right).all(),
+        lambda: (usmq.asarray(x, copy=True).T.to_numpy() == right.T).all(),
+        lambda: (np.from_dlpack(x, device="cpu") == right).all(),
+        lambda: (usmq.from_dlpack(x)[1].to_numpy() == right[1]).all(),
+        lambda: x.__sycl_usm_array_interface__["shape"] == (4, 6),
+        lambda: bytes(memoryview(x)) == right.tobytes(),
+        lambda: weakref.ref(x)() is x and hash(x) == hash(x) and str(x.dtype) == "float64",
+        lambda: sum(row[0].item() for row in x) == right[:, 0].sum(),
+    ]
+    for _ in range(100):
+        assert all(all_right(at_once(*uses)))
+
+
+def test_one_array_serves_all_protocols_at_once() -> None:
+    before = live()
+    use_in_many_ways_at_once()
+    assert live() == before
+
+
+def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: Any) -> None:
+    column = usmq.from_arrow(TABLE)["a"]
+    x = usmq.full(8, 5, "u4")
+
+    def launch() -> bool:
+        own = usmq.full(8, 5, "u4", queue=x.queue)
+        kernels.advance(8, own, 7).wait()
+        kernels.advance(8, x, 1)
+        return bool((own.to_numpy() == advanced([5] * 8, 7)).all())
+
+    def look() -> bool:
+        device = usmq.current_queue().device
+        return column.to_arrow().to_pylist() == [1, None, 3] and device in usmq.devices()
+
+    for _ in range(50):
+        assert all(all_right(at_once(*[launch] * 4, *[look] * 4)))
+    assert (x.to_numpy() == advanced([5] * 8, 200)).all()
+
+
+def test_the_default_queue_is_one_that_somebody_set() -> None:
+    device = usmq.current_queue().device
+    queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
+    usmq.set_default_queue(queues[0])
+
+    def change(queue: usmq.Queue) -> bool:
+        for _ in range(200):
+            usmq.set_default_queue(queue)
+        return True
+
+    def look() -> bool:
+        return all(usmq.current_queue() in queues for _ in range(200))
+
+    changes = [lambda queue=queue: change(queue) for queue in queues]
+    assert all(all_right(at_once(*changes, *[look] * 6)))
+
+
+def test_a_scope_object_is_left_by_those_who_entered_it() -> None:
+    outside = usmq.current_queue()
+    queue = usmq.Queue(outside.device, profiling=True)
+    scope = usmq.use_queue(queue)
+
+    def enter() -> bool:
+        for _ in range(100):
+            with scope:
+                assert usmq.current_queue() == queue
+            assert usmq.current_queue() == outside
+        return True
+
+    assert all(all_right(at_once(*[enter] * THREADS)))
+
+
+def test_one_profile_is_begun_and_ended_once() -> None:
+    for _ in range(50):
+        profile = usmq.profile()
+        begun = at_once(*[profile.__enter__] * THREADS)
+        assert sum(outcome is profile for outcome in begun) == 1
+        usmq.zeros(3)
+        ended = at_once(*[lambda profile=profile: profile.__exit__(None, None, None)] * THREADS)
+        assert sum(outcome is False for outcome in ended) == 1
+        refused = [outcome for outcome in begun + ended if isinstance(outcome, Exception)]
+        assert len(refused) == 2 * (THREADS - 1)
+        assert all(isinstance(error, RuntimeError) for error in refused), refused
+        assert [event.kind for event in profile.events][:2] == ["allocate", "fill"]
+
+
+# --- what changes meanwhile
+
+
+def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> None:
+    numbers = [[float(number)] * 3 for number in range(50)]
+
+    def change() -> bool:
+        for number in range(300):
+            numbers.append([float(number)] * 3)
+            numbers.pop(0)
+            numbers[number % 50] = [float(number)] * 3
+        return True
+
+    def read() -> bool:
+        for _ in range(60):
+            try:
+                shape = usmq.asarray(numbers).shape
+            except (usmq.Error, ValueError, TypeError, IndexError, RuntimeError):
+                continue  # as numpy, which refuses what changes under it
+            assert shape[1] == 3
+        return True
+
+    assert all(all_right(at_once(*[change] * 2, *[read] * 4)))
+
+
+def test_arrays_that_one_thread_drops_and_others_take_are_right_or_gone() -> None:
+    before = live()
+    shelf: dict[int, usmq.Array] = {}
+
+    def put(seed: int) -> bool:
+        for number in range(100):
+            shelf[(seed + number) % 8] = usmq.full(64, number, "i4")
+        return True
+
+    def take() -> bool:
+        for number in range(100):
+            array = shelf.get(number % 8)
+            if array is not None:
+                found = array[::2].to_numpy()
+                assert (found == found[0]).all()
+        return True
+
+    puts = [lambda seed=seed: put(seed) for seed in range(4)]
+    assert all(all_right(at_once(*puts, *[take] * 4)))
+    shelf.clear()
+    assert live() == before
