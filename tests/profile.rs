@@ -221,6 +221,22 @@ fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
 }
 
 #[test]
+fn a_session_that_is_given_up_leaves_the_others_alone() -> Result<()> {
+    let fill = || Array::zeros::<u8>([3]).map(drop);
+    let outer = Session::start();
+    fill()?;
+    // There is a record from before it, and it is not the last.
+    drop(Session::start());
+    let last = Session::start();
+    fill()?;
+    assert_eq!(of(&outer.finish()?, Kind::Fill).len(), 2);
+    // Now it is.
+    drop(last);
+    assert_eq!(of(&profiled(fill)?, Kind::Fill).len(), 1);
+    Ok(())
+}
+
+#[test]
 fn every_thread_is_seen_and_dropped_arrays_lose_nothing() -> Result<()> {
     const THREADS: usize = 4;
     const ROUNDS: usize = 200;

@@ -120,7 +120,9 @@ pub(crate) fn close(window: &Window, to: u64) -> (Vec<Record>, u64) {
     let last = OPEN.fetch_sub(1, Ordering::Relaxed) == 1;
     let dropped = log.dropped - window.dropped;
     let place = |id: u64| id.saturating_sub(log.first).min(log.records.len() as u64) as usize;
-    let (from, to) = (place(window.from), place(to));
+    let from = place(window.from);
+    // A session that is given up closes at 0, though others may have recorded something before it.
+    let to = place(to).max(from);
     if !last {
         return (log.records[from..to].to_vec(), dropped);
     }
