@@ -4,6 +4,7 @@ use super::device::Device;
 use super::dtype::{self, DType};
 use super::queue::Queue;
 use super::quiet::Quiet;
+use super::rows::Rows;
 use super::site::detach;
 use super::{asarray, buffer, dlpack, exchange, index, numpy, pickle, scalar, suai};
 use crate::Number;
@@ -173,13 +174,8 @@ impl Array {
             .ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
     }
 
-    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        // Without axes it would end at once, as that of an empty array.
-        slf.get().__len__()?;
-        // SAFETY: a live object of a class with `__getitem__`, which is asked for one position after the other.
-        let iterator = unsafe { ffi::PySeqIter_New(slf.as_ptr()) };
-        // SAFETY: a new reference, or null with an exception set.
-        unsafe { Bound::from_owned_ptr_or_err(slf.py(), iterator) }
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Rows> {
+        Ok(Rows::new(slf, slf.get().__len__()?))
     }
 
     /// A contiguous copy with elements of another type.

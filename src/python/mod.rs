@@ -25,6 +25,7 @@ mod placement;
 mod profile;
 mod queue;
 mod quiet;
+mod rows;
 mod scalar;
 mod scope;
 mod site;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// [('copy', 'import', 8), ('copy', 'host read', 8)]
 #[pyfunction]
 pub(super) fn profile() -> Profile {
-    Profile { session: Mutex::new(None), done: PyOnceLock::new() }
+    Profile { state: Mutex::new(State::New), done: PyOnceLock::new() }
 }
 
 /// Have profiles show calls of other libraries into the SYCL runtime; for ``python -m usmq trace``.
@@ -48,8 +48,27 @@ pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
 /// [('allocate', 12), ('fill', 12)]
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Profile {
-    session: Mutex<Option<Session>>,
+    state: Mutex<State>,
     done: PyOnceLock<Arc<Recorded>>,
+}
+
+enum State {
+    New,
+    Open(Session),
+    Over,
+}
+
+impl State {
+    /// What has been open, once.
+    fn end(&mut self) -> Option<Session> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Open(session) => Some(session),
+            before => {
+                *self = before;
+                None
+            }
+        }
+    }
 }
 
 impl Profile {
@@ -65,18 +84,18 @@ impl Profile {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let this = slf.get();
         let session = Session::start();
-        let mut open = this.session.lock();
-        if open.is_some() || this.done.get(slf.py()).is_some() {
+        let mut state = this.state.lock();
+        if !matches!(*state, State::New) {
             return Err(PyRuntimeError::new_err("a profile is recorded once; usmq.profile() begins another"));
         }
-        *open = Some(session);
-        drop(open);
+        *state = State::Open(session);
+        drop(state);
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
-        let Some(session) = self.session.lock().take() else {
+        let Some(session) = self.state.lock().end() else {
             return Err(PyRuntimeError::new_err("this profile is not being recorded"));
         };
         match detach(py, || session.finish()) {

@@ -190,8 +190,17 @@ fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> 
         return Ok(object);
     }
     let object = Bound::new(py, Queue(queue))?;
-    let _before = LAST.lock().replace(object.clone().unbind());
-    Ok(object)
+    let mut last = LAST.lock();
+    match last.as_ref().filter(|other| other.get().0 == object.get().0) {
+        // Another thread was first: one queue is one object.
+        Some(other) => Ok(other.bind(py).clone()),
+        None => {
+            let before = last.replace(object.clone().unbind());
+            drop(last);
+            drop(before);
+            Ok(object)
+        }
+    }
 }
 
 /// Make a queue current inside a ``with`` block.

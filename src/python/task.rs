@@ -185,15 +185,20 @@ impl TaskContext {
     ///     There is none, or it is of another type; then it is not taken.
     fn arg<'py>(&self, py: Python<'py>, r#type: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
         let wanted = r#type.name()?.to_string();
-        // Looking at an object may run any Python code, which never happens under the lock.
-        let (number, arg) = self.0.lock().front(&wanted)?;
-        let found = object(py, arg)?;
-        let Some(value) = instance(&found, r#type)? else {
-            let text = found.repr()?;
-            return Err(self.0.lock().mismatch(number, &wanted, text.to_str()?).into());
-        };
-        let _taken = self.0.lock().advance(number);
-        Ok(value)
+        loop {
+            // Looking at an object may run any Python code, which never happens under the lock.
+            let (number, arg) = self.0.lock().front(&wanted)?;
+            let found = object(py, arg)?;
+            let Some(value) = instance(&found, r#type)? else {
+                let text = found.repr()?.to_string();
+                return Err(self.0.lock().mismatch(number, &wanted, &text).into());
+            };
+            let taken = self.0.lock().advance(number);
+            // Else another thread has it by now, and the next one is ours.
+            if taken.is_some() {
+                return Ok(value);
+            }
+        }
     }
 
     /// Take the next argument, an array of this dtype.

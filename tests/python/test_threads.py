@@ -6,6 +6,8 @@ Python's lock (GIL) does most of that; `make test-free-threaded` is for a Python
 from __future__ import annotations
 
 import gc
+import itertools
+import operator
 import subprocess
 import sysconfig
 import threading
@@ -201,6 +203,36 @@ def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: A
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
+def test_the_rows_of_one_iterator_come_once() -> None:
+    before = live()
+    x = usmq.arange(200)
+    assert operator.length_hint(iter(x)) == 200
+    for _ in range(20):
+        rows = iter(x)
+        taken = all_right(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
+        assert sorted(itertools.chain(*taken)) == list(range(200))
+        assert next(rows, None) is None
+        assert operator.length_hint(rows) == 0
+    del x, rows
+    assert live() == before
+
+
+def test_threads_of_a_task_get_an_argument_each() -> None:
+    def work(task: usmq.TaskContext) -> list[int]:
+        return all_right(at_once(*[lambda: task.arg(int)] * THREADS))
+
+    for _ in range(50):
+        assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
+
+
+def test_the_default_queue_is_one_object_for_all() -> None:
+    device = usmq.current_queue().device
+    for number in range(50):
+        usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
+        seen = all_right(at_once(*[usmq.current_queue] * THREADS))
+        assert all(queue is seen[0] for queue in seen)
+
+
 def test_the_default_queue_is_one_that_somebody_set() -> None:
     device = usmq.current_queue().device
     queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
@@ -239,7 +271,8 @@ def test_one_profile_is_begun_and_ended_once() -> None:
         begun = at_once(*[profile.__enter__] * THREADS)
         assert sum(outcome is profile for outcome in begun) == 1
         usmq.zeros(3)
-        ended = at_once(*[lambda profile=profile: profile.__exit__(None, None, None)] * THREADS)
+        leave = [lambda profile=profile: profile.__exit__(None, None, None)] * (THREADS // 2)
+        ended = at_once(*leave, *[profile.__enter__] * (THREADS // 2))
         assert sum(outcome is False for outcome in ended) == 1
         refused = [outcome for outcome in begun + ended if isinstance(outcome, Exception)]
         assert len(refused) == 2 * (THREADS - 1)
@@ -270,6 +303,23 @@ def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> Non
         return True
 
     assert all(all_right(at_once(*[change] * 2, *[read] * 4)))
+
+
+def test_a_dict_that_changes_while_a_table_is_made_is_a_table_or_an_error() -> None:
+    columns = {str(number): usmq.zeros(3) for number in range(20)}
+    extra = usmq.zeros(3)
+
+    def change(name: str) -> bool:
+        for _ in range(2000):
+            columns[name] = extra
+            del columns[name]
+        return True
+
+    def make() -> bool:
+        return all(len(usmq.Table(columns).column_names) >= 20 for _ in range(50))
+
+    changes = [lambda: change("one more"), lambda: change("another")]
+    assert at_once(*changes, *[make] * 4) == [True] * 6
 
 
 def test_arrays_that_one_thread_drops_and_others_take_are_right_or_gone() -> None:

@@ -131,13 +131,17 @@ class DeviceSpill(MutableMapping[Any, Any]):
                 del self.host[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self.device or key in self.host
+        # What is being moved from one to the other is in neither.
+        with self._lock:
+            return key in self.device or key in self.host
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([*self.device, *self.host])
+        with self._lock:
+            return iter([*self.device, *self.host])
 
     def __len__(self) -> int:
-        return len(self.device) + len(self.host)
+        with self._lock:
+            return len(self.device) + len(self.host)
 
     def __sizeof__(self) -> int:
         return sys.getsizeof(self.device)

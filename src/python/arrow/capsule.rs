@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -100,12 +101,9 @@ fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
 pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
     let pointer = pointer::<ArrowSchema>(object)?;
     let field = with_critical_section(object, || {
-        // SAFETY: the name promises such a struct; it is put back before anyone else can look.
-        let schema = unsafe { Foreign::take(pointer.as_ptr()) };
-        let field = Field::import(&schema);
-        // SAFETY: as above; what stands there is released and owns nothing.
-        unsafe { pointer.as_ptr().write(schema.into_inner()) };
-        field
+        // SAFETY: the name promises such a struct. The copy is only read: the capsule's own is what gets released.
+        let schema = ManuallyDrop::new(Foreign::from(unsafe { pointer.read() }));
+        Field::import(&schema)
     });
     Ok(field?)
 }

@@ -54,8 +54,10 @@ impl Table {
 impl Table {
     #[new]
     fn of(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let columns = columns.iter().map(|(name, value)| {
-            let name: String = name.extract()?;
+        // A list of its own: while another thread adds to the dict, iterating over that panics.
+        let columns = columns.items();
+        let columns = columns.iter().map(|item| {
+            let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
             if let Ok(column) = value.cast::<Column>() {
                 return Ok(column.get().0.named(&name));
             }
