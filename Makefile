@@ -325,6 +325,6 @@ bench-cuda: build ## Measure the way from a card to host USM against the driver'
 	.venv/bin/python benches/cuda.py
 
 .PHONY: clean
-clean: ## Remove what was built; the environments .venv and .venv-ocl2 stay
+clean: ## Remove what was built; the environments (.venv, .venv-ocl2, .venv-free) stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache
 	find python tests examples benches -name __pycache__ -prune -exec rm -rf {} +
