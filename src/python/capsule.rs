@@ -87,14 +87,22 @@ fn take<T>(
         let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
         capsule = getter.call0()?;
     }
-    // It serves one of the threads that hand it over at once, also where Python has no lock of its own.
-    with_critical_section(&capsule, || {
+    Ok(used_up(&capsule, name, used)?.map(copy).transpose()?)
+}
+
+/// The pointer of a capsule of this name, which has the other from then on; None for anything else. It serves one of the
+/// threads that hand it over at once, also where Python has no lock of its own.
+pub(super) fn used_up(
+    capsule: &Bound<'_, PyAny>,
+    name: &'static CStr,
+    used: &'static CStr,
+) -> PyResult<Option<usize>> {
+    with_critical_section(capsule, || {
         let Some(address) = held(capsule.as_ptr(), [name, name]) else { return Ok(None) };
-        let copied = copy(address)?;
         // SAFETY: a live capsule, and a name that lives as long as the process.
-        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
-            return Err(PyErr::fetch(capsule.py()));
+        match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } {
+            0 => Ok(Some(address)),
+            _ => Err(PyErr::fetch(capsule.py())),
         }
-        Ok(Some(copied))
     })
 }

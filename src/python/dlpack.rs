@@ -4,7 +4,7 @@
 //! destructor deletes what nobody took.
 
 use super::array::Array;
-use super::capsule::queue_from;
+use super::capsule::{queue_from, used_up};
 use super::quiet::quietly;
 use super::site::detach;
 use super::target;
@@ -16,7 +16,6 @@ use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -298,21 +297,7 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The tensor of an unused capsule of this kind; None for anything else.
 fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Foreign<T>>> {
-    // Of threads that hand one over at once only one may have it, also where Python has no lock of its own.
-    let pointer = with_critical_section(capsule, || {
-        // SAFETY: a live object; the question is made for any.
-        if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), T::NAME.as_ptr()) } == 0 {
-            return Ok(None);
-        }
-        // SAFETY: a capsule of this name, as just asked.
-        let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), T::NAME.as_ptr()) };
-        // SAFETY: a live capsule, and a name that lives as long as the process.
-        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), T::USED.as_ptr()) } != 0 {
-            return Err(PyErr::fetch(capsule.py()));
-        }
-        Ok(Some(pointer))
-    })?;
-    let Some(pointer) = pointer else { return Ok(None) };
+    let Some(address) = used_up(capsule, T::NAME, T::USED)? else { return Ok(None) };
     // SAFETY: the name promises such a tensor, and the capsule has given it up.
-    Ok(Some(unsafe { Foreign::from_raw(pointer.cast()) }?))
+    Ok(Some(unsafe { Foreign::from_raw(address as *mut T) }?))
 }
