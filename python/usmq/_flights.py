@@ -109,7 +109,11 @@ def _read_csv(path: Path, types: dict[str, Any]) -> Any:
         else:
             file = stack.enter_context(path.open("rb"))
         options = csv.ConvertOptions(include_columns=[*types], column_types=types)
-        table = csv.read_csv(file, convert_options=options)
+        # From memory of Arrow's own: after an error pyarrow's thread may still hold what it reads
+        # from, and one that lets go of a Python object while Python ends aborts the process.
+        memory = pa.BufferOutputStream()
+        memory.write(file.read())
+        table = csv.read_csv(pa.BufferReader(memory.getvalue()), convert_options=options)
     # The reader makes a chunk of each block of the file, with a dictionary of its own: indices
     # mean the same in all of the column only after this.
     return table.unify_dictionaries().combine_chunks()
