@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import usmq
+from pyarrow import csv
 from usmq import _flights
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,8 +103,6 @@ def test_pyarrow_reads_from_nothing_of_pythons(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread may let go of the source while Python ends, which aborts: once in 70 failures."""
-    from pyarrow import csv
-
     sources: list[object] = []
     read = csv.read_csv
 
