@@ -9,7 +9,7 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::{Path, PathBuf};
 
 const SOURCES: [&str; 9] =
-    ["device", "context", "queue", "event", "promise", "usm", "pool", "kernel", "opencl"];
+    ["device", "context", "queue", "event", "user_event", "usm", "pool", "kernel", "opencl"];
 
 fn main() {
     let manifest = PathBuf::from(env("CARGO_MANIFEST_DIR"));

@@ -5,13 +5,17 @@ namespace usmq {
 
 std::size_t event_address(const Event &event) { return reinterpret_cast<std::size_t>(&event); }
 
-bool event_done(const Event &event) {
-  return event.get_info<sycl::info::event::command_execution_status>() == sycl::info::event_command_status::complete;
-}
-
-bool event_pending(const Event &event) {
-  const auto status = event.get_info<sycl::info::event::command_execution_status>();
-  return status == sycl::info::event_command_status::submitted || status == sycl::info::event_command_status::running;
+EventStatus event_status(const Event &event) {
+  switch (event.get_info<sycl::info::event::command_execution_status>()) {
+  case sycl::info::event_command_status::submitted:
+    return EventStatus::Submitted;
+  case sycl::info::event_command_status::running:
+    return EventStatus::Running;
+  case sycl::info::event_command_status::complete:
+    return EventStatus::Complete;
+  default:
+    return EventStatus::Unknown;
+  }
 }
 
 void event_wait(const Event &event) {

@@ -48,6 +48,16 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
 
 } // namespace
 
+void queue_flush(const Queue &queue) {
+  if (queue.handle.get_backend() != sycl::backend::opencl) {
+    return; // Asking for the state of an event is enough there.
+  }
+  const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
+  Owned<cl_command_queue> native("clReleaseCommandQueue");
+  native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
+  opencl_check(flush(native.object), "clFlush");
+}
+
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,
                                            rust::Str name, const rust::Vec<rust::String> &options) {
   std::string flags;

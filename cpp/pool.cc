@@ -50,7 +50,7 @@ void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noex
   return pointer;
 }
 
-bool give_back(const UsmBudget &budget, const UsmBlock &block) noexcept {
+bool free_at_runtime(const UsmBudget &budget, const UsmBlock &block) noexcept {
   try {
     USMQ_FAULT_POINT("sycl::free");
     sycl::free(block.pointer, block.context);
@@ -61,16 +61,13 @@ bool give_back(const UsmBudget &budget, const UsmBlock &block) noexcept {
   return true;
 }
 
-// Who frees forgets the block in any case, so one that the runtime refuses is kept here.
-bool give_back_or_keep(const UsmSource &source, void *pointer, std::size_t size) noexcept {
+bool put_unused(const UsmSource &source, void *pointer, std::size_t size) noexcept {
   try {
-    UsmBlock block{pointer, size, source.context};
-    if (!give_back(source.budget, block)) {
-      std::lock_guard<std::mutex> guard(source.budget.lock);
-      source.budget.refused.push_back(std::move(block));
-    }
+    std::lock_guard<std::mutex> guard(source.budget.lock);
+    source.budget.unused.push_back(UsmBlock{pointer, size, source.context});
+    source.budget.has_unused.store(true);
   } catch (...) {
-    return false;
+    return false; // Memory for one list entry is short: the block is lost.
   }
   return true;
 }
@@ -81,7 +78,7 @@ umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, v
 }
 
 umf_result_t release(void *provider, void *pointer, std::size_t size) {
-  const auto done = give_back_or_keep(*static_cast<const UsmSource *>(provider), pointer, size);
+  const auto done = put_unused(*static_cast<const UsmSource *>(provider), pointer, size);
   return done ? UMF_RESULT_SUCCESS : UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC;
 }
 
@@ -145,12 +142,6 @@ bool UsmBudget::take(std::uint64_t bytes) const noexcept {
   return true;
 }
 
-void UsmBudget::return_refused() const noexcept {
-  std::lock_guard<std::mutex> guard(lock);
-  const auto taken = [this](const UsmBlock &block) { return give_back(*this, block); };
-  refused.erase(std::remove_if(refused.begin(), refused.end(), taken), refused.end());
-}
-
 UsmPool::~UsmPool() {
   if (pool != nullptr) {
     umfPoolDestroy(pool);
@@ -173,9 +164,32 @@ BudgetStats budget_stats(const UsmBudget &budget) noexcept {
   return stats;
 }
 
+bool budget_has_unused(const UsmBudget &budget) noexcept { return budget.has_unused.load(); }
+
+void budget_free(const UsmBudget &budget) noexcept {
+  std::lock_guard<std::mutex> alone(budget.freeing);
+  std::vector<UsmBlock> blocks;
+  {
+    std::lock_guard<std::mutex> guard(budget.lock);
+    blocks.swap(budget.unused);
+    budget.has_unused.store(false);
+  }
+  const auto freed = [&budget](const UsmBlock &block) { return free_at_runtime(budget, block); };
+  blocks.erase(std::remove_if(blocks.begin(), blocks.end(), freed), blocks.end());
+  if (blocks.empty()) {
+    return;
+  }
+  // The runtime refused these; the next call tries again.
+  std::lock_guard<std::mutex> guard(budget.lock);
+  try {
+    budget.unused.insert(budget.unused.end(), blocks.begin(), blocks.end());
+    budget.has_unused.store(true);
+  } catch (...) { // NOLINT(bugprone-empty-catch): memory for the list is short, and the blocks are lost
+  }
+}
+
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget) {
-  budget.return_refused();
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
   check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
@@ -184,7 +198,6 @@ std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const
 }
 
 void pool_renew(const UsmPool &pool) {
-  pool.source.budget.return_refused();
   auto *const next = disjoint_pool(pool.provider);
   umfPoolDestroy(std::exchange(pool.pool, next));
 }
@@ -199,7 +212,6 @@ void pool_free(const UsmPool &pool, std::size_t pointer) {
 }
 
 void pool_trim(const UsmPool &pool) {
-  pool.source.budget.return_refused();
   const auto result = umfPoolTrimMemory(pool.pool, 0);
   if (result != UMF_RESULT_ERROR_NOT_SUPPORTED) {
     check(result, "UMF could not trim a pool");
@@ -211,7 +223,7 @@ std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
 }
 
 void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept {
-  give_back_or_keep(pool.source, reinterpret_cast<void *>(pointer), std::max<std::size_t>(bytes, 1));
+  put_unused(pool.source, reinterpret_cast<void *>(pointer), std::max<std::size_t>(bytes, 1));
 }
 
 } // namespace usmq

@@ -117,17 +117,11 @@ bool queue_profiling(const Queue &queue) {
   return queue.handle.has_property<sycl::property::queue::enable_profiling>();
 }
 
-bool queue_idle(const Queue &queue) {
+bool queue_idle(const Queue &queue) { return queue.handle.ext_oneapi_empty(); }
+
+void queue_join(const Queue &queue) {
   sycl::queue handle = queue.handle;
-  if (!handle.ext_oneapi_empty()) {
-    return false;
-  }
-  // A command says that it is complete a moment before the driver's thread lets go of its queue. This returns after
-  // that moment, and leaves errors to the next wait of a user.
-  if (!handle.is_in_order()) {
-    handle.wait();
-  }
-  return true;
+  handle.wait();
 }
 
 void queue_wait(const Queue &queue) {

@@ -1,5 +1,4 @@
-// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels, no policy, no
-// statics.
+// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels and no policy.
 #pragma once
 
 #include "error.h"
@@ -45,7 +44,7 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
-// Memory that a pool took from the runtime and gives back, unless the runtime refuses.
+// Memory that a pool took from the runtime and has let go of.
 struct UsmBlock {
   void *pointer;
   std::size_t size;
@@ -55,13 +54,15 @@ struct UsmBlock {
 // The bytes that several pools together have taken from the runtime, and the most they may take.
 struct UsmBudget {
   bool take(std::uint64_t bytes) const noexcept;
-  // Offers again what the runtime did not take back. It may be of pools that are gone.
-  void return_refused() const noexcept;
   mutable std::atomic<std::uint64_t> taken{0};
   mutable std::atomic<std::uint64_t> requests{0};
   mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
+  // Blocks that wait for budget_free: a free may block, and pools are used in destructors. Their pools may be gone.
   mutable std::mutex lock;
-  mutable std::vector<UsmBlock> refused;
+  mutable std::vector<UsmBlock> unused;
+  mutable std::atomic<bool> has_unused{false};
+  // Held while blocks are freed, so that a thread that needs their memory waits for that.
+  mutable std::mutex freeing;
 };
 
 // Where a pool takes its memory from.
@@ -82,14 +83,14 @@ struct UsmPool {
   mutable umf_memory_pool_t *pool = nullptr; // pool_renew replaces it
 };
 
-// A user event of OpenCL, with what releases it.
-using UserEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
+// An event of OpenCL, with its release.
+using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
 
-// A user event and the SYCL event that stands for it.
-struct Promise {
-  Promise(const Promise &) = delete;
-  explicit Promise(const Context &context);
-  UserEvent native;
+// A user event of OpenCL and the SYCL event made of it.
+struct UserEvent {
+  UserEvent(const UserEvent &) = delete;
+  explicit UserEvent(const Context &context);
+  NativeEvent native;
   Event event;
 };
 
@@ -97,6 +98,7 @@ struct DeviceInfo;
 struct PlatformInfo;
 struct BudgetStats;
 struct KernelArg;
+enum class EventStatus : std::uint8_t;
 
 // platforms
 std::size_t platform_count();
@@ -137,6 +139,8 @@ std::unique_ptr<Context> queue_context(const Queue &queue);
 bool queue_in_order(const Queue &queue);
 bool queue_profiling(const Queue &queue);
 bool queue_idle(const Queue &queue);
+void queue_join(const Queue &queue);
+void queue_flush(const Queue &queue);
 void queue_wait(const Queue &queue);
 void queue_raise_errors(const Queue &queue);
 void queue_raise_stored(const Queue &queue);
@@ -152,20 +156,20 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, st
                                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after);
 
-// promises: events of one context that the host completes, for order between contexts
-std::unique_ptr<Promise> promise_new(const Context &context);
-std::unique_ptr<Event> promise_event(const Promise &promise);
-void promise_keep(const Promise &promise);
+// user events: events of one context that the host completes, for order between contexts
+std::unique_ptr<UserEvent> user_event_new(const Context &context);
+std::unique_ptr<Event> user_event_event(const UserEvent &user_event);
+void user_event_signal(const UserEvent &user_event);
 
 // events
 std::size_t event_address(const Event &event);
-bool event_done(const Event &event);
-bool event_pending(const Event &event);
+EventStatus event_status(const Event &event);
 void event_wait(const Event &event);
 void event_join(const Event &event);
 std::array<std::uint64_t, 3> event_profiling(const Event &event);
 
 // unified shared memory
+std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context);
 std::uint8_t usm_kind(std::size_t pointer, const Context &context);
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 
@@ -174,6 +178,8 @@ std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
 std::uint64_t budget_limit(const UsmBudget &budget) noexcept;
 BudgetStats budget_stats(const UsmBudget &budget) noexcept;
+bool budget_has_unused(const UsmBudget &budget) noexcept;
+void budget_free(const UsmBudget &budget) noexcept;
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget);
 void pool_renew(const UsmPool &pool);

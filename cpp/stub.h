@@ -18,7 +18,7 @@ struct Kernel {};
 struct Bundle {};
 struct UsmBudget {};
 struct UsmPool {};
-struct Promise {};
+struct UserEvent {};
 
 // Converts to a function of any type, so one line per name is enough and signatures cannot drift from the bridge.
 struct Unavailable {
@@ -38,13 +38,13 @@ struct Unavailable {
   X(context_default) X(device_list) X(device_list_push) X(context_new) X(context_copy_from) X(context_copy_to_heap)   \
   X(context_free_heap) X(context_id) X(context_devices)                                                               \
   X(queue_new) X(queue_copy_from) X(queue_copy_to_heap) X(queue_free_heap) X(queue_id) X(queue_device) X(queue_context)\
-  X(queue_in_order) X(queue_profiling) X(queue_idle) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
+  X(queue_in_order) X(queue_profiling) X(queue_idle) X(queue_join) X(queue_flush) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
   X(queue_store_error)                                                                                                \
   X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_launch)                                                    \
-  X(promise_new) X(promise_event) X(promise_keep)                                                                     \
-  X(event_address) X(event_done) X(event_pending) X(event_wait) X(event_join) X(event_profiling)                       \
-  X(usm_kind) X(usm_device)                                                                                           \
-  X(budget_new) X(budget_set_limit) X(budget_limit) X(budget_stats)                                                    \
+  X(user_event_new) X(user_event_event) X(user_event_signal)                                                                     \
+  X(event_address) X(event_status) X(event_wait) X(event_join) X(event_profiling)                       \
+  X(usm_range) X(usm_kind) X(usm_device)                                                                                           \
+  X(budget_new) X(budget_set_limit) X(budget_limit) X(budget_stats) X(budget_has_unused) X(budget_free)                                                  \
   X(pool_new) X(pool_renew) X(pool_alloc) X(pool_free) X(pool_trim) X(block_alloc) X(block_free)                       \
   X(bundle_from_sycl) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) X(kernel_num_args)
 // clang-format on

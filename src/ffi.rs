@@ -54,6 +54,19 @@ pub(crate) mod bridge {
         Shared = 3,
     }
 
+    /// How far a command has come.
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum EventStatus {
+        /// The runtime or the driver has it; something may have to come first.
+        Submitted = 0,
+        /// The device works on it: everything before it is complete.
+        Running = 1,
+        Complete = 2,
+        /// It has failed, or the backend cannot tell.
+        Unknown = 3,
+    }
+
     #[repr(u8)]
     #[derive(Debug)]
     enum KernelArgKind {
@@ -83,7 +96,7 @@ pub(crate) mod bridge {
         type Bundle;
         type UsmBudget;
         type UsmPool;
-        type Promise;
+        type UserEvent;
 
         fn platform_count() -> Result<usize>;
         fn platform_info(index: usize) -> Result<PlatformInfo>;
@@ -135,8 +148,12 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
-        /// Whether all commands are complete and, of an out-of-order queue, the driver has let go of them.
+        /// Whether all commands are complete. It may wait for a thread that submits to this queue.
         fn queue_idle(queue: &Queue) -> Result<bool>;
+        /// As `queue_wait`, leaving errors to others.
+        fn queue_join(queue: &Queue) -> Result<()>;
+        /// Has the device begin what was submitted, where only a wait would do so. Never blocks.
+        fn queue_flush(queue: &Queue) -> Result<()>;
         fn queue_wait(queue: &Queue) -> Result<()>;
         fn queue_raise_errors(queue: &Queue) -> Result<()>;
         /// Only those that a wait has collected already.
@@ -177,19 +194,20 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<Event>>;
 
         /// Only for contexts of the opencl backend.
-        fn promise_new(context: &Context) -> Result<UniquePtr<Promise>>;
-        fn promise_event(promise: &Promise) -> Result<UniquePtr<Event>>;
-        fn promise_keep(promise: &Promise) -> Result<()>;
+        fn user_event_new(context: &Context) -> Result<UniquePtr<UserEvent>>;
+        fn user_event_event(user_event: &UserEvent) -> Result<UniquePtr<Event>>;
+        fn user_event_signal(user_event: &UserEvent) -> Result<()>;
 
         fn event_address(event: &Event) -> usize;
-        fn event_done(event: &Event) -> Result<bool>;
-        /// Not when it has failed, either.
-        fn event_pending(event: &Event) -> Result<bool>;
+        /// Takes no lock of libsycl.
+        fn event_status(event: &Event) -> Result<EventStatus>;
         fn event_wait(event: &Event) -> Result<()>;
         /// As `event_wait`, leaving errors of the queue to others.
         fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
+        /// Address and bytes of the allocation that `pointer` is in; zeros where the backend does not tell.
+        fn usm_range(pointer: usize, context: &Context) -> Result<[usize; 2]>;
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
 
@@ -197,6 +215,10 @@ pub(crate) mod bridge {
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
         fn budget_limit(budget: &UsmBudget) -> u64;
         fn budget_stats(budget: &UsmBudget) -> BudgetStats;
+        /// Whether pools have let go of memory that is not freed yet.
+        fn budget_has_unused(budget: &UsmBudget) -> bool;
+        /// Frees it at the runtime, which may wait for commands. Only here is memory freed.
+        fn budget_free(budget: &UsmBudget);
         /// # Safety
         /// The budget outlives the pool.
         unsafe fn pool_new(
@@ -279,10 +301,10 @@ unsafe impl Send for Bundle {}
 // SAFETY: as above.
 unsafe impl Sync for Bundle {}
 // SAFETY: as above; OpenCL's events may be used from any thread.
-unsafe impl Send for Promise {}
+unsafe impl Send for UserEvent {}
 // SAFETY: as above.
-unsafe impl Sync for Promise {}
-// SAFETY: as above; a budget is two atomics.
+unsafe impl Sync for UserEvent {}
+// SAFETY: as above; a budget is atomics, and a list with a lock of its own.
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.
 unsafe impl Sync for UsmBudget {}

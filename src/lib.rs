@@ -50,6 +50,7 @@
 
 mod array;
 mod capi;
+mod completion;
 mod device;
 pub mod doctor;
 mod error;

@@ -8,8 +8,9 @@ use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, ordered, ordered_all};
 use std::sync::Arc;
 
-/// A pattern is written once per this many bytes by the host; copies on the device double it from there.
-const SEED: usize = 64 << 10;
+/// So many bytes of a pattern are written by the host; copies on the device double it from there. Each fill in flight
+/// holds as many.
+const SEED: usize = 16 << 10;
 
 impl Array {
     /// An uninitialised array of any dtype and USM kind on `queue`. The elements are whatever the memory held.
@@ -154,8 +155,6 @@ impl Array {
 /// Host USM of so many bytes, as `write` leaves them.
 fn stage(bytes: usize, queue: &Queue, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Allocation> {
     let staged = Allocation::new(bytes, UsmKind::Host, queue)?;
-    // A block of this queue may come back from the pool with its last command still running.
-    staged.wait_for_host(Access::Write)?;
     // SAFETY: host USM of this length that no command and no one else uses, since it is new; any byte is a u8.
     write(unsafe { std::slice::from_raw_parts_mut(staged.pointer() as *mut u8, bytes) })?;
     Ok(staged)

@@ -4,7 +4,7 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Keep, heap, keep_until, ordered};
+use crate::memory::{Access, Keep, drop_after, heap, ordered};
 use crate::runtime::interrupt::{self, shielded};
 
 /// What is kept on the heap, for an error.
@@ -242,7 +242,7 @@ fn finish(queue: &Queue, copy: Result<Event>, owner: Option<Owner<'_>>) -> Resul
     let event = copy.inspect_err(settle)?;
     match event.wait() {
         Err(Error::Interrupted) => {
-            keep_until(owner(), [event].into_iter().collect());
+            drop_after(owner(), [event].into_iter().collect());
             Err(Error::Interrupted)
         }
         waited => waited.inspect_err(settle),

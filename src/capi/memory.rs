@@ -2,13 +2,15 @@
 
 use super::queue::{given, given_or_current};
 use super::status::{call, give};
-use crate::array::{Array, DType};
+use crate::array::{Array, DType, Layout};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};
+use crate::memory::Allocation;
 use crate::runtime::Lock;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 /// Blocks that were allocated and not freed, as bytes.
 static BLOCKS: Lazy<Lock<HashMap<usize, Array>>> = Lazy::new(Lock::default);
@@ -44,9 +46,11 @@ unsafe extern "C" fn usmq_allocate(
     let allocate = || {
         // SAFETY: a queue of the caller's.
         let queue = unsafe { given_or_current(queue) }?;
-        let block = Array::uninit([bytes], DType::U8, kind_of(kind)?, &queue)?;
-        // The caller's own commands are unseen by the log.
-        block.allocation().share_on(&queue)?;
+        // The caller does not ask the log, so nothing may use the block still.
+        let memory = Arc::new(Allocation::idle(bytes, kind_of(kind)?, &queue)?);
+        // Nor does the log see the caller's commands.
+        memory.share_on(&queue)?;
+        let block = Array::of(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
         let address = block.address();
         BLOCKS.lock()?.insert(address, block);
         Ok(address as *mut c_void)
@@ -66,7 +70,7 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
             .ok_or_else(|| Error::Value("queue is null; it says where the memory is used".to_owned()))?;
         // Says why, when kernels on the queue cannot reach it.
         block.on_queue(&queue)?;
-        block.allocation().share_on(&queue)?;
+        block.shared_allocation().share_on(&queue)?;
         Ok(())
     })
 }
@@ -77,7 +81,7 @@ extern "C" fn usmq_free(memory: *mut c_void) -> c_int {
         if memory.is_null() {
             return Ok(());
         }
-        // Given back outside the lock: that submits to its queues.
+        // Dropped outside the lock.
         let block = BLOCKS.lock()?.remove(&(memory as usize));
         block.map(drop).ok_or_else(|| unknown(memory))
     })

@@ -1,9 +1,10 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
 use super::record::{self, Label};
-use super::{Event, Kind, Program, Queue, bridge};
+use super::{Event, Kind, Program, Queue, cross_context};
 use crate::error::{During, Result};
 use crate::ffi;
+use crate::runtime::checks;
 use cxx::UniquePtr;
 use smallvec::SmallVec;
 
@@ -19,25 +20,31 @@ pub(crate) struct Extents {
     pub local: [usize; 3],
 }
 
-/// The events of a wait list, and stand-ins for those of other contexts.
+/// The events of a wait list, with proxies for those of other contexts.
 struct WaitList {
     addresses: SmallVec<[usize; 8]>,
-    _stand_ins: SmallVec<[Event; 1]>,
+    _proxies: SmallVec<[Event; 1]>,
 }
 
 impl Queue {
+    /// Prepares a submission. Every command of usmq comes through here.
     fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
-        let (mut addresses, mut stand_ins) = (SmallVec::new(), SmallVec::new());
+        checks::submits();
+        let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
         for event in after {
+            if event.queue().is_exposed() && !event.is_complete() {
+                // A host task that holds up the event holds up this queue, too.
+                self.expose();
+            }
             if event.queue().context() == self.context() {
                 addresses.push(ffi::event_address(event.raw()?));
             } else {
-                let event = bridge::stand_in(event, self)?;
+                let event = cross_context::proxy_event(event, self)?;
                 addresses.push(ffi::event_address(event.raw()?));
-                stand_ins.push(event);
+                proxies.push(event);
             }
         }
-        Ok(WaitList { addresses, _stand_ins: stand_ins })
+        Ok(WaitList { addresses, _proxies: proxies })
     }
 
     /// An event that completes after `after` and after all commands submitted to this queue so far.
@@ -56,6 +63,9 @@ impl Queue {
     /// `event` is the address of a live `sycl::event` of this process's libsycl. It is copied, not kept.
     pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
         let begun = record::begin();
+        checks::submits();
+        // The other library may hold up its event by a host task.
+        self.expose();
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
         let raw = raw.during("submitting a barrier after another library's event")?;

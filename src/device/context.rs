@@ -2,12 +2,14 @@
 
 use super::program::Built;
 use super::{Device, UsmKind};
+use crate::completion::release;
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Held, Shared};
 use cxx::UniquePtr;
 use once_cell::sync::Lazy;
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 /// A SYCL context. Cheap to clone; equal means the same context of the runtime.
 ///
@@ -23,10 +25,24 @@ pub struct Context(Held<Inner>);
 static CONTEXTS: Lazy<Shared<usize, Inner>> = Lazy::new(Shared::default);
 
 struct Inner {
+    /// Taken when the last handle goes.
+    parts: ManuallyDrop<Parts>,
+    id: usize,
+}
+
+struct Parts {
     /// Goes before the context does.
     built: Built,
     raw: Handle<ffi::Context>,
-    id: usize,
+}
+
+impl Drop for Inner {
+    /// The release of kernels and of a context may block.
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, and nothing uses it after.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        release(move || drop(parts));
+    }
 }
 
 /// A context as part of a key, which keeps none: another may come to have the same, once this one is gone.
@@ -60,7 +76,10 @@ impl Context {
         let raw = Handle::new(raw);
         let id = ffi::context_id(raw.get()?).during("identifying a context")?;
         CONTEXTS
-            .get_or_make(id, keep, |id| Ok(Held::new(Inner { built: Built::default(), raw, id: *id })))
+            .get_or_make(id, keep, |id| {
+                let parts = ManuallyDrop::new(Parts { built: Built::default(), raw });
+                Ok(Held::new(Inner { parts, id: *id }))
+            })
             .map(Self)
     }
 
@@ -99,18 +118,18 @@ impl Context {
     /// # Safety
     /// `address` came from [`Context::to_raw`] and is freed once.
     pub unsafe fn free_raw(address: usize) {
-        if crate::runtime::alive().is_ok() {
-            // SAFETY: the caller's promise. A destructor of the runtime that throws has no one to tell here.
+        crate::completion::release(move || {
+            // SAFETY: the caller's promise. An exception of the runtime's destructor has nowhere to go.
             let _ = unsafe { ffi::context_free_heap(address) };
-        }
+        });
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Context> {
-        self.0.raw.get()
+        self.0.parts.raw.get()
     }
 
     pub(super) fn built(&self) -> &Built {
-        &self.0.built
+        &self.0.parts.built
     }
 
     /// The devices of this context.
@@ -128,6 +147,13 @@ impl Context {
     pub(crate) fn kind_of(&self, pointer: usize) -> Result<Option<UsmKind>> {
         let code = ffi::usm_kind(pointer, self.raw()?).during("asking what a pointer is")?;
         Ok(UsmKind::from_code(code))
+    }
+
+    /// First address and end of the allocation that a pointer is in; `None` where the backend does not tell.
+    pub(crate) fn range_of(&self, pointer: usize) -> Result<Option<(usize, usize)>> {
+        let [base, bytes] =
+            ffi::usm_range(pointer, self.raw()?).during("asking for the range of a pointer")?;
+        Ok((base != 0).then(|| (base, base + bytes.max(1))))
     }
 
     /// The device of a USM pointer that [`Context::kind_of`] knows.

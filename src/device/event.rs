@@ -1,12 +1,13 @@
 //! An event: one command in flight, or what became of it.
 
-use super::helper::lend_a_hand;
+use super::assist::assist_wait;
 use super::{Queue, record};
 use crate::error::{During, Error, Result};
-use crate::ffi;
-use crate::runtime::interrupt::patiently;
-use crate::runtime::{Handle, Pending};
+use crate::ffi::{self, EventStatus};
+use crate::runtime::interrupt::{self, poll_until};
+use crate::runtime::{Handle, Pending, checks};
 use cxx::UniquePtr;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,17 +69,34 @@ impl Event {
     /// # Errors
     /// [`Error::Sycl`] when the runtime cannot answer.
     pub fn done(&self) -> Result<bool> {
-        if self.0.done.load(Ordering::Acquire) {
-            return Ok(true);
-        }
-        let done = ffi::event_done(self.raw()?).during("asking for the state of an event")?;
-        self.0.done.store(done, Ordering::Release);
-        Ok(done)
+        Ok(self.status()? == EventStatus::Complete)
     }
 
     /// As [`Event::done`], where "cannot answer" must not stop the caller: it then counts as not complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.done().unwrap_or(false)
+    }
+
+    /// Takes no lock, also none of libsycl.
+    fn status(&self) -> Result<EventStatus> {
+        if self.0.done.load(Ordering::Acquire) {
+            return Ok(EventStatus::Complete);
+        }
+        let status = ffi::event_status(self.raw()?).during("asking for the state of an event")?;
+        if status == EventStatus::Complete {
+            self.0.done.store(true, Ordering::Release);
+        }
+        Ok(status)
+    }
+
+    /// `None` while the command is in flight, else how it ended. Never blocks.
+    pub(super) fn result(&self) -> Result<Option<()>> {
+        match self.status()? {
+            EventStatus::Submitted | EventStatus::Running => Ok(None),
+            EventStatus::Complete => Ok(Some(())),
+            // The runtime's own wait has the reason.
+            _ => ffi::event_wait(self.raw()?).during("waiting for an event").map(Some),
+        }
     }
 
     /// Blocks until the command is complete.
@@ -104,17 +122,44 @@ impl Event {
     pub(crate) fn wait_quietly(&self) -> Result<()> {
         if !self.0.done.load(Ordering::Acquire) {
             let raw = self.raw()?;
-            let _pending = self.settled(raw)?;
+            let _pending = self.before_libsycl()?;
+            checks::waits(|| self.may_be_held_up());
             ffi::event_wait(raw).during("waiting for an event")?;
             self.0.done.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Where someone may interrupt, returns once the runtime's own wait, which nobody can, has nothing left to wait for.
-    pub(super) fn settled(&self, raw: &ffi::Event) -> Result<Pending> {
-        // What cannot be asked is for the runtime's own wait to tell.
-        patiently(|| ffi::event_pending(raw).unwrap_or(false), || lend_a_hand(self))
+    /// Whether a host task of another library may stand before this command. libsycl waits for host tasks under its
+    /// graph lock, which submissions of other threads need, and with them the host task itself.
+    pub(super) fn may_be_held_up(&self) -> bool {
+        self.0.queue.is_exposed() && matches!(self.status(), Ok(EventStatus::Submitted))
+    }
+
+    /// Returns once a wait inside libsycl blocks nobody else: when no host task can hold up the command, or the device
+    /// works on it. Where someone may interrupt, which ends no wait inside libsycl, it returns after the command.
+    fn before_libsycl(&self) -> Result<Pending> {
+        let interruptible = interrupt::is_possible();
+        let exposed = self.0.queue.is_exposed();
+        if !interruptible && !exposed {
+            return Ok(Pending::for_wait());
+        }
+        let mut status = EventStatus::Submitted;
+        let (running, assisted) = (Cell::new(false), Cell::new(false));
+        poll_until(
+            || {
+                // What cannot be asked is for the runtime's own wait to tell.
+                status = self.status().unwrap_or(EventStatus::Unknown);
+                running.set(status == EventStatus::Running);
+                !matches!(status, EventStatus::Submitted | EventStatus::Running)
+                    || (running.get() && !interruptible)
+            },
+            || {
+                if !assisted.get() && (!exposed || running.get()) {
+                    assisted.set(assist_wait(self));
+                }
+            },
+        )
     }
 
     pub(super) fn record(&self) -> &AtomicU64 {

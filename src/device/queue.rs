@@ -1,17 +1,20 @@
 //! A queue: the place where commands run, on one device in one context.
 
-use super::insist::insist;
+use super::cross_context::Proxies;
 use super::{Context, Device, Event, record};
+use crate::completion::{Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::interrupt::{self, shielded};
-use crate::runtime::{self, Held, Lock, Opaque, Pending, Shared};
+use crate::runtime::{self, Held, Lock, Opaque, Pending, Shared, retry};
+use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
 ///
@@ -22,7 +25,40 @@ pub struct Queue(Held<Inner>);
 /// What a floor above keeps with a queue, made at first use.
 pub(crate) type Slot = OnceCell<Opaque>;
 
-type Raw = Arc<runtime::Handle<ffi::Queue>>;
+type Raw = Arc<RawQueue>;
+
+struct RawQueue {
+    handle: runtime::Handle<ffi::Queue>,
+    /// Whether another library has seen the queue, or a command of another library has held it up.
+    exposed: AtomicBool,
+    /// How many proxy events commands of this queue still wait for.
+    waits_for_proxies: AtomicUsize,
+    /// The proxies of this queue's events.
+    proxies: Proxies,
+    /// Whether a thread of usmq waits in the driver for a command of this queue.
+    assisted: AtomicBool,
+}
+
+impl RawQueue {
+    fn new(queue: UniquePtr<ffi::Queue>, exposed: bool) -> Raw {
+        Arc::new(Self {
+            handle: runtime::Handle::new(queue),
+            exposed: AtomicBool::new(exposed),
+            waits_for_proxies: AtomicUsize::new(0),
+            proxies: Proxies::default(),
+            assisted: AtomicBool::new(false),
+        })
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.exposed.load(Ordering::Acquire)
+    }
+
+    /// Whether all commands are complete.
+    fn is_idle(&self) -> Result<bool> {
+        ffi::queue_idle(self.handle.get()?).during("asking a queue whether it is idle")
+    }
+}
 
 struct Inner {
     raw: Raw,
@@ -53,13 +89,12 @@ impl Default for QueueProperties {
 impl Queue {
     /// A new queue of the runtime. Users get theirs from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
-        release_idle();
         let QueueProperties { in_order, profiling } = properties;
         let timestamps = profiling || always_timestamps();
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
             .during(&format!("making a queue on {device}"))?;
-        let raw = Arc::new(runtime::Handle::new(raw));
-        let id = ffi::queue_id(raw.get()?).during("identifying a queue")?;
+        let raw = RawQueue::new(raw, false);
+        let id = ffi::queue_id(raw.handle.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
         let inner = Inner { raw, id, device, context, properties, timestamps, slots };
@@ -75,11 +110,10 @@ impl Queue {
     /// [`Error::Interop`] when its device is not visible to usmq.
     pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
         super::devices()?;
-        release_idle();
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
-        let raw = Arc::new(runtime::Handle::new(raw));
-        let queue = raw.get()?;
+        let raw = RawQueue::new(raw, true);
+        let queue = raw.handle.get()?;
         let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
         let device = Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?;
         if device.parent().is_none() {
@@ -107,6 +141,7 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] when memory is short.
     pub fn to_raw(&self) -> Result<usize> {
+        self.expose();
         ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")
     }
 
@@ -115,10 +150,21 @@ impl Queue {
     /// # Safety
     /// `address` came from [`Queue::to_raw`] and is freed once.
     pub unsafe fn free_raw(address: usize) {
-        if crate::runtime::alive().is_ok() {
-            // SAFETY: the caller's promise. A destructor of the runtime that throws has no one to tell here.
+        // The last handle to a queue must not go inside one of its own commands, so the release thread drops it.
+        crate::completion::release(move || {
+            // SAFETY: the caller's promise. An exception of the runtime's destructor has nowhere to go.
             let _ = unsafe { ffi::queue_free_heap(address) };
-        }
+        });
+    }
+
+    /// From now on another library may submit to the queue, host tasks too.
+    pub(super) fn expose(&self) {
+        self.0.raw.exposed.store(true, Ordering::Release);
+    }
+
+    /// Whether a host task of another library may hold up commands of this queue.
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.0.raw.is_exposed()
     }
 
     /// The same queue for the rest of the process, whose clones cost nothing.
@@ -126,15 +172,31 @@ impl Queue {
         Self(self.registered().0.keep())
     }
 
-    /// The end of the process waits for its work, if it lives then.
     fn registered(self) -> Self {
-        // In a forked child nobody waits at the end.
-        if let Ok(mut ours) = OURS.lock() {
-            let new = Arc::downgrade(&self.0.raw);
-            ours.retain(|queue| queue.strong_count() > 0 && !queue.ptr_eq(&new));
-            ours.push(new);
-        }
+        remember(&self.0.raw);
         self
+    }
+
+    /// Before an event of this queue is polled: OpenCL lets a command wait until a thread waits for it or flushes the queue
+    /// (OpenCL 3.0, section 5.15).
+    pub(super) fn flush(&self) {
+        // A command that is not flushed shows at the next wait.
+        let _ = self.raw().map(ffi::queue_flush);
+    }
+
+    /// How many proxy events commands of this queue still wait for.
+    pub(super) fn waits_for_proxies(&self) -> &AtomicUsize {
+        &self.0.raw.waits_for_proxies
+    }
+
+    /// The proxies of this queue's events.
+    pub(super) fn proxies(&self) -> &Proxies {
+        &self.0.raw.proxies
+    }
+
+    /// Whether a thread of usmq waits in the driver for a command of this queue.
+    pub(super) fn assisted(&self) -> &AtomicBool {
+        &self.0.raw.assisted
     }
 
     /// One of three places for what belongs to a queue.
@@ -143,7 +205,7 @@ impl Queue {
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Queue> {
-        self.0.raw.get()
+        self.0.raw.handle.get()
     }
 
     /// Distinguishes queues while they live.
@@ -192,15 +254,24 @@ impl Queue {
     /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         let begun = record::begin();
-        let raw = self.raw()?;
-        let waited =
-            self.drained(raw).and_then(|_pending| ffi::queue_wait(raw).during("waiting for a queue"));
+        let waited = self.wait_for_all();
         record::waited(begun, self, None);
-        // What the queue has stored is the cause of a wait that fails, and comes out now.
+        // What the queue has stored is the cause of a wait that fails.
         waited.or_else(|error| match error {
             Error::Interrupted => Err(error),
             error => self.raise_stored_errors().and(Err(error)),
         })
+    }
+
+    fn wait_for_all(&self) -> Result<()> {
+        let raw = self.raw()?;
+        if !interrupt::is_possible() && !self.is_exposed() {
+            let _pending = Pending::for_wait();
+            checks::waits(|| false);
+            return ffi::queue_wait(raw).during("waiting for a queue");
+        }
+        self.drain()?;
+        self.raise_errors()
     }
 
     /// As [`Queue::wait`], after an error, for memory that a command may still use and that is about to go away. A
@@ -209,24 +280,29 @@ impl Queue {
     /// Whether the memory may go.
     pub(crate) fn settle(&self) -> bool {
         // There is an error to report already.
-        shielded(|| insist(|| self.wait().is_ok() || is_idle(&self.0.raw)))
+        shielded(|| retry(|| self.wait().is_ok() || self.0.raw.is_idle().unwrap_or(false)))
     }
 
     /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
     /// for a command that comes next, is short then.
     pub(crate) fn settled(&self) -> Result<()> {
-        if self.in_order() && interrupt::is_possible() { self.drained(self.raw()?).map(drop) } else { Ok(()) }
+        if self.in_order() && interrupt::is_possible() { self.drain() } else { Ok(()) }
     }
 
-    /// As [`Event::settled`]. A queue cannot be asked for its state on every backend, an event can.
-    fn drained(&self, raw: &ffi::Queue) -> Result<Pending> {
-        if !interrupt::is_possible() || ffi::queue_idle(raw).unwrap_or(false) {
-            return Ok(Pending::for_wait());
+    /// Waits for all commands so far by the event of a barrier: an event can be asked for its state on every backend,
+    /// and unlike the queue without a lock of libsycl.
+    fn drain(&self) -> Result<()> {
+        if self.0.raw.is_idle().unwrap_or(false) {
+            return Ok(());
         }
+        self.barrier_unrecorded()?.wait_quietly()
+    }
+
+    fn barrier_unrecorded(&self) -> Result<Event> {
+        checks::submits();
         // SAFETY: no events are named.
-        let Ok(end) = (unsafe { ffi::queue_barrier(raw, &[]) }) else { return Ok(Pending::for_wait()) };
-        let end = Event::new(end, self);
-        end.settled(end.raw()?)
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };
+        Ok(Event::new(raw.during("submitting a barrier")?, self))
     }
 
     /// Reports what commands or clean-ups stored, without waiting.
@@ -247,7 +323,7 @@ impl Queue {
         };
         if let Ok(raw) = self.raw() {
             // Storing fails only for want of memory; there is no one left to tell.
-            insist(|| ffi::queue_store_error(raw, &text).is_ok());
+            retry(|| ffi::queue_store_error(raw, &text).is_ok());
         }
     }
 }
@@ -284,60 +360,86 @@ impl<K> Default for Queues<K> {
 }
 
 /// Queues that usmq made or keeps, as long as there is a handle, be it one that is just being dropped.
-static OURS: Lazy<Lock<Vec<Weak<runtime::Handle<ffi::Queue>>>>> = Lazy::new(Lock::default);
+static OURS: Lazy<Lock<Vec<Weak<RawQueue>>>> = Lazy::new(Lock::default);
 
 /// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
 pub(super) fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     for queue in ours.iter().filter_map(Weak::upgrade) {
-        let _ = queue.get().map(ffi::queue_wait);
-    }
-    for queue in take_busy().into_values() {
-        let _ = queue.get().map(ffi::queue_wait);
+        let begun = Instant::now();
+        let pause =
+            |waited: Duration| (waited / 32).clamp(Duration::from_micros(20), Duration::from_millis(10));
+        // A host task that needs a thread or an interpreter that is gone never ends; libsycl has its own way out.
+        while begun.elapsed() < AT_EXIT {
+            match queue.is_idle() {
+                Ok(false) => std::thread::sleep(pause(begun.elapsed())),
+                Err(_) if !queue.is_exposed() => {
+                    let _ = queue.handle.get().map(ffi::queue_join);
+                    break;
+                }
+                _ => break,
+            }
+        }
     }
 }
 
-/// Queues that were dropped with work in flight, one handle for each `id`.
-static BUSY: Lazy<Lock<HashMap<usize, Raw>>> = Lazy::new(Lock::default);
+/// The most that the end of the process waits for a queue.
+const AT_EXIT: Duration = Duration::from_secs(60);
+
+/// A queue whose last handle in usmq is gone. The OpenCL driver for CPUs locks up when the last handle to an
+/// out-of-order queue goes inside one of the queue's own commands, as it does when the queue is released before the
+/// driver has let go of them.
+struct Closing {
+    queue: Raw,
+    since: Instant,
+    next: Instant,
+}
+
+impl Watched for Closing {
+    /// The queue itself is not asked here: a thread that submits to it may hold its lock.
+    fn poll(&mut self) -> Progress {
+        Progress::complete_if(Instant::now() >= self.next)
+    }
+
+    fn finish(mut self: Box<Self>) {
+        match self.queue.is_idle() {
+            Ok(true) => {}
+            // When the runtime cannot answer, the handle is better kept than released.
+            Err(_) if self.since.elapsed() > AT_EXIT => return std::mem::forget(self),
+            _ => {
+                self.next = Instant::now() + (self.since.elapsed() / 8).clamp(SOON, SELDOM);
+                return watch(self);
+            }
+        }
+        // A command says that it is complete a moment before the driver's thread lets go of its queue.
+        if self.queue.is_exposed() {
+            std::thread::sleep(SOON);
+        } else if let Ok(queue) = self.queue.handle.get() {
+            // Errors are for the next wait of a user.
+            let _ = ffi::queue_join(queue);
+        }
+    }
+}
+
+const SOON: Duration = Duration::from_millis(1);
+const SELDOM: Duration = Duration::from_millis(20);
 
 impl Drop for Inner {
-    /// The OpenCL driver for CPUs locks up when the last handle to an out-of-order queue goes inside one of the queue's
-    /// own commands, as it does when the queue is released before the driver has let go of them.
     fn drop(&mut self) {
-        if !is_idle(&self.raw) {
-            keep_busy(self.id, self.raw.clone());
-        }
+        let _mark = InDestructor::enter();
+        remember(&self.raw);
+        let since = Instant::now();
+        watch(Box::new(Closing { queue: self.raw.clone(), since, next: since }));
     }
 }
 
-/// Another handle to a queue that is kept already is not its last, and may go.
-fn keep_busy(id: usize, queue: Raw) {
-    // In a forked child none is released.
-    let Ok(mut busy) = BUSY.lock() else { return };
-    let _other = match busy.entry(id) {
-        Entry::Occupied(_) => Some(queue),
-        Entry::Vacant(place) => {
-            place.insert(queue);
-            None
-        }
-    };
-}
-
-fn take_busy() -> HashMap<usize, Raw> {
-    BUSY.lock().map(|mut busy| std::mem::take(&mut *busy)).unwrap_or_default()
-}
-
-fn is_idle(queue: &runtime::Handle<ffi::Queue>) -> bool {
-    // In a forked child, or when the runtime cannot answer, the handle is better kept than released.
-    queue.get().is_ok_and(|queue| ffi::queue_idle(queue).unwrap_or(false))
-}
-
-/// Releases queues whose work is complete by now. They are asked, and released, outside the lock.
-fn release_idle() {
-    for (id, queue) in take_busy() {
-        if !is_idle(&queue) {
-            keep_busy(id, queue);
-        }
+/// The end of the process waits for its work, if it lives then.
+fn remember(queue: &Raw) {
+    // In a forked child nobody waits at the end.
+    if let Ok(mut ours) = OURS.lock() {
+        let new = Arc::downgrade(queue);
+        ours.retain(|queue| queue.strong_count() > 0 && !queue.ptr_eq(&new));
+        ours.push(new);
     }
 }
 

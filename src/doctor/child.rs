@@ -1,6 +1,6 @@
 //! Questions that may crash or hang, asked in a forked child: it answers, or one learns how it ended.
 
-use crate::runtime::interrupt::patiently;
+use crate::runtime::interrupt::poll_until;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,22 +86,15 @@ impl Child {
         let answer = read(self.answer);
         let output = read(self.output);
         let mut come = None;
-        let interrupted = patiently(
-            || match answer.try_recv() {
-                Ok(text) => {
-                    come = Some(text);
-                    false
-                }
-                Err(TryRecvError::Empty) => Instant::now() < deadline,
-                Err(TryRecvError::Disconnected) => false,
-            },
-            || (),
-        )
-        .is_err();
-        if come.is_none() && !interrupted {
-            // Nobody could interrupt, or no time is left.
-            come = answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        }
+        let over = || match answer.try_recv() {
+            Ok(text) => {
+                come = Some(text);
+                true
+            }
+            Err(TryRecvError::Empty) => Instant::now() >= deadline,
+            Err(TryRecvError::Disconnected) => true,
+        };
+        let interrupted = poll_until(over, || ()).is_err();
         if come.is_none() {
             // SAFETY: it is our child and was not waited for, so the number is still its own.
             unsafe { libc::kill(self.id, libc::SIGKILL) };

@@ -28,6 +28,14 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
     )))
 }
 
+/// As [`queue_for`], for memory of no bytes, whose address the runtime need not know.
+pub(super) fn empty_queue(pointer: usize, ordinal: i64) -> Result<Queue> {
+    match queue_for(pointer, ordinal) {
+        Ok(queue) if pointer != 0 => Ok(queue),
+        _ => current_queue(),
+    }
+}
+
 /// A root device in its platform's default context is what a device number can stand for.
 pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
     let device = queue.device();

@@ -8,9 +8,8 @@ use crate::array::{Array, DType, Layout};
 use crate::device::record::because;
 use crate::device::{Context, Queue, QueueProperties, Reason, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation, ordered};
+use crate::memory::{Access, Allocation, Import, ordered};
 use std::any::Any;
-use std::sync::Arc;
 
 /// What the interface says of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +57,7 @@ pub unsafe fn import(
     let itemsize = dtype.itemsize();
     let layout = Layout::foreign(&descriptor.shape, descriptor.strides.as_deref(), 0, itemsize)?;
     let Some((low, high)) = layout.extent() else {
-        // Nothing to share: an empty array has no memory, and its address may be anything.
-        let queue = queue_of(object, None)?;
-        return Array::uninit(&descriptor.shape, dtype, UsmKind::Device, &queue);
+        return import_empty(descriptor, object, layout, owner);
     };
     let span = Span::of(descriptor, low, high)?;
     let context = match object {
@@ -73,11 +70,34 @@ pub unsafe fn import(
         SyclObject::Queue(queue) => queue.clone(),
         SyclObject::Context(context) => queue_of(object, Some((&device, context)))?,
     };
-    let shared_on = matches!(object, SyclObject::Queue(_)).then(|| queue.clone());
-    let memory = (span.first, span.bytes, kind);
-    let allocation = Allocation::foreign(memory, context, &device, shared_on, None, owner);
+    let import = Import {
+        pointer: span.first,
+        bytes: span.bytes,
+        kind,
+        place: (context, &device),
+        shared_on: matches!(object, SyclObject::Queue(_)).then_some(&queue),
+        ready: None,
+        queue: &queue,
+    };
+    let allocation = Allocation::import(import, owner)?;
     let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
-    Ok(Array::of(Arc::new(allocation), view, dtype, queue, readonly))
+    Ok(Array::of(allocation, view, dtype, queue, readonly))
+}
+
+/// An array without elements keeps the kind and the address that the producer gave.
+fn import_empty(
+    descriptor: &Descriptor,
+    object: &SyclObject,
+    layout: Layout,
+    owner: Box<dyn Any + Send + Sync>,
+) -> Result<Array> {
+    let queue = queue_of(object, None)?;
+    let (context, pointer) = (queue.context(), descriptor.pointer);
+    // No memory belongs to it, so the runtime may not know the address.
+    let kind = if pointer == 0 { None } else { context.kind_of(pointer)? };
+    let place = (context, queue.device());
+    let allocation = Allocation::import_empty(pointer, kind.unwrap_or(UsmKind::Device), place, owner);
+    Ok(Array::of(allocation, layout, descriptor.dtype, queue, descriptor.readonly))
 }
 
 fn queue_of(object: &SyclObject, place: Option<(&crate::device::Device, &Context)>) -> Result<Queue> {
@@ -185,6 +205,5 @@ fn publish(array: &Array) -> Result<()> {
         // Brings the uses on other queues into the order of this one.
         ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
     }
-    memory.share_on(queue)?;
-    Ok(())
+    array.shared_allocation().share_on(queue)
 }

@@ -32,32 +32,38 @@ pub(crate) trait Tracked: Clone + PartialEq {
     fn is_complete(&self) -> bool;
 }
 
-/// Past this many reads without a write, those that are complete are dropped.
-const CROWDED: usize = 16;
+/// Up to this many reads without a write, none is asked whether it is complete.
+const FEW: usize = 16;
 
 /// The last write and the reads since.
 #[derive(Debug)]
 pub(crate) struct AccessLog<E> {
     write: Option<E>,
-    reads: SmallVec<[E; 2]>,
+    /// The newest read of each in-order queue.
+    in_order: SmallVec<[E; 2]>,
+    /// Reads of out-of-order queues.
+    unordered: Vec<E>,
+    /// At so many unordered reads those that are complete are dropped. It doubles with the reads that stay, so that the
+    /// cost of a read does not grow with the reads in flight.
+    crowded: usize,
 }
 
 impl<E> Default for AccessLog<E> {
     fn default() -> Self {
-        Self { write: None, reads: SmallVec::new() }
+        Self { write: None, in_order: SmallVec::new(), unordered: Vec::new(), crowded: FEW }
     }
 }
 
 impl<E: Tracked> AccessLog<E> {
     /// A log whose first user comes after `event`.
     pub(crate) fn after(event: Option<E>) -> Self {
-        Self { write: event, reads: SmallVec::new() }
+        Self { write: event, ..Self::default() }
     }
 
     /// Adds what a command must wait for. `queue` names the command's queue when that is in-order.
     pub(crate) fn dependencies(&self, access: Access, queue: Option<usize>, wait_for: &mut SmallVec<[E; 4]>) {
-        let reads: &[E] = if access.writes() { &self.reads } else { &[] };
-        for event in self.write.iter().chain(reads) {
+        let reads = if access.writes() { Some(self.reads()) } else { None };
+        for event in self.write.iter().chain(reads.into_iter().flatten()) {
             let ordered = queue.is_some() && event.in_order_queue() == queue;
             if !ordered && !wait_for.contains(event) && !event.is_complete() {
                 wait_for.push(event.clone());
@@ -65,25 +71,33 @@ impl<E: Tracked> AccessLog<E> {
         }
     }
 
+    fn reads(&self) -> impl Iterator<Item = &E> {
+        self.in_order.iter().chain(&self.unordered)
+    }
+
     /// Notes a command that was submitted after its [`dependencies`](Self::dependencies).
     pub(crate) fn record(&mut self, access: Access, event: E) {
         if access.writes() {
             // The write came after all reads, so whoever waits for it waits for them.
-            self.reads.clear();
+            self.in_order.clear();
+            self.unordered.clear();
+            self.crowded = FEW;
             self.write = Some(event);
             return;
         }
         if let Some(queue) = event.in_order_queue() {
             // The newest read of an in-order queue stands for its older ones.
-            if let Some(older) = self.reads.iter_mut().find(|read| read.in_order_queue() == Some(queue)) {
-                *older = event;
-                return;
+            match self.in_order.iter_mut().find(|read| read.in_order_queue() == Some(queue)) {
+                Some(older) => *older = event,
+                None => self.in_order.push(event),
             }
+            return;
         }
-        if self.reads.len() >= CROWDED {
-            self.reads.retain(|read| !read.is_complete());
+        if self.unordered.len() >= self.crowded {
+            self.unordered.retain(|read| !read.is_complete());
+            self.crowded = FEW.max(2 * self.unordered.len());
         }
-        self.reads.push(event);
+        self.unordered.push(event);
     }
 
     /// What the host must wait for before it reads or writes the memory itself.
@@ -94,17 +108,10 @@ impl<E: Tracked> AccessLog<E> {
     }
 
     /// Everything that may still use the memory, for its release.
-    pub(crate) fn into_pending(self) -> SmallVec<[E; 4]> {
-        if self.write.is_none() && self.reads.is_empty() {
-            return SmallVec::new();
-        }
+    pub(crate) fn pending(&self) -> SmallVec<[E; 4]> {
         // With reads present, each of them came after the write.
-        let last: SmallVec<[E; 4]> = if self.reads.is_empty() {
-            self.write.into_iter().collect()
-        } else {
-            self.reads.into_iter().collect()
-        };
-        last.into_iter().filter(|event| !event.is_complete()).collect()
+        let write = self.write.iter().filter(|_| self.reads().next().is_none());
+        write.chain(self.reads()).filter(|event| !event.is_complete()).cloned().collect()
     }
 }
 
@@ -180,10 +187,35 @@ mod tests {
             let read = event(name, None);
             read.complete.set(true);
             log.record(Access::Read, read);
-            assert!(log.reads.len() <= CROWDED);
+            assert!(log.unordered.len() <= FEW);
         }
         assert!(names(&log, Access::Write, None).is_empty());
-        assert!(log.into_pending().is_empty());
+        assert!(log.pending().is_empty());
+    }
+
+    #[test]
+    fn the_cost_of_a_read_does_not_grow_with_the_reads_in_flight() {
+        #[derive(Clone)]
+        struct Counting(Rc<Cell<u32>>);
+        impl PartialEq for Counting {
+            fn eq(&self, _: &Self) -> bool {
+                false
+            }
+        }
+        impl Tracked for Counting {
+            fn in_order_queue(&self) -> Option<usize> {
+                None
+            }
+            fn is_complete(&self) -> bool {
+                self.0.set(self.0.get() + 1);
+                false
+            }
+        }
+        let (mut log, asked) = (AccessLog::default(), Rc::new(Cell::new(0)));
+        for _ in 0..4_000 {
+            log.record(Access::Read, Counting(asked.clone()));
+        }
+        assert!(asked.get() < 3 * 4_000, "{asked:?}");
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! An allocation: a range of USM with an owner and a log of who uses it.
 
 use super::access::{Access, AccessLog, Tracked};
-use super::pool::Pool;
-use super::retire::{self, Foreign};
-use crate::device::record::because;
-use crate::device::{Context, Device, Event, Queue, Reason, UsmKind};
+use super::blocks::Block;
+use super::deferred_drop::{Foreign, Pending, drop_after};
+use super::known_memory::{self, Found, SharedLog};
+use super::order::ordered;
+use super::pool::{Pool, Reuse};
+use crate::completion::{Progress, Watched, watch};
+use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
+use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::{Held, Lock};
 use once_cell::sync::OnceCell;
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Tracked for Event {
     fn in_order_queue(&self) -> Option<usize> {
@@ -21,17 +27,11 @@ impl Tracked for Event {
     }
 }
 
-/// Lets go of some of what nobody may come back to.
-fn reap() {
-    retire::reap();
-    Pool::reap_lonely();
-}
-
 enum Owner {
     /// From one of our pools; returned when its last use is complete.
-    Ours(Held<Pool>),
-    /// Another library's; never freed by us. Nothing is kept any more while the allocation is being dropped.
-    Foreign { keep: Option<Foreign>, context: Context, device: Device },
+    Ours { pool: Held<Pool>, block: Block },
+    /// Another library's; never freed by us. The owner is taken when the allocation is dropped.
+    Foreign { owner: Option<Foreign>, context: Context, device: Device },
 }
 
 /// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
@@ -44,55 +44,138 @@ pub(crate) struct Allocation {
     bytes: usize,
     kind: UsmKind,
     owner: Owner,
-    log: Lock<Log>,
+    log: LogOf,
+    /// Whether another library has seen our memory, which may come back.
+    known: AtomicBool,
     /// Made for what fills the memory beyond the runtime's view.
     failure: OnceCell<Failure>,
 }
 
 /// The access log, and the queues through which another library may use the memory unseen by it.
+#[derive(Default)]
 pub(super) struct Log {
     pub(super) access: AccessLog<Event>,
     pub(super) shared_on: SmallVec<[Queue; 1]>,
 }
 
+enum LogOf {
+    Own(Lock<Log>),
+    /// Of all imports of one foreign allocation.
+    Shared(Arc<SharedLog>),
+    /// Of our memory that came back.
+    Ours(Arc<Allocation>),
+}
+
+impl LogOf {
+    fn get(&self) -> &Lock<Log> {
+        match self {
+            Self::Own(log) => log,
+            Self::Shared(shared) => shared.log(),
+            Self::Ours(allocation) => allocation.log(),
+        }
+    }
+}
+
+/// What another library says of memory that it hands over.
+pub(crate) struct Import<'a> {
+    pub pointer: usize,
+    pub bytes: usize,
+    pub kind: UsmKind,
+    /// In which context and on which device, as the runtime said.
+    pub place: (&'a Context, &'a Device),
+    /// The queue of the library's own work, if it named one.
+    pub shared_on: Option<&'a Queue>,
+    /// Complete when the memory may be used; an event of `queue`.
+    pub ready: Option<Event>,
+    /// Where usmq works on it first.
+    pub queue: &'a Queue,
+}
+
 impl Allocation {
-    /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own.
+    /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own. Memory that the
+    /// host may touch is idle; a command may still use other memory, and the log knows it.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        reap();
+        let reuse = if kind.is_host_accessible() { Reuse::Idle } else { Reuse::InOrder };
+        Self::with(bytes, kind, queue, reuse)
+    }
+
+    /// As [`Allocation::new`], for memory whose user does not ask the log: none of it is in use.
+    pub(crate) fn idle(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
+        Self::with(bytes, kind, queue, Reuse::Idle)
+    }
+
+    /// As [`Allocation::new`], for memory that commands alone use, whatever its kind.
+    pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
+        Self::with(bytes, kind, queue, Reuse::InOrder)
+    }
+
+    fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Self> {
         let pool = Pool::of(queue, kind, bytes)?;
-        let (pointer, last_use) = pool.allocate(bytes, queue)?;
-        let access = AccessLog::after(last_use);
+        let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
+        let log = Log { access: AccessLog::after(last_use), ..Log::default() };
         Ok(Self {
-            pointer,
+            pointer: block.pointer(),
             bytes,
             kind,
-            owner: Owner::Ours(pool),
-            log: Lock::new(Log { access, shared_on: SmallVec::new() }),
+            owner: Owner::Ours { pool, block },
+            log: LogOf::Own(Lock::new(log)),
+            known: AtomicBool::new(false),
             failure: OnceCell::new(),
         })
     }
 
-    /// Another library's memory. `pointer` and the `bytes` after it are USM of `kind` in `context`, as the runtime
-    /// said, and stay so while `owner` lives. `shared_on` is the queue of the library's own work, if it named
-    /// one; `ready` is complete when the memory may be used.
-    pub(crate) fn foreign(
-        (pointer, bytes, kind): (usize, usize, UsmKind),
-        context: &Context,
-        device: &Device,
-        shared_on: Option<Queue>,
-        ready: Option<Event>,
-        owner: Foreign,
-    ) -> Self {
-        reap();
-        let log = Log { access: AccessLog::after(ready), shared_on: shared_on.into_iter().collect() };
-        Self {
+    /// The memory of another library, as long as `owner` lives. All imports of one allocation share one access log; memory
+    /// that usmq has handed out itself comes back with the log that it has.
+    pub(crate) fn import(import: Import<'_>, owner: Foreign) -> Result<Arc<Self>> {
+        let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
+        let (log, fresh) = match known_memory::find(pointer, context)? {
+            Some(Found::Ours(ours)) => (LogOf::Ours(ours), false),
+            Some(Found::Foreign(log)) => (LogOf::Shared(log), false),
+            None => {
+                let (base, end) = context.range_of(pointer)?.unwrap_or((pointer, pointer + bytes));
+                let (log, fresh) = known_memory::log_of(base, end, context)?;
+                (LogOf::Shared(log), fresh)
+            }
+        };
+        let allocation = Arc::new(Self {
             pointer,
             bytes,
             kind,
-            owner: Owner::Foreign { keep: Some(owner), context: context.clone(), device: device.clone() },
-            log: Lock::new(log),
+            owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
+            log,
+            known: AtomicBool::new(false),
             failure: OnceCell::new(),
+        });
+        if let Some(queue) = shared_on {
+            allocation.share(queue)?;
         }
+        match ready {
+            Some(ready) if fresh => allocation.lock_log()?.access = AccessLog::after(Some(ready)),
+            Some(ready) if !ready.is_complete() => {
+                let operand = (&*allocation, Access::ReadWrite);
+                ordered(queue, &[operand], |after| queue.barrier(&[after, &[ready]].concat()))?;
+            }
+            _ => {}
+        }
+        Ok(allocation)
+    }
+
+    /// Foreign memory of no bytes: nothing to use, and nothing to order.
+    pub(crate) fn import_empty(
+        pointer: usize,
+        kind: UsmKind,
+        (context, device): (&Context, &Device),
+        owner: Foreign,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            pointer,
+            bytes: 0,
+            kind,
+            owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
+            log: LogOf::Own(Lock::default()),
+            known: AtomicBool::new(false),
+            failure: OnceCell::new(),
+        })
     }
 
     pub(crate) fn pointer(&self) -> usize {
@@ -109,24 +192,30 @@ impl Allocation {
 
     pub(crate) fn context(&self) -> &Context {
         match &self.owner {
-            Owner::Ours(pool) => &pool.context,
+            Owner::Ours { pool, .. } => &pool.context,
             Owner::Foreign { context, .. } => context,
         }
     }
 
     pub(crate) fn device(&self) -> &Device {
         match &self.owner {
-            Owner::Ours(pool) => &pool.device,
+            Owner::Ours { pool, .. } => &pool.device,
             Owner::Foreign { device, .. } => device,
         }
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.owner, Owner::Ours(_))
+        matches!(self.owner, Owner::Ours { .. })
     }
 
     pub(super) fn log(&self) -> &Lock<Log> {
-        &self.log
+        self.log.get()
+    }
+
+    /// A thread that submits holds the lock meanwhile, so no thread takes it under Python's lock.
+    pub(super) fn lock_log(&self) -> Result<MutexGuard<'_, Log>> {
+        checks::waits(|| false);
+        self.log().lock()
     }
 
     /// Where to put it when the memory cannot be filled.
@@ -134,17 +223,34 @@ impl Allocation {
         self.failure.get_or_init(Failure::default).clone()
     }
 
-    /// The error for whoever reads what could not be filled, or writes on.
+    /// The error for a reader of what could not be filled, or a writer.
     pub(super) fn check(&self) -> Result<()> {
         let failed = self.failure.get().and_then(|failure| failure.get());
-        failed.map_or(Ok(()), |error| Err(error.clone()))
+        match (failed, &self.log) {
+            (Some(error), _) => Err(error.clone()),
+            (None, LogOf::Ours(allocation)) => allocation.check(),
+            (None, _) => Ok(()),
+        }
     }
 
     /// From now on another library may use the memory through `queue`, unseen by the log.
-    pub(crate) fn share_on(&self, queue: &Queue) -> Result<()> {
-        let mut log = self.log.lock()?;
+    pub(crate) fn share_on(self: &Arc<Self>, queue: &Queue) -> Result<()> {
+        self.hand_over()?;
+        self.share(queue)
+    }
+
+    fn share(&self, queue: &Queue) -> Result<()> {
+        let mut log = self.lock_log()?;
         if !log.shared_on.contains(queue) {
             log.shared_on.push(queue.clone());
+        }
+        Ok(())
+    }
+
+    /// Another library is about to see the memory. When it comes back, it is known to be the same.
+    pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
+        if self.is_ours() && !self.known.swap(true, Ordering::AcqRel) {
+            known_memory::add_ours(self)?;
         }
         Ok(())
     }
@@ -153,7 +259,7 @@ impl Allocation {
     /// memory.
     pub(crate) fn used_off(&self, queue: &Queue) -> Result<bool> {
         let mut others = SmallVec::new();
-        let log = self.log.lock()?;
+        let log = self.lock_log()?;
         log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
         Ok(!others.is_empty() || log.shared_on.iter().any(|other| other != queue))
     }
@@ -161,7 +267,7 @@ impl Allocation {
     /// Blocks until the host may access the memory in this way.
     pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
         let (events, shared_on) = {
-            let log = self.log.lock()?;
+            let log = self.lock_log()?;
             (log.access.before_host(access), log.shared_on.clone())
         };
         for event in events {
@@ -170,13 +276,7 @@ impl Allocation {
         for queue in shared_on {
             queue.wait()?;
         }
-        self.check()?;
-        // Much of what was dropped before is complete now.
-        if let Owner::Ours(pool) = &self.owner {
-            pool.reap_some();
-        }
-        reap();
-        Ok(())
+        self.check()
     }
 
     /// Blocks until nothing uses the memory; errors of the work come out here.
@@ -187,23 +287,52 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let log = self.log.get_mut();
-        let mut pending = std::mem::take(&mut log.access).into_pending();
-        match &mut self.owner {
-            Owner::Ours(pool) => {
-                let mut unseen = std::mem::take(&mut log.shared_on);
-                // The other library let go of the memory, but its last work on it may still run.
-                unseen.retain(|queue| {
-                    let _why = because(Reason::Order);
-                    queue.barrier(&[]).map(|event| pending.push(event)).is_err()
-                });
-                Pool::retire(pool, (self.pointer, self.bytes), pending, unseen);
-            }
-            Owner::Foreign { keep, .. } => {
-                if let Some(keep) = keep.take() {
-                    retire::keep_until(keep, pending);
-                }
-            }
+        let _mark = InDestructor::enter();
+        if *self.known.get_mut() {
+            known_memory::remove_ours(self.pointer);
         }
+        match (&mut self.owner, &mut self.log) {
+            (Owner::Ours { pool, block }, LogOf::Own(log)) => {
+                let Log { access, shared_on } = std::mem::take(log.get_mut());
+                Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
+            }
+            (Owner::Foreign { owner, .. }, LogOf::Own(log)) => {
+                let pending = log.get_mut().access.pending();
+                owner.take().into_iter().for_each(|owner| drop_after(owner, pending.clone()));
+            }
+            (Owner::Foreign { owner, .. }, log) => {
+                let Some(owner) = owner.take() else { return };
+                let log = std::mem::replace(log, LogOf::Own(Lock::default()));
+                let mut shared = Box::new(SharedDrop { log, owner, pending: None });
+                if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
+            }
+            // Our memory has a log of its own.
+            (Owner::Ours { .. }, _) => {}
+        }
+    }
+}
+
+/// One import of several that share a log. A thread that submits may hold the log for as long as a host task takes, and
+/// the drop may be part of that host task, so it does not wait for the log.
+struct SharedDrop {
+    log: LogOf,
+    owner: Foreign,
+    pending: Option<Pending>,
+}
+
+impl Watched for SharedDrop {
+    fn poll(&mut self) -> Progress {
+        if self.pending.is_none() {
+            self.pending = self.log.get().try_lock().map(|log| log.access.pending());
+        }
+        let complete = |pending: &Pending| pending.iter().all(Event::is_complete);
+        Progress::complete_if(self.pending.as_ref().is_some_and(complete))
+    }
+
+    fn finish(self: Box<Self>) {
+        let Self { log, owner, .. } = *self;
+        // The log goes before the memory may be another's.
+        drop(log);
+        drop_after(owner, Pending::new());
     }
 }

@@ -45,13 +45,32 @@ struct Umf {
     stale: AtomicBool,
 }
 
-/// Where a block of some size comes from.
-#[derive(Debug, PartialEq, Eq)]
+/// Where a block comes from, and goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Slab,
     /// The size class.
     Kept(usize),
     Runtime,
+}
+
+/// Memory that was taken and is put back once.
+#[derive(Debug)]
+pub(super) struct Block {
+    pointer: usize,
+    bytes: usize,
+    source: Source,
+}
+
+impl Block {
+    pub(super) fn pointer(&self) -> usize {
+        self.pointer
+    }
+
+    /// The block for its last owner, who leaves an empty one behind.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self { pointer: 0, bytes: 0, source: Source::Runtime })
+    }
 }
 
 impl Source {
@@ -113,17 +132,23 @@ impl Blocks {
         if self.keeps { Source::of(bytes) } else { Source::Runtime }
     }
 
-    /// The address of a free block, 0 when the runtime or the limit has none left.
-    pub(super) fn take(&self, bytes: usize) -> Result<usize> {
+    /// A free block, `None` when the runtime or the limit has none left, also not for exactly these bytes.
+    pub(super) fn take(&self, bytes: usize) -> Result<Option<Block>> {
         let raw = self.raw.get()?;
-        match self.source(bytes) {
-            Source::Slab => self.take_small(raw, bytes),
+        let mut source = self.source(bytes);
+        let mut pointer = match source {
+            Source::Slab => self.take_small(raw, bytes)?,
             Source::Kept(class) => {
                 let kept = self.kept.lock()?[class].pop();
-                Ok(kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class))))
+                kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class)))
             }
-            Source::Runtime => Ok(ffi::block_alloc(raw, bytes)),
+            Source::Runtime => 0,
+        };
+        if pointer == 0 {
+            source = Source::Runtime;
+            pointer = ffi::block_alloc(raw, bytes);
         }
+        Ok((pointer != 0).then_some(Block { pointer, bytes, source }))
     }
 
     fn take_small(&self, raw: &ffi::UsmPool, bytes: usize) -> Result<usize> {
@@ -142,38 +167,38 @@ impl Blocks {
     /// Takes back a block. After an error it is still the caller's.
     ///
     /// # Safety
-    /// [`take`](Self::take) of these blocks gave the address for as many bytes; nothing uses it, and it is put once.
-    pub(super) unsafe fn put(&self, pointer: usize, bytes: usize) -> Result<()> {
+    /// [`take`](Self::take) of these blocks gave it, nothing uses it, and it is put once.
+    pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
         let raw = self.raw.get()?;
-        let size = match self.source(bytes) {
+        let size = match block.source {
             Source::Slab => {
-                // SAFETY: by the caller, and it is no large block, so it came from here.
-                unsafe { ffi::pool_free(raw, pointer) }.during("freeing USM")?;
+                // SAFETY: by the caller, and its source says that it came from there.
+                unsafe { ffi::pool_free(raw, block.pointer) }.during("freeing USM")?;
                 self.umf.leave();
                 return Ok(());
             }
             Source::Kept(class) => {
                 let kept = &mut self.kept.lock()?[class];
                 if kept.len() < MOST {
-                    kept.push(pointer);
+                    kept.push(block.pointer);
                     return Ok(());
                 }
                 size_of_class(class)
             }
-            Source::Runtime => bytes,
+            Source::Runtime => block.bytes,
         };
-        // SAFETY: by the caller, and it is no small block, so it came from here with this size.
-        unsafe { ffi::block_free(raw, pointer, size) };
+        // SAFETY: by the caller; it came from the runtime with this size.
+        unsafe { ffi::block_free(raw, block.pointer, size) };
         Ok(())
     }
 
-    /// Returns what is kept to the runtime. Slabs that have a block in use stay.
+    /// Lets go of what is kept. Slabs that have a block in use stay.
     pub(super) fn trim(&self) -> Result<()> {
         self.umf.trim(self.empty()?)
     }
 
-    /// Returns large blocks.
-    fn empty(&self) -> Result<&ffi::UsmPool> {
+    /// Lets go of large blocks.
+    pub(super) fn empty(&self) -> Result<&ffi::UsmPool> {
         let raw = self.raw.get()?;
         for class in 0..CLASSES {
             let kept = std::mem::take(&mut self.kept.lock()?[class]);
@@ -183,14 +208,6 @@ impl Blocks {
             }
         }
         Ok(raw)
-    }
-}
-
-impl Drop for Blocks {
-    /// UMF's pool returns its slabs itself.
-    fn drop(&mut self) {
-        // In a forked child nothing is returned.
-        let _ = self.empty();
     }
 }
 

@@ -1,12 +1,13 @@
 //! What all pools of a device and USM kind, whatever their contexts, hold together, and the most that may be.
 
-use crate::device::{Device, UsmKind};
+use crate::completion::release;
+use crate::device::{Device, UsmKind, record};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock};
+use crate::runtime::{Handle, Lock, checks};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The account of a device and USM kind. Kept for good, though pools may go.
 pub(super) struct Budget {
@@ -16,6 +17,8 @@ pub(super) struct Budget {
     peak: AtomicU64,
     live: AtomicU64,
     allocations: AtomicU64,
+    /// Whether the release thread is to free what pools have let go of.
+    frees: AtomicBool,
 }
 
 /// A limit that is none.
@@ -53,6 +56,26 @@ impl Budgets {
 }
 
 impl Budget {
+    /// Frees what pools have let go of. May wait for commands that use other memory.
+    pub(super) fn free(&self) {
+        checks::frees();
+        if let Ok(raw) = self.raw() {
+            let _own = record::begin();
+            ffi::budget_free(raw);
+        }
+    }
+
+    /// Has the release thread do that.
+    pub(super) fn free_soon(&'static self) {
+        let unused = self.raw().is_ok_and(ffi::budget_has_unused);
+        if unused && !self.frees.swap(true, Ordering::AcqRel) {
+            release(|| {
+                self.frees.store(false, Ordering::Release);
+                self.free();
+            });
+        }
+    }
+
     pub(super) fn raw(&self) -> Result<&ffi::UsmBudget> {
         self.raw.get()
     }
@@ -104,7 +127,8 @@ impl Budget {
 pub(super) fn of(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
     let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
     let zero = || AtomicU64::new(0);
-    let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero() };
+    let frees = AtomicBool::new(false);
+    let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };
     let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
     let made: &'static Budget = made;

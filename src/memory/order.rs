@@ -6,6 +6,7 @@ use crate::device::record::because;
 use crate::device::{Event, Queue, Reason};
 use crate::error::Result;
 use crate::runtime::interrupt::shielded;
+use crate::runtime::{Lock, checks};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -51,8 +52,11 @@ fn run(
     operands: &[Operand<'_>],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
-    let mut operands: SmallVec<[Operand<'_>; 6]> = operands.into();
-    operands.sort_unstable_by_key(|(allocation, _)| std::ptr::from_ref(*allocation));
+    checks::submits();
+    operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
+    let mut operands: SmallVec<[(&Lock<Log>, Access); 6]> =
+        operands.iter().map(|(allocation, access)| (allocation.log(), *access)).collect();
+    operands.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
     operands.dedup_by(|(later, again), (first, access)| {
         let same = std::ptr::eq(*later, *first);
         if same {
@@ -60,13 +64,8 @@ fn run(
         }
         same
     });
-    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> = operands
-        .iter()
-        .map(|(allocation, access)| {
-            allocation.check()?;
-            Ok((allocation.log().lock()?, *access))
-        })
-        .collect::<Result<_>>()?;
+    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> =
+        operands.iter().map(|(log, access)| Ok((log.lock()?, *access))).collect::<Result<_>>()?;
 
     let mut wait_for = SmallVec::new();
     for (log, access) in &logs {

@@ -4,9 +4,9 @@
 //! is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its next
 //! command comes after the last use anyway.
 
-use super::blocks::Blocks;
+use super::blocks::{Block, Blocks};
 use super::budget::{self, Budget};
-use super::left;
+use crate::completion::{Progress, Watched, release, watch};
 use crate::device::record::{self, because};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
@@ -16,14 +16,11 @@ use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Pools of default contexts are kept for good, so their blocks need not count them; others go with their last queue and
 /// block.
 static POOLS: Lazy<Shared<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Shared::default);
-
-/// Blocks that wait in pools that are not kept. Nobody may come back to such a pool, so others look after it.
-static LONELY: AtomicUsize = AtomicUsize::new(0);
 
 /// How many waiting blocks one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
@@ -33,6 +30,15 @@ const ROUNDS: usize = 100;
 
 /// How far back one allocation looks for a block of its own queue.
 const RECENT: usize = 16;
+
+/// Which blocks serve an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// Those that no command uses.
+    Idle,
+    /// Also one that the last commands of the same in-order queue still use.
+    InOrder,
+}
 
 pub(super) struct Pool {
     blocks: ManuallyDrop<Blocks>,
@@ -46,7 +52,14 @@ pub(super) struct Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: it is taken once, here, and nothing uses it after.
-        left::put(unsafe { ManuallyDrop::take(&mut self.blocks) });
+        let blocks = unsafe { ManuallyDrop::take(&mut self.blocks) };
+        // In a forked child nothing is returned.
+        let _ = blocks.empty();
+        let budget = self.budget;
+        release(move || {
+            drop(blocks);
+            budget.free();
+        });
     }
 }
 
@@ -55,6 +68,8 @@ impl Drop for Pool {
 struct WaitingList {
     blocks: Lock<VecDeque<Waiting>>,
     count: AtomicUsize,
+    /// Whether the completion service looks after the list.
+    watched: AtomicBool,
 }
 
 impl WaitingList {
@@ -65,17 +80,23 @@ impl WaitingList {
     /// In a forked child the block is lost, as all memory of the parent's devices is.
     fn push(&self, block: Waiting) {
         let Ok(mut blocks) = self.blocks.lock() else { return };
-        if !block.pool.is_kept() {
-            LONELY.fetch_add(1, Ordering::Relaxed);
-        }
+        // Whatever else a pool keeps waits for its next allocation.
+        let watched =
+            (!block.pool.is_kept() || !block.unseen.is_empty()) && !self.watched.swap(true, Ordering::AcqRel);
+        let pool = watched.then(|| block.pool.clone());
         blocks.push_back(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
+        drop(blocks);
+        if let Some(pool) = pool {
+            watch(Box::new(Reaper(pool)));
+        }
     }
 
     fn pop_oldest(&self) -> Option<Waiting> {
         let mut blocks = self.blocks.lock().ok()?;
         let block = blocks.pop_front();
-        self.left(&blocks, block)
+        self.count.store(blocks.len(), Ordering::Relaxed);
+        block
     }
 
     /// One of the newest blocks, of this size and with its only last use on this in-order queue.
@@ -88,26 +109,49 @@ impl WaitingList {
                 && matches!(&block.pending[..], [event] if event.in_order_queue() == Some(queue))
         })?;
         let block = blocks.remove(recent + found);
-        self.left(&blocks, block)
+        self.count.store(blocks.len(), Ordering::Relaxed);
+        block
     }
 
-    fn left(&self, blocks: &VecDeque<Waiting>, block: Option<Waiting>) -> Option<Waiting> {
-        self.count.store(blocks.len(), Ordering::Relaxed);
-        block.inspect(|block| {
-            if !block.pool.is_kept() {
-                LONELY.fetch_sub(1, Ordering::Relaxed);
-            }
-        })
+    /// Whether one of the oldest blocks may be free. Asks the runtime nothing under the lock.
+    fn any_is_due(&self) -> bool {
+        let Ok(blocks) = self.blocks.lock() else { return false };
+        let oldest: SmallVec<[(SmallVec<[Event; 4]>, bool); AT_ONCE]> = blocks
+            .iter()
+            .take(AT_ONCE)
+            .map(|block| (block.pending.clone(), block.unseen.is_empty()))
+            .collect();
+        drop(blocks);
+        oldest.iter().any(|(pending, seen)| !seen || pending.iter().all(Event::is_complete))
+    }
+}
+
+/// Makes the waiting blocks of a pool free that may go, or that another library has used.
+struct Reaper(Held<Pool>);
+
+impl Watched for Reaper {
+    fn poll(&mut self) -> Progress {
+        Progress::complete_if(self.0.waiting.len() == 0 || self.0.waiting.any_is_due())
+    }
+
+    fn finish(self: Box<Self>) {
+        self.0.reap(usize::MAX);
+        self.0.waiting.watched.store(false, Ordering::Release);
+        // A block that was put meanwhile may have seen this reaper still there.
+        if self.0.waiting.len() > 0 && !self.0.waiting.watched.swap(true, Ordering::AcqRel) {
+            watch(self);
+        }
     }
 }
 
 struct Waiting {
     /// Stays for its blocks: events among them may be the last that knew of it.
     pool: Held<Pool>,
-    pointer: usize,
+    block: Block,
+    /// As asked for.
     bytes: usize,
     pending: SmallVec<[Event; 4]>,
-    /// Queues of other libraries whose last work on it has no event yet, since the runtime gave none.
+    /// Queues of other libraries whose last work on it has no event yet: destructors submit nothing.
     unseen: SmallVec<[Queue; 1]>,
 }
 
@@ -165,30 +209,36 @@ impl Pool {
         })
     }
 
-    /// The address of `bytes` for use on `queue`, and the event after which another queue may use them.
-    pub(super) fn allocate(&self, bytes: usize, queue: &Queue) -> Result<(usize, Option<Event>)> {
+    /// A block of `bytes` for use on `queue`, and the event after which another queue may use it.
+    pub(super) fn allocate(
+        &self,
+        bytes: usize,
+        queue: &Queue,
+        reuse: Reuse,
+    ) -> Result<(Block, Option<Event>)> {
         let begun = record::begin();
         // Whether the runtime is asked, only the shim knows.
         let before = if begun.is_some() { self.requests() } else { 0 };
-        let (pointer, last_use) = match self.take_own(bytes, queue) {
-            Some((pointer, event)) => (pointer, Some(event)),
+        let own = if reuse == Reuse::InOrder { self.take_own(bytes, queue) } else { None };
+        let (block, last_use) = match own {
+            Some((block, event)) => (block, Some(event)),
             None => {
-                self.reap_some();
+                self.reap(AT_ONCE);
                 (self.take_new(bytes)?, None)
             }
         };
         let hit = begun.is_none() || before == self.requests();
         record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         self.budget.add(bytes as u64);
-        Ok((pointer, last_use))
+        Ok((block, last_use))
     }
 
-    /// Takes memory of a pool back, for use by others once `pending` is complete. Never blocks, and asks the runtime
-    /// nothing of events: that is left to the next allocation or wait, since this may run in a destructor of Python,
-    /// under its lock.
+    /// Takes memory of a pool back, for use by others once `pending` is complete and the queues of other libraries are
+    /// done with it. Submits, frees and waits for nothing.
     pub(super) fn retire(
         pool: &Held<Self>,
-        (pointer, bytes): (usize, usize),
+        block: Block,
+        bytes: usize,
         pending: SmallVec<[Event; 4]>,
         unseen: SmallVec<[Queue; 1]>,
     ) {
@@ -197,7 +247,7 @@ impl Pool {
         }
         record::memory(record::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
         pool.budget.remove(bytes as u64);
-        let block = Waiting { pool: pool.clone(), pointer, bytes, pending, unseen };
+        let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
             pool.put(block);
         } else {
@@ -206,37 +256,38 @@ impl Pool {
     }
 
     /// A block of this size whose last use is on the same in-order queue.
-    fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(usize, Event)> {
+    fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(Block, Event)> {
         if !queue.in_order() || self.waiting.len() == 0 || !self.fits(bytes) {
             return None;
         }
         let mut block = self.waiting.take_of(bytes, queue)?;
-        Some((block.pointer, block.pending.pop()?))
+        Some((block.block, block.pending.pop()?))
     }
 
-    fn take_new(&self, bytes: usize) -> Result<usize> {
+    fn take_new(&self, bytes: usize) -> Result<Block> {
         // Blocks that are kept may be of a time when the limit was higher.
-        let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(0) };
-        let mut pointer = take()?;
+        let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
+        let mut block = take()?;
         // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
         // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
         for round in 0..ROUNDS {
-            if pointer != 0 || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
+            if block.is_some() || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
                 break;
             }
-            left::free();
             for pool in self.siblings() {
                 if round > 0 {
                     pool.wait_for_pending()?;
                 }
                 pool.give_back()?;
             }
-            pointer = take()?;
+            // Also what pools that are gone have let go of.
+            self.budget.free();
+            block = take()?;
             if round > 1 {
                 std::thread::yield_now();
             }
         }
-        if pointer == 0 { Err(self.out_of_memory(bytes)) } else { Ok(pointer) }
+        block.ok_or_else(|| self.out_of_memory(bytes))
     }
 
     /// Whether the limit has room beside what arrays hold.
@@ -248,8 +299,9 @@ impl Pool {
     /// Returns what is complete and unused to the runtime.
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
-        let _own = record::begin();
-        self.blocks.trim()
+        let trimmed = self.blocks.trim();
+        self.budget.free();
+        trimmed
     }
 
     fn wait_for_pending(&self) -> Result<()> {
@@ -287,20 +339,6 @@ impl Pool {
         self.budget.stats().map_or(0, |stats| stats.requests)
     }
 
-    /// As many as one call should look at.
-    pub(super) fn reap_some(&self) {
-        self.reap(AT_ONCE);
-    }
-
-    /// The same for pools that nobody may come back to.
-    pub(super) fn reap_lonely() {
-        if LONELY.load(Ordering::Relaxed) > 0 {
-            for pool in Self::all().into_iter().flatten().filter(|pool| !pool.is_kept()) {
-                pool.reap_some();
-            }
-        }
-    }
-
     /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked
     /// under the lock.
     fn reap(&self, most: usize) {
@@ -318,12 +356,12 @@ impl Pool {
     /// Makes a block that nothing uses free. A free has no error to return: should it fail, the block waits for
     /// another attempt.
     fn put(&self, block: Waiting) {
-        let _own = record::begin();
-        // SAFETY: the pointer came from these blocks for as many bytes, nothing uses it any more, and it is put once: it
-        // left the allocation or the waiting list that owned it, and goes back to that only when it was not taken.
-        if unsafe { self.blocks.put(block.pointer, block.bytes) }.is_err() {
-            self.waiting.push(block);
+        // SAFETY: the block came from these blocks, nothing uses it any more, and it is put once: it left the allocation
+        // or the waiting list that owned it, and goes back to that only when it was not taken.
+        if unsafe { self.blocks.put(&block.block) }.is_err() {
+            return self.waiting.push(block);
         }
+        self.budget.free_soon();
     }
 }
 

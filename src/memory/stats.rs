@@ -1,11 +1,15 @@
 //! What the memory pools hold, and what may be asked of all of them.
 
 use super::budget;
-use super::left;
 use super::pool::Pool;
+use crate::completion;
 use crate::device::{Device, UsmKind};
 use crate::error::Result;
 use crate::ffi;
+use std::time::Duration;
+
+/// The most that [`trim`] waits for deleters that are due.
+const AT_MOST: Duration = Duration::from_secs(10);
 
 /// What the pools of one USM kind hold. Bytes unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,7 +80,8 @@ pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKi
     if limit.is_some() { trim(device) } else { Ok(()) }
 }
 
-/// Returns memory that is kept for reuse to the runtime. Blocks whose last use is in flight stay.
+/// Returns memory that is kept for reuse to the runtime, and lets go of the owners of foreign memory. Memory whose last
+/// use is in flight stays.
 ///
 /// # Errors
 /// [`Error::Sycl`](crate::Error::Sycl) when the runtime refuses a block.
@@ -86,6 +91,11 @@ pub fn trim(device: Option<&Device>) -> Result<()> {
             pool.give_back()?;
         }
     }
-    left::free();
+    completion::collect(AT_MOST);
+    for (on, _, budget) in budget::all()? {
+        if device.is_none_or(|device| *device == on) {
+            budget.free();
+        }
+    }
     Ok(())
 }

@@ -193,8 +193,8 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
     let chunk = bytes.min(CHUNK);
     let (from, to) = (source.queue(), target.queue());
     let buffers = [
-        Allocation::new(chunk, UsmKind::Host, from)?,
-        Allocation::new(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
+        Allocation::for_commands(chunk, UsmKind::Host, from)?,
+        Allocation::for_commands(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
     ];
     let [(source_memory, read), (target_memory, write)] = operands(source, target);
     let operands = [

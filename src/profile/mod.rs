@@ -39,14 +39,10 @@ use crate::device::journal::{self, Window};
 use crate::device::watch;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::runtime::interrupt::patiently;
+use crate::runtime::interrupt::poll_until;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
-
-/// How long [`Session::finish`] sleeps between two looks at commands in flight.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// A profile in the making: from [`start`](Self::start) to [`finish`](Self::finish), everything that usmq does in this
 /// process is recorded, on all threads.
@@ -80,12 +76,9 @@ impl Session {
             ));
         };
         let (to, closed) = (journal::next(), journal::now());
-        if let Err(interrupted) = patiently(|| watch::look(to), || ()) {
+        if let Err(interrupted) = poll_until(|| !watch::look(to), || ()) {
             journal::close(&window, 0);
             return Err(interrupted);
-        }
-        while watch::look(to) {
-            std::thread::sleep(LOOK);
         }
         let (records, dropped) = journal::close(&window, to);
         Ok(collect::profile(&records, dropped, (window.opened, closed), &self.held))

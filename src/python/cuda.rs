@@ -3,6 +3,7 @@
 use super::array::Array;
 use super::dtype::DType;
 use super::entries::Entries;
+use super::owner::Owner;
 use super::quiet::Quiet;
 use super::{asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
@@ -239,7 +240,7 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
         // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
         return Ok(None);
     }
-    let owner = Box::new(object.clone().unbind());
+    let owner = Box::new(Owner::new(object));
     // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
     // keeps.
     Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))

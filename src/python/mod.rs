@@ -20,6 +20,7 @@ mod index;
 mod kernel;
 mod memory;
 mod numpy;
+mod owner;
 mod pickle;
 mod placement;
 mod profile;
@@ -74,6 +75,7 @@ mod core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::capi::refuse_a_second()?;
         super::site::note_main_thread(module.py())?;
+        super::owner::prepare(module.py())?;
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)

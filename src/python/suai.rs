@@ -3,6 +3,7 @@
 use super::array::Array;
 use super::capsule::{context_from, queue_from};
 use super::entries::Entries;
+use super::owner::Owner;
 use super::site::detach;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
@@ -78,7 +79,7 @@ pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>
     let entries = Entries::of(NAME, &attribute)?;
     let descriptor = descriptor(object, &entries)?;
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
-    let owner = Box::new(object.clone().unbind());
+    let owner = Box::new(Owner::new(object));
     // SAFETY: the protocol: the memory lives as long as the object that shows it, which the owner keeps.
     let array = detach(py, || unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
     Ok(Some(array))

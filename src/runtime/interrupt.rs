@@ -81,16 +81,15 @@ pub(crate) fn is_possible() -> bool {
     CHECK.try_with(Cell::get).is_ok_and(|check| check.is_some())
 }
 
-/// Returns when `goes_on` says no, or at once where nobody could interrupt: then the runtime's own wait is the better
-/// one. It is called with what is returned here, which counts as a wait for the exit. `takes_long` is told once, when
-/// the wait is none of the short ones.
-pub(crate) fn patiently(mut goes_on: impl FnMut() -> bool, takes_long: impl FnOnce()) -> Result<Pending> {
+/// Polls until `over` returns true. The caller goes on to the runtime's own wait with the returned guard, which counts
+/// as a wait at the exit of the process. `pausing` is called before each pause: the wait is longer than most.
+///
+/// # Errors
+/// [`Error::Interrupted`] inside [`with_interrupt`] only.
+pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut()) -> Result<Pending> {
     let mut pending = Pending::for_wait();
-    if !is_possible() {
-        return Ok(pending);
-    }
-    let (begun, mut asked, mut takes_long) = (Instant::now(), Duration::ZERO, Some(takes_long));
-    while goes_on() {
+    let (begun, mut asked) = (Instant::now(), Duration::ZERO);
+    while !over() {
         let waited = begun.elapsed();
         if waited < AT_ONCE {
             if waited > WITHOUT_A_BREAK {
@@ -99,11 +98,9 @@ pub(crate) fn patiently(mut goes_on: impl FnMut() -> bool, takes_long: impl FnOn
             }
             continue;
         }
-        if let Some(takes_long) = takes_long.take() {
-            takes_long();
-        }
+        pausing();
         let signalled = pause((waited / PART).min(LONGEST));
-        if signalled || waited - asked > EVERY {
+        if is_possible() && (signalled || waited - asked > EVERY) {
             asked = waited;
             // Whoever answers may have to wait for a thread that ends the process, which waits for `pending`.
             drop(pending);
@@ -138,18 +135,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_to_ask_means_no_questions() {
-        assert!(patiently(|| panic!("asked"), || ()).is_ok());
-        let shielded = with_interrupt(|| true, || shielded(|| patiently(|| panic!("asked"), || ()).is_ok()));
-        assert!(shielded);
+    fn a_wait_that_nobody_can_interrupt_ends_with_its_command() {
+        let end = Instant::now() + Duration::from_millis(100);
+        let over = || Instant::now() >= end;
+        assert!(with_interrupt(|| true, || shielded(|| poll_until(over, || ()).is_ok())));
+        assert!(over());
     }
 
     #[test]
     fn a_wait_ends_with_its_command_or_with_the_interrupt() {
         let end = Instant::now() + Duration::from_millis(20);
-        assert!(with_interrupt(|| false, || patiently(|| Instant::now() < end, || ())).is_ok());
+        assert!(with_interrupt(|| false, || poll_until(|| Instant::now() >= end, || ())).is_ok());
         let begun = Instant::now();
-        let ended = with_interrupt(|| true, || patiently(|| begun.elapsed() < Duration::from_secs(5), || ()));
+        let ended =
+            with_interrupt(|| true, || poll_until(|| begun.elapsed() > Duration::from_secs(5), || ()));
         assert!(matches!(ended, Err(Error::Interrupted)));
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
@@ -175,7 +174,7 @@ mod tests {
             true
         };
         assert!(
-            with_interrupt(asked, || patiently(|| begun.elapsed() < Duration::from_secs(5), || ())).is_err()
+            with_interrupt(asked, || poll_until(|| begun.elapsed() > Duration::from_secs(5), || ())).is_err()
         );
     }
 }

@@ -19,6 +19,12 @@ impl<T> Lock<T> {
         Ok(self.0.lock())
     }
 
+    /// `None` where another thread holds it, and in a forked child.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        super::not_forked().ok()?;
+        self.0.try_lock()
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

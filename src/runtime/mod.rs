@@ -4,6 +4,7 @@
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
 mod cache;
+pub(crate) mod checks;
 mod environment;
 pub(crate) mod exit;
 #[cfg(usmq_faults)]
@@ -11,6 +12,7 @@ pub mod faults;
 pub(crate) mod interrupt;
 mod loaded;
 mod lock;
+mod retry;
 mod shared;
 
 pub(crate) use cache::{Who, fault};
@@ -19,6 +21,7 @@ pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 pub(crate) use lock::Lock;
+pub(crate) use retry::retry;
 pub(crate) use shared::{Held, Opaque, Shared};
 
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use crate::array::{Array, DType, Element, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation};
+use crate::memory::Allocation;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -128,16 +128,13 @@ impl TaskMemory {
     /// As [`uninit`](Self::uninit).
     pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
         self.counted(bytes, kind, || {
-            let block = Allocation::new(bytes, kind, &self.queue)?;
-            if kind != UsmKind::Device {
-                // The host may write now: the pool's last use of it, on this queue, must be over.
-                block.wait_for_host(Access::Write)?;
-            }
-            // Whoever has the address works unseen; what comes later waits for the queue.
+            // The user of the address does not ask the log.
+            let block = Arc::new(Allocation::idle(bytes, kind, &self.queue)?);
+            // Nor does the log see that work; later commands wait for the queue.
             block.share_on(&self.queue)?;
             let address = block.pointer();
             Ok((address, move |account: &mut Account| {
-                account.blocks.insert(address, Arc::new(block));
+                account.blocks.insert(address, block);
             }))
         })
     }

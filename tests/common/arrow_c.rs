@@ -186,6 +186,8 @@ impl Balance {
     pub fn new() -> Result<Self> {
         // A queue and the pools are made once and stay.
         numbers(&[1], UsmKind::Host)?.wait()?;
+        // What was released so far may still wait for its turn.
+        usmq::memory::trim(None)?;
         Ok(Self { memory: live_memory()?, host_arrays: HOST_ARRAYS.load(Ordering::Relaxed) })
     }
 
@@ -193,8 +195,6 @@ impl Balance {
     pub fn check(self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
-            // What waits for the device goes with later allocations.
-            drop(usmq::Array::empty::<u8>([1])?);
             let host_arrays = HOST_ARRAYS.load(Ordering::Relaxed);
             let (memory, threads) = (live_memory()?, stream_threads());
             if (memory, host_arrays, threads) == (self.memory, self.host_arrays, 0) {

@@ -7,6 +7,7 @@ use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, Operand, ordered};
+use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -119,12 +120,19 @@ impl Column {
         if held.is_empty() {
             return Ok(None);
         }
+        self.hand_over()?;
         let operands: Vec<Operand<'_>> =
             held.iter().map(|array| (array.allocation(), Access::Read)).collect();
         ordered(self.queue(), &operands, |after| self.queue().barrier(after)).map(Some)
     }
 
+    /// The memory may come back from the consumer.
+    fn hand_over(&self) -> Result<()> {
+        self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
+    }
+
     fn wait_for_writes(&self) -> Result<()> {
+        self.hand_over()?;
         self.held().iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
     }
 }
@@ -163,6 +171,7 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
+    let _mark = InDestructor::enter();
     // SAFETY: the consumer passes a struct that `export` filled and that is not released.
     let array = unsafe { &mut *array };
     array.release = None;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
 use crate::memory::heap::room;
-use crate::memory::{Access, Allocation, Keep, keep_until, ordered};
+use crate::memory::{Access, Allocation, Import, Keep, drop_after, ordered};
 use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
@@ -54,16 +54,17 @@ impl Host {
 
     /// Lets the owner go as soon as nothing reads its memory.
     pub(super) fn finish(self, owner: Keep) {
-        keep_until(owner, self.pending);
+        drop_after(owner, self.pending);
     }
 
-    /// Waits for copies that are running, so that the owner may go at once.
+    /// Waits for copies that are running, so that the owner is dropped before the error is returned.
     pub(super) fn abandon(mut self, owner: Keep) {
         shielded(|| self.pending.retain(|event| event.wait_quietly().is_err()));
-        if !self.pending.is_empty() {
-            self.queue.settle();
+        if self.pending.is_empty() {
+            return drop(owner);
         }
-        keep_until(owner, self.pending);
+        self.queue.settle();
+        drop_after(owner, self.pending);
     }
 }
 
@@ -151,11 +152,18 @@ impl Usm {
     fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
         let (context, device) = (self.queue.context(), self.queue.device());
         let Some(kind) = context.kind_of(pointer)? else { return Err(not_usm(pointer, context)) };
-        let owner = Box::new(self.owner.clone());
-        let memory = (pointer, bytes, kind);
-        let allocation = Allocation::foreign(memory, context, device, None, self.ready.clone(), owner);
+        let import = Import {
+            pointer,
+            bytes,
+            kind,
+            place: (context, device),
+            shared_on: None,
+            ready: self.ready.clone(),
+            queue: &self.queue,
+        };
+        let allocation = Allocation::import(import, Box::new(self.owner.clone()))?;
         let layout = Layout::contiguous(&[bytes], 1)?;
-        Ok(Array::of(Arc::new(allocation), layout, DType::U8, self.queue.clone(), true))
+        Ok(Array::of(allocation, layout, DType::U8, self.queue.clone(), true))
     }
 }
 

@@ -8,8 +8,9 @@ use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::{Failure, Keep};
+use crate::memory::{Failure, Keep, drop_after};
 use crate::placement::{Action, Step};
+use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -38,17 +39,24 @@ struct Memory {
 enum Owner {
     /// Allocated here.
     Ours(usize),
-    /// Another library's; dropped with the last view or the last transfer.
-    Foreign { _keep: Keep },
+    /// Another library's; dropped by the release thread after the last view and the last transfer.
+    Foreign(Option<Keep>),
     /// An empty array needs none.
     Nothing,
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Owner::Ours(pointer) = self.owner {
-            failures::forget(pointer);
-            self.card.free(pointer);
+        let _mark = InDestructor::enter();
+        match &mut self.owner {
+            Owner::Ours(pointer) => {
+                failures::forget(*pointer);
+                self.card.free(*pointer);
+            }
+            Owner::Foreign(keep) => {
+                keep.take().into_iter().for_each(|keep| drop_after(keep, Default::default()));
+            }
+            Owner::Nothing => {}
         }
     }
 }
@@ -124,7 +132,7 @@ impl CudaArray {
     ) -> Result<Self> {
         let (card, context) = find(described.pointer)?;
         let stream = described.stream.map(|stream| (context, stream));
-        let owner = Owner::Foreign { _keep: owner };
+        let owner = Owner::Foreign(Some(owner));
         Ok(Self {
             memory: Arc::new(Memory { card, owner, stream, failure: failures::at(described.pointer) }),
             pointer: described.pointer,

@@ -6,7 +6,7 @@ use super::recorder::CONTEXT;
 use super::tests::{bench, numbers, until};
 use super::transfer::CHUNK;
 use crate::array::Array;
-use crate::device::{Promise, UsmKind};
+use crate::device::{UserEvent, UsmKind};
 use crate::manager::current_queue;
 use crate::memory::{Access, ordered};
 use std::sync::atomic::Ordering;
@@ -90,12 +90,12 @@ fn a_transfer_that_fails_at_once_does_not_let_go_of_what_others_write() {
     let bench = bench();
     let queue = current_queue().unwrap();
     let usm = Array::from_slice(&numbers(100)).unwrap();
-    let Some((promise, event)) = Promise::new(&queue).unwrap() else { return };
+    let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
     ordered(&queue, &[(usm.allocation(), Access::Write)], |_| Ok(event)).unwrap();
     bench.driver.no_order.store(true, Ordering::SeqCst);
     let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert!(cuda.check().is_ok(), "the transfer ended before the write");
-    promise.keep();
+    user_event.signal();
     until("the failure does not show", || cuda.check().is_err());
 }

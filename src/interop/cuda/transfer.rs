@@ -6,9 +6,10 @@
 use super::card::{Card, Lane};
 use super::driver::{Handle, Recorded};
 use super::gate::Gate;
-use crate::device::{Event, Promise, Queue, insist};
+use crate::device::{Event, Queue, UserEvent};
 use crate::error::Result;
 use crate::memory::{Access, Allocation, Failure, Keep, ordered_across};
+use crate::runtime::retry;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -44,19 +45,19 @@ pub(super) struct Job {
     queue: Queue,
     /// Why the USM does not have what it was to be filled with.
     failure: Failure,
-    /// USM, which the log of its allocation keeps until `promise` is kept.
+    /// USM, which the log of its allocation keeps until `user_event` is signalled.
     usm: usize,
     bytes: usize,
     after: SmallVec<[Event; 4]>,
     /// What the other library had submitted. The card's stream waits for it only when the job begins, or the copies
     /// of jobs before this one would wait, too.
     ready: Option<Recorded>,
-    promise: Option<Promise>,
+    user_event: Option<UserEvent>,
     gate: Arc<Gate>,
 }
 
 /// Starts a transfer of `bytes` between the card and `usm`, an address inside `memory`; the log of `memory` and the
-/// stream of `remote` know of it. Returns at once where `queue` has events for it ([`Promise`]), else at its end. After
+/// stream of `remote` know of it. Returns at once where `queue` has events for it ([`UserEvent`]), else at its end. After
 /// an error it is over, too.
 pub(super) fn start(
     way: Way,
@@ -73,11 +74,11 @@ pub(super) fn start(
     let failure = if way == Way::ToUsm { memory.failure() } else { remote.failure.clone() };
     ordered_across(queue, &[(memory, access)], |after, sent| {
         let gate = Arc::new(Gate::default());
-        let (promise, event) = Promise::new(queue)?.unzip();
+        let (user_event, event) = UserEvent::new(queue)?.unzip();
         let after = after.into();
         sent.extend(event.clone());
         let (over, failed, on) = (gate.clone(), failure.clone(), queue.clone());
-        let job = Job { way, remote, lane, queue: on, failure, usm, bytes, after, ready, promise, gate };
+        let job = Job { way, remote, lane, queue: on, failure, usm, bytes, after, ready, user_event, gate };
         card.start(job, stream)?;
         match event {
             // A wait for the queue is one for the transfer, too.
@@ -104,18 +105,18 @@ impl Job {
     /// Runs the transfer. A failure goes to those who wait for the side that it was to fill.
     pub(super) fn run(mut self) {
         let result = self.copy();
-        let promise = self.promise.take();
+        let user_event = self.user_event.take();
         if let Err(error) = result {
-            if self.way == Way::ToUsm && promise.is_some() {
+            if self.way == Way::ToUsm && user_event.is_some() {
                 self.queue.store_error(&error);
             }
             let _ = self.failure.set(error);
         }
-        // Once the promise is kept the process may end, so everything else goes first. It may be anyone's, and a
+        // Once the user event is signalled the process may end, so everything else goes first. It may be anyone's, and a
         // destructor that panics must not end the card's thread.
         let _panic = catch_unwind(AssertUnwindSafe(|| drop(self))).map_err(std::mem::forget);
-        if let Some(promise) = promise {
-            promise.keep();
+        if let Some(user_event) = user_event {
+            user_event.signal();
         }
     }
 
@@ -126,7 +127,7 @@ impl Job {
         });
         if result.is_err() {
             // The buffers, and the memory of both sides, are free only when nothing runs any more.
-            insist(|| self.lane.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
+            retry(|| self.lane.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
             self.remote.card.settle_or_keep(self.remote.keep.take());
         }
         result
@@ -180,7 +181,7 @@ impl Job {
         emptied: &mut [Option<Event>; 2],
     ) -> Result<()> {
         filled.wait()?;
-        // SAFETY: the log of the target keeps it until the promise is kept; the buffer is filled again only after
+        // SAFETY: the log of the target keeps it until the user event is signalled; the buffer is filled again only after
         // this event.
         let event = unsafe {
             self.lane.queue.memcpy(self.usm + start, self.buffer(buffer), length, self.first_after(start))
@@ -196,7 +197,7 @@ impl Job {
                 event.wait()?;
             }
             let pinned = self.buffer(buffer);
-            // SAFETY: the log of the source keeps it until the promise is kept; the buffer's last chunk is sent.
+            // SAFETY: the log of the source keeps it until the user event is signalled; the buffer's last chunk is sent.
             let filled =
                 unsafe { self.lane.queue.memcpy(pinned, self.usm + start, length, self.first_after(start)) }?;
             filled.wait_quietly()?;

@@ -8,6 +8,7 @@ use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, ordered};
+use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
 use std::mem::{ManuallyDrop, size_of};
 use std::ptr::{self, NonNull};
@@ -159,12 +160,12 @@ fn publish(array: &Array, order: Order<'_>) -> Result<()> {
             if !queue.in_order() || memory.used_off(queue)? {
                 ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
             }
-            memory.share_on(queue)?;
+            array.shared_allocation().share_on(queue)?;
         }
-        Order::Unordered => memory.share_on(array.queue())?,
+        Order::Unordered => array.shared_allocation().share_on(array.queue())?,
         Order::Wait | Order::Queue(_) => {
             memory.wait_for_host(Access::ReadWrite)?;
-            memory.share_on(array.queue())?;
+            array.shared_allocation().share_on(array.queue())?;
         }
     }
     Ok(())
@@ -179,6 +180,7 @@ pub(super) fn wrap<T: Managed, O>(owner: O, describe: impl FnOnce(&O) -> Tensor,
 }
 
 unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
+    let _mark = InDestructor::enter();
     // SAFETY: the consumer passes what `wrap` made, once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: as above; dropping memory never waits, panics or needs Python's lock.

@@ -8,7 +8,7 @@ use crate::device::record::because;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
-use crate::interop::place::queue_for;
+use crate::interop::place::{empty_queue, queue_for};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
 use crate::memory::heap;
@@ -216,9 +216,6 @@ impl View {
     }
 
     fn in_place<T: Managed>(&self, readonly: bool, owner: Arc<Foreign<T>>) -> Result<Array> {
-        if self.size == 0 {
-            return Array::uninit(&self.shape, self.dtype, UsmKind::Device, &current_queue()?);
-        }
         let descriptor = Descriptor {
             pointer: self.pointer,
             readonly,
@@ -227,7 +224,11 @@ impl View {
             offset: 0,
             dtype: self.dtype,
         };
-        let queue = queue_for(self.pointer, i64::from(self.id))?;
+        let queue = if self.size == 0 {
+            empty_queue(self.pointer, i64::from(self.id))?
+        } else {
+            queue_for(self.pointer, i64::from(self.id))?
+        };
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
         unsafe { suai::import(&descriptor, &SyclObject::Queue(queue), Box::new(owner)) }
     }

@@ -1,4 +1,4 @@
-//! Calls that nobody can be told of when they fail: they are tried again for a while.
+//! Bounded retries for calls whose failure cannot be reported.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Tries until it succeeds, and gives up when it never does: whether it has.
-pub(crate) fn insist(mut attempt: impl FnMut() -> bool) -> bool {
+pub(crate) fn retry(mut attempt: impl FnMut() -> bool) -> bool {
     for number in 0..ATTEMPTS {
         if number > 0 {
             std::thread::sleep(PAUSE);

@@ -1,50 +1,49 @@
 //! Events that a host thread completes. SYCL has none; OpenCL's user events become SYCL events.
 
-use super::insist::insist;
 use super::{Event, Queue};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Pending};
+use crate::runtime::{Handle, Pending, retry};
 
-/// The duty to complete an event. It is done at the latest when this is dropped, or what waits would wait for ever.
-pub(crate) struct Promise {
-    raw: Handle<ffi::Promise>,
-    kept: bool,
+/// Completes an event: at the latest when it is dropped, or commands would wait for that event for ever.
+pub(crate) struct UserEvent {
+    raw: Handle<ffi::UserEvent>,
+    signalled: bool,
     /// Keeps the process from tearing the runtime down before that.
     _pending: Pending,
 }
 
-impl Promise {
-    /// A promise and its event, in the queue's context but outside the queue's order. `None` where the backend has no
+impl UserEvent {
+    /// A user event and the SYCL event made of it, in the queue's context but outside the queue's order. `None` where the backend has no
     /// such events.
     pub(crate) fn new(queue: &Queue) -> Result<Option<(Self, Event)>> {
         if queue.device().backend() != "opencl" {
             return Ok(None);
         }
-        let raw = ffi::promise_new(queue.context().raw()?).during("making an event for a host thread")?;
+        let raw = ffi::user_event_new(queue.context().raw()?).during("making an event for a host thread")?;
         let raw = Handle::new(raw);
-        let event = ffi::promise_event(raw.get()?).during("making an event for a host thread")?;
-        Ok(Some((Self { raw, kept: false, _pending: Pending::new() }, Event::outside(event, queue))))
+        let event = ffi::user_event_event(raw.get()?).during("making an event for a host thread")?;
+        Ok(Some((Self { raw, signalled: false, _pending: Pending::new() }, Event::outside(event, queue))))
     }
 
     /// Completes the event. There is no other end: given an error, the OpenCL driver for CPUs leaves out what waits for
     /// the event without a word, and at times crashes in its in-order queues. So what went wrong is for the queue to
     /// tell ([`Queue::store_error`]).
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn signal(mut self) {
         self.finish();
     }
 
     fn finish(&mut self) {
-        if !std::mem::replace(&mut self.kept, true)
+        if !std::mem::replace(&mut self.signalled, true)
             && let Ok(raw) = self.raw.get()
         {
-            // Whoever waits for the event would do so for ever.
-            insist(|| ffi::promise_keep(raw).is_ok());
+            // Commands would wait for the event for ever.
+            retry(|| ffi::user_event_signal(raw).is_ok());
         }
     }
 }
 
-impl Drop for Promise {
+impl Drop for UserEvent {
     fn drop(&mut self) {
         self.finish();
     }
@@ -57,13 +56,13 @@ mod tests {
     use crate::runtime::with_interrupt;
     use std::time::Duration;
 
-    const IN_CHILD: &str = "USMQ_TEST_PROMISE";
+    const IN_CHILD: &str = "USMQ_TEST_USER_EVENT";
 
     /// In a process of its own: other tests of this one need a runtime that has not started.
     #[test]
-    fn a_wait_that_can_be_interrupted_ends_with_the_promise() -> Result<()> {
+    fn a_wait_that_can_be_interrupted_ends_with_the_user_event() -> Result<()> {
         if std::env::var_os(IN_CHILD).is_none() {
-            let name = "device::promise::tests::a_wait_that_can_be_interrupted_ends_with_the_promise";
+            let name = "device::user_event::tests::a_wait_that_can_be_interrupted_ends_with_the_user_event";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             let output = command.args(["--exact", name]).env(IN_CHILD, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -73,10 +72,10 @@ mod tests {
             return Ok(());
         };
         let queue = Queue::create(&device.default_context()?, &device, Default::default())?;
-        let Some((promise, event)) = Promise::new(&queue)? else { return Ok(()) };
+        let Some((user_event, event)) = UserEvent::new(&queue)? else { return Ok(()) };
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            promise.keep();
+            user_event.signal();
         });
         with_interrupt(|| false, || event.wait())
     }

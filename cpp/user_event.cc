@@ -8,33 +8,36 @@ namespace usmq {
 
 namespace {
 
-UserEvent user_event(const Context &context) {
+NativeEvent native_user_event(const Context &context) {
   const auto create = opencl_entry<decltype(&clCreateUserEvent)>("clCreateUserEvent");
   const auto release = opencl_entry<decltype(&clReleaseEvent)>("clReleaseEvent");
   Owned<cl_context> native("clReleaseContext");
   native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
   cl_int error = CL_SUCCESS;
-  UserEvent event(create(native.object, &error), release);
+  NativeEvent event(create(native.object, &error), release);
   opencl_check(error, "clCreateUserEvent");
   return event;
 }
 
-Event stand_for(const UserEvent &native, const Context &context) {
+Event sycl_event(const NativeEvent &native, const Context &context) {
   USMQ_FAULT_POINT("sycl::make_event");
   return sycl::make_event<sycl::backend::opencl>(std::vector<cl_event>{native.get()}, context);
 }
 
 } // namespace
 
-Promise::Promise(const Context &context) : native(user_event(context)), event(stand_for(native, context)) {}
+UserEvent::UserEvent(const Context &context)
+    : native(native_user_event(context)), event(sycl_event(native, context)) {}
 
-std::unique_ptr<Promise> promise_new(const Context &context) { return std::make_unique<Promise>(context); }
+std::unique_ptr<UserEvent> user_event_new(const Context &context) { return std::make_unique<UserEvent>(context); }
 
-std::unique_ptr<Event> promise_event(const Promise &promise) { return std::make_unique<Event>(promise.event); }
+std::unique_ptr<Event> user_event_event(const UserEvent &user_event) {
+  return std::make_unique<Event>(user_event.event);
+}
 
-void promise_keep(const Promise &promise) {
+void user_event_signal(const UserEvent &user_event) {
   const auto set = opencl_entry<decltype(&clSetUserEventStatus)>("clSetUserEventStatus");
-  opencl_check(set(promise.native.get(), CL_COMPLETE), "clSetUserEventStatus");
+  opencl_check(set(user_event.native.get(), CL_COMPLETE), "clSetUserEventStatus");
 }
 
 } // namespace usmq

@@ -1,0 +1,154 @@
+//! The release thread: deleters, frees and callbacks, in the order in which they became due.
+
+use crate::runtime::{self, Pending, exit};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Queued {
+    job: Job,
+    /// Runs code of another library, which may need Python.
+    foreign: bool,
+}
+
+struct State {
+    due: VecDeque<Queued>,
+    /// Whether the thread is there. It stays for the process.
+    started: bool,
+    /// Counts jobs that were taken from `due` and have returned.
+    finished: u64,
+    accepted: u64,
+    /// Foreign code may not run any more: the interpreter is about to end.
+    closed: bool,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { due: VecDeque::new(), started: false, finished: 0, accepted: 0, closed: false });
+
+static DUE: Condvar = Condvar::new();
+static FINISHED: Condvar = Condvar::new();
+
+/// Runs `job` on the release thread: a free at the runtime, or the drop of an object of the runtime.
+pub(crate) fn release(job: impl FnOnce() + Send + 'static) {
+    put(Queued { job: Box::new(job), foreign: false });
+}
+
+/// As [`release`], for a job that runs another library's code. It never runs after [`close`].
+pub(crate) fn release_foreign(job: impl FnOnce() + Send + 'static) {
+    put(Queued { job: Box::new(job), foreign: true });
+}
+
+fn put(queued: Queued) {
+    if runtime::not_forked().is_err() {
+        // The threads are in the parent only, and the memory is that of the parent's devices.
+        return std::mem::forget(queued.job);
+    }
+    let mut state = STATE.lock();
+    if queued.foreign && state.closed {
+        drop(state);
+        return std::mem::forget(queued.job);
+    }
+    state.due.push_back(queued);
+    state.accepted += 1;
+    if !state.started {
+        // Without a thread, jobs stay until `drain` or the next attempt.
+        state.started = std::thread::Builder::new().name("usmq-release".to_owned()).spawn(run).is_ok();
+    }
+    drop(state);
+    DUE.notify_one();
+}
+
+fn run() {
+    exit::help_to_the_end();
+    let mut state = STATE.lock();
+    loop {
+        let Some(queued) = state.due.pop_front() else {
+            DUE.wait(&mut state);
+            continue;
+        };
+        run_one(&mut state, queued);
+    }
+}
+
+/// Runs a job outside the lock, unless nobody needs it any more.
+fn run_one(state: &mut MutexGuard<'_, State>, Queued { job, foreign }: Queued) {
+    let skip = foreign && state.closed;
+    MutexGuard::unlocked(state, || match Pending::unless_leaving() {
+        // A deleter that panics has freed what it could; the thread serves others.
+        Some(_pending) if !skip => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job))),
+        // The process takes what is left with it.
+        _ => std::mem::forget(job),
+    });
+    state.finished += 1;
+    FINISHED.notify_all();
+}
+
+/// Waits until the jobs that are due by now have run, at most this long. Never call it with a lock that a job needs.
+pub(crate) fn drain(at_most: Duration) -> bool {
+    if runtime::not_forked().is_err() {
+        return true;
+    }
+    let deadline = Instant::now() + at_most;
+    let mut state = STATE.lock();
+    let due = state.accepted;
+    while state.finished < due {
+        if !state.started {
+            let Some(queued) = state.due.pop_front() else { break };
+            run_one(&mut state, queued);
+        } else if FINISHED.wait_until(&mut state, deadline).timed_out() {
+            return state.finished >= due;
+        }
+    }
+    true
+}
+
+/// The interpreter ends: no foreign code runs from now on. Waits, at most this long, for the job that is running. The
+/// caller does not hold Python's lock, which that job may need.
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn close(at_most: Duration) {
+    if runtime::not_forked().is_err() {
+        return;
+    }
+    STATE.lock().closed = true;
+    // The jobs that are due are skipped, which takes no time.
+    drain(at_most);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn jobs_run_in_their_order_on_another_thread() {
+        let (sender, ran) = channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            release(move || sender.send((number, std::thread::current().id())).unwrap());
+        }
+        let all: Vec<_> = (0..3).map(|_| ran.recv().unwrap()).collect();
+        assert_eq!(all.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(all.iter().all(|(_, thread)| *thread != std::thread::current().id()));
+    }
+
+    #[test]
+    fn a_job_that_panics_stops_no_other() {
+        let (sender, ran) = channel();
+        release(|| panic!("in a deleter"));
+        release_foreign(move || sender.send(()).unwrap());
+        ran.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn drain_returns_after_the_jobs_that_are_due() {
+        let (sender, ran) = channel();
+        release(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            sender.send(()).unwrap();
+        });
+        assert!(drain(Duration::from_secs(10)));
+        ran.try_recv().unwrap();
+    }
+}

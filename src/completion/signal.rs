@@ -1,0 +1,229 @@
+//! The signal thread: polls what is in flight, each item at intervals that grow with its age.
+
+use super::{Progress, Watched, release};
+use crate::runtime::{self, Pending, exit};
+use parking_lot::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// The pause between two polls of an item is this part of its age, so that nothing is seen much later than it happens.
+const PART: u32 = 32;
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// A round of polls is followed by a pause of at least this many times its length: with any number of items in flight
+/// the thread uses less than 2 % of a core.
+const REST: u32 = 60;
+
+struct Item {
+    watched: Box<dyn Watched>,
+    since: Instant,
+    due: Instant,
+}
+
+impl Item {
+    fn new(watched: Box<dyn Watched>) -> Self {
+        let since = Instant::now();
+        Self { watched, since, due: since + SHORTEST }
+    }
+
+    /// Polls, and notes when to do so again.
+    fn poll(&mut self, now: Instant) -> Progress {
+        let progress = self.watched.poll();
+        if progress != Progress::None {
+            self.since = now;
+        }
+        self.due = now + ((now - self.since) / PART).clamp(SHORTEST, LONGEST);
+        progress
+    }
+}
+
+/// Items that the thread has yet to see.
+#[derive(Default)]
+struct Inbox {
+    items: Vec<Item>,
+    started: bool,
+    /// Set while the thread sleeps: until when, if it has anything to poll.
+    asleep: Option<Option<Instant>>,
+    /// How many rounds that poll every item were asked for, and how many are done.
+    asked: u64,
+    done: u64,
+}
+
+static INBOX: Mutex<Inbox> =
+    Mutex::new(Inbox { items: Vec::new(), started: false, asleep: None, asked: 0, done: 0 });
+static WAKE: Condvar = Condvar::new();
+static DONE: Condvar = Condvar::new();
+
+/// Has the signal thread poll `watched` until it is complete, and the release thread finish it then.
+pub(crate) fn watch(watched: Box<dyn Watched>) {
+    if runtime::not_forked().is_err() {
+        return std::mem::forget(watched);
+    }
+    let item = Item::new(watched);
+    let mut inbox = INBOX.lock();
+    if !inbox.started {
+        inbox.started = std::thread::Builder::new().name("usmq-signal".to_owned()).spawn(run).is_ok();
+    }
+    if !inbox.started {
+        drop(inbox);
+        return watch_here(item);
+    }
+    let in_time = item.due + if item.watched.needed_at_exit() { Duration::ZERO } else { LONGEST };
+    let wake = inbox.asleep.is_some_and(|until| until.is_none_or(|until| until > in_time));
+    inbox.items.push(item);
+    drop(inbox);
+    if wake {
+        WAKE.notify_one();
+    }
+}
+
+/// Has every item polled, and waits for that at most this long.
+pub(super) fn poll_now(at_most: Duration) {
+    if runtime::not_forked().is_err() {
+        return;
+    }
+    let deadline = Instant::now() + at_most;
+    let mut inbox = INBOX.lock();
+    if !inbox.started {
+        return;
+    }
+    inbox.asked += 1;
+    let asked = inbox.asked;
+    WAKE.notify_one();
+    while inbox.done < asked && !DONE.wait_until(&mut inbox, deadline).timed_out() {}
+}
+
+/// The system has no thread to give, so this one polls.
+fn watch_here(mut item: Item) {
+    while item.poll(Instant::now()) != Progress::Complete {
+        std::thread::sleep(SHORTEST);
+    }
+    release::release(move || item.watched.finish());
+}
+
+fn run() {
+    exit::help_to_the_end();
+    precise_sleep();
+    let mut items: Vec<Item> = Vec::new();
+    let mut rested = Instant::now();
+    loop {
+        let asked = sleep_until_due(&mut items, rested);
+        let begun = Instant::now();
+        // Once the process ends, only what others still wait for is polled: the runtime is about to go away.
+        let pending = Pending::unless_leaving();
+        if pending.is_none() {
+            items.extract_if(.., |item| !item.watched.needed_at_exit()).for_each(std::mem::forget);
+        }
+        let due = |item: &Item| asked.is_some() || item.due <= begun;
+        let mut progressed = false;
+        let complete = |item: &mut Item| {
+            let progress = if due(item) { item.poll(begun) } else { Progress::None };
+            progressed |= progress != Progress::None && item.watched.needed_at_exit();
+            progress == Progress::Complete
+        };
+        for item in items.extract_if(.., complete) {
+            release::release(move || item.watched.finish());
+        }
+        if progressed {
+            // A chain of commands between contexts goes on at once, however long its end has waited.
+            let others = items.iter_mut().filter(|item| item.watched.needed_at_exit());
+            others.for_each(|item| (item.since, item.due) = (begun, begun));
+        }
+        if let Some(asked) = asked {
+            INBOX.lock().done = asked;
+            DONE.notify_all();
+        }
+        drop(pending);
+        let end = Instant::now();
+        rested = if progressed { end } else { end + (end - begun) * REST };
+    }
+}
+
+/// Sleeps until an item is due and the thread has rested, and takes new items along. Returns the number of the round when
+/// every item is to be polled.
+fn sleep_until_due(items: &mut Vec<Item>, rested: Instant) -> Option<u64> {
+    // The next item often follows soon, and is found without a call of the system that wakes this thread.
+    let linger = Instant::now() + LONGEST;
+    let mut inbox = INBOX.lock();
+    loop {
+        items.append(&mut inbox.items);
+        let now = Instant::now();
+        let due = items.iter().map(|item| item.due).min().map(|due| due.max(rested));
+        let asked = (inbox.done < inbox.asked).then_some(inbox.asked);
+        if asked.is_some() || due.is_some_and(|due| due <= now) {
+            inbox.asleep = None;
+            return asked;
+        }
+        let until = due.or_else(|| (now < linger).then_some(linger));
+        inbox.asleep = Some(until);
+        match until {
+            Some(until) => drop(WAKE.wait_until(&mut inbox, until)),
+            None => WAKE.wait(&mut inbox),
+        }
+    }
+}
+
+/// Linux adds 50 µs to each sleep of a thread that does not ask for less.
+fn precise_sleep() {
+    // SAFETY: sets a number of this thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Watched, watch};
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+
+    struct After {
+        polls: Arc<AtomicU32>,
+        at: Instant,
+        seen: Sender<Instant>,
+        finished: Sender<()>,
+    }
+
+    impl Watched for After {
+        fn poll(&mut self) -> Progress {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            let over = Instant::now() >= self.at;
+            if over {
+                self.seen.send(Instant::now()).unwrap();
+            }
+            Progress::complete_if(over)
+        }
+
+        fn finish(self: Box<Self>) {
+            self.finished.send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_item_is_seen_soon_after_it_is_complete_and_polled_less_and_less() {
+        let (polls, (seen, when), (finished, done)) = (Arc::new(AtomicU32::new(0)), channel(), channel());
+        let at = Instant::now() + Duration::from_millis(200);
+        watch(Box::new(After { polls: polls.clone(), at, seen, finished }));
+        let late = when.recv_timeout(Duration::from_secs(10)).unwrap() - at;
+        assert!(late < Duration::from_millis(100), "{late:?}");
+        done.recv_timeout(Duration::from_secs(10)).unwrap();
+        // Pauses of 20 µs all the time would be 10,000.
+        assert!(polls.load(Ordering::Relaxed) < 2_000, "{polls:?}");
+    }
+
+    #[test]
+    fn a_release_that_blocks_delays_no_other_item() {
+        let (blocked, (finished, seen)) = (Instant::now(), channel());
+        release::release(|| std::thread::sleep(Duration::from_millis(300)));
+        struct Signals(Sender<Instant>);
+        impl Watched for Signals {
+            fn poll(&mut self) -> Progress {
+                self.0.send(Instant::now()).unwrap();
+                Progress::Complete
+            }
+        }
+        watch(Box::new(Signals(finished)));
+        let signalled = seen.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(signalled - blocked < Duration::from_millis(200), "{:?}", signalled - blocked);
+    }
+}

@@ -1,0 +1,132 @@
+//! Order between contexts: an event of one context as an event of another.
+//!
+//! SYCL lets a command depend on any event, but libsycl 9 corrupts its own graph when such dependencies between OpenCL
+//! contexts form a chain (segmentation faults at random and at exit, in plain C++ too). A proxy event takes the place of
+//! the source event: a user event of the target's context, which the signal thread signals once the source is complete.
+
+use super::assist::assist_wait;
+use super::{Event, Queue, UserEvent};
+use crate::completion::{Progress, Watched, watch};
+use crate::error::Result;
+use crate::runtime::Pending;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A source that takes longer gets a thread that waits for it in the driver.
+const SHORT: Duration = Duration::from_micros(100);
+
+/// For so long the runtime is asked again for the state of a source. Commands would otherwise wait for ever.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+struct Proxy {
+    source: Event,
+    /// Whose commands wait for the proxy.
+    target: Queue,
+    event: UserEvent,
+    /// Keeps the runtime until the proxy is signalled.
+    pending: Pending,
+}
+
+/// The proxies of the events of one queue, in the order of submission.
+#[derive(Default)]
+pub(super) struct Proxies {
+    waiting: Mutex<VecDeque<Proxy>>,
+}
+
+/// An event of `queue`'s context that completes after `source`, an event of another context.
+pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
+    let Some((user_event, event)) = UserEvent::new(queue)? else {
+        // Other backends have no user events: the runtime's own way is the only one.
+        return Ok(source.clone());
+    };
+    source.queue().flush();
+    queue.waits_for_proxies().fetch_add(1, Ordering::AcqRel);
+    let proxy =
+        Proxy { source: source.clone(), target: queue.clone(), event: user_event, pending: Pending::new() };
+    let mut waiting = source.queue().proxies().waiting.lock();
+    waiting.push_back(proxy);
+    let first = waiting.len() == 1;
+    drop(waiting);
+    if first {
+        let queue = source.queue().clone();
+        watch(Box::new(Lane { queue, since: Instant::now(), assisted: false, unknown_since: None }));
+    }
+    Ok(event)
+}
+
+/// Signals the proxies of one queue's events. The queue has one as long as it has proxies.
+struct Lane {
+    queue: Queue,
+    /// Since when the oldest source is the oldest.
+    since: Instant,
+    assisted: bool,
+    /// Since when the runtime cannot tell the state of a source.
+    unknown_since: Option<Instant>,
+}
+
+impl Watched for Lane {
+    fn poll(&mut self) -> Progress {
+        let mut progress = Progress::None;
+        let mut at = 0;
+        loop {
+            let source = {
+                let waiting = self.queue.proxies().waiting.lock();
+                waiting.get(at).map(|proxy| proxy.source.clone())
+            };
+            let Some(source) = source else { break };
+            let error = match source.result() {
+                // Events of an in-order queue complete in their order.
+                Ok(None) if self.queue.in_order() => {
+                    self.assist(&source);
+                    break;
+                }
+                Ok(None) => {
+                    at += 1;
+                    continue;
+                }
+                Ok(Some(())) => None,
+                Err(_) if self.unknown_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => break,
+                Err(error) => Some(error),
+            };
+            progress = Progress::Some;
+            if self.signal(at, error) {
+                return Progress::Complete;
+            }
+            (self.since, self.assisted, self.unknown_since) = (Instant::now(), false, None);
+        }
+        progress
+    }
+
+    fn needed_at_exit(&self) -> bool {
+        true
+    }
+}
+
+impl Lane {
+    /// Signals a proxy. True when it was the last one, and the queue has no lane any more.
+    fn signal(&self, at: usize, error: Option<crate::error::Error>) -> bool {
+        let mut waiting = self.queue.proxies().waiting.lock();
+        let proxy = waiting.remove(at);
+        let last = waiting.is_empty();
+        drop(waiting);
+        let Some(Proxy { source, target, event, pending }) = proxy else { return last };
+        if let Some(error) = error {
+            // Commands that wait for the proxy run all the same, so a wait for them reports the error.
+            target.store_error(&error);
+        }
+        event.signal();
+        target.waits_for_proxies().fetch_sub(1, Ordering::AcqRel);
+        // Handles of the runtime are dropped elsewhere, and before the runtime may go.
+        crate::completion::release(move || drop((source, target)));
+        drop(pending);
+        last
+    }
+
+    fn assist(&mut self, source: &Event) {
+        if !self.assisted && self.since.elapsed() > SHORT && !source.may_be_held_up() {
+            self.assisted = assist_wait(source);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Owners of foreign memory, dropped on the release thread after the last use of the memory.
+
+use crate::completion::{Progress, Watched, release_foreign, watch};
+use crate::device::Event;
+use smallvec::SmallVec;
+use std::any::Any;
+
+/// Keeps foreign memory alive. Dropped on the release thread, once the last of our uses is complete.
+pub(crate) type Foreign = Box<dyn Any + Send + Sync>;
+
+pub(super) type Pending = SmallVec<[Event; 4]>;
+
+struct DeferredDrop {
+    owner: Foreign,
+    pending: Pending,
+}
+
+impl Watched for DeferredDrop {
+    fn poll(&mut self) -> Progress {
+        Progress::complete_if(self.pending.iter().all(Event::is_complete))
+    }
+
+    fn finish(self: Box<Self>) {
+        drop_after(self.owner, Pending::new());
+    }
+}
+
+/// Drops `owner` on the release thread once `pending` is complete.
+pub(crate) fn drop_after(owner: Foreign, pending: Pending) {
+    if pending.is_empty() {
+        release_foreign(move || drop(owner));
+    } else {
+        watch(Box::new(DeferredDrop { owner, pending }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread::{self, ThreadId};
+    use std::time::Duration;
+
+    #[test]
+    fn an_owner_is_dropped_on_the_release_thread() {
+        struct Owner(std::sync::mpsc::SyncSender<ThreadId>);
+        impl Drop for Owner {
+            fn drop(&mut self) {
+                self.0.send(thread::current().id()).unwrap();
+            }
+        }
+        let (sender, dropped) = std::sync::mpsc::sync_channel(1);
+        drop_after(Box::new(Owner(sender)), Pending::new());
+        assert_ne!(dropped.recv_timeout(Duration::from_secs(10)).unwrap(), thread::current().id());
+        let (_unused, _) = channel::<()>();
+    }
+}
