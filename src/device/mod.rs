@@ -25,7 +25,7 @@ pub(crate) use context::ContextKey;
 pub use event::Event;
 pub(crate) use insist::insist;
 pub use kind::UsmKind;
-pub(crate) use program::{Code, Program};
+pub(crate) use program::{Code, Program, Slot};
 pub(crate) use promise::Promise;
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
