@@ -181,10 +181,8 @@ impl Kernel {
         }
         if let Some((position, taken)) = misfit(&bound, slots, is_sycl) {
             let given = listed(&args[position], &bound[position]);
-            return self.refuse_argument(
-                position,
-                &format!("it is {given} where the built kernel takes {taken}; give an argument of the kernel's own type"),
-            );
+            return self
+                .refuse_argument(position, &format!("it is {given} where the built kernel takes {taken}"));
         }
         Ok(bound)
     }

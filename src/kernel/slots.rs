@@ -76,13 +76,15 @@ pub(super) fn expected(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> us
     slots.len().saturating_sub(EXTENTS * accessors)
 }
 
-/// The first argument that the built kernel does not take, and what it takes instead. Their number has been checked.
+/// The first argument that the built kernel does not take, what it takes instead, and what to do. Their number has been
+/// checked.
 pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Option<(usize, String)> {
+    const DO: &str = "give an argument of the kernel's own type";
     let mut rest = slots;
     for (position, arg) in bound.iter().enumerate() {
         let (slot, after) = rest.split_first()?;
         if !fits(arg.slot(), *slot) {
-            return Some((position, taken(*slot)));
+            return Some((position, format!("{}; {DO}", taken(*slot))));
         }
         let extents = if is_sycl && arg.is_accessor() { EXTENTS } else { 0 };
         let (extents, after) = after.split_at_checked(extents)?;
