@@ -1,4 +1,4 @@
-// Kernels from SYCL C++ source, through the runtime compiler, and what a kernel tells of itself.
+// Kernels from SYCL C++ source, through the runtime compiler.
 #include "usmq/src/ffi.rs.h"
 
 namespace usmq {
@@ -28,7 +28,5 @@ std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {
   }
   return std::make_unique<Kernel>(handle.ext_oneapi_get_kernel(kernel_name));
 }
-
-std::uint32_t kernel_num_args(const Kernel &kernel) { return kernel.get_info<sycl::info::kernel::num_args>(); }
 
 } // namespace usmq

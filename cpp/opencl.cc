@@ -1,7 +1,10 @@
-// Kernels from OpenCL C and SPIR-V on OpenCL backends, through native interoperability.
+// Kernels from OpenCL C and SPIR-V, and the arguments of any kernel, on OpenCL backends through native
+// interoperability.
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
+#include <array>
+#include <limits>
 #include <sycl/backend/opencl.hpp>
 
 namespace usmq {
@@ -46,6 +49,41 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
   return std::make_unique<Kernel>(sycl::make_kernel<sycl::backend::opencl>(kernel.object, context));
 }
 
+// Values by which an argument is tried out; OpenCL has no query for sizes.
+constexpr std::size_t kLargest = 256;
+constexpr std::uint32_t kLocal = std::numeric_limits<std::uint32_t>::max();
+
+// The one size that the driver takes for an argument: others are CL_INVALID_ARG_SIZE. 0 where it takes several, as some
+// drivers do, or none.
+std::uint32_t slot(cl_kernel kernel, cl_uint index, decltype(&clSetKernelArg) set) {
+  const std::array<std::uint64_t, kLargest / sizeof(std::uint64_t)> zeros{};
+  std::uint32_t found = 0;
+  for (std::size_t size = 1; size <= kLargest; ++size) {
+    if (set(kernel, index, size, zeros.data()) == CL_SUCCESS) {
+      if (found != 0) {
+        return 0;
+      }
+      found = static_cast<std::uint32_t>(size);
+    }
+  }
+  // Local memory has a size and no value.
+  return found == 0 && set(kernel, index, sizeof(std::uint64_t), nullptr) == CL_SUCCESS ? kLocal : found;
+}
+
+// Tries the arguments of a copy, so that those of the kernel itself stay unset.
+void ask(cl_kernel kernel, rust::Vec<std::uint32_t> &slots) {
+  const auto set = opencl_entry<decltype(&clSetKernelArg)>("clSetKernelArg");
+  cl_int error = CL_SUCCESS;
+  Owned<cl_kernel> copy("clReleaseKernel");
+  copy.object = opencl_entry<decltype(&clCloneKernel)>("clCloneKernel")(kernel, &error);
+  if (error != CL_SUCCESS) {
+    return;
+  }
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    slots[i] = slot(copy.object, static_cast<cl_uint>(i), set);
+  }
+}
+
 } // namespace
 
 void queue_flush(const Queue &queue) {
@@ -56,6 +94,20 @@ void queue_flush(const Queue &queue) {
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   opencl_check(flush(native.object), "clFlush");
+}
+
+rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel) {
+  rust::Vec<std::uint32_t> slots;
+  const std::uint32_t count = kernel.get_info<sycl::info::kernel::num_args>();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    slots.push_back(0);
+  }
+  if (kernel.get_backend() == sycl::backend::opencl) {
+    Owned<cl_kernel> native("clReleaseKernel");
+    native.object = sycl::get_native<sycl::backend::opencl>(kernel);
+    ask(native.object, slots);
+  }
+  return slots;
 }
 
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,

@@ -174,6 +174,30 @@ struct SixteenBytes {
   std::uint64_t low, high;
 };
 
+template <std::size_t Size> struct alignas(Size) Element {
+  std::byte bytes[Size];
+};
+
+// An accessor counts elements, so its own size is right only when theirs is.
+template <std::size_t Size> void set_local(sycl::handler &handler, int index, std::size_t bytes) {
+  handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(sycl::range<1>(bytes / Size), handler));
+}
+
+void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
+  switch (arg.element) {
+  case 2:
+    return set_local<2>(handler, index, arg.value);
+  case 4:
+    return set_local<4>(handler, index, arg.value);
+  case 8:
+    return set_local<8>(handler, index, arg.value);
+  case 16:
+    return set_local<16>(handler, index, arg.value);
+  default:
+    return set_local<1>(handler, index, arg.value);
+  }
+}
+
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
   switch (arg.kind) {
   case KernelArgKind::Pointer:
@@ -184,7 +208,7 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
     return handler.set_arg(index, memory);
   }
   case KernelArgKind::LocalAccessor:
-    return handler.set_arg(index, sycl::local_accessor<std::uint8_t, 1>(sycl::range<1>(arg.value), handler));
+    return set_local(handler, index, arg);
   default:
     break;
   }

@@ -197,6 +197,6 @@ std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device 
                                            rust::Str name, const rust::Vec<rust::String> &options);
 std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &device,
                                           rust::Slice<const std::uint8_t> binary, rust::Str name);
-std::uint32_t kernel_num_args(const Kernel &kernel);
+rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel);
 
 } // namespace usmq

@@ -77,12 +77,13 @@ pub(crate) mod bridge {
     }
 
     /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of local
-    /// memory in one of the two forms that kernels declare.
+    /// memory in one of the two forms that kernels declare, as elements of `element` bytes.
     #[derive(Debug, Clone)]
     struct KernelArg {
         kind: KernelArgKind,
         value: usize,
         bytes: [u8; 16],
+        element: usize,
     }
 
     unsafe extern "C++" {
@@ -266,7 +267,9 @@ pub(crate) mod bridge {
             binary: &[u8],
             name: &str,
         ) -> Result<UniquePtr<Kernel>>;
-        fn kernel_num_args(kernel: &Kernel) -> Result<u32>;
+        /// For each argument of the driver's kernel the bytes that it takes; 0 where that is unknown, `u32::MAX` for
+        /// local memory.
+        fn kernel_slots(kernel: &Kernel) -> Result<Vec<u32>>;
     }
 
     impl CxxVector<Device> {}

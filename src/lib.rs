@@ -100,7 +100,7 @@ pub mod fuzzing {
 
     #[must_use]
     pub fn signature(source: &str, name: &str) -> Option<(Vec<crate::Param>, Option<usize>)> {
-        crate::kernel::read_signature(source, name).map(|found| (found.params, found.dimensions))
+        crate::kernel::read_signature(source, name, &[]).map(|found| (found.params, found.dimensions))
     }
 }
 

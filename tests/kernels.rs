@@ -180,8 +180,6 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
         let plain = [(&x).into(), Arg::number(Number::Int(1), None)];
         assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type from somewhere");
     }
-    let broken = Kernel::from_spirv(b"no module", "add", KernelOptions::default());
-    assert!(matches!(broken, Err(Error::KernelBuild { .. })), "{broken:?}");
     let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
     assert!(matches!(unknown, Err(Error::KernelBuild { .. })), "{unknown:?}");
     Ok(())
@@ -355,5 +353,191 @@ fn timestamps_come_from_profiling_queues_only() -> Result<()> {
     assert!(submitted <= started && started < ended, "{submitted} {started} {ended}");
     assert!(ended - started > 1_000_000, "ten million steps take more than a millisecond");
     assert_eq!(Queue::new(&plain, None, IN_ORDER)?, plain);
+    Ok(())
+}
+
+/// The log of a build that must fail.
+fn log_of(built: Result<Kernel>) -> String {
+    match built {
+        Err(Error::KernelBuild { log, .. }) => log,
+        other => unreachable!("not refused as a build: {other:?}"),
+    }
+}
+
+#[test]
+fn a_source_without_code_is_refused_before_a_compiler_reads_it() -> Result<()> {
+    let queue = default_queue()?;
+    for text in ["", " \n\t", "// only a comment", "/* one */\n // two\n#\n"] {
+        let log = log_of(Kernel::from_sycl(text, "k"));
+        assert!(log.contains("source") && log.contains("no code"), "{text:?}: {log}");
+        if queue.device().backend() == "opencl" {
+            let log = log_of(Kernel::from_opencl(text, "k", KernelOptions::default()));
+            assert!(log.contains("source") && log.contains("no code"), "{text:?}: {log}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bytes_that_are_not_spirv_are_refused_before_the_driver_reads_them() -> Result<()> {
+    if opencl()?.is_none() {
+        return Ok(());
+    }
+    let good = spirv();
+    let mut endless = good.clone();
+    endless[20..24].copy_from_slice(&[17, 0, 0xff, 0xff]);
+    let mut stuck = good.clone();
+    stuck[20..24].copy_from_slice(&[17, 0, 0, 0]);
+    let cases: [(&[u8], &str); 8] = [
+        (b"", "empty"),
+        (b"no module, but long enough for a header", "07230203"),
+        (b"kernel void add(global uint *x, uint t) {}", "from_opencl"),
+        (b"BC\xc0\xde and the rest of some LLVM bitcode", "LLVM"),
+        (&good[..4], "header"),
+        (&good[..good.len() - 1], "multiple of 4"),
+        (&endless, "instruction"),
+        (&stuck, "instruction"),
+    ];
+    for (module, part) in cases {
+        let log = log_of(Kernel::from_spirv(module, "add", KernelOptions::default()));
+        assert!(log.contains(part), "{part:?} is missing in {log}");
+    }
+    let log = log_of(Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default()));
+    assert!(log.contains("\"add\""), "the kernels it has are named: {log}");
+    Ok(())
+}
+
+/// Kernels whose parameters a reader of the text cannot know, and local memory in each form.
+const HIDDEN: &str = r#"
+struct Point { float x; int y; long z; };
+using part = sycl::local_accessor<int, 1>;
+using group = syclexp::work_group_memory<int[]>;
+KERNEL(1) point(int *y, Point p) { y[ITEM] = p.y; }
+KERNEL(1) accessor(int *y, sycl::local_accessor<int, 1> own) { own[0] = 7; y[ITEM] = own[0]; }
+KERNEL(1) counted(int *y, sycl::local_accessor<int, 1> own) { y[ITEM] = own.size(); }
+KERNEL(1) square(int *y, sycl::local_accessor<int, 2> own) { own[0][0] = 7; y[ITEM] = own[0][0]; }
+KERNEL(1) hidden_accessor(int *y, part own) { own[0] = 7; y[ITEM] = own[0]; }
+KERNEL(1) hidden_group(int *y, group own) { own[0] = 7; y[ITEM] = own[0]; }
+"#;
+
+fn hidden(name: &str) -> Result<Kernel> {
+    Kernel::from_sycl(&format!("#include <sycl/sycl.hpp>\n{SOURCE}{HIDDEN}"), name)
+}
+
+#[test]
+fn local_memory_without_a_local_size_is_refused() -> Result<()> {
+    default_queue()?;
+    let y = Array::zeros::<i32>([4])?;
+    let mut kernels = vec![hidden("accessor")?, hidden("hidden_accessor")?, hidden("hidden_group")?];
+    if opencl()?.is_some() {
+        let source =
+            "kernel void k(global int *y, local int *own) { own[0] = 7; y[get_global_id(0)] = own[0]; }";
+        kernels.push(Kernel::from_opencl(source, "k", KernelOptions::default())?);
+    }
+    for kernel in kernels {
+        for global in [4, 0] {
+            let text = refusal(&kernel, &[global], None, &[(&y).into(), local(16)]);
+            assert!(text.contains("argument 1") && text.contains("local_size"), "{text}");
+        }
+        start(&kernel, &[4], Some(&[2]), &[(&y).into(), local(16)])?;
+        assert_eq!(y.to_vec::<i32>()?, [7; 4], "{kernel:?}");
+        y.fill(0)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_local_accessor_counts_its_own_elements_and_has_one_dimension() -> Result<()> {
+    default_queue()?;
+    let y = Array::zeros::<i32>([4])?;
+    start(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), local(24)])?;
+    assert_eq!(y.to_vec::<i32>()?, [6; 4]);
+    let text = refusal(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), local(10)]);
+    assert!(text.contains("argument 1") && text.contains("10 bytes") && text.contains("int32"), "{text}");
+    let text = refusal(&hidden("square")?, &[4], Some(&[2]), &[(&y).into(), local(16)]);
+    assert!(text.contains("\"square\"") && text.contains("argument 1"), "{text}");
+    assert!(text.contains("2 dimensions"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn arguments_are_held_against_the_sizes_that_the_runtime_knows() -> Result<()> {
+    if opencl()?.is_none() {
+        return Ok(());
+    }
+    let y = Array::zeros::<i32>([4])?;
+    let point = hidden("point")?;
+    for (wrong, part) in
+        [(1f32.into(), "float32"), (Arg::from(&y), "array"), (local(16), "16 bytes of local")]
+    {
+        let text = refusal(&point, &[4], Some(&[2]), &[(&y).into(), wrong]);
+        assert!(text.contains("\"point\", argument 1") && text.contains(part), "{text}");
+        assert!(text.contains("16 bytes") && !text.contains("UR_RESULT"), "{text}");
+    }
+    let add = Kernel::from_spirv(&spirv(), "add", KernelOptions::default())?;
+    let x = Array::zeros::<u32>([3])?;
+    let text = refusal(&add, &[3], None, &[(&x).into(), 5u64.into()]);
+    assert!(text.contains("\"add\", argument 1") && text.contains("uint64 5"), "{text}");
+    assert!(text.contains("4 bytes") && text.contains("8 bytes"), "{text}");
+    for (params, part) in [
+        (vec![Param::ReadWrite(Some(DType::U32))], "takes 2"),
+        (vec![Param::ReadWrite(Some(DType::U32)), Param::Scalar(DType::F64)], "parameter 1"),
+        (vec![Param::Local, Param::Scalar(DType::U32)], "parameter 0"),
+    ] {
+        let options = KernelOptions { params: Some(params), ..KernelOptions::default() };
+        let refused = Kernel::from_spirv(&spirv(), "add", options);
+        assert!(matches!(&refused, Err(Error::Value(text)) if text.contains(part)), "{part}: {refused:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_launch_that_the_driver_refuses_names_kernel_sizes_and_arguments() -> Result<()> {
+    if opencl()?.is_none() {
+        return Ok(());
+    }
+    let source = "__attribute__((reqd_work_group_size(8, 1, 1)))
+        kernel void eight(global int *x, float value) { x[get_global_id(0)] = value; }";
+    let eight = Kernel::from_opencl(source, "eight", KernelOptions::default())?;
+    let x = Array::zeros::<i32>([16])?;
+    let text = refusal(&eight, &[16], Some(&[4]), &[(&x).into(), 1.5f32.into()]);
+    for part in
+        ["\"eight\"", "[16]", "[4]", "argument 0: an array of int32", "argument 1: float32 1.5 (4 bytes)"]
+    {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+    start(&eight, &[16], Some(&[8]), &[(&x).into(), 1.5f32.into()])?;
+    assert_eq!(x.to_vec::<i32>()?, [1; 16]);
+    Ok(())
+}
+
+#[test]
+fn a_macro_that_only_the_compiler_knows_hides_no_parameters() -> Result<()> {
+    default_queue()?;
+    // Only a compiler knows which branch it takes, as it knows what a header defines.
+    let source = format!(
+        "{SOURCE}\n#if __has_include(<cstddef>)\n#define TWO unsigned *x, unsigned n\n#else\n#define TWO int a\n#endif\nKERNEL(1) two(TWO) {{ x[ITEM] = n; }}"
+    );
+    let two = Kernel::from_sycl(&source, "two")?;
+    let x = Array::zeros::<u32>([3])?;
+    start(&two, &[3], None, &[(&x).into(), 5u32.into()])?;
+    assert_eq!(x.to_vec::<u32>()?, [5; 3]);
+    let text = refusal(&two, &[3], None, &[(&x).into()]);
+    assert!(text.contains("takes 2 arguments"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_dimensions_behind_a_macro_are_those_of_the_range() -> Result<()> {
+    let queue = default_queue()?;
+    let x = states_of(&[0; 24], &queue)?;
+    for (name, declared, global) in
+        [("place1", 1, &[4, 6][..]), ("place2", 2, &[24]), ("place3", 3, &[4, 6]), ("groups", 2, &[24])]
+    {
+        let args: Vec<Arg> = (0..if name == "groups" { 3 } else { 1 }).map(|_| (&x).into()).collect();
+        let text = refusal(&kernel(name, &queue)?, global, None, &args);
+        assert!(text.contains(&format!("declared for {declared} dimension")), "{text}");
+    }
+    assert_eq!(x.to_vec::<u32>()?, [0; 24], "nothing was launched");
     Ok(())
 }

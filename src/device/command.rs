@@ -1,7 +1,7 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
 use super::record::{self, Label};
-use super::{Event, Kind, Program, Queue, cross_context};
+use super::{Event, Kind, Program, Queue, Slot, cross_context};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::checks;
@@ -150,24 +150,42 @@ impl Extents {
 }
 
 impl KernelArg {
+    fn new(kind: KernelArgKind, value: usize) -> Self {
+        Self { kind, value, bytes: [0; 16], element: 1 }
+    }
+
     pub(crate) fn pointer(address: usize) -> Self {
-        Self { kind: KernelArgKind::Pointer, value: address, bytes: [0; 16] }
+        Self::new(KernelArgKind::Pointer, address)
     }
 
     /// A number as its bytes, at most 16.
     pub(crate) fn scalar(value: &[u8]) -> Self {
-        let mut bytes = [0; 16];
-        bytes[..value.len()].copy_from_slice(value);
-        Self { kind: KernelArgKind::Scalar, value: value.len(), bytes }
+        let mut arg = Self::new(KernelArgKind::Scalar, value.len());
+        arg.bytes[..value.len()].copy_from_slice(value);
+        arg
     }
 
-    /// Local memory of a work-group, for a kernel that takes a pointer or a `local_accessor`.
-    pub(crate) fn local(bytes: usize) -> Self {
-        Self { kind: KernelArgKind::LocalAccessor, value: bytes, bytes: [0; 16] }
+    /// Local memory of a work-group, for a kernel that takes a pointer or a `local_accessor`; the latter counts elements
+    /// of `element` bytes.
+    pub(crate) fn local(bytes: usize, element: usize) -> Self {
+        Self { element, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
     }
 
     /// Local memory of a work-group, for a kernel that takes a `work_group_memory`.
     pub(crate) fn work_group_memory(bytes: usize) -> Self {
-        Self { kind: KernelArgKind::WorkGroupMemory, value: bytes, bytes: [0; 16] }
+        Self::new(KernelArgKind::WorkGroupMemory, bytes)
+    }
+
+    /// The argument of the driver's kernel that takes this one.
+    pub(crate) fn slot(&self) -> Slot {
+        match self.kind {
+            KernelArgKind::Pointer => Slot::Bytes(size_of::<usize>()),
+            KernelArgKind::Scalar => Slot::Bytes(self.value),
+            _ => Slot::Local,
+        }
+    }
+
+    pub(crate) fn is_accessor(&self) -> bool {
+        self.kind == KernelArgKind::LocalAccessor
     }
 }

@@ -23,7 +23,7 @@ pub use context::Context;
 pub(crate) use context::ContextKey;
 pub use event::Event;
 pub use kind::UsmKind;
-pub(crate) use program::{Code, Program};
+pub(crate) use program::{Code, Program, Slot};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
 pub use registry::{PlatformProblem, devices, platform_problems};

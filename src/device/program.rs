@@ -21,7 +21,23 @@ pub(crate) enum Code {
 
 /// A built kernel. Source: SYCL 2020, section 4.11, and `sycl_ext_oneapi_kernel_compiler`.
 #[derive(Clone)]
-pub(crate) struct Program(Arc<Handle<ffi::Kernel>>);
+pub(crate) struct Program(Arc<Inner>);
+
+struct Inner {
+    raw: Handle<ffi::Kernel>,
+    slots: Option<Box<[Slot]>>,
+}
+
+/// One argument of a built kernel as its driver counts them. A `local_accessor` of SYCL is four, three of them sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// The driver does not tell.
+    Unknown,
+    /// A value of this many bytes; a pointer is one of 8.
+    Bytes(usize),
+    /// Local memory of the work-group.
+    Local,
+}
 
 /// What to build, and for which device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -71,17 +87,29 @@ impl Program {
             other => other,
         })?;
         record::built(begun, name, device);
-        let built = Self(Arc::new(Handle::new(raw)));
+        // Some backends do not tell; then only the source says what the kernel takes.
+        let slots = ffi::kernel_slots(&raw).ok().map(|codes| codes.into_iter().map(Slot::of).collect());
+        let built = Self(Arc::new(Inner { raw: Handle::new(raw), slots }));
         Ok(kernels.lock()?.entry(key).or_insert(built).clone())
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
-        self.0.get()
+        self.0.raw.get()
     }
 
-    /// How many arguments the kernel takes, when the backend tells.
-    pub(crate) fn num_args(&self) -> Option<u32> {
-        ffi::kernel_num_args(self.raw().ok()?).ok()
+    /// The arguments that the kernel takes, when the backend tells how many there are.
+    pub(crate) fn slots(&self) -> Option<&[Slot]> {
+        self.0.slots.as_deref()
+    }
+}
+
+impl Slot {
+    fn of(code: u32) -> Self {
+        match code {
+            0 => Self::Unknown,
+            u32::MAX => Self::Local,
+            bytes => Self::Bytes(bytes as usize),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kernel arguments, and how they become what the parameter asks for.
 
 use super::signature::Param;
+use super::slots::ONE_DIMENSION;
 use crate::array::{Array, DType, Element, Number, bytes_of};
 use crate::device::command::KernelArg;
 use crate::memory::Access;
@@ -33,7 +34,7 @@ pub fn write(array: &Array) -> Arg {
     Arg(Value::Array(array.clone(), Some(Access::Write)))
 }
 
-/// This many bytes of local memory for each work-group.
+/// This many bytes of local memory for each work-group. The launch needs a local range.
 #[must_use]
 pub fn local(bytes: usize) -> Arg {
     Arg(Value::Local(bytes))
@@ -70,8 +71,8 @@ impl Arg {
     }
 
     /// Bytes of local memory.
-    pub(super) fn local_bytes(&self) -> usize {
-        if let Value::Local(bytes) = self.0 { bytes } else { 0 }
+    pub(super) fn local_bytes(&self) -> Option<usize> {
+        if let Value::Local(bytes) = self.0 { Some(bytes) } else { None }
     }
 
     pub(super) fn array(&self) -> Option<&Array> {
@@ -90,15 +91,20 @@ impl Arg {
         }
     }
 
-    /// The argument as the shim takes it, or why the parameter does not take it.
-    pub(super) fn bind(&self, param: Option<&Param>) -> Result<KernelArg, String> {
+    /// The argument as the shim takes it, or why the parameter does not take it. `is_group`: local memory whose form the
+    /// parameter does not tell is a `work_group_memory`.
+    pub(super) fn bind(&self, param: Option<&Param>, is_group: bool) -> Result<KernelArg, String> {
         let param = param.unwrap_or(&Param::Unknown);
         match &self.0 {
             Value::Array(array, _) => bind_array(array, self.access(Some(param)), param),
             Value::Local(0) => Err("local memory needs a size above 0".to_owned()),
             Value::Local(bytes) => match param {
-                Param::Local | Param::Unknown => Ok(KernelArg::local(*bytes)),
                 Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(*bytes)),
+                Param::Local | Param::Unknown if is_group => Ok(KernelArg::work_group_memory(*bytes)),
+                Param::Local | Param::Unknown => Ok(KernelArg::local(*bytes, 1)),
+                Param::LocalAccessor { element, dimensions } => {
+                    bind_accessor(*bytes, *element, dimensions.unwrap_or(1))
+                }
                 other => Err(format!("it is local memory where the kernel takes {}", describe(other))),
             },
             Value::Typed(dtype, bytes) => match param {
@@ -124,6 +130,21 @@ impl Arg {
     }
 }
 
+fn bind_accessor(bytes: usize, element: Option<DType>, dimensions: usize) -> Result<KernelArg, String> {
+    if dimensions > 1 {
+        return Err(format!(
+            "the kernel takes a local_accessor of {dimensions} dimensions, and {bytes} bytes have one; {ONE_DIMENSION}"
+        ));
+    }
+    let size = element.map_or(1, DType::itemsize);
+    match element {
+        Some(element) if !bytes.is_multiple_of(size) => Err(format!(
+            "{bytes} bytes of local memory are not a whole number of {element}, which the kernel keeps there"
+        )),
+        _ => Ok(KernelArg::local(bytes, size)),
+    }
+}
+
 fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg, String> {
     let wanted = match (param.pointee(), param) {
         (Some(wanted), _) => wanted,
@@ -146,6 +167,50 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
     Ok(KernelArg::pointer(array.address()))
 }
 
+/// An argument for people, with its value: `float32 1.5`, `an array of int32 with shape [4]`.
+pub(super) fn shown(arg: &Arg) -> String {
+    match &arg.0 {
+        Value::Array(array, _) => format!("an array of {} with shape {:?}", array.dtype(), array.shape()),
+        Value::Typed(dtype, bytes) => format!("{dtype} {}", value(*dtype, bytes)),
+        Value::Number { value, dtype: Some(dtype) } => format!("{dtype} {value}"),
+        Value::Number { value, dtype: None } => value.to_string(),
+        Value::Local(bytes) => format!("{bytes} bytes of local memory"),
+    }
+}
+
+/// The number that these bytes are.
+fn value(dtype: DType, bytes: &[u8; 16]) -> String {
+    macro_rules! read {
+        ($type:ty) => {{
+            let mut own = [0; size_of::<$type>()];
+            own.copy_from_slice(&bytes[..size_of::<$type>()]);
+            <$type>::from_le_bytes(own)
+        }};
+    }
+    let part = |at: usize, size: usize| {
+        let mut own = [0; 16];
+        own[..size].copy_from_slice(&bytes[at..at + size]);
+        own
+    };
+    match dtype {
+        DType::Bool => (bytes[0] != 0).to_string(),
+        DType::I8 => read!(i8).to_string(),
+        DType::U8 => read!(u8).to_string(),
+        DType::I16 => read!(i16).to_string(),
+        DType::U16 => read!(u16).to_string(),
+        DType::I32 => read!(i32).to_string(),
+        DType::U32 => read!(u32).to_string(),
+        DType::I64 => read!(i64).to_string(),
+        DType::U64 => read!(u64).to_string(),
+        DType::F16 => half::f16::from_bits(read!(u16)).to_string(),
+        DType::BF16 => half::bf16::from_bits(read!(u16)).to_string(),
+        DType::F32 => read!(f32).to_string(),
+        DType::F64 => read!(f64).to_string(),
+        DType::C64 => format!("{}+{}i", value(DType::F32, bytes), value(DType::F32, &part(4, 4))),
+        DType::C128 => format!("{}+{}i", value(DType::F64, bytes), value(DType::F64, &part(8, 8))),
+    }
+}
+
 /// A parameter for people: `float32`, `a pointer to float32`.
 pub(super) fn describe(param: &Param) -> String {
     let pointer =
@@ -155,7 +220,7 @@ pub(super) fn describe(param: &Param) -> String {
         Param::Read(dtype) => format!("{} that it reads", pointer(dtype)),
         Param::Write(dtype) => format!("{} that it writes", pointer(dtype)),
         Param::ReadWrite(dtype) => pointer(dtype),
-        Param::Local | Param::WorkGroupMemory => "local memory".to_owned(),
+        Param::Local | Param::LocalAccessor { .. } | Param::WorkGroupMemory => "local memory".to_owned(),
         Param::Unknown => "something of its own type".to_owned(),
     }
 }

@@ -37,8 +37,8 @@ fn one(given: &Param, read: &Param) -> Option<Param> {
     match (given, read) {
         (given, Param::Unknown) => Some(given.clone()),
         (Param::Unknown, read) => Some(read.clone()),
-        // Python has one mark for both kinds of local memory.
-        (Param::Local, Param::WorkGroupMemory) => Some(Param::WorkGroupMemory),
+        // Python has one mark for each kind of local memory.
+        (Param::Local, Param::WorkGroupMemory | Param::LocalAccessor { .. }) => Some(read.clone()),
         (given, read) if given == read => Some(given.clone()),
         // What the kernel does with its memory, const or not, is the caller's to say.
         (given, read) => {
@@ -66,6 +66,8 @@ mod tests {
     use DType::*;
     use Param::*;
 
+    const ACCESSOR: Param = LocalAccessor { element: Some(F32), dimensions: Some(1) };
+
     #[test]
     fn what_the_source_says_too_must_be_the_same() {
         for (given, read, expected) in [
@@ -86,6 +88,8 @@ mod tests {
             (Write(Some(C128)), ReadWrite(Some(F32)), None),
             (Local, Local, Some(Local)),
             (Local, WorkGroupMemory, Some(WorkGroupMemory)),
+            (Local, ACCESSOR, Some(ACCESSOR)),
+            (ACCESSOR, WorkGroupMemory, None),
             (Local, ReadWrite(Some(F32)), None),
             (Write(Some(F32)), Local, None),
             (Scalar(F32), Unknown, Some(Scalar(F32))),

@@ -1,152 +1,30 @@
-//! A kernel and its launch: checked, on the queue of its data, in order with everything else that uses it.
+//! A launch: checked, on the queue of its data, in order with everything else that uses it.
 
-use super::arg::{Arg, describe};
-use super::given::agreed;
-use super::signature::{Param, Signature, read_signature};
+use super::arg::{Arg, describe, shown};
+use super::build::Kernel;
+use super::signature::Param;
+use super::slots::{expected, misfit};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
 use crate::device::record::Label;
-use crate::device::{Code, ContextKey, Device, Event, Kind, Program, Queue};
+use crate::device::{Device, Event, Kind, Queue, Slot};
 use crate::error::{Error, Result};
-use crate::manager::current_queue;
 use crate::memory::{Operand, ordered};
 use crate::placement::{follow, usable_from};
-use crate::runtime::Lock;
 use smallvec::SmallVec;
-use std::sync::Arc;
-
-/// A function that runs on a device. Cheap to clone.
-///
-/// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
-/// again at the first launch in another context. Builds for a device's default context are kept for the process, others
-/// as long as the context is in use; those of SYCL C++ also on disk, by the runtime.
-#[derive(Clone)]
-pub struct Kernel(Arc<Inner>);
-
-struct Inner {
-    name: Arc<str>,
-    code: Code,
-    options: Arc<[String]>,
-    signature: Option<Signature>,
-    /// What this kernel was built for so far; nearly always one entry. A program keeps its context in the runtime, so
-    /// the key stays its own.
-    built: Lock<SmallVec<[Built; 1]>>,
-}
-
-struct Built {
-    context: ContextKey,
-    is_kept: bool,
-    device: Device,
-    program: Program,
-}
-
-/// For how many contexts that may go a kernel remembers what was built: other libraries' come back, and nobody says when
-/// they are gone.
-const PASSING: usize = 4;
-
-/// What is given with a kernel besides source and name.
-#[derive(Debug, Clone, Default)]
-pub struct KernelOptions {
-    /// Flags for the compiler, as `-O0` or `-DN=3`.
-    pub flags: Vec<String>,
-    /// The parameters, where they cannot be read from the source; elsewhere they must agree with it.
-    pub params: Option<Vec<Param>>,
-    /// Where to build first; the current queue when `None`.
-    pub queue: Option<Queue>,
-}
 
 /// Where and how a launch runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Launch<'a> {
     /// Work-items in one to three dimensions, the last one fastest.
     pub global: &'a [usize],
-    /// Work-items of a work-group; the runtime chooses when `None`.
+    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`local`](crate::local).
     pub local: Option<&'a [usize]>,
     /// The queue; that of the data when `None`.
     pub queue: Option<&'a Queue>,
 }
 
 impl Kernel {
-    /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
-    /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
-    ///
-    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and `sycl_ext_oneapi_free_function_kernels`.
-    ///
-    /// # Errors
-    /// [`Error::KernelBuild`] with the compiler's log.
-    pub fn from_sycl(source: &str, name: &str) -> Result<Self> {
-        Self::from_sycl_with(source, name, KernelOptions::default())
-    }
-
-    /// As [`Kernel::from_sycl`], with options.
-    ///
-    /// # Errors
-    /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source, or a text with a NUL.
-    pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::Sycl(source.into()), name, read_signature(source, name), options)
-    }
-
-    /// A kernel from OpenCL C, for devices of the `opencl` backend.
-    ///
-    /// # Errors
-    /// As [`Kernel::from_sycl_with`].
-    pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::OpenCl(source.into()), name, read_signature(source, name), options)
-    }
-
-    /// A kernel from a SPIR-V module, for devices of the `opencl` backend.
-    ///
-    /// # Errors
-    /// [`Error::KernelBuild`] when the driver does not take the module or it has no such kernel.
-    pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::SpirV(module.into()), name, None, options)
-    }
-
-    fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
-        if name.is_empty() || name.trim() != name {
-            return Err(Error::Value(format!("{name:?} is no name of a kernel")));
-        }
-        no_zero(name, "its name", name.as_bytes())?;
-        if let Code::Sycl(source) | Code::OpenCl(source) = &code {
-            no_zero(name, "its source", source.as_bytes())?;
-        }
-        for flag in &options.flags {
-            no_zero(name, "an option", flag.as_bytes())?;
-        }
-        let signature = match (options.params, read) {
-            (Some(params), Some(Signature { params: read, dimensions })) => {
-                let params = agreed(params, &read).map_err(|why| {
-                    Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
-                })?;
-                Some(Signature { params, dimensions })
-            }
-            (Some(params), None) => Some(Signature { params, dimensions: None }),
-            (None, read) => read,
-        };
-        let queue = options.queue.map_or_else(current_queue, Ok)?;
-        let kernel = Self(Arc::new(Inner {
-            name: name.into(),
-            code,
-            options: options.flags.into(),
-            signature,
-            built: Lock::default(),
-        }));
-        kernel.program(&queue)?;
-        Ok(kernel)
-    }
-
-    /// The function's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// The parameters, if they were given or could be read from the source.
-    #[must_use]
-    pub fn params(&self) -> Option<&[Param]> {
-        self.0.signature.as_ref().map(|signature| &signature.params[..])
-    }
-
     /// Starts the kernel with `global` work-items on the queue that its arrays share. Returns at once.
     ///
     /// The launch comes after everything that its arrays wait for, and they live until it is complete, also when they
@@ -181,9 +59,8 @@ impl Kernel {
             }
             None => follow(&arrays)?,
         };
-        let program = self.program(&queue)?;
-        self.check_count(args, &program)?;
-        let bound = self.bind(args)?;
+        let program = self.0.program(&queue)?;
+        let bound = self.bind(launch, args, program.slots())?;
         let operands: SmallVec<[Operand<'_>; 6]> = args
             .iter()
             .enumerate()
@@ -201,48 +78,19 @@ impl Kernel {
             // checked above, and the operands' logs keep their memory until the event is complete.
             unsafe { queue.submit(&program, extents, &bound, label, after) }
         })
+        .map_err(|error| self.explain(error, launch, args, &bound))
     }
 
     fn param(&self, position: usize) -> Option<&Param> {
         self.params()?.get(position)
     }
 
-    fn program(&self, queue: &Queue) -> Result<Program> {
-        let (context, device) = (queue.context(), queue.device());
-        let key = context.key();
-        let is_it = |built: &&Built| built.context == key && built.device == *device;
-        if let Some(built) = self.0.built.lock()?.iter().find(is_it) {
-            return Ok(built.program.clone());
-        }
-        let program = Program::get(context, device, &self.0.code, &self.0.name, &self.0.options)?;
-        let is_kept = context.is_kept();
-        let new = Built { context: key, is_kept, device: device.clone(), program: program.clone() };
-        let mut built = self.0.built.lock()?;
-        built.push(new);
-        let passing = built.iter().filter(|built| !built.is_kept).count();
-        let oldest = built.iter().position(|built| !built.is_kept && passing > PASSING);
-        let gone = oldest.map(|oldest| built.remove(oldest));
-        drop(built);
-        drop(gone);
-        Ok(program)
-    }
-
-    fn check_count(&self, args: &[Arg], program: &Program) -> Result<()> {
-        let expected = match self.params() {
-            Some(params) => params.len(),
-            None => program.num_args().map_or(args.len(), |count| count as usize),
-        };
-        if args.len() == expected {
-            return Ok(());
-        }
+    fn refuse_count<T>(&self, expected: usize, given: usize) -> Result<T> {
         let list = self.params().map_or(String::new(), |params| {
             format!(" ({})", params.iter().map(describe).collect::<Vec<_>>().join(", "))
         });
-        Err(Error::Launch(format!(
-            "kernel {:?} takes {expected} arguments{list}, {} were given",
-            self.0.name,
-            args.len()
-        )))
+        let name = &self.0.name;
+        Err(Error::Launch(format!("kernel {name:?} takes {expected} arguments{list}, {given} were given")))
     }
 
     fn refuse<T>(&self, why: String) -> Result<T> {
@@ -250,7 +98,7 @@ impl Kernel {
     }
 
     fn check_local_memory(&self, args: &[Arg], device: &Device) -> Result<()> {
-        let bytes = args.iter().fold(0usize, |sum, arg| sum.saturating_add(arg.local_bytes()));
+        let bytes = args.iter().filter_map(Arg::local_bytes).fold(0, usize::saturating_add);
         if bytes as u64 > device.local_mem_size() {
             return self.refuse(format!(
                 "{bytes} bytes of local memory are more than the {} of {device}",
@@ -266,11 +114,10 @@ impl Kernel {
         if !(1..=3).contains(&global.len()) {
             return self.refuse(format!("a range has 1 to 3 dimensions, not {}", global.len()));
         }
-        if let Some(declared) = self.0.signature.as_ref().and_then(|signature| signature.dimensions)
-            && declared != global.len()
-        {
+        if let Some(declared) = self.0.dimensions.filter(|declared| *declared != global.len()) {
+            let plural = if declared == 1 { "dimension" } else { "dimensions" };
             return self.refuse(format!(
-                "it is declared for {declared} dimensions, and {global:?} has {}",
+                "it is declared for {declared} {plural}, and the range {global:?} has {}; give one extent for each",
                 global.len()
             ));
         }
@@ -302,31 +149,81 @@ impl Kernel {
         Ok(extents)
     }
 
-    fn bind(&self, args: &[Arg]) -> Result<SmallVec<[KernelArg; 8]>> {
-        args.iter()
-            .enumerate()
-            .map(|(position, arg)| {
-                arg.bind(self.param(position)).map_err(|why| {
-                    Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name))
-                })
-            })
-            .collect()
+    /// The arguments as the shim takes them, each compared with its parameter and with what the built kernel takes.
+    fn bind(
+        &self,
+        launch: Launch<'_>,
+        args: &[Arg],
+        slots: Option<&[Slot]>,
+    ) -> Result<SmallVec<[KernelArg; 8]>> {
+        if let Some(params) = self.params().filter(|params| params.len() != args.len()) {
+            return self.refuse_count(params.len(), args.len());
+        }
+        let is_sycl = self.0.is_sycl();
+        let is_group = is_sycl && slots.is_some_and(|slots| slots.len() == args.len());
+        let mut bound = SmallVec::with_capacity(args.len());
+        for (position, arg) in args.iter().enumerate() {
+            match arg.bind(self.param(position), is_group) {
+                Ok(arg) => bound.push(arg),
+                Err(why) => return self.refuse_argument(position, &why),
+            }
+            if let (Some(bytes), None) = (arg.local_bytes(), launch.local) {
+                return self.refuse_argument(
+                    position,
+                    &format!("{bytes} bytes of local memory for each work-group need a local_size; give one"),
+                );
+            }
+        }
+        let Some(slots) = slots else { return Ok(bound) };
+        let expected = expected(&bound, slots, is_sycl);
+        if expected != args.len() {
+            return self.refuse_count(expected, args.len());
+        }
+        if let Some((position, taken)) = misfit(&bound, slots, is_sycl) {
+            let given = listed(&args[position], &bound[position]);
+            return self
+                .refuse_argument(position, &format!("it is {given} where the built kernel takes {taken}"));
+        }
+        Ok(bound)
+    }
+
+    fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
+        Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name)))
+    }
+
+    /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.
+    fn explain(&self, error: Error, launch: Launch<'_>, args: &[Arg], bound: &[KernelArg]) -> Error {
+        let Error::Sycl { operation, code, message } = error else { return error };
+        let list = args.iter().zip(bound).enumerate();
+        let list: Vec<_> = list
+            .map(|(position, (arg, bound))| format!("argument {position}: {}", listed(arg, bound)))
+            .collect();
+        let Launch { global, local, .. } = launch;
+        let sizes = local.map_or(String::new(), |local| format!(" in groups of {local:?}"));
+        let name = &self.0.name;
+        let launch = format!("kernel {name:?} over {global:?}{sizes} with {}", list.join(", "));
+        // These are about the arguments and the range; others, as a lost device, are not the caller's.
+        let is_refused = matches!(&code[..], "nd_range" | "kernel_argument")
+            || ["INVALID_KERNEL_ARG", "INVALID_WORK_GROUP", "INVALID_WORK_DIMENSION", "INVALID_GLOBAL"]
+                .iter()
+                .any(|part| message.contains(part));
+        if is_refused {
+            return Error::Launch(format!(
+                "{launch}: the driver refused the launch ({message}); compare arguments and sizes with the kernel's \
+                 declaration, or give params="
+            ));
+        }
+        Error::Sycl { operation: format!("{operation} ({launch})"), code, message }
     }
 }
 
-/// Compilers and drivers take texts of C, which end at the first zero: what follows would be cut off unsaid.
-fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
-    match text.iter().position(|byte| *byte == 0) {
-        Some(at) => Err(Error::Value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),
-        None => Ok(()),
-    }
-}
-
-impl std::fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel")
-            .field("name", &self.0.name)
-            .field("params", &self.params())
-            .finish_non_exhaustive()
+/// An argument with its value and the bytes that it takes.
+fn listed(arg: &Arg, bound: &KernelArg) -> String {
+    let shown = shown(arg);
+    match bound.slot() {
+        Slot::Bytes(bytes) if arg.array().is_some() => format!("{shown} (a pointer of {bytes} bytes)"),
+        Slot::Bytes(1) => format!("{shown} (1 byte)"),
+        Slot::Bytes(bytes) => format!("{shown} ({bytes} bytes)"),
+        _ => shown,
     }
 }

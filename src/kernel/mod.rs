@@ -1,12 +1,18 @@
 //! Kernels: from source or binary to a launch that is checked, follows its data and keeps it alive.
 
 mod arg;
+mod build;
+mod definitions;
 mod given;
 mod launch;
+mod macros;
+mod module;
 mod signature;
+mod slots;
 mod words;
 
 pub use arg::{Arg, local, read, write};
-pub use launch::{Kernel, KernelOptions, Launch};
+pub use build::{Kernel, KernelOptions};
+pub use launch::Launch;
 pub use signature::Param;
 pub(crate) use signature::read_signature;

@@ -1,9 +1,11 @@
-//! The parameter list of a kernel, read from its source. Pure.
+//! Reads the parameter list and the dimensions of a kernel from its source. Pure.
 //!
-//! Not a C++ parser: it knows the built-in scalar types of SYCL C++ and OpenCL C and pointers to them. A parameter of
-//! any other type is [`Param::Unknown`], and a kernel it cannot find has no signature; both are no errors.
+//! Not a C++ parser: it knows the built-in scalar types of SYCL C++ and OpenCL C and pointers to them, behind macros that
+//! the source defines, too. A parameter of any other type is [`Param::Unknown`], and a kernel that it cannot find has no
+//! signature; neither is an error.
 
-use super::words::{tokens, without_comments};
+use super::definitions::Token;
+use super::macros::expand;
 use crate::array::DType;
 use crate::memory::Access;
 
@@ -18,8 +20,15 @@ pub enum Param {
     Write(Option<DType>),
     /// A pointer to elements that the kernel may read and write.
     ReadWrite(Option<DType>),
-    /// Local memory of the work-group, as a pointer or a `local_accessor`.
+    /// Local memory of the work-group, as a pointer, or in a form that the source does not show.
     Local,
+    /// Local memory of the work-group, as a `local_accessor`.
+    LocalAccessor {
+        /// The type of its elements, when it is a built-in one.
+        element: Option<DType>,
+        /// Its dimensions, when the source tells.
+        dimensions: Option<usize>,
+    },
     /// Local memory of the work-group, as a `work_group_memory`.
     WorkGroupMemory,
     /// A type that usmq does not know: the argument must bring its own.
@@ -52,35 +61,48 @@ pub(crate) struct Signature {
     pub dimensions: Option<usize>,
 }
 
-/// The signature of the function `name`, if the source defines one that can be read. Of several that differ, as in the
-/// branches of an `#if`, none is taken: the wrong one would have arguments passed as what they are not.
-pub(crate) fn read_signature(source: &str, name: &str) -> Option<Signature> {
-    let code = without_comments(source);
-    let tokens = tokens(&code);
+/// The signature of the function `name`, if the source defines one that can be read. `flags` are the compiler's, which
+/// may define macros. Of several definitions that differ, as in the branches of an `#if`, none is taken: the wrong one
+/// would have arguments passed as what they are not.
+pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
+    let expanded = expand(source, flags)?;
+    let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
     let starts = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name));
-    let mut all = starts.map(|start| signature(&tokens, start));
+    let mut all = starts.map(|start| params(&tokens, start));
     let first = all.next()??;
-    all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    let is_same = all.all(|other| other.as_ref() == Some(&first));
+    is_same.then(|| Signature { params: first, dimensions: dimensions(&tokens, name) })
 }
 
-fn signature(tokens: &[&str], start: usize) -> Option<Signature> {
+fn params(tokens: &[&str], start: usize) -> Option<Vec<Param>> {
     let list = &tokens[start + 2..close(tokens, start + 1)?];
-    let params = if list.is_empty() || list == ["void"] {
-        Vec::new()
-    } else {
-        split(list).into_iter().map(param).collect()
-    };
-    Some(Signature { params, dimensions: dimensions(&tokens[..start]) })
+    if list.is_empty() || list == ["void"] {
+        return Some(Vec::new());
+    }
+    Some(split(list).into_iter().map(param).collect())
 }
 
-/// `N` of the `nd_range_kernel<N>` in the declaration that ends here.
-fn dimensions(before: &[&str]) -> Option<usize> {
-    let declaration = before.rsplit(|token| matches!(*token, ";" | "}")).next()?;
-    let at = declaration.iter().rposition(|token| *token == "nd_range_kernel")?;
-    match declaration.get(at + 1..at + 4)? {
-        ["<", number, ">"] => number.parse().ok(),
-        _ => None,
-    }
+/// The dimensions that the declarations of `name` agree on. The property may be on one of several.
+fn dimensions(tokens: &[&str], name: &str) -> Option<usize> {
+    let is_declared = |at: &usize| tokens[*at] == name && tokens.get(at + 1) == Some(&"(");
+    let mut all = (0..tokens.len()).filter(is_declared).filter_map(|at| declared_dimensions(&tokens[..at]));
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+/// `n` of the `nd_range_kernel<n>`, or of the attribute that it stands for, in the declaration that ends here.
+fn declared_dimensions(before: &[&str]) -> Option<usize> {
+    let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
+    let is_mark = |token: &&str| matches!(*token, "nd_range_kernel" | "\"sycl-nd-range-kernel\"");
+    let at = declaration.iter().rposition(is_mark)?;
+    let (sign, after) = declaration.get(at + 1..)?.split_first()?;
+    let end = if *sign == "<" { ">" } else { ")" };
+    // `N` of a macro is often in brackets of its own.
+    let number = match after {
+        ["(", number, ")", next, ..] | [number, next, ..] if *next == end => number,
+        _ => return None,
+    };
+    number.trim_end_matches(['u', 'U', 'l', 'L', 'z', 'Z']).parse().ok()
 }
 
 /// Whether a function definition named `name` starts here: a type before, a list and a body after.
@@ -130,8 +152,8 @@ fn param(tokens: &[&str]) -> Param {
     if tokens.contains(&"work_group_memory") {
         return Param::WorkGroupMemory;
     }
-    if tokens.contains(&"local_accessor") {
-        return Param::Local;
+    if let Some(at) = tokens.iter().position(|token| *token == "local_accessor") {
+        return local_accessor(&tokens[at + 1..]);
     }
     let tokens = tokens.split(|token| *token == "=").next().unwrap_or(tokens);
     let (mut words, mut stars, mut constant, mut local) = (Vec::new(), 0, false, false);
@@ -166,6 +188,34 @@ fn param(tokens: &[&str]) -> Param {
         }
         _ => Param::Unknown,
     }
+}
+
+/// From the `<` of its element type and dimensions, of which there is one by default.
+fn local_accessor(after: &[&str]) -> Param {
+    let inside = after.split_first().filter(|(sign, _)| **sign == "<").map(|(_, inside)| inside);
+    let mut depth = 1usize;
+    let end = inside.unwrap_or_default().iter().position(|token| {
+        match *token {
+            "<" => depth += 1,
+            ">" => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    let (Some(inside), Some(end)) = (inside, end) else {
+        return Param::LocalAccessor { element: None, dimensions: None };
+    };
+    let list = split(&inside[..end]);
+    let element = list.first().and_then(|element| match param(element) {
+        Param::Scalar(element) => Some(element),
+        _ => None,
+    });
+    let dimensions = match list.get(1) {
+        None => Some(1),
+        Some([number]) => number.parse().ok(),
+        Some(_) => None,
+    };
+    Param::LocalAccessor { element, dimensions }
 }
 
 enum Pointee {
@@ -224,131 +274,5 @@ fn plain(name: &str) -> Option<DType> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use DType::*;
-    use Param::*;
-
-    fn params(source: &str) -> Option<Vec<Param>> {
-        read_signature(source, "k").map(|signature| signature.params)
-    }
-
-    #[test]
-    fn each_spelling_of_a_parameter_is_read() {
-        for (text, expected) in [
-            ("float a", Scalar(F32)),
-            ("const double", Scalar(F64)),
-            ("size_t n", Scalar(U64)),
-            ("std::size_t n = 3", Scalar(U64)),
-            ("unsigned n", Scalar(U32)),
-            ("unsigned long long int n", Scalar(U64)),
-            ("long", Scalar(I64)),
-            ("long n", Scalar(I64)),
-            ("short int n", Scalar(I16)),
-            ("int short unsigned n", Scalar(U16)),
-            ("char unsigned *n", ReadWrite(Some(U8))),
-            ("long int long n", Scalar(I64)),
-            ("signed char c", Scalar(I8)),
-            ("uint8_t c", Scalar(U8)),
-            ("bool flag", Scalar(Bool)),
-            ("sycl::half h", Scalar(F16)),
-            ("sycl::ext::oneapi::bfloat16 h", Scalar(BF16)),
-            ("const float *x", Read(Some(F32))),
-            ("const float* __restrict__ x", Read(Some(F32))),
-            ("float const *x", Read(Some(F32))),
-            ("float *const x", ReadWrite(Some(F32))),
-            ("double x[]", ReadWrite(Some(F64))),
-            ("int x[4]", ReadWrite(Some(I32))),
-            ("[[maybe_unused]] int *x", ReadWrite(Some(I32))),
-            ("const void *x", Read(None)),
-            ("__global const uint *x", Read(Some(U32))),
-            ("global ulong * restrict x", ReadWrite(Some(U64))),
-            ("constant float *x", Read(Some(F32))),
-            ("__local float *scratch", Local),
-            ("syclexp::work_group_memory<int[]> scratch", WorkGroupMemory),
-            ("sycl::local_accessor<float, 1> scratch", Local),
-            ("float **x", Unknown),
-            ("Point p", Unknown),
-            ("const Point *p", Unknown),
-            ("sycl::vec<float, 4> v", Unknown),
-            ("float4 v", Unknown),
-            ("long double v", Unknown),
-            ("unsigned float v", Unknown),
-            ("int &x", Unknown),
-        ] {
-            let source = format!("extern \"C\" void other(int z) {{}} void k({text}) {{ }}");
-            assert_eq!(params(&source), Some(vec![expected]), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_definition_is_found_among_calls_comments_and_macros() {
-        let source = r#"
-            #include <sycl/sycl.hpp>
-            #define k(x) \
-                k(x, x)
-            // void k(int a) {}
-            /* void k(int b) {} */
-            const char *text = "void k(int \" c) {}";
-            void k(float);
-            void caller() { k(1.0f); }
-            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
-            void k(const float *x, /* how many */ size_t n) { }
-        "#;
-        assert_eq!(params(source), Some(vec![Read(Some(F32)), Scalar(U64)]));
-        assert_eq!(read_signature(source, "missing"), None);
-        assert_eq!(params("kernel void k(void) {}"), Some(vec![]));
-        assert_eq!(params("kernel void k() {}"), Some(vec![]));
-    }
-
-    #[test]
-    fn what_only_looks_like_a_definition_is_none() {
-        for before in [
-            "const char q = '\"'; const char *text = \"void k(float x) {}\";",
-            "const char q = '\\''; const char *text = \"'void k(float x) {}\";",
-            "const char *text = R\"x(\" void k(float x) {} )x\";",
-            "const int big = 1'000; const char *text = \"void k(float x) {} '\";",
-            "#include <a>\n#define k2 void k(float x) {}\n",
-            "#define text /* \n void k(float x) {} */\n",
-            "// a comment \\\n void k(float x) {}\n",
-            "/*/ void k(float x) {} */",
-        ] {
-            assert_eq!(
-                params(&format!("{before} void k(int *x) {{}}")),
-                Some(vec![ReadWrite(Some(I32))]),
-                "{before}"
-            );
-        }
-    }
-
-    #[test]
-    fn of_definitions_that_differ_none_is_taken() {
-        let two = |first, second| {
-            params(&format!("#if A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"))
-        };
-        assert_eq!(two("float x", "int x"), None);
-        assert_eq!(two("float x", "const float y"), Some(vec![Scalar(F32)]));
-    }
-
-    #[test]
-    fn the_declared_number_of_dimensions_is_read_from_the_kernels_own_attribute() {
-        let source = r#"
-            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>)) void two(int *x) {}
-            extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<N>)) void any(int *x) {}
-            void plain(int *x) {}
-        "#;
-        let of = |name| read_signature(source, name).and_then(|signature| signature.dimensions);
-        assert_eq!((of("two"), of("any"), of("plain")), (Some(2), None, None));
-    }
-
-    #[test]
-    fn broken_sources_give_no_signature_and_no_panic() {
-        for source in
-            ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"]
-        {
-            let _ = read_signature(source, "k");
-        }
-        assert_eq!(params("void k(int a"), None);
-        assert_eq!(params("template <typename T> void k(T a) {}"), Some(vec![Unknown]));
-    }
-}
+#[path = "signature_tests.rs"]
+mod tests;

@@ -1,36 +1,95 @@
-//! The words of a C++ or OpenCL C source: what a compiler reads once comments, directives and literals are gone. Pure.
+//! Splits a C++ or OpenCL C source into code, directives and tokens; removes comments and literals. Pure.
 
-/// The source without comments, preprocessor lines and the text of literals.
-pub(super) fn without_comments(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
+/// A stretch of a source, without its comments.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// Code between directives. Literals keep their text only where it is a plain name.
+    Code(String),
+    /// A preprocessor directive in one line, without its `#`.
+    Directive(String),
+}
+
+/// The pieces of a source in their order.
+pub(super) fn pieces(source: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut code = String::with_capacity(source.len());
     let mut rest = source;
     let mut line_start = true;
     while let Some(c) = rest.chars().next() {
         let skip = if rest.starts_with("/*") {
-            out.push(' ');
+            code.push(' ');
             comment_length(rest)
-        } else if rest.starts_with("//") || (c == '#' && line_start) {
+        } else if rest.starts_with("//") {
             line_length(rest)
-        } else if c == '"' && ends_with_raw_prefix(&out) {
-            out.push_str("\"\"");
+        } else if c == '#' && line_start {
+            let length = line_length(rest);
+            pieces.push(Piece::Code(std::mem::take(&mut code)));
+            pieces.push(Piece::Directive(directive(&rest[1..length])));
+            length
+        } else if c == '\\' && splice_length(rest) > 0 {
+            splice_length(rest)
+        } else if c == '"' && ends_with_raw_prefix(&code) {
+            code.push_str("\"\"");
             raw_length(rest)
         } else if c == '"' {
-            out.push_str("\"\"");
-            literal_length(rest, c)
-        } else if c == '\'' && last_word(&out).starts_with(|c: char| c.is_ascii_digit()) {
+            let length = literal_length(rest, c);
+            code.push_str(plain_literal(&rest[..length]));
+            length
+        } else if c == '\'' && last_word(&code).starts_with(|c: char| c.is_ascii_digit()) {
             // Between the digits of a number.
             1
         } else if c == '\'' {
-            out.push('0');
+            code.push('0');
             literal_length(rest, c)
         } else {
-            out.push(c);
+            code.push(c);
             c.len_utf8()
         };
         line_start = c == '\n' || (line_start && (c.is_whitespace() || rest.starts_with("/*")));
         rest = &rest[skip..];
     }
-    out
+    pieces.push(Piece::Code(code));
+    pieces
+}
+
+/// Whether a compiler would find anything in the source: code, or a directive such as `#include`.
+pub(super) fn has_code(source: &str) -> bool {
+    pieces(source).iter().any(|piece| {
+        let (Piece::Code(text) | Piece::Directive(text)) = piece;
+        !text.trim().is_empty()
+    })
+}
+
+/// A directive's text without comments and without the newlines that a backslash cancels.
+fn directive(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let splice = splice_length(rest);
+        if splice == 0 {
+            line.push(c);
+        }
+        rest = &rest[splice.max(if splice == 0 { c.len_utf8() } else { 0 })..];
+    }
+    // The `#` of the line is gone, so a directive inside it is none.
+    let found = pieces(&format!("0{line}")).into_iter().next();
+    let Some(Piece::Code(code)) = found else { return String::new() };
+    code[1..].trim().to_owned()
+}
+
+/// The length of a backslash and the newline that it cancels, blanks between them included; 0 where there is none.
+fn splice_length(rest: &str) -> usize {
+    let Some(after) = rest.strip_prefix('\\') else { return 0 };
+    let blank = after.len() - after.trim_start_matches([' ', '\t', '\r']).len();
+    if after[blank..].starts_with('\n') { 1 + blank + 1 } else { 0 }
+}
+
+/// The literal itself where it is a plain name, as that of an attribute; else an empty one.
+fn plain_literal(literal: &str) -> &str {
+    let name = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let is_plain =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if name.is_some_and(is_plain) { literal } else { "\"\"" }
 }
 
 /// The letters and digits that `code` ends with.
@@ -87,12 +146,15 @@ fn raw_length(rest: &str) -> usize {
     rest[open..].find(&end).map_or(rest.len(), |at| open + at + end.len())
 }
 
+/// Words, literals and signs; of the signs of several characters only `::` is kept together.
 pub(super) fn tokens(source: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = source.trim_start();
     while let Some(c) = rest.chars().next() {
         let length = if c.is_ascii_alphanumeric() || c == '_' {
             rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())
+        } else if c == '"' {
+            rest[1..].find('"').map_or(1, |end| end + 2)
         } else if rest.starts_with("::") {
             2
         } else {
@@ -102,4 +164,40 @@ pub(super) fn tokens(source: &str) -> Vec<&str> {
         rest = rest[length..].trim_start();
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Piece::*;
+
+    #[test]
+    fn directives_are_apart_in_one_line_and_without_comments() {
+        let source = "int a; // x\n  # define F(x) \\\n x /* y\n z */ + 1 // end\nint \\\nb = \"no name!\";";
+        let expected = [
+            Code("int a; \n  ".to_owned()),
+            Directive("define F(x)  x   + 1".to_owned()),
+            Code("\nint b = \"\";".to_owned()),
+        ];
+        assert_eq!(pieces(source), expected);
+        assert_eq!(pieces("#a #b"), [Code(String::new()), Directive("a #b".to_owned()), Code(String::new())]);
+        assert_eq!(pieces("##b").len(), 3);
+    }
+
+    #[test]
+    fn a_source_of_blanks_and_comments_has_no_code() {
+        for text in ["", " \n\t", "// x", "/* x */ // y\n", "#", "#\n # // x\n", "/* open", "\\\n"] {
+            assert!(!has_code(text), "{text:?}");
+        }
+        for text in ["int x;", "#include \"kernels.h\"", "/* x */ ;"] {
+            assert!(has_code(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_literal_that_is_a_name_is_one_token() {
+        let Some(Code(code)) = pieces("f(\"a-b\", 2u)").into_iter().next() else { panic!("no code") };
+        assert_eq!(tokens(&code), ["f", "(", "\"a-b\"", ",", "2u", ")"]);
+        assert_eq!(tokens("\" a"), ["\"", "a"]);
+    }
 }

@@ -21,7 +21,7 @@ use pyo3::types::{PyString, PyTuple};
 ///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` say what the kernel does with an
 ///     array when its signature does not.
 /// local_size : int or sequence of int, optional
-///     Work-items of a work-group.
+///     Work-items of a work-group; needed with ``usmq.local``.
 /// queue : str, Device, Queue, optional
 ///     Where to run; the queue of the arrays by default.
 ///
@@ -33,7 +33,7 @@ use pyo3::types::{PyString, PyTuple};
 /// Raises
 /// ------
 /// LaunchError
-///     Arguments or ranges are not what the kernel takes.
+///     Arguments or ranges are not what the kernel takes, or not what the driver takes; the text names the argument.
 /// PlacementError
 ///     The arrays are on different queues; the text names them and the mend.
 ///
@@ -79,9 +79,9 @@ impl Kernel {
     /// Raises
     /// ------
     /// KernelBuildError
-    ///     The source does not compile or has no such kernel; ``.log`` has the compiler's output.
+    ///     The source does not compile, has no code or no such kernel; ``.log`` has the compiler's output.
     /// ValueError
-    ///     ``params`` contradict the source where that can be read, or a text has a NUL character.
+    ///     ``params`` contradict the source where that can be read, or the built kernel; a text has a NUL character.
     #[staticmethod]
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_sycl(
@@ -112,6 +112,13 @@ impl Kernel {
     }
 
     /// A kernel from the bytes of a SPIR-V module, for devices of the opencl backend; parameters as ``from_sycl``.
+    ///
+    /// Raises
+    /// ------
+    /// KernelBuildError
+    ///     The bytes are not a SPIR-V module, or the module has no such kernel.
+    /// ValueError
+    ///     ``params`` contradict the built kernel.
     #[staticmethod]
     #[pyo3(signature = (module, name, *, params=None, queue=None))]
     fn from_spirv(
@@ -226,6 +233,9 @@ pub(super) fn write(x: Py<PyAny>) -> Mark {
 }
 
 /// This many bytes of local memory for each work-group.
+///
+/// A launch with it needs a ``local_size``. A kernel takes it as a ``local_accessor`` of one dimension, a
+/// ``work_group_memory`` or, in OpenCL C, a pointer.
 ///
 /// Examples
 /// --------

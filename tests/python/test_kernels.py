@@ -201,7 +201,9 @@ def test_a_kernel_that_the_source_does_not_have_is_an_error(source: str, name: s
         usmq.Kernel.from_sycl(source, name)
 
 
-@pytest.mark.parametrize("text", ["", "no C++ at all", '#error "stop"', "int x;", "\0"])
+@pytest.mark.parametrize(
+    "text", ["", " \n", "// f", "no C++ at all", '#error "stop"', "int x;", "\0"]
+)
 def test_a_source_that_is_none_is_a_build_error(text: str) -> None:
     with pytest.raises((usmq.KernelBuildError, ValueError)):
         usmq.Kernel.from_sycl(text, "f")

@@ -93,7 +93,9 @@ const NOISE: [&str; 26] = [
 
 const GAPS: [&str; 7] = [" ", "\n", "\t ", " /* , ( */ ", " // ) {\n", "  ", " /**/ "];
 
-const BEFORE: [(&str, Option<usize>); 7] = [
+const SQUARE: Param = Param::LocalAccessor { element: Some(F32), dimensions: Some(2) };
+
+const BEFORE: [(&str, Option<usize>); 11] = [
     ("void", None),
     ("extern \"C\" void", None),
     ("kernel void", None),
@@ -107,6 +109,10 @@ const BEFORE: [(&str, Option<usize>); 7] = [
         Some(3),
     ),
     ("[[intel::kernel_args_restrict]] void", None),
+    ("#define KERNEL(n) void /* nd_range_kernel<n> */\nKERNEL(2)", None),
+    ("#define KERNEL(n) P((nd_range_kernel<n>)) \\\n void\nKERNEL(2)", Some(2)),
+    ("#ifndef N\n#define N 3\n#endif\n#define K P((nd_range_kernel<N>))\nK void", Some(3)),
+    ("#if X\n#define K P((nd_range_kernel<1>))\n#endif\nK void", None),
 ];
 
 /// As many arguments as a C++ compiler must take.
@@ -139,8 +145,7 @@ pub fn check(data: &[u8]) {
     if choices.byte() % 16 == 1 {
         // Another definition of that name: which one is meant, only a compiler knows, unless both read the same.
         source += "void k(Point *p, bool last) {}";
-        let (first, second) = ((expected, dimensions), (vec![Param::Unknown, Param::Scalar(Bool)], None));
-        let told = (first == second).then_some(second);
+        let told = (expected == [Param::Unknown, Param::Scalar(Bool)]).then_some((expected, dimensions));
         assert_eq!(fuzzing::signature(&source, "k"), told, "in this source:\n{source}");
         return;
     }
@@ -168,7 +173,7 @@ fn parameter(choices: &mut Choices<'_>, number: usize) -> (String, Param) {
     match choices.byte() % 8 {
         0 => (format!("{}{gap}{name}", choices.pick(&UNKNOWN)), Param::Unknown),
         1 => (format!("syclexp::work_group_memory<int[]>{gap}{name}"), Param::WorkGroupMemory),
-        2 => (format!("sycl::local_accessor<float,{gap}2>{gap}{name}"), Param::Local),
+        2 => (format!("sycl::local_accessor<float,{gap}2>{gap}{name}"), SQUARE),
         3 => (format!("__local float{gap}*{name}"), Param::Local),
         4 | 5 => scalar(choices, gap, name),
         _ => pointer(choices, gap, name),

@@ -1,0 +1,215 @@
+//! A kernel: what it is made from, and what was built of it.
+
+use super::given::agreed;
+use super::module::refuse_module;
+use super::signature::{Param, Signature, read_signature};
+use super::slots::agree;
+use super::words::has_code;
+use crate::device::{Code, ContextKey, Device, Program, Queue};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use crate::runtime::Lock;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A function that runs on a device. Cheap to clone.
+///
+/// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
+/// again at the first launch in another context. Builds for a device's default context are kept for the process, others
+/// as long as the context is in use; those of SYCL C++ also on disk, by the runtime.
+#[derive(Clone)]
+pub struct Kernel(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) name: Arc<str>,
+    code: Code,
+    options: Arc<[String]>,
+    params: Option<Vec<Param>>,
+    /// Of the range, when the kernel is declared for one number of them.
+    pub(super) dimensions: Option<usize>,
+    /// What this kernel was built for so far; nearly always one entry. A program keeps its context in the runtime, so
+    /// the key stays its own.
+    built: Lock<SmallVec<[Built; 1]>>,
+}
+
+struct Built {
+    context: ContextKey,
+    is_kept: bool,
+    device: Device,
+    program: Program,
+}
+
+/// For how many contexts that may go a kernel remembers what was built: other libraries' come back, and nobody says when
+/// they are gone.
+const PASSING: usize = 4;
+
+/// What is given with a kernel besides source and name.
+#[derive(Debug, Clone, Default)]
+pub struct KernelOptions {
+    /// Flags for the compiler, as `-O0` or `-DN=3`.
+    pub flags: Vec<String>,
+    /// The parameters, where they cannot be read from the source; elsewhere they must agree with it.
+    pub params: Option<Vec<Param>>,
+    /// Where to build first; the current queue when `None`.
+    pub queue: Option<Queue>,
+}
+
+impl Inner {
+    pub(super) fn is_sycl(&self) -> bool {
+        matches!(self.code, Code::Sycl(_))
+    }
+
+    /// What was built for this queue, now unless before.
+    pub(super) fn program(&self, queue: &Queue) -> Result<Program> {
+        let (context, device) = (queue.context(), queue.device());
+        let key = context.key();
+        let is_it = |built: &&Built| built.context == key && built.device == *device;
+        if let Some(built) = self.built.lock()?.iter().find(is_it) {
+            return Ok(built.program.clone());
+        }
+        let program = Program::get(context, device, &self.code, &self.name, &self.options)?;
+        let is_kept = context.is_kept();
+        let new = Built { context: key, is_kept, device: device.clone(), program: program.clone() };
+        let mut built = self.built.lock()?;
+        built.push(new);
+        let passing = built.iter().filter(|built| !built.is_kept).count();
+        let oldest = built.iter().position(|built| !built.is_kept && passing > PASSING);
+        let gone = oldest.map(|oldest| built.remove(oldest));
+        drop(built);
+        drop(gone);
+        Ok(program)
+    }
+}
+
+impl Kernel {
+    /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
+    /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
+    ///
+    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and `sycl_ext_oneapi_free_function_kernels`.
+    ///
+    /// # Errors
+    /// [`Error::KernelBuild`] with the compiler's log, or for a source without code.
+    pub fn from_sycl(source: &str, name: &str) -> Result<Self> {
+        Self::from_sycl_with(source, name, KernelOptions::default())
+    }
+
+    /// As [`Kernel::from_sycl`], with options.
+    ///
+    /// # Errors
+    /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source or the built kernel, or a text
+    /// with a NUL.
+    pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
+        let flags: Vec<&str> = options.flags.iter().map(String::as_str).collect();
+        let read = read_signature(source, name, &flags);
+        Self::build(Code::Sycl(source.into()), name, read, options)
+    }
+
+    /// A kernel from OpenCL C, for devices of the `opencl` backend.
+    ///
+    /// # Errors
+    /// As [`Kernel::from_sycl_with`].
+    pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
+        // The compiler takes all flags in one line.
+        let flags: Vec<&str> = options.flags.iter().flat_map(|flag| flag.split_whitespace()).collect();
+        let read = read_signature(source, name, &flags);
+        Self::build(Code::OpenCl(source.into()), name, read, options)
+    }
+
+    /// A kernel from a SPIR-V module, for devices of the `opencl` backend.
+    ///
+    /// # Errors
+    /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for one that the driver does not take, and for one
+    /// without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
+    pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
+        Self::build(Code::SpirV(module.into()), name, None, options)
+    }
+
+    fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
+        if name.is_empty() || name.trim() != name {
+            return Err(Error::Value(format!("{name:?} is no name of a kernel")));
+        }
+        no_zero(name, "its name", name.as_bytes())?;
+        if let Code::Sycl(source) | Code::OpenCl(source) = &code {
+            no_zero(name, "its source", source.as_bytes())?;
+        }
+        for flag in &options.flags {
+            no_zero(name, "an option", flag.as_bytes())?;
+        }
+        let queue = options.queue.map_or_else(current_queue, Ok)?;
+        let is_given = options.params.is_some();
+        let dimensions = read.as_ref().and_then(|read| read.dimensions);
+        let params = match (options.params, read) {
+            (Some(params), Some(read)) => Some(agreed(params, &read.params).map_err(|why| {
+                Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
+            })?),
+            (given, read) => given.or(read.map(|read| read.params)),
+        };
+        check_code(&code, name).map_err(|log| Error::KernelBuild {
+            name: name.to_owned(),
+            device: queue.device().to_string(),
+            log,
+        })?;
+        let mut inner = Inner {
+            name: name.into(),
+            code,
+            options: options.flags.into(),
+            params,
+            dimensions,
+            built: Lock::default(),
+        };
+        let program = inner.program(&queue)?;
+        if let (Some(params), Some(slots)) = (&inner.params, program.slots())
+            && let Err(why) = agree(params, slots, inner.is_sycl())
+        {
+            if is_given {
+                return Err(Error::Value(format!(
+                    "kernel {name:?}: params do not fit what was built: {why}; give params of the kernel's own types"
+                )));
+            }
+            // A header may define a name otherwise, or hide a parameter. The compiler knows better.
+            inner.params = None;
+        }
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The function's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The parameters, if they were given or could be read from the source.
+    #[must_use]
+    pub fn params(&self) -> Option<&[Param]> {
+        self.0.params.as_deref()
+    }
+}
+
+/// What can be said of a source or module without a compiler or driver, which may read on where it ends, or crash.
+fn check_code(code: &Code, name: &str) -> Result<(), String> {
+    match code {
+        Code::Sycl(source) | Code::OpenCl(source) if !has_code(source) => Err(format!(
+            "the source has no code: {}; pass the text of the kernel",
+            if source.is_empty() { "it is empty" } else { "it is only blanks and comments" }
+        )),
+        Code::SpirV(module) => refuse_module(module, name),
+        _ => Ok(()),
+    }
+}
+
+/// Compilers and drivers take texts of C, which end at the first zero: what follows would be cut off unsaid.
+fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
+    match text.iter().position(|byte| *byte == 0) {
+        Some(at) => Err(Error::Value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),
+        None => Ok(()),
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.0.name)
+            .field("params", &self.params())
+            .finish_non_exhaustive()
+    }
+}

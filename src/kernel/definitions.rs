@@ -1,0 +1,126 @@
+//! The macros that a source or a compiler flag defines, and the conditions that ask for them. Pure.
+
+use super::words::{Piece, tokens};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+pub(super) type Token = Rc<str>;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Macro {
+    /// The names of the parameters; `None` for an object-like macro.
+    pub(super) params: Option<Vec<Token>>,
+    pub(super) is_variadic: bool,
+    pub(super) body: Vec<Token>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Defined(Rc<Macro>),
+    Undefined,
+    /// Defined in one branch and not, or otherwise, in another.
+    Uncertain,
+}
+
+pub(super) type Table = HashMap<Token, State>;
+
+/// The macros that `-D` and `-U` define.
+pub(super) fn from_flags(flags: &[&str]) -> Table {
+    let mut table = Table::new();
+    let mut flags = flags.iter();
+    while let Some(flag) = flags.next() {
+        let mut value = |prefix: &str| match flag.strip_prefix(prefix)?.trim_start() {
+            "" => flags.next().copied(),
+            value => Some(value),
+        };
+        if let Some(value) = value("-D") {
+            let (name, body) = value.split_once('=').unwrap_or((value, "1"));
+            define(&mut table, &format!("{name} {body}"));
+        } else if let Some(value) = value("-U") {
+            table.insert(split_word(value).0.into(), State::Undefined);
+        }
+    }
+    table
+}
+
+/// Enters what follows `#define`.
+pub(super) fn define(table: &mut Table, text: &str) {
+    let (name, rest) = split_word(text);
+    if name.is_empty() {
+        return;
+    }
+    let state = parse(rest).map_or(State::Uncertain, |parsed| State::Defined(Rc::new(parsed)));
+    table.insert(name.into(), state);
+}
+
+fn parse(rest: &str) -> Option<Macro> {
+    // Only a bracket that touches the name begins parameters.
+    let Some(list) = rest.strip_prefix('(') else {
+        return Some(Macro { params: None, is_variadic: false, body: shared(&tokens(rest)) });
+    };
+    let (list, body) = list.split_once(')')?;
+    let mut params: Vec<Token> = list.split(',').map(|param| param.trim().into()).collect();
+    if list.trim().is_empty() {
+        params.clear();
+    }
+    let is_variadic = params.last().is_some_and(|last| &**last == "...");
+    if is_variadic {
+        params.pop();
+    }
+    let body = shared(&tokens(body));
+    let is_plain = params.iter().all(|param| is_word(param) && split_word(param).1.is_empty());
+    (is_plain && !body.iter().any(|token| &**token == "__VA_OPT__")).then_some(Macro {
+        params: Some(params),
+        is_variadic,
+        body,
+    })
+}
+
+/// Whether `#ifndef name` only gives a default: the definition follows, and nothing here defined it before.
+pub(super) fn is_default(name: &str, rest: &[Piece], table: &Table) -> bool {
+    let name = split_word(name).0;
+    let next = rest.iter().find_map(|piece| match piece {
+        Piece::Code(text) if text.trim().is_empty() => None,
+        Piece::Code(_) => Some(""),
+        Piece::Directive(line) => Some(line.as_str()),
+    });
+    let (word, defined) = split_word(next.unwrap_or(""));
+    !table.contains_key(name) && word == "define" && split_word(defined).0 == name
+}
+
+pub(super) fn is_defined(name: &str, table: &Table) -> Option<bool> {
+    match table.get(split_word(name).0)? {
+        State::Defined(_) => Some(true),
+        State::Undefined => Some(false),
+        State::Uncertain => None,
+    }
+}
+
+/// The value of a condition, if it is one of those that are known.
+pub(super) fn truth(condition: &str, table: &Table) -> Option<bool> {
+    let words = tokens(condition);
+    match words[..] {
+        ["0"] => Some(false),
+        ["1"] => Some(true),
+        ["defined", name] | ["defined", "(", name, ")"] => is_defined(name, table),
+        ["!", "defined", name] | ["!", "defined", "(", name, ")"] => {
+            is_defined(name, table).map(|defined| !defined)
+        }
+        _ => None,
+    }
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// The word that a text begins with, and the rest: of `A (x)` the rest begins with a blank.
+pub(super) fn split_word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    text.split_at(end)
+}
+
+pub(super) fn shared(tokens: &[&str]) -> Vec<Token> {
+    tokens.iter().map(|token| Token::from(*token)).collect()
+}

@@ -1,0 +1,183 @@
+//! Tests of what is read from a source, one spelling after another.
+
+use super::*;
+use DType::*;
+use Param::*;
+
+fn params(source: &str) -> Option<Vec<Param>> {
+    read_signature(source, "k", &[]).map(|signature| signature.params)
+}
+
+fn accessor(element: Option<DType>, dimensions: Option<usize>) -> Param {
+    LocalAccessor { element, dimensions }
+}
+
+#[test]
+fn each_spelling_of_a_parameter_is_read() {
+    for (text, expected) in [
+        ("float a", Scalar(F32)),
+        ("const double", Scalar(F64)),
+        ("size_t n", Scalar(U64)),
+        ("std::size_t n = 3", Scalar(U64)),
+        ("unsigned n", Scalar(U32)),
+        ("unsigned long long int n", Scalar(U64)),
+        ("long", Scalar(I64)),
+        ("long n", Scalar(I64)),
+        ("short int n", Scalar(I16)),
+        ("int short unsigned n", Scalar(U16)),
+        ("char unsigned *n", ReadWrite(Some(U8))),
+        ("long int long n", Scalar(I64)),
+        ("signed char c", Scalar(I8)),
+        ("uint8_t c", Scalar(U8)),
+        ("bool flag", Scalar(Bool)),
+        ("sycl::half h", Scalar(F16)),
+        ("sycl::ext::oneapi::bfloat16 h", Scalar(BF16)),
+        ("const float *x", Read(Some(F32))),
+        ("const float* __restrict__ x", Read(Some(F32))),
+        ("float const *x", Read(Some(F32))),
+        ("float *const x", ReadWrite(Some(F32))),
+        ("double x[]", ReadWrite(Some(F64))),
+        ("int x[4]", ReadWrite(Some(I32))),
+        ("[[maybe_unused]] int *x", ReadWrite(Some(I32))),
+        ("const void *x", Read(None)),
+        ("__global const uint *x", Read(Some(U32))),
+        ("global ulong * restrict x", ReadWrite(Some(U64))),
+        ("constant float *x", Read(Some(F32))),
+        ("__local float *scratch", Local),
+        ("syclexp::work_group_memory<int[]> scratch", WorkGroupMemory),
+        ("sycl::local_accessor<float, 1> scratch", accessor(Some(F32), Some(1))),
+        ("sycl::local_accessor<unsigned char> scratch", accessor(Some(U8), Some(1))),
+        ("sycl::local_accessor<sycl::vec<float, 4>, 2> scratch", accessor(None, Some(2))),
+        ("const sycl::local_accessor<double, N> scratch", accessor(Some(F64), None)),
+        ("local_accessor scratch", accessor(None, None)),
+        ("float **x", Unknown),
+        ("Point p", Unknown),
+        ("const Point *p", Unknown),
+        ("sycl::vec<float, 4> v", Unknown),
+        ("float4 v", Unknown),
+        ("long double v", Unknown),
+        ("unsigned float v", Unknown),
+        ("int &x", Unknown),
+    ] {
+        let source = format!("extern \"C\" void other(int z) {{}} void k({text}) {{ }}");
+        assert_eq!(params(&source), Some(vec![expected]), "{text}");
+    }
+}
+
+#[test]
+fn a_definition_is_found_among_calls_comments_and_macros() {
+    let source = r#"
+        #include <sycl/sycl.hpp>
+        #define k(x) \
+            k(x, x)
+        // void k(int a) {}
+        /* void k(int b) {} */
+        const char *text = "void k(int \" c) {}";
+        void k(float);
+        void caller() { k(1.0f); }
+        extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
+        void k(const float *x, /* how many */ size_t n) { }
+    "#;
+    assert_eq!(params(source), Some(vec![Read(Some(F32)), Scalar(U64)]));
+    assert_eq!(read_signature(source, "missing", &[]), None);
+    assert_eq!(params("kernel void k(void) {}"), Some(vec![]));
+    assert_eq!(params("kernel void k() {}"), Some(vec![]));
+}
+
+#[test]
+fn what_only_looks_like_a_definition_is_none() {
+    for before in [
+        "const char q = '\"'; const char *text = \"void k(float x) {}\";",
+        "const char q = '\\''; const char *text = \"'void k(float x) {}\";",
+        "const char *text = R\"x(\" void k(float x) {} )x\";",
+        "const int big = 1'000; const char *text = \"void k(float x) {} '\";",
+        "#include <a>\n#define k2 void k(float x) {}\n",
+        "#define text /* \n void k(float x) {} */\n",
+        "// a comment \\\n void k(float x) {}\n",
+        "/*/ void k(float x) {} */",
+    ] {
+        assert_eq!(
+            params(&format!("{before} void k(int *x) {{}}")),
+            Some(vec![ReadWrite(Some(I32))]),
+            "{before}"
+        );
+    }
+}
+
+#[test]
+fn of_definitions_that_differ_none_is_taken() {
+    let two =
+        |first, second| params(&format!("#if A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"));
+    assert_eq!(two("float x", "int x"), None);
+    assert_eq!(two("float x", "const float y"), Some(vec![Scalar(F32)]));
+}
+
+#[test]
+fn the_declared_number_of_dimensions_is_read_from_the_kernels_own_attribute() {
+    let source = r#"
+        #define PROPERTY SYCL_EXT_ONEAPI_FUNCTION_PROPERTY
+        #define KERNEL(n) extern "C" SYCL_EXTERNAL PROPERTY((syclexp::nd_range_kernel<n>))
+        #define FLAT KERNEL(ONE) void
+        #define ONE (1u)
+        #define NAMED(name, ...) KERNEL(3) void name(__VA_ARGS__)
+        #define FREE [[__sycl_detail__::add_ir_attributes_function("sycl-nd-range-kernel", 2)]]
+        #if DEBUG
+        #define EITHER KERNEL(1)
+        #else
+        #define EITHER KERNEL(2)
+        #endif
+        extern "C" SYCL_EXTERNAL PROPERTY((syclexp::nd_range_kernel<2>)) void two(int *x) {}
+        extern "C" SYCL_EXTERNAL PROPERTY((syclexp::nd_range_kernel<N>)) void any(int *x) {}
+        void plain(int *x) { two(x); }
+        KERNEL(2) void macro(int *x) { plain(x); }
+        FLAT flat(int *x) {}
+        NAMED(named, int *x) {}
+        FREE __attribute__((sycl_device)) void free(int *x) {}
+        EITHER void either(int *x) {}
+        KERNEL(3) void early(int *);
+        void early(int *x) {}
+        OTHER(2) void elsewhere(int *x) {}
+    "#;
+    let of = |name, flags: &[&str]| {
+        let found = read_signature(source, name, flags)?;
+        assert_eq!(found.params, [ReadWrite(Some(I32))], "{name}");
+        found.dimensions
+    };
+    for (name, expected) in [
+        ("two", Some(2)),
+        ("any", None),
+        ("plain", None),
+        ("macro", Some(2)),
+        ("flat", Some(1)),
+        ("named", Some(3)),
+        ("free", Some(2)),
+        ("either", None),
+        ("early", Some(3)),
+        ("elsewhere", None),
+    ] {
+        assert_eq!(of(name, &[]), expected, "{name}");
+    }
+    assert_eq!(of("any", &["-DN=3"]), Some(3));
+}
+
+#[test]
+fn types_and_lists_behind_macros_are_read() {
+    let source = "#define real double\n#define TWO const real *x, real y\n#define G global\n\
+        kernel void k(TWO, G int *z) {}";
+    assert_eq!(params(source), Some(vec![Read(Some(F64)), Scalar(F64), ReadWrite(Some(I32))]));
+    let source = "#ifdef WIDE\n#define real double\n#else\n#define real float\n#endif\nvoid k(real x) {}";
+    assert_eq!(params(source), Some(vec![Unknown]));
+    let wide = read_signature(source, "k", &["-DWIDE"]);
+    assert_eq!(wide.map(|found| found.params), Some(vec![Scalar(F64)]));
+}
+
+#[test]
+fn broken_sources_give_no_signature_and_no_panic() {
+    for source in
+        ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"]
+    {
+        let _ = read_signature(source, "k", &[]);
+    }
+    assert_eq!(params("void k(int a"), None);
+    assert_eq!(params("template <typename T> void k(T a) {}"), Some(vec![Unknown]));
+}

@@ -1,0 +1,175 @@
+//! Compares parameters and arguments with what the built kernel takes, as far as its driver tells. Pure.
+
+use super::arg::describe;
+use super::signature::Param;
+use crate::device::Slot;
+use crate::device::command::KernelArg;
+
+/// A `local_accessor` is a pointer to local memory and three extents.
+const EXTENTS: usize = 3;
+const EXTENT: usize = 8;
+
+pub(super) const ONE_DIMENSION: &str =
+    "declare it as local_accessor<T, 1> and compute the index in the kernel";
+
+/// Whether the built kernel takes these parameters, or how the two differ.
+pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(), String> {
+    // A type that was not read may be an accessor.
+    let is_open = |param: &&Param| is_sycl && matches!(param, Param::Unknown | Param::Local);
+    let open = params.iter().filter(is_open).count();
+    let accessors = params.iter().filter(|param| is_accessor(param)).count();
+    let least = params.len() + EXTENTS * accessors;
+    let more = slots.len().checked_sub(least);
+    if !more.is_some_and(|more| more % EXTENTS == 0 && more / EXTENTS <= open) {
+        let taken = slots.len().saturating_sub(EXTENTS * accessors);
+        return Err(format!("there are {} parameters, and the built kernel takes {taken}", params.len()));
+    }
+    if more != Some(0) && open > 1 {
+        // Which of them are accessors cannot be told.
+        return Ok(());
+    }
+    let mut rest = slots;
+    for (position, param) in params.iter().enumerate() {
+        let opens = more != Some(0) && is_open(&param);
+        let (Some((slot, after)), wanted) = (rest.split_first(), wanted(param)) else { return Ok(()) };
+        if !wanted.is_none_or(|wanted| fits(wanted, *slot)) {
+            return Err(format!(
+                "parameter {position} is {} there, and the built kernel takes {}",
+                describe(param),
+                taken(*slot)
+            ));
+        }
+        rest = after.get(if opens || is_accessor(param) { EXTENTS } else { 0 }..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn is_accessor(param: &Param) -> bool {
+    matches!(param, Param::LocalAccessor { .. })
+}
+
+fn wanted(param: &Param) -> Option<Slot> {
+    match param {
+        Param::Scalar(dtype) => Some(Slot::Bytes(dtype.itemsize())),
+        Param::Read(_) | Param::Write(_) | Param::ReadWrite(_) => Some(Slot::Bytes(size_of::<usize>())),
+        Param::Local | Param::LocalAccessor { .. } | Param::WorkGroupMemory => Some(Slot::Local),
+        Param::Unknown => None,
+    }
+}
+
+fn fits(wanted: Slot, slot: Slot) -> bool {
+    slot == Slot::Unknown || wanted == slot
+}
+
+fn taken(slot: Slot) -> String {
+    match slot {
+        Slot::Unknown => "something of its own type".to_owned(),
+        Slot::Bytes(1) => "1 byte".to_owned(),
+        Slot::Bytes(bytes) => format!("{bytes} bytes"),
+        Slot::Local => "local memory".to_owned(),
+    }
+}
+
+/// How many arguments of these forms the built kernel takes.
+pub(super) fn expected(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> usize {
+    let accessors = bound.iter().filter(|arg| is_sycl && arg.is_accessor()).count();
+    slots.len().saturating_sub(EXTENTS * accessors)
+}
+
+/// The first argument that the built kernel does not take, what it takes instead, and what to do. Their number has been
+/// checked.
+pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Option<(usize, String)> {
+    const DO: &str = "give an argument of the kernel's own type";
+    let mut rest = slots;
+    for (position, arg) in bound.iter().enumerate() {
+        let (slot, after) = rest.split_first()?;
+        if !fits(arg.slot(), *slot) {
+            return Some((position, format!("{}; {DO}", taken(*slot))));
+        }
+        let extents = if is_sycl && arg.is_accessor() { EXTENTS } else { 0 };
+        let (extents, after) = after.split_at_checked(extents)?;
+        if let Some(Slot::Bytes(bytes)) = extents.iter().find(|extent| !fits(Slot::Bytes(EXTENT), **extent)) {
+            let dimensions = bytes / EXTENT;
+            return Some((position, format!("a local_accessor of {dimensions} dimensions; {ONE_DIMENSION}")));
+        }
+        rest = after;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::DType::*;
+    use Slot::{Bytes, Local, Unknown};
+
+    const ACCESSOR: Param = Param::LocalAccessor { element: Some(F32), dimensions: Some(1) };
+    const POINTER: Param = Param::ReadWrite(Some(F32));
+
+    #[test]
+    fn parameters_must_be_what_the_kernel_was_built_with() {
+        for (params, slots, is_sycl, expected) in [
+            (vec![POINTER, Param::Scalar(F32)], vec![Bytes(8), Bytes(4)], true, true),
+            (vec![POINTER, Param::Scalar(F32)], vec![Unknown, Unknown], true, true),
+            (vec![POINTER, Param::Scalar(F32)], vec![Bytes(8), Bytes(8)], true, false),
+            (vec![POINTER], vec![Bytes(8), Bytes(8)], true, false),
+            (vec![POINTER], vec![Local], true, false),
+            (vec![], vec![], true, true),
+            (vec![ACCESSOR, POINTER], vec![Local, Bytes(8), Bytes(8), Bytes(8), Bytes(8)], true, true),
+            (vec![ACCESSOR, POINTER], vec![Local, Bytes(8)], true, false),
+            (vec![Param::WorkGroupMemory, POINTER], vec![Local, Bytes(8)], true, true),
+            (vec![Param::Local, POINTER], vec![Local, Bytes(8)], false, true),
+            (vec![Param::Local, POINTER], vec![Local, Bytes(8), Bytes(8), Bytes(8), Bytes(8)], false, false),
+            (vec![Param::Local, POINTER], vec![Local, Bytes(8), Bytes(8), Bytes(8), Bytes(8)], true, true),
+            (vec![Param::Local, POINTER], vec![Local, Bytes(8)], true, true),
+            (vec![Param::Unknown, POINTER], vec![Bytes(12), Bytes(8)], true, true),
+            (vec![Param::Unknown, POINTER], vec![Bytes(12), Bytes(8), Bytes(8)], true, false),
+            (
+                vec![Param::Unknown, Param::Scalar(F32)],
+                vec![Local, Bytes(8), Bytes(8), Bytes(8), Bytes(8)],
+                true,
+                false,
+            ),
+            (
+                vec![Param::Unknown, Param::Unknown],
+                vec![Local, Bytes(8), Bytes(8), Bytes(8), Bytes(8)],
+                true,
+                true,
+            ),
+        ] {
+            let found = agree(&params, &slots, is_sycl);
+            assert_eq!(found.is_ok(), expected, "{params:?} {slots:?}: {found:?}");
+        }
+        let why = agree(&[POINTER, Param::Scalar(F32)], &[Bytes(8), Bytes(1)], true).unwrap_err();
+        assert_eq!(why, "parameter 1 is float32 there, and the built kernel takes 1 byte");
+    }
+
+    #[test]
+    fn the_first_argument_that_does_not_fit_is_found() {
+        let pointer = || KernelArg::pointer(64);
+        let (number, memory) = (|| KernelArg::scalar(&[0; 4]), || KernelArg::local(16, 1));
+        let accessor = [Local, Bytes(8), Bytes(8), Bytes(8), Bytes(4)];
+        for (bound, slots, is_sycl, expected) in [
+            (vec![pointer(), number()], &[Bytes(8), Bytes(4)][..], true, None),
+            (vec![pointer(), number()], &[Bytes(8), Unknown], true, None),
+            (vec![pointer(), number()], &[Bytes(8), Bytes(16)], true, Some((1, "16 bytes"))),
+            (vec![pointer(), number()], &[Local, Bytes(4)], true, Some((0, "local memory"))),
+            (vec![memory(), number()], &accessor, true, None),
+            (vec![memory(), pointer()], &accessor, true, Some((1, "4 bytes"))),
+            (vec![memory(), number()], &[Local, Bytes(4)], false, None),
+            (
+                vec![memory(), number()],
+                &[Local, Bytes(16), Bytes(16), Bytes(16), Bytes(4)],
+                true,
+                Some((0, "a local_accessor of 2 dimensions")),
+            ),
+        ] {
+            let found = misfit(&bound, slots, is_sycl);
+            let same = match (&found, expected) {
+                (Some((at, why)), Some((place, part))) => *at == place && why.contains(part),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(same, "{slots:?}: {found:?}");
+        }
+    }
+}
