@@ -1,6 +1,6 @@
 //! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
 
-use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE, Foreign};
+use super::abi::{ArrowArray, ArrowSchema, Foreign};
 use super::check::check;
 use super::column::Column;
 use super::import::Placed;
@@ -23,7 +23,7 @@ impl Column {
         let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
         let field = Field::import(&theirs_schema(schema))?;
         // A type of arrow-rs does not say whether there are nulls, and as a schema it would say that there are none.
-        let field = Arc::new(Field { flags: field.flags | FLAG_NULLABLE, ..field.named(name) });
+        let field = Arc::new(field.named(name).as_nullable());
         Self::import(&field, theirs(array), placed)
     }
 

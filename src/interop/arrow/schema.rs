@@ -8,9 +8,10 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-/// Nesting beyond this is taken for a cycle.
+/// The most levels that a field nests; deeper foreign schemas are refused as cycles. Every walk over fields, arrays and
+/// columns recurses, so this bounds their stack.
 pub(super) const DEEPEST: usize = 64;
-/// So are more fields than this.
+/// The most fields that one consists of. Children may be shared, so the number can double with each level.
 pub(super) const MOST_FIELDS: usize = 1 << 20;
 
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
@@ -26,9 +27,69 @@ pub struct Field {
     pub(super) children: Vec<Arc<Field>>,
     pub(super) dictionary: Option<Arc<Field>>,
     pub(super) layout: Layout,
+    extent: Extent,
+}
+
+/// How much a field nests: what the fields below it say, so that finding out costs no walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    /// Levels below the field.
+    depth: usize,
+    /// Fields, itself included.
+    fields: usize,
+}
+
+impl Extent {
+    fn above<'a>(nested: impl Iterator<Item = &'a Arc<Field>>) -> Self {
+        nested.fold(Self { depth: 0, fields: 1 }, |all, field| Self {
+            depth: all.depth.max(field.extent.depth + 1),
+            fields: all.fields.saturating_add(field.extent.fields),
+        })
+    }
+}
+
+/// What a field is made of.
+pub(super) struct Parts {
+    pub(super) format: String,
+    pub(super) name: String,
+    pub(super) metadata: Option<Box<[u8]>>,
+    pub(super) flags: i64,
+    pub(super) children: Vec<Arc<Field>>,
+    pub(super) dictionary: Option<Arc<Field>>,
 }
 
 impl Field {
+    /// The one place where fields are made: the format fits children and dictionary, and nesting has a limit.
+    pub(super) fn build(parts: Parts) -> Result<Self> {
+        let Parts { format, name, metadata, flags, children, dictionary } = parts;
+        let layout = Layout::parse(&format)?;
+        check_children(&format, layout, children.len())?;
+        let fits = match (layout, &children[..]) {
+            (Layout::RunEnds, [ends, _]) => {
+                matches!(ends.format(), "s" | "i" | "l") && ends.dictionary.is_none()
+            }
+            (Layout::List { .. }, [entries]) if format == "+m" => {
+                entries.layout == Layout::Struct && entries.children.len() == 2
+            }
+            _ => true,
+        };
+        if !fits {
+            let formats: Vec<_> = children.iter().map(|child| child.format()).collect();
+            return Err(broken(format_args!("format {format:?} does not go with children of formats {formats:?}")));
+        }
+        if dictionary.is_some() && !matches!(&*format, "c" | "C" | "s" | "S" | "i" | "I" | "l" | "L") {
+            return Err(broken(format_args!("a dictionary has integers as indices, not format {format:?}")));
+        }
+        let extent = Extent::above(children.iter().chain(&dictionary));
+        if extent.depth > DEEPEST || extent.fields > MOST_FIELDS {
+            return Err(broken(format_args!(
+                "field {name:?} nests {} levels and {} fields; usmq takes {DEEPEST} levels and {MOST_FIELDS} fields",
+                extent.depth, extent.fields
+            )));
+        }
+        Ok(Self { format, name, metadata, flags, children, dictionary, layout, extent })
+    }
+
     /// A nullable field without children, as `Field::new("miles", "g")`.
     ///
     /// # Errors
@@ -40,15 +101,14 @@ impl Field {
     /// A nullable field with children.
     ///
     /// # Errors
-    /// As [`Field::new`], and when the number of children does not fit the format.
+    /// As [`Field::new`]; [`Error::Interop`] when the children do not fit the format, and beyond 64 levels or 1,048,576
+    /// fields.
     pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
         if name.contains('\0') {
             return Err(Error::Value(format!("an Arrow name has no NUL, unlike {name:?}")));
         }
-        let layout = Layout::parse(format)?;
-        check_children(format, layout, children.len())?;
         let (format, name) = (format.to_owned(), name.to_owned());
-        Ok(Self { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None, layout })
+        Self::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None })
     }
 
     /// The schema of a record batch: a struct that is never null.
@@ -130,13 +190,20 @@ impl Field {
 
     /// The same field with these children only.
     pub(super) fn selected(&self, numbers: &[usize]) -> Self {
-        let children = numbers.iter().map(|number| self.children[*number].clone()).collect();
-        Self { children, ..self.clone() }
+        let children: Vec<_> = numbers.iter().map(|number| self.children[*number].clone()).collect();
+        let extent = Extent::above(children.iter().chain(&self.dictionary));
+        Self { children, extent, ..self.clone() }
     }
 
     /// The same field under another name.
     pub(super) fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    /// The same field, whose values may be null.
+    #[cfg(feature = "arrow")]
+    pub(super) fn as_nullable(&self) -> Self {
+        Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
     }
 
     /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
@@ -227,8 +294,11 @@ pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Resu
 /// As [`Field::import`].
 unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
     *fields += 1;
+    // Before the walk goes on: a cycle has no end.
     if depth > DEEPEST || *fields > MOST_FIELDS {
-        return Err(broken("it is nested too deeply, or in a cycle"));
+        return Err(broken(format_args!(
+            "it nests beyond {DEEPEST} levels or {MOST_FIELDS} fields, or is a cycle"
+        )));
     }
     if schema.is_released() {
         return Err(broken("it is released"));
@@ -236,10 +306,9 @@ unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Resu
     // SAFETY: the caller's promise, for each of the pointers.
     let (format, name) = (unsafe { text(schema.format, "format") }?, unsafe { text(schema.name, "name") }?);
     let format = format.ok_or_else(|| broken("it has no format"))?;
-    let layout = Layout::parse(&format)?;
     // SAFETY: as above.
     let children = unsafe { pointers(schema.children, schema.n_children, "children") }?;
-    check_children(&format, layout, children.len())?;
+    check_children(&format, Layout::parse(&format)?, children.len())?;
     let children = children.iter().map(|child| {
         // SAFETY: as above; null is told apart.
         let child = unsafe { child.as_ref() }.ok_or_else(|| broken("a child is null"))?;
@@ -254,7 +323,7 @@ unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Resu
     // SAFETY: as above.
     let metadata = unsafe { metadata(schema.metadata) }?;
     let (name, flags) = (name.unwrap_or_default(), schema.flags);
-    Ok(Field { format, name, metadata, flags, children, dictionary: dictionary.transpose()?, layout })
+    Field::build(Parts { format, name, metadata, flags, children, dictionary: dictionary.transpose()? })
 }
 
 /// # Safety
@@ -319,11 +388,57 @@ unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
 mod tests {
     use super::*;
 
+    fn with_dictionary(name: &str, format: &str, values: Arc<Field>) -> Result<Field> {
+        let (format, name) = (format.to_owned(), name.to_owned());
+        let dictionary = Some(values);
+        Field::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children: Vec::new(), dictionary })
+    }
+
+    #[test]
+    fn nesting_has_a_limit_however_a_field_is_made() {
+        let mut field = Arc::new(Field::new("x", "i").unwrap());
+        for _ in 0..DEEPEST {
+            field = Arc::new(Field::nested("x", "+s", vec![field]).unwrap());
+        }
+        let deeper = Field::nested("x", "+s", vec![field.clone()]).unwrap_err().to_string();
+        assert!(deeper.contains("65 levels") && deeper.contains("64 levels"), "{deeper}");
+        assert!(with_dictionary("x", "i", field.clone()).is_err());
+        // What is as deep as can be goes out, comes in and is dropped.
+        let schema = field.export().unwrap();
+        assert_eq!(read(&schema).unwrap(), *field);
+        assert_eq!(Field::from_bytes(&field.to_bytes()).unwrap(), *field);
+        // Shared children count each time that they are met: 2^20 fields would take a walk of a minute.
+        let mut wide = Arc::new(Field::new("x", "i").unwrap());
+        let failed = (0..64).find_map(|level| {
+            let twice = Field::nested("x", "+s", vec![wide.clone(), wide.clone()]);
+            match twice {
+                Ok(twice) => {
+                    wide = Arc::new(twice);
+                    None
+                }
+                Err(error) => Some((level, error.to_string())),
+            }
+        });
+        let (level, text) = failed.unwrap();
+        assert!(level == 19 && text.contains("2097151 fields"), "{level}: {text}");
+    }
+
+    #[test]
+    fn children_and_indices_have_the_types_that_their_format_needs() {
+        let of = |format: &str| Arc::new(Field::new("x", format).unwrap());
+        assert!(Field::nested("x", "+r", vec![of("i"), of("u")]).is_ok());
+        let text = Field::nested("x", "+r", vec![of("u"), of("u")]).unwrap_err().to_string();
+        assert!(text.contains("+r"), "{text}");
+        let entries = Arc::new(Field::nested("x", "+s", vec![of("u"), of("i")]).unwrap());
+        assert!(Field::nested("x", "+m", vec![entries]).is_ok());
+        assert!(Field::nested("x", "+m", vec![of("i")]).is_err());
+        assert!(with_dictionary("x", "g", of("u")).unwrap_err().to_string().contains("integers"));
+    }
+
     /// A struct column with a dictionary, an extension type and a nested list.
     fn sample() -> Field {
         let values = Arc::new(Field::new("", "u").unwrap());
-        let mut indices = Field::new("carrier", "i").unwrap();
-        indices.dictionary = Some(values);
+        let indices = with_dictionary("carrier", "i", values).unwrap();
         let mut item = Field::new("item", "w:16").unwrap();
         let mut metadata = 1i32.to_ne_bytes().to_vec();
         for text in ["ARROW:extension:name", "arrow.uuid"] {
