@@ -93,7 +93,8 @@ fn collocate_says_why_it_copies_and_where() -> Result<()> {
         .collect();
     // Each byte goes to the host and from there on.
     assert_eq!(moved.iter().map(|event| event.bytes).sum::<u64>(), 2 * bytes as u64);
-    let filters: Vec<_> = moved.iter().map(|event| &*profile.devices()[event.device.unwrap()].filter).collect();
+    let filters: Vec<_> =
+        moved.iter().map(|event| &*profile.devices()[event.device.unwrap()].filter).collect();
     for device in [queue.device(), &other] {
         assert!(filters.contains(&device.filter_string().unwrap()), "{filters:?}");
     }

@@ -442,7 +442,8 @@ fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
     });
     thread.join().expect("no panic").expect("no error");
     let found = said.recv().expect("it was dropped");
-    let refused = |result: &Result<Queue>| matches!(result, Err(Error::Value(text)) if text.contains("thread"));
+    let refused =
+        |result: &Result<Queue>| matches!(result, Err(Error::Value(text)) if text.contains("thread"));
     let Poll::Ready(polled) = &found.polled else { panic!("{found:?}") };
     for result in [
         &found.current,

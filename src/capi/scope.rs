@@ -68,7 +68,8 @@ fn open(target: Target) -> Result<u64> {
         None => {
             let entered = enter(queue)?;
             // Where the list is gone, the scope is left again.
-            let push = |scopes: &RefCell<Vec<_>>| scopes.borrow_mut().push((number, ManuallyDrop::new(entered)));
+            let push =
+                |scopes: &RefCell<Vec<_>>| scopes.borrow_mut().push((number, ManuallyDrop::new(entered)));
             OF_THREAD.try_with(push).map_err(|_| thread_ends())?;
         }
     }

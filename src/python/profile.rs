@@ -116,7 +116,9 @@ impl Profile {
     #[getter]
     fn events(&self, py: Python<'_>) -> PyResult<Vec<ProfileEvent>> {
         let profile = self.done(py)?;
-        Ok((0..profile.events().len()).map(|place| ProfileEvent { profile: profile.clone(), place }).collect())
+        Ok((0..profile.events().len())
+            .map(|place| ProfileEvent { profile: profile.clone(), place })
+            .collect())
     }
 
     /// Nanoseconds from the beginning to the end.

@@ -26,9 +26,8 @@ use std::task::{Context, Poll};
 /// // SAFETY: the handler is whole, and no other producer has it.
 /// let producing = unsafe { Producing::start(handler.into_raw(), column.field().clone(), batches) }?;
 ///
-/// let field = block_on(arrays.field())?;
 /// while let Some(array) = block_on(arrays.next()) {
-///     let column = Column::import_device(&field, array?, Placed::default())?;
+///     let column = Column::import_device(array?, Placed::default())?;
 ///     assert_eq!(column.values()?.to_vec::<i64>()?, [1, 2, 3]);
 /// }
 /// producing.wait();
@@ -90,7 +89,10 @@ impl AsyncArrays {
                 array.device_type
             )));
         }
-        Ok(Foreign(array))
+        // The producer vouches for its arrays: they are of the type that it has told.
+        let field = self.shared.state.lock().field.clone();
+        let field = field.ok_or_else(|| broken("it gave an array before its schema"))?;
+        Ok(Foreign::described(field, array))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
@@ -26,6 +27,11 @@ pub(super) struct Node {
     pub(super) children: Vec<Column>,
     pub(super) dictionary: Option<Column>,
     pub(super) queue: Queue,
+    /// Whether no safe handle can write to the buffers: usmq made them for this column, or their producer vouched for it.
+    /// Of children and dictionary they say so themselves, here and below.
+    pub(super) is_frozen: bool,
+    /// Whether the contents are known to keep the rules of the format. Shared by all columns of the same contents.
+    pub(super) is_valid: Arc<AtomicBool>,
 }
 
 /// One buffer, as bytes.
@@ -46,12 +52,31 @@ impl Buffer {
         }
     }
 
+    /// Whether this is the only handle to memory of a pool of ours. It is a read-only one, so none that writes can come
+    /// of it. Another library's memory may be known to others, usmq's own arrays among them.
+    fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            // One is the buffer's, one is made here to be counted.
+            Self::Held(array) => {
+                array.allocation().is_ours() && Arc::strong_count(&array.shared_allocation()) == 2
+            }
+            Self::Later(_) => false,
+        }
+    }
+
     pub(super) fn address(&self) -> usize {
         match self {
             Self::Absent => 0,
             Self::Held(array) => array.address(),
             Self::Later(later) => later.pointer(),
         }
+    }
+}
+
+impl Node {
+    pub(super) fn is_valid(&self) -> bool {
+        self.is_valid.load(Ordering::Relaxed)
     }
 }
 
@@ -230,7 +255,9 @@ impl Column {
             _ => self.0.null_count.filter(|count| *count == 0 || length == self.len()),
         };
         let offset = if length == 0 { 0 } else { self.0.offset + start };
-        Self::of(Node { length, offset, null_count, ..(*self.0).clone() })
+        // Of what is not known of the whole, the part says nothing about the rest.
+        let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
+        Self::of(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
@@ -241,16 +268,58 @@ impl Column {
         if kind.is_none() && queue.is_none_or(|queue| queue == self.queue()) {
             return Ok(self.clone());
         }
+        let mut copied = true;
         let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
-            Some(array) => Ok(Buffer::Held(array.converted(None, kind, queue)?.as_readonly())),
+            Some(array) => {
+                let converted = array.converted(None, kind, queue)?.as_readonly();
+                copied &= !std::ptr::eq(converted.allocation(), array.allocation());
+                Ok(Buffer::Held(converted))
+            }
             None => Ok(Buffer::Absent),
         });
         let buffers = buffers.collect::<Result<_>>()?;
+        let is_frozen = self.0.is_frozen || copied;
         let children = self.0.children.iter().map(|child| child.converted(kind, queue));
         let children = children.collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
-        Ok(Self::of(Node { buffers, children, dictionary, queue, ..(*self.0).clone() }))
+        Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
+    }
+
+    /// Whether no safe handle can write to any of the memory, now or later.
+    pub(super) fn is_frozen(&self) -> bool {
+        (self.0.is_frozen || self.0.buffers.iter().all(Buffer::is_exclusive))
+            && self.nested().all(Self::is_frozen)
+    }
+
+    /// The column in memory that no safe handle can write to: itself where that is so, else a copy.
+    #[cfg(feature = "arrow")]
+    pub(super) fn frozen(&self) -> Result<Self> {
+        if self.is_frozen() {
+            return Ok(self.clone());
+        }
+        let copy = |(number, buffer): (usize, &Buffer)| {
+            let keep = self.0.is_frozen || buffer.is_exclusive();
+            Ok(match self.buffer(number)? {
+                Some(array) if keep => Buffer::Held(array),
+                Some(array) => Buffer::Held(array.copy()?.as_readonly()),
+                None => Buffer::Absent,
+            })
+        };
+        let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
+        let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
+        let dictionary = self.dictionary().map(Self::frozen).transpose()?;
+        Ok(Self::of(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
+    }
+
+    /// Whether the contents of all are known to keep the rules of the format.
+    pub(super) fn is_known_valid(&self) -> bool {
+        self.0.is_valid() && self.nested().all(Self::is_known_valid)
+    }
+
+    /// The children, and the dictionary.
+    pub(super) fn nested(&self) -> impl Iterator<Item = &Self> {
+        self.0.children.iter().chain(self.dictionary())
     }
 
     /// Blocks until all of the column may be read.
@@ -273,7 +342,7 @@ impl Column {
         for number in 0..self.0.buffers.len() {
             all.extend(self.buffer(number)?);
         }
-        for nested in self.0.children.iter().chain(self.dictionary()) {
+        for nested in self.nested() {
             all.extend(nested.arrays()?);
         }
         Ok(all)
@@ -282,7 +351,7 @@ impl Column {
     /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
     /// whose other buffers are here, and ready when those are.
     pub(crate) fn held(&self) -> Vec<Array> {
-        let nested = self.0.children.iter().chain(self.dictionary()).flat_map(Self::held);
+        let nested = self.nested().flat_map(Self::held);
         self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
     }
 
@@ -298,7 +367,7 @@ impl Column {
         match &self.0.buffers[number] {
             Buffer::Absent => Ok(None),
             Buffer::Held(array) => Ok(Some(array.clone())),
-            Buffer::Later(later) => later.array(|| self.size_of_later(number)).map(Some),
+            Buffer::Later(later) => later.array(|| self.size_of_later(number)),
         }
     }
 

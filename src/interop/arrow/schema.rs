@@ -4,6 +4,7 @@ use super::abi::{ArrowSchema, FLAG_NULLABLE, Foreign, Heap};
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
+use std::fmt::Write as _;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -64,18 +65,11 @@ impl Field {
         let Parts { format, name, metadata, flags, children, dictionary } = parts;
         let layout = Layout::parse(&format)?;
         check_children(&format, layout, children.len())?;
-        let fits = match (layout, &children[..]) {
-            (Layout::RunEnds, [ends, _]) => {
-                matches!(ends.format(), "s" | "i" | "l") && ends.dictionary.is_none()
-            }
-            (Layout::List { .. }, [entries]) if format == "+m" => {
-                entries.layout == Layout::Struct && entries.children.len() == 2
-            }
-            _ => true,
-        };
-        if !fits {
-            let formats: Vec<_> = children.iter().map(|child| child.format()).collect();
-            return Err(broken(format_args!("format {format:?} does not go with children of formats {formats:?}")));
+        if let (Layout::RunEnds, Some(ends)) = (layout, children.first())
+            && (!matches!(ends.format(), "s" | "i" | "l") || ends.dictionary.is_some())
+        {
+            let found = ends.format();
+            return Err(broken(format_args!("run ends have format \"s\", \"i\" or \"l\", not {found:?}")));
         }
         if dictionary.is_some() && !matches!(&*format, "c" | "C" | "s" | "S" | "i" | "I" | "l" | "L") {
             return Err(broken(format_args!("a dictionary has integers as indices, not format {format:?}")));
@@ -160,10 +154,16 @@ impl Field {
         self.dictionary.as_deref()
     }
 
-    /// Whether this is the schema of a record batch rather than of a column: a struct that is never null.
+    /// Whether this is the schema of a record batch, and of nothing else: a struct that is never null.
     #[must_use]
     pub fn is_record(&self) -> bool {
-        self.layout == Layout::Struct && !self.is_nullable()
+        self.is_struct() && !self.is_nullable()
+    }
+
+    /// Whether this is a struct. At the top of an array or stream it is a table, unless some of its values are null.
+    #[must_use]
+    pub fn is_struct(&self) -> bool {
+        self.layout == Layout::Struct
     }
 
     /// The ids of a union's children, in their order.
@@ -200,10 +200,36 @@ impl Field {
         Self { name: name.to_owned(), ..self.clone() }
     }
 
+    /// The same field, whose values are not null.
+    pub(super) fn not_null(&self) -> Self {
+        Self { flags: self.flags & !FLAG_NULLABLE, ..self.clone() }
+    }
+
     /// The same field, whose values may be null.
     #[cfg(feature = "arrow")]
     pub(super) fn as_nullable(&self) -> Self {
         Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
+    }
+
+    /// The same field with run ends that are not nullable, as arrow-rs asks for; other libraries do not mind.
+    #[cfg(feature = "arrow")]
+    pub(super) fn with_sound_run_ends(&self) -> Self {
+        let mut children: Vec<_> =
+            self.children.iter().map(|child| Arc::new(child.with_sound_run_ends())).collect();
+        if let (Layout::RunEnds, Some(ends)) = (self.layout, children.first_mut()) {
+            *ends = Arc::new(ends.not_null());
+        }
+        let dictionary = self.dictionary.as_ref().map(|values| Arc::new(values.with_sound_run_ends()));
+        Self { children, dictionary, ..self.clone() }
+    }
+
+    /// The same types and names without metadata.
+    #[cfg(feature = "arrow")]
+    pub(super) fn without_metadata(&self) -> Self {
+        let bare = |field: &Arc<Self>| Arc::new(field.without_metadata());
+        let children = self.children.iter().map(bare).collect();
+        let dictionary = self.dictionary.as_ref().map(bare);
+        Self { metadata: None, children, dictionary, ..self.clone() }
     }
 
     /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
@@ -219,13 +245,44 @@ impl Field {
             && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
     }
 
+    /// Where a field that is not of the [`same_type`](Self::same_type) differs first, as `"b": "g", not "i"`.
+    pub(super) fn difference(&self, other: &Self) -> String {
+        let mut path = String::new();
+        let (mut own, mut others) = (self, other);
+        loop {
+            if own.format != others.format {
+                return format!("{path}{:?}, not {:?}", others.format, own.format);
+            }
+            if own.children.len() != others.children.len() {
+                let names =
+                    |field: &Self| field.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
+                return format!("{path}{:?} of {:?}, not of {:?}", own.format, names(others), names(own));
+            }
+            let (dictionary, others_dictionary) = (&own.dictionary, &others.dictionary);
+            if dictionary.is_some() != others_dictionary.is_some() {
+                let what = |dictionary: &Option<_>| if dictionary.is_some() { "with" } else { "without" };
+                return format!(
+                    "{path}{} a dictionary, not {} one",
+                    what(others_dictionary),
+                    what(dictionary)
+                );
+            }
+            let children = own.children.iter().zip(&others.children);
+            let differs =
+                children.chain(dictionary.iter().zip(others_dictionary)).find(|(a, b)| !a.same_type(b));
+            let Some((next, others_next)) = differs else { return format!("{path}{:?}", others.format) };
+            (own, others) = (next, others_next);
+            let _ = write!(path, "{:?}: ", own.name);
+        }
+    }
+
     /// Reads another library's struct, which stays as it is.
     ///
     /// # Errors
     /// [`Error::Interop`] for everything that can be seen to be wrong.
     pub fn import(schema: &Foreign<ArrowSchema>) -> Result<Self> {
         // SAFETY: whoever made a `Foreign` vouched for its pointers.
-        unsafe { import(&schema.0, 0, &mut 0) }
+        unsafe { import(&schema.inner, 0, &mut 0) }
     }
 
     /// A struct that owns a copy of this field.
@@ -391,7 +448,14 @@ mod tests {
     fn with_dictionary(name: &str, format: &str, values: Arc<Field>) -> Result<Field> {
         let (format, name) = (format.to_owned(), name.to_owned());
         let dictionary = Some(values);
-        Field::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children: Vec::new(), dictionary })
+        Field::build(Parts {
+            format,
+            name,
+            metadata: None,
+            flags: FLAG_NULLABLE,
+            children: Vec::new(),
+            dictionary,
+        })
     }
 
     #[test]
@@ -428,10 +492,7 @@ mod tests {
         let of = |format: &str| Arc::new(Field::new("x", format).unwrap());
         assert!(Field::nested("x", "+r", vec![of("i"), of("u")]).is_ok());
         let text = Field::nested("x", "+r", vec![of("u"), of("u")]).unwrap_err().to_string();
-        assert!(text.contains("+r"), "{text}");
-        let entries = Arc::new(Field::nested("x", "+s", vec![of("u"), of("i")]).unwrap());
-        assert!(Field::nested("x", "+m", vec![entries]).is_ok());
-        assert!(Field::nested("x", "+m", vec![of("i")]).is_err());
+        assert!(text.contains("run ends"), "{text}");
         assert!(with_dictionary("x", "g", of("u")).unwrap_err().to_string().contains("integers"));
     }
 
@@ -472,7 +533,7 @@ mod tests {
         // SAFETY: `export` made two children.
         let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
         // SAFETY: a child of this export, used by no one else.
-        let child = unsafe { super::super::abi::Foreign::take(children[1]) }.0;
+        let child = unsafe { super::super::abi::Foreign::take(children[1]) }.inner;
         drop(schema);
         assert_eq!(read(&child).unwrap(), *sample().children[1]);
     }
