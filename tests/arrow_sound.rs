@@ -218,11 +218,12 @@ fn structs(rows: usize, nulls: bool) -> ArrayRef {
 /// What a stream of these columns gives, from their memory and through the host.
 fn streams(columns: &[Column]) -> [Result<Imported>; 2] {
     let field = columns[0].field().clone();
-    let batches = || Box::new(columns.to_vec().into_iter().map(Ok));
+    let own = columns.to_vec();
+    let batches = Box::new(own.into_iter().map(Ok));
     let host = columns.iter().map(Column::to_host).collect::<Result<Vec<_>>>();
     let host = host.map(|host| ArrowArrayStream::new(field.clone(), Box::new(host.into_iter().map(Ok))));
     [
-        Imported::from_device_stream(ArrowDeviceArrayStream::new(field, batches()).into(), Placed::default()),
+        Imported::from_device_stream(ArrowDeviceArrayStream::new(field, batches).into(), Placed::default()),
         host.and_then(|host| Imported::from_stream(host.into(), Placed::default())),
     ]
 }

@@ -356,7 +356,7 @@ struct SaysQueue(mpsc::Sender<Result<Queue>>);
 
 impl Drop for SaysQueue {
     fn drop(&mut self) {
-        self.0.send(current_queue()).expect("the test listens");
+        let _ = self.0.send(current_queue());
     }
 }
 
@@ -423,7 +423,7 @@ impl Drop for AsksLate {
             elements: self.0.to_vec(),
             made: Array::zeros::<i32>([4]),
         };
-        self.1.send(found).expect("the test listens");
+        let _ = self.1.send(found);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
 
-use super::abi::{ArrowAsyncTask, ArrowDeviceArray, Foreign};
+use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
 use super::async_handler::{AsyncHandler, Shared, broken};
+use super::foreign::Foreign;
 use super::schema::Field;
 use crate::error::Result;
 use futures_core::Stream;

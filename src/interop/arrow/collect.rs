@@ -1,8 +1,9 @@
 //! A whole stream becomes one column or table.
 
-use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU, Foreign};
+use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU};
 use super::column::Column;
 use super::consume::Arrays;
+use super::foreign::Foreign;
 use super::import::{Placed, check_device};
 use super::joined;
 use super::schema::Field;
@@ -12,7 +13,7 @@ use crate::manager::current_queue;
 use std::sync::Arc;
 
 /// What an array or stream holds: structs at the top, none of them null, are the rows of a table, whether their schema
-/// says nullable or not. Anything else, also structs of which some are null, is a column.
+/// says nullable or not. Anything else, also structs of which some are null or that are of an extension type, is a column.
 #[derive(Debug, Clone)]
 pub enum Imported {
     /// Values of one type.
@@ -28,7 +29,7 @@ impl Imported {
     /// # Errors
     /// As [`Table::from_structs`].
     pub fn of(column: Column) -> Result<Self> {
-        if column.field().is_record() || column.field().is_struct() && column.null_count()? == 0 {
+        if column.field().is_record() || column.field().is_rows() && column.null_count()? == 0 {
             return Table::from_structs(column).map(Self::Table);
         }
         Ok(Self::Column(column))
@@ -111,7 +112,7 @@ impl Imported {
         }
         let field = columns[0].field().clone();
         let several = columns.len() > 1;
-        if field.is_record() || field.is_struct() && (several || columns[0].null_count()? == 0) {
+        if field.is_record() || field.is_rows() && (several || columns[0].null_count()? == 0) {
             let queue = columns[0].queue().clone();
             return Table::of_batches(field, columns, queue).map(Self::Table);
         }

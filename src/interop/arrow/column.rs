@@ -8,7 +8,7 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
@@ -52,31 +52,12 @@ impl Buffer {
         }
     }
 
-    /// Whether this is the only handle to memory of a pool of ours. It is a read-only one, so none that writes can come
-    /// of it. Another library's memory may be known to others, usmq's own arrays among them.
-    fn is_exclusive(&self) -> bool {
-        match self {
-            Self::Absent => true,
-            // One is the buffer's, one is made here to be counted.
-            Self::Held(array) => {
-                array.allocation().is_ours() && Arc::strong_count(&array.shared_allocation()) == 2
-            }
-            Self::Later(_) => false,
-        }
-    }
-
     pub(super) fn address(&self) -> usize {
         match self {
             Self::Absent => 0,
             Self::Held(array) => array.address(),
             Self::Later(later) => later.pointer(),
         }
-    }
-}
-
-impl Node {
-    pub(super) fn is_valid(&self) -> bool {
-        self.is_valid.load(Ordering::Relaxed)
     }
 }
 
@@ -284,42 +265,6 @@ impl Column {
         let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
         Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
-    }
-
-    /// Whether no safe handle can write to any of the memory, now or later.
-    pub(super) fn is_frozen(&self) -> bool {
-        (self.0.is_frozen || self.0.buffers.iter().all(Buffer::is_exclusive))
-            && self.nested().all(Self::is_frozen)
-    }
-
-    /// The column in memory that no safe handle can write to: itself where that is so, else a copy.
-    #[cfg(feature = "arrow")]
-    pub(super) fn frozen(&self) -> Result<Self> {
-        if self.is_frozen() {
-            return Ok(self.clone());
-        }
-        let copy = |(number, buffer): (usize, &Buffer)| {
-            let keep = self.0.is_frozen || buffer.is_exclusive();
-            Ok(match self.buffer(number)? {
-                Some(array) if keep => Buffer::Held(array),
-                Some(array) => Buffer::Held(array.copy()?.as_readonly()),
-                None => Buffer::Absent,
-            })
-        };
-        let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
-        let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
-        let dictionary = self.dictionary().map(Self::frozen).transpose()?;
-        Ok(Self::of(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
-    }
-
-    /// Whether the contents of all are known to keep the rules of the format.
-    pub(super) fn is_known_valid(&self) -> bool {
-        self.0.is_valid() && self.nested().all(Self::is_known_valid)
-    }
-
-    /// The children, and the dictionary.
-    pub(super) fn nested(&self) -> impl Iterator<Item = &Self> {
-        self.0.children.iter().chain(self.dictionary())
     }
 
     /// Blocks until all of the column may be read.

@@ -1,9 +1,7 @@
 //! Batches taken one after another: the C stream and C Device stream interfaces as a consumer.
 
-use super::abi::{
-    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
-    Foreign, Struct,
-};
+use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+use super::foreign::{ArrayStruct, Foreign, Struct};
 use super::produce;
 use super::schema::Field;
 use crate::error::{Error, Result};

@@ -1,8 +1,9 @@
 //! Columns become arrays of the Arrow interfaces, for another library: nothing is copied.
 
-use super::abi::{About, ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
+use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
 use super::cuda_export;
+use super::foreign::About;
 use crate::device::record::because;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result};

@@ -1,11 +1,13 @@
 //! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
 
-use super::abi::{ArrowArray, ArrowSchema, Foreign};
+use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
 use super::check::check;
 use super::collect::in_batch;
-use super::column::Column;
+use super::column::{Buffer, Column, Node};
 use super::export::exported;
+use super::foreign::Foreign;
 use super::import::Placed;
+use super::layout::Layout;
 use super::schema::Field;
 use super::table::Table;
 use crate::error::{Error, Result};
@@ -69,6 +71,53 @@ impl Column {
     /// no kernel, no other library.
     pub unsafe fn to_arrow_in_place(&self) -> Result<ArrayRef> {
         readable(&self.to_host()?)
+    }
+}
+
+impl Column {
+    /// The column in memory that no safe handle can write to: itself where that is so, else a copy.
+    pub(super) fn frozen(&self) -> Result<Self> {
+        if self.is_frozen() {
+            return Ok(self.clone());
+        }
+        let copy = |(number, buffer): (usize, &Buffer)| {
+            let keep = self.0.is_frozen || buffer.is_exclusive();
+            Ok(match self.buffer(number)? {
+                Some(array) if keep => Buffer::Held(array),
+                Some(array) => Buffer::Held(array.copy()?.as_readonly()),
+                None => Buffer::Absent,
+            })
+        };
+        let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
+        let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
+        let dictionary = self.dictionary().map(Self::frozen).transpose()?;
+        Ok(Self::of(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
+    }
+}
+
+impl Field {
+    /// The same field, whose values may be null.
+    fn as_nullable(&self) -> Self {
+        Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
+    }
+
+    /// The same field with run ends that are not nullable, as arrow-rs asks for; other libraries do not mind.
+    fn with_sound_run_ends(&self) -> Self {
+        let mut children: Vec<_> =
+            self.children.iter().map(|child| Arc::new(child.with_sound_run_ends())).collect();
+        if let (Layout::RunEnds, Some(ends)) = (self.layout, children.first_mut()) {
+            *ends = Arc::new(ends.not_null());
+        }
+        let dictionary = self.dictionary.as_ref().map(|values| Arc::new(values.with_sound_run_ends()));
+        Self { children, dictionary, ..self.clone() }
+    }
+
+    /// The same types and names without metadata.
+    fn without_metadata(&self) -> Self {
+        let bare = |field: &Arc<Self>| Arc::new(field.without_metadata());
+        let children = self.children.iter().map(bare).collect();
+        let dictionary = self.dictionary.as_ref().map(bare);
+        Self { metadata: None, children, dictionary, ..self.clone() }
     }
 }
 

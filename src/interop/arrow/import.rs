@@ -1,14 +1,14 @@
 //! Another library's arrays become columns: host memory is copied to USM, device memory is used where it is.
 
 use super::abi::{
-    About, ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
-    DEVICE_ONEAPI, Foreign,
+    ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
+    DEVICE_ONEAPI,
 };
 use super::check::{Checked, broken, check, offsets};
 use super::column::{Buffer, Column, Node};
 use super::contents::check_contents;
 use super::cuda::Cuda;
-use super::export::exported;
+use super::foreign::{About, Foreign};
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::source::{Host, Source, Usm};
@@ -70,7 +70,7 @@ impl Column {
         let about = array.about;
         let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.inner;
         if array.is_released() {
-            return Err(released(&about));
+            return Err(about.released());
         }
         check_device(device_type)?;
         let event = sync_event as usize;
@@ -94,9 +94,9 @@ impl Column {
     pub fn import(array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
         let about = array.about;
         if array.inner.is_released() {
-            return Err(released(&about));
+            return Err(about.released());
         }
-        let field = described(&array.inner, &about)?;
+        let field = about.describing(&array.inner)?;
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
         let array = Shared(array.inner);
         let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
@@ -127,31 +127,6 @@ pub(super) fn check_device(device_type: i32) -> Result<()> {
     }
 }
 
-fn released(about: &About) -> Error {
-    match &about.field {
-        Some(field) => broken(field, "it is released"),
-        None => Error::Interop("the ArrowArray is not valid: it is released".to_owned()),
-    }
-}
-
-/// The field of an array, checked where usmq knows better.
-fn described<'a>(array: &ArrowArray, about: &'a About) -> Result<&'a Arc<Field>> {
-    let Some(field) = &about.field else {
-        return Err(Error::Interop(
-            "the Arrow array comes without its field, and usmq did not export it: take it with Foreign::take_array, \
-             which names the field"
-                .to_owned(),
-        ));
-    };
-    match exported(array) {
-        Some(own) if !own.field().same_type(field) => Err(Error::Interop(format!(
-            "the Arrow array is {own}, exported by usmq, and was to be imported as {}; import it with its own field",
-            own.field().difference(field)
-        ))),
-        _ => Ok(field),
-    }
-}
-
 /// # Safety
 /// The array's pointers are as the interface says.
 unsafe fn import_usm(
@@ -161,7 +136,7 @@ unsafe fn import_usm(
     event: usize,
     placed: Placed<'_>,
 ) -> Result<Column> {
-    let field = described(&array, about)?;
+    let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
@@ -184,7 +159,7 @@ unsafe fn import_cuda(
     event: usize,
     placed: Placed<'_>,
 ) -> Result<Column> {
-    let field = described(&array, about)?;
+    let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
     let array = Arc::new(Shared(array));

@@ -22,6 +22,7 @@ mod contents;
 mod cuda;
 mod cuda_export;
 mod export;
+mod foreign;
 #[cfg(feature = "arrow")]
 mod host;
 mod import;
@@ -29,6 +30,7 @@ mod layout;
 mod pack;
 mod produce;
 mod schema;
+mod sound;
 mod source;
 mod table;
 mod validate_full;
@@ -47,8 +49,8 @@ fn joined(
 }
 
 pub use abi::{
-    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer,
-    ArrowAsyncTask, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,
+    ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
+    ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
 pub use async_consume::AsyncArrays;
 pub use async_handler::AsyncHandler;
@@ -58,6 +60,7 @@ pub use column::Column;
 pub use consume::{Arrays, Stream};
 pub use cuda_export::export_cuda;
 pub use export::Ready;
+pub use foreign::{ArrayStruct, Foreign, Struct};
 pub use import::Placed;
 pub use pack::Packed;
 pub use produce::Batches;

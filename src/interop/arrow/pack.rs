@@ -1,7 +1,8 @@
 //! Columns and tables as a description and host memory, and back: for pickles, files and the wire.
 
-use super::abi::{ArrowArray, Foreign, Heap};
+use super::abi::{ArrowArray, Heap};
 use super::column::{Buffer, Column};
+use super::foreign::Foreign;
 use super::import::Placed;
 use super::layout::{Layout, Part};
 use super::schema::Field;

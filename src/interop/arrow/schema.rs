@@ -1,10 +1,10 @@
 //! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
 
-use super::abi::{ArrowSchema, FLAG_NULLABLE, Foreign, Heap};
+use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
+use super::foreign::Foreign;
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
-use std::fmt::Write as _;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ pub struct Field {
     pub(super) children: Vec<Arc<Field>>,
     pub(super) dictionary: Option<Arc<Field>>,
     pub(super) layout: Layout,
-    extent: Extent,
+    pub(super) extent: Extent,
 }
 
 /// How much a field nests: what the fields below it say, so that finding out costs no walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Extent {
+pub(super) struct Extent {
     /// Levels below the field.
     depth: usize,
     /// Fields, itself included.
@@ -160,7 +160,13 @@ impl Field {
         self.is_struct() && !self.is_nullable()
     }
 
-    /// Whether this is a struct. At the top of an array or stream it is a table, unless some of its values are null.
+    /// Whether structs of this type, none of them null, may be the rows of a table. Those of an extension type are values.
+    pub(super) fn is_rows(&self) -> bool {
+        self.is_struct() && self.metadata().all(|(key, _)| key != b"ARROW:extension:name")
+    }
+
+    /// Whether this is a struct. At the top of an array or stream it is a table, unless some of its values are null or it
+    /// is of an extension type.
     #[must_use]
     pub fn is_struct(&self) -> bool {
         self.layout == Layout::Struct
@@ -203,77 +209,6 @@ impl Field {
     /// The same field, whose values are not null.
     pub(super) fn not_null(&self) -> Self {
         Self { flags: self.flags & !FLAG_NULLABLE, ..self.clone() }
-    }
-
-    /// The same field, whose values may be null.
-    #[cfg(feature = "arrow")]
-    pub(super) fn as_nullable(&self) -> Self {
-        Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
-    }
-
-    /// The same field with run ends that are not nullable, as arrow-rs asks for; other libraries do not mind.
-    #[cfg(feature = "arrow")]
-    pub(super) fn with_sound_run_ends(&self) -> Self {
-        let mut children: Vec<_> =
-            self.children.iter().map(|child| Arc::new(child.with_sound_run_ends())).collect();
-        if let (Layout::RunEnds, Some(ends)) = (self.layout, children.first_mut()) {
-            *ends = Arc::new(ends.not_null());
-        }
-        let dictionary = self.dictionary.as_ref().map(|values| Arc::new(values.with_sound_run_ends()));
-        Self { children, dictionary, ..self.clone() }
-    }
-
-    /// The same types and names without metadata.
-    #[cfg(feature = "arrow")]
-    pub(super) fn without_metadata(&self) -> Self {
-        let bare = |field: &Arc<Self>| Arc::new(field.without_metadata());
-        let children = self.children.iter().map(bare).collect();
-        let dictionary = self.dictionary.as_ref().map(bare);
-        Self { metadata: None, children, dictionary, ..self.clone() }
-    }
-
-    /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
-    pub(super) fn same_type(&self, other: &Self) -> bool {
-        let dictionaries = match (&self.dictionary, &other.dictionary) {
-            (Some(own), Some(others)) => own.same_type(others),
-            (None, None) => true,
-            _ => false,
-        };
-        dictionaries
-            && self.format == other.format
-            && self.children.len() == other.children.len()
-            && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
-    }
-
-    /// Where a field that is not of the [`same_type`](Self::same_type) differs first, as `"b": "g", not "i"`.
-    pub(super) fn difference(&self, other: &Self) -> String {
-        let mut path = String::new();
-        let (mut own, mut others) = (self, other);
-        loop {
-            if own.format != others.format {
-                return format!("{path}{:?}, not {:?}", others.format, own.format);
-            }
-            if own.children.len() != others.children.len() {
-                let names =
-                    |field: &Self| field.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
-                return format!("{path}{:?} of {:?}, not of {:?}", own.format, names(others), names(own));
-            }
-            let (dictionary, others_dictionary) = (&own.dictionary, &others.dictionary);
-            if dictionary.is_some() != others_dictionary.is_some() {
-                let what = |dictionary: &Option<_>| if dictionary.is_some() { "with" } else { "without" };
-                return format!(
-                    "{path}{} a dictionary, not {} one",
-                    what(others_dictionary),
-                    what(dictionary)
-                );
-            }
-            let children = own.children.iter().zip(&others.children);
-            let differs =
-                children.chain(dictionary.iter().zip(others_dictionary)).find(|(a, b)| !a.same_type(b));
-            let Some((next, others_next)) = differs else { return format!("{path}{:?}", others.format) };
-            (own, others) = (next, others_next);
-            let _ = write!(path, "{:?}: ", own.name);
-        }
     }
 
     /// Reads another library's struct, which stays as it is.
@@ -442,135 +377,5 @@ unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with_dictionary(name: &str, format: &str, values: Arc<Field>) -> Result<Field> {
-        let (format, name) = (format.to_owned(), name.to_owned());
-        let dictionary = Some(values);
-        Field::build(Parts {
-            format,
-            name,
-            metadata: None,
-            flags: FLAG_NULLABLE,
-            children: Vec::new(),
-            dictionary,
-        })
-    }
-
-    #[test]
-    fn nesting_has_a_limit_however_a_field_is_made() {
-        let mut field = Arc::new(Field::new("x", "i").unwrap());
-        for _ in 0..DEEPEST {
-            field = Arc::new(Field::nested("x", "+s", vec![field]).unwrap());
-        }
-        let deeper = Field::nested("x", "+s", vec![field.clone()]).unwrap_err().to_string();
-        assert!(deeper.contains("65 levels") && deeper.contains("64 levels"), "{deeper}");
-        assert!(with_dictionary("x", "i", field.clone()).is_err());
-        // What is as deep as can be goes out, comes in and is dropped.
-        let schema = field.export().unwrap();
-        assert_eq!(read(&schema).unwrap(), *field);
-        assert_eq!(Field::from_bytes(&field.to_bytes()).unwrap(), *field);
-        // Shared children count each time that they are met: 2^20 fields would take a walk of a minute.
-        let mut wide = Arc::new(Field::new("x", "i").unwrap());
-        let failed = (0..64).find_map(|level| {
-            let twice = Field::nested("x", "+s", vec![wide.clone(), wide.clone()]);
-            match twice {
-                Ok(twice) => {
-                    wide = Arc::new(twice);
-                    None
-                }
-                Err(error) => Some((level, error.to_string())),
-            }
-        });
-        let (level, text) = failed.unwrap();
-        assert!(level == 19 && text.contains("2097151 fields"), "{level}: {text}");
-    }
-
-    #[test]
-    fn children_and_indices_have_the_types_that_their_format_needs() {
-        let of = |format: &str| Arc::new(Field::new("x", format).unwrap());
-        assert!(Field::nested("x", "+r", vec![of("i"), of("u")]).is_ok());
-        let text = Field::nested("x", "+r", vec![of("u"), of("u")]).unwrap_err().to_string();
-        assert!(text.contains("run ends"), "{text}");
-        assert!(with_dictionary("x", "g", of("u")).unwrap_err().to_string().contains("integers"));
-    }
-
-    /// A struct column with a dictionary, an extension type and a nested list.
-    fn sample() -> Field {
-        let values = Arc::new(Field::new("", "u").unwrap());
-        let indices = with_dictionary("carrier", "i", values).unwrap();
-        let mut item = Field::new("item", "w:16").unwrap();
-        let mut metadata = 1i32.to_ne_bytes().to_vec();
-        for text in ["ARROW:extension:name", "arrow.uuid"] {
-            metadata.extend((text.len() as i32).to_ne_bytes());
-            metadata.extend(text.as_bytes());
-        }
-        item.metadata = Some(metadata.into());
-        let list = Field::nested("ids", "+l", vec![Arc::new(item)]).unwrap();
-        Field::record(vec![Arc::new(indices), Arc::new(list)]).unwrap()
-    }
-
-    fn read(schema: &ArrowSchema) -> Result<Field> {
-        // SAFETY: the tests' structs come from `export`, with single fields made wrong.
-        unsafe { import(schema, 0, &mut 0) }
-    }
-
-    #[test]
-    fn a_field_comes_back_word_for_word() {
-        let field = sample();
-        let schema = field.export().unwrap();
-        assert_eq!(read(&schema).unwrap(), field);
-        // The struct may move, and its memory is its own.
-        let moved = Box::new(schema);
-        drop(field);
-        assert_eq!(read(&moved).unwrap(), sample());
-    }
-
-    #[test]
-    fn a_child_that_was_moved_out_outlives_its_parent() {
-        let schema = sample().export().unwrap();
-        // SAFETY: `export` made two children.
-        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
-        // SAFETY: a child of this export, used by no one else.
-        let child = unsafe { super::super::abi::Foreign::take(children[1]) }.inner;
-        drop(schema);
-        assert_eq!(read(&child).unwrap(), *sample().children[1]);
-    }
-
-    #[test]
-    fn what_is_wrong_is_an_error() {
-        let fails = |spoil: &dyn Fn(&mut ArrowSchema), word: &str| {
-            let mut schema = sample().export().unwrap();
-            let (children, format) = (schema.children, schema.format);
-            spoil(&mut schema);
-            let text = read(&schema).unwrap_err().to_string();
-            assert!(text.contains(word), "{word:?} is missing in {text}");
-            // As it was, for its release.
-            (schema.children, schema.format) = (children, format);
-        };
-        fails(&|schema| schema.format = ptr::null(), "no format");
-        fails(&|schema| schema.format = c"+s\xff".as_ptr(), "not UTF-8");
-        fails(&|schema| schema.format = c"+zz".as_ptr(), "+zz");
-        fails(&|schema| schema.format = c"+l".as_ptr(), "1 children, not 2");
-        fails(&|schema| schema.name = c"\xc3\x28".as_ptr(), "not UTF-8");
-        fails(&|schema| schema.n_children = -1, "-1 children");
-        fails(&|schema| schema.n_children = i64::MAX, "children");
-        fails(&|schema| schema.children = ptr::null_mut(), "children");
-        static NEGATIVE: [u8; 4] = (-1i32).to_ne_bytes();
-        fails(&|schema| schema.metadata = NEGATIVE.as_ptr().cast(), "metadata");
-        assert!(read(&ArrowSchema::empty()).is_err());
-        // A child that is its own child.
-        let schema = sample().export().unwrap();
-        // SAFETY: `export` made two children.
-        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
-        // SAFETY: a child of this export, used by no one else.
-        let list = unsafe { &mut *children[1] };
-        let own = ptr::from_mut(list);
-        // SAFETY: the list has one child; the cycle is undone before the release.
-        let item = unsafe { std::mem::replace(&mut *list.children, own) };
-        assert!(read(&schema).unwrap_err().to_string().contains("cycle"));
-        // SAFETY: as above.
-        unsafe { *list.children = item };
-    }
-}
+#[path = "schema_tests.rs"]
+mod tests;

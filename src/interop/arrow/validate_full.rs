@@ -3,15 +3,11 @@
 //!
 //! Source: Arrow columnar format, "Physical memory layout"; `ArrayData::validate_full` of arrow-rs, whose rules these are.
 
-use super::column::Column;
 use super::contents::INLINE;
 use super::layout::Layout;
 use super::schema::Field;
-use crate::array::Array;
 use crate::error::{Error, Result};
 use std::fmt::Display;
-use std::slice;
-use std::sync::atomic::Ordering;
 
 /// An array as the host sees it. Lengths of buffers are their real ones, so nothing is read beyond them.
 pub(super) struct Contents<'a> {
@@ -24,71 +20,6 @@ pub(super) struct Contents<'a> {
     pub(super) dictionary: Option<Box<Self>>,
     /// Whether only what is nested needs a look.
     pub(super) is_valid: bool,
-}
-
-impl Column {
-    /// Reads all values on the host and checks that they keep the rules of the Arrow format: text is UTF-8, offsets, views,
-    /// union and dictionary indices point inside, null counts are right, fields that are not nullable have no nulls.
-    ///
-    /// Columns of other libraries are checked when they become objects of arrow-rs or pyarrow, once; this does so now. What
-    /// usmq or arrow-rs made is known to be valid.
-    ///
-    /// # Errors
-    /// [`Error::Interop`] with the first value that breaks a rule; [`Error::Allocation`] when device memory must be copied
-    /// and memory is short; [`Error::Sycl`] with what the work reported.
-    pub fn validate_full(&self) -> Result<()> {
-        if self.is_known_valid() {
-            return Ok(());
-        }
-        let host = self.to_host()?;
-        host.wait_for_writes()?;
-        let mut kept = Vec::new();
-        host.keep_arrays(&mut kept, false)?;
-        host.contents(&mut kept.iter()).validate()?;
-        self.note_valid();
-        Ok(())
-    }
-
-    fn note_valid(&self) {
-        self.0.is_valid.store(true, Ordering::Relaxed);
-        self.nested().for_each(Self::note_valid);
-    }
-
-    /// The buffers of this column and of what it nests, in the order in which [`contents`](Self::contents) takes them.
-    /// Plain numbers are valid whatever they are, and may be written meanwhile: they are left out, unless they are
-    /// `run_ends`.
-    fn keep_arrays(&self, kept: &mut Vec<Option<Array>>, run_ends: bool) -> Result<()> {
-        let plain = matches!(self.layout(), Layout::Fixed(_) | Layout::Bits) && self.dictionary().is_none();
-        for number in 0..self.0.buffers.len() {
-            kept.push(if plain && !run_ends && number == 1 { None } else { self.buffer(number)? });
-        }
-        let runs = self.layout() == Layout::RunEnds;
-        self.nested()
-            .enumerate()
-            .try_for_each(|(number, nested)| nested.keep_arrays(kept, runs && number == 0))
-    }
-
-    fn contents<'a>(&'a self, kept: &mut slice::Iter<'a, Option<Array>>) -> Contents<'a> {
-        let buffers = (0..self.0.buffers.len()).map(|_| {
-            let array = kept.next()?.as_ref()?;
-            // SAFETY: the memory is the host's to read, as `to_host` says, and lives as long as the array; no one writes
-            // to buffers other than plain numbers.
-            Some(unsafe { slice::from_raw_parts(array.address() as *const u8, array.nbytes()) })
-        });
-        let buffers = buffers.collect();
-        let children = self.0.children.iter().map(|child| child.contents(kept)).collect();
-        let dictionary = self.dictionary().map(|values| Box::new(values.contents(kept)));
-        Contents {
-            field: self.field(),
-            length: self.len(),
-            offset: self.offset(),
-            null_count: self.0.null_count,
-            buffers,
-            children,
-            dictionary,
-            is_valid: self.0.is_valid(),
-        }
-    }
 }
 
 /// Numbers of a buffer, read one by one since they need not be aligned.

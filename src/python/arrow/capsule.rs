@@ -149,18 +149,36 @@ pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     Err(PyNotImplementedError::new_err(format!("arguments that usmq does not know: {}", unknown.join(", "))))
 }
 
-/// A requested schema is a wish, but one for another number of columns cannot be met.
+/// A requested schema is best-effort by the protocol: usmq converts nothing, so a schema with the same fields gets the data
+/// as it is, in its own schema. One that is not compatible with the data is an error, as the protocol asks: one with
+/// another number of fields, at any level that both nest, or with other names of columns.
+///
+/// Source: "The Arrow PyCapsule Interface", "Schema Requests".
 pub(super) fn check_requested(requested: Option<&Bound<'_, PyAny>>, own: &Field) -> PyResult<()> {
     let Some(requested) = requested.filter(|requested| !requested.is_none()) else { return Ok(()) };
-    let wish = look(requested)?;
-    let fits: Result<()> = if wish.children().len() == own.children().len() {
-        Ok(())
-    } else {
+    Ok(compatible(&look(requested)?, own)?)
+}
+
+fn compatible(wish: &Field, own: &Field) -> Result<()> {
+    let names =
+        |field: &Field| field.children().iter().map(|child| child.name().to_owned()).collect::<Vec<_>>();
+    let refuse = |wanted: String, found: String| {
         Err(Error::Interop(format!(
-            "the requested schema has {} fields, the data {}",
-            wish.children().len(),
-            own.children().len()
+            "the requested schema has {wanted}, the data {found}; request the data's fields, or none, and convert what \
+             comes"
         )))
     };
-    Ok(fits?)
+    // Run-end encoded or not is another representation of the same values.
+    if wish.format() == "+r" || own.format() == "+r" {
+        return Ok(());
+    }
+    if wish.children().len() != own.children().len() {
+        let count = |field: &Field| format!("{} fields in {:?}", field.children().len(), field.name());
+        return refuse(count(wish), count(own));
+    }
+    if own.is_struct() && names(wish) != names(own) {
+        return refuse(format!("the fields {:?}", names(wish)), format!("{:?}", names(own)));
+    }
+    // Of other children, as those of a list, the names are up to the producer.
+    wish.children().iter().zip(own.children()).try_for_each(|(wish, own)| compatible(wish, own))
 }

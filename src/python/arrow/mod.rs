@@ -40,8 +40,9 @@ use table::Table;
 /// Returns
 /// -------
 /// Table or Column
-///     A table for a record batch, else a column. Data of type ARROW_DEVICE_ONEAPI is used where it is, and its event
-///     waited for by the queue; host data is copied, without a wait.
+///     A table for a record batch, and for structs at the top of which none is null; else a column. Data of type
+///     ARROW_DEVICE_ONEAPI is used where it is, and its event waited for by the queue; host data is copied, without a
+///     wait.
 ///
 /// Raises
 /// ------
