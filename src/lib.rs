@@ -43,6 +43,14 @@
 //! library. Everything else is safe: no function can be made to touch memory that is gone, from any thread, and no C++
 //! exception crosses into Rust.
 //!
+//! # Environment variables
+//!
+//! The first question about a device, as [`devices`] or [`current_queue`], sets `OCL_ICD_FILENAMES`,
+//! `SYCL_CACHE_PERSISTENT` and `SYCL_CACHE_DIR` with `setenv` where they are not set, since the runtime reads its
+//! settings there. `setenv` is not thread-safe: another thread that reads or writes the environment through libc at that
+//! moment, as name resolution does, may crash. Call [`devices`] before starting such threads, or set
+//! `OCL_ICD_FILENAMES` and `SYCL_CACHE_PERSISTENT` before the process starts; nothing is set then.
+//!
 //! # Features
 //!
 //! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: memory of
@@ -67,8 +75,12 @@ mod runtime;
 mod task;
 
 pub use array::{Array, DType, Element, Index, Number};
+/// The first call in a process, of this or of any other function that needs a device, may call `setenv`, which is not
+/// thread-safe; see [Environment variables](crate#environment-variables).
+#[doc(inline)]
+pub use device::devices;
 pub use device::{
-    Context, Device, Event, Partition, PlatformProblem, Queue, QueueProperties, Selector, UsmKind, devices,
+    Context, Device, Event, Partition, PlatformProblem, Queue, QueueProperties, Selector, UsmKind,
     platform_problems,
 };
 pub use doctor::doctor;

@@ -40,7 +40,7 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
         "{what}"
     );
     let before = before.array.addresses();
-    let back = through(column, exported)?;
+    let back = through(exported)?;
     assert_eq!((back.len(), back.offset()), (column.len(), column.offset()), "{what}");
     let after = look(&back.export_device(Ready::Now)?).array.addresses();
     // Of a column without values no memory is kept.
@@ -115,7 +115,7 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
                     // arrow-rs itself moves buffers where it can, and seldom gives an offset.
                     let (raw, releases) = watched_host(part.export_host()?);
                     assert_eq!(raw.offset as usize, offset, "{what}");
-                    let copy = Column::import(column.field(), hand_over_host(raw), Placed::default())?;
+                    let copy = Column::import(hand_over_host(column.field(), raw), Placed::default())?;
                     assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
                     let released = structs::eventually(|| Ok(releases.count() == 1))?;
                     assert!(released, "{what}: {} releases", releases.count());
@@ -155,7 +155,7 @@ fn a_column_of_an_array_shares_its_memory() -> Result<()> {
         let column = Column::from_array("miles", &x)?;
         let exported = column.export_device(Ready::Event)?;
         assert_eq!(look(&exported).array.buffers(), [0, x.address()]);
-        assert_eq!(through(&column, exported)?.values()?.address(), x.address());
+        assert_eq!(through(exported)?.values()?.address(), x.address());
         // Rows of an array are lists of fixed size.
         let rows = Column::from_array("grid", &x.reshape([4, 3])?)?;
         let host = rows.to_arrow()?;
@@ -226,7 +226,7 @@ fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
         let rows = selected.batches()[0].slice(9, 20)?;
         let exported = rows.export_device(Ready::Event)?;
         assert_eq!((look(&exported).array.offset, look(&exported).array.null_count), (9, 0));
-        let Imported::Table(back) = Imported::of(through(&rows, exported)?)? else {
+        let Imported::Table(back) = Imported::of(through(exported)?)? else {
             panic!("a struct that is never null is a record batch")
         };
         let expected = batch.project(&[2, 0]).unwrap().slice(3 + 9, 20);

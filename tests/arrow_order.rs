@@ -38,8 +38,7 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
     assert!(!raw.sync_event.is_null(), "{what}");
     drop((x, column));
     let back = Column::import_device(
-        &field,
-        hand_over(raw),
+        hand_over(&field, raw),
         Placed { queue: Some(reader), kind: None, columns: None },
     )?;
     let reading = work.advance_into(reader, &back.values()?, &y, 1)?;
@@ -75,11 +74,11 @@ fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
         let work = Work::new(&own)?;
         let x = states_of(&[7; SIZE], &own)?;
         let y = states(SIZE, &reader)?;
-        let (field, column) = column_of(&x)?;
+        let (_, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
         let export = column.export_device(Ready::Event)?;
         let placed = Placed { queue: Some(&reader), kind: None, columns: None };
-        let back = Column::import_device(&field, export.into(), placed)?;
+        let back = Column::import_device(export.into(), placed)?;
         work.advance_into(&reader, &back.values()?, &y, 1)?;
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
         assert_eq!(y.to_vec::<u32>()?, [advanced(7, LONG + 1); SIZE]);
@@ -100,7 +99,7 @@ fn one_event_covers_every_column_of_a_table() -> Result<()> {
         let writing = [work.advance(&first, &arrays[0], 10)?, work.advance(&second, &arrays[1], LONG)?];
         let export = table.batches()[0].export_device(Ready::Event)?;
         let placed = Placed { queue: Some(&reader), kind: None, columns: None };
-        let back = Imported::of(Column::import_device(table.schema(), export.into(), placed)?)?;
+        let back = Imported::of(Column::import_device(export.into(), placed)?)?;
         let Imported::Table(back) = back else { panic!("a struct that is never null is a record batch") };
         for (column, digest) in back.columns()?.iter().zip(&digests) {
             work.mix(&reader, &column.values()?, digest)?;
@@ -121,11 +120,11 @@ fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
         for kind in UsmKind::ALL {
             let x = Array::uninit([SIZE], DType::U32, kind, &writer)?;
             x.fill(7u32)?;
-            let (field, column) = column_of(&x)?;
+            let (_, column) = column_of(&x)?;
             let writing = work.advance(&writer, &x, LONG)?;
             let export = column.export_device(Ready::Event)?;
             let placed = Placed { queue: Some(&reader), kind: None, columns: None };
-            let back = Column::import_device(&field, export.into(), placed)?;
+            let back = Column::import_device(export.into(), placed)?;
             assert!(!writing.done()?, "the host waited, or the test needs longer work");
             let host = back.to_arrow()?;
             let values = host.to_data().buffers()[0].typed_data::<u32>().to_vec();
@@ -175,7 +174,7 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
         for (array, value) in
             Arrays::new(ArrowDeviceArrayStream::new(field.clone(), batches).into())?.zip(1..)
         {
-            let back = Column::import_device(&field, array?, placed)?;
+            let back = Column::import_device(array?, placed)?;
             let y = states(SIZE, &reader)?;
             let reading = work.advance_into(&reader, &back.values()?, &y, 1)?;
             assert!(!reading.done()?, "the host waited, or the test needs longer work");
@@ -198,7 +197,7 @@ fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Resu
         // The copies come after this.
         let running = work.advance(&queue, &x, LONG)?;
         let placed = Placed { queue: Some(&queue), kind: None, columns: None };
-        let copy = Column::import(source.field(), hand_over_host(raw), placed)?;
+        let copy = Column::import(hand_over_host(source.field(), raw), placed)?;
         assert!(!running.done()?, "the host waited, or the test needs longer work");
         assert_eq!(releases.count(), 0);
         assert_eq!(&copy.to_arrow()?, &host);
@@ -217,7 +216,7 @@ fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result
         let writing = work.advance(&writer, &x, LONG)?;
         let (raw, releases) = watched(column.export_device(Ready::Event)?);
         let placed = Placed { queue: Some(&reader), kind: None, columns: None };
-        drop(Column::import_device(&field, hand_over(raw), placed)?);
+        drop(Column::import_device(hand_over(&field, raw), placed)?);
         drop(column.export_device(Ready::Event)?);
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
         assert!(eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
@@ -234,13 +233,12 @@ fn work_in_flight_on_a_second_device_is_seen_there_and_copied_from_there() -> Re
         let there = Queue::new(&device, None, IN_ORDER)?;
         let work = Work::new(&there)?;
         let x = states_of(&[7; SIZE], &there)?;
-        let (field, column) = column_of(&x)?;
+        let (_, column) = column_of(&x)?;
         for queue in [None, Some(&here)] {
             let before = x.to_vec::<u32>()?[0];
             work.advance(&there, &x, LONG)?;
             let export = column.export_device(Ready::Event)?;
-            let back =
-                Column::import_device(&field, export.into(), Placed { queue, kind: None, columns: None })?;
+            let back = Column::import_device(export.into(), Placed { queue, kind: None, columns: None })?;
             assert_eq!(back.queue().device(), queue.map_or(&device, Queue::device));
             assert_eq!(back.values()?.to_vec::<u32>()?, [advanced(before, LONG); SIZE]);
         }

@@ -110,12 +110,12 @@ proptest! {
         let (start, length) = cut(there, part.len());
         let part = part.slice(start, length);
         let (raw, releases) = watched(column.slice(start, length)?.export_device(Ready::Event)?);
-        let back = Column::import_device(column.field(), structs::hand_over(raw), Placed::default())?;
+        let back = Column::import_device(structs::hand_over(column.field(), raw), Placed::default())?;
         drop(column);
         prop_assert_eq!(&back.to_arrow()?, &part);
         let (start, length) = cut(later, part.len());
         let part = part.slice(start, length);
-        let again = through(&back, back.slice(start, length)?.export_device(Ready::Now)?)?;
+        let again = through(back.slice(start, length)?.export_device(Ready::Now)?)?;
         drop(back);
         prop_assert_eq!(&again.to_arrow()?, &part);
         prop_assert_eq!(again.null_count()?, Column::from_arrow("", &part, HOST)?.null_count()?);
@@ -132,7 +132,7 @@ proptest! {
         let (start, length) = cut(there, whole.len());
         let part = column.slice(start, length)?;
         let (raw, releases) = watched_host(part.export_host()?);
-        let copy = Column::import(column.field(), hand_over_host(raw), Placed::default())?;
+        let copy = Column::import(hand_over_host(column.field(), raw), Placed::default())?;
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
         prop_assert!(structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));

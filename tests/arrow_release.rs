@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use structs::{
     CPU, Clean, ONEAPI, RawArray, RawDeviceArray, Releases, eventually, hand_over, hand_over_host,
-    leaving_nothing, live, look, take, through, watched, watched_host,
+    leaving_nothing, live, look, take_array, through, watched, watched_host,
 };
 use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Placed, Ready};
 use usmq::{Context, Error, Queue, Result, UsmKind};
@@ -57,7 +57,7 @@ fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Resul
         }
         drop(moved.swap_remove(1));
         let mut boxed = Box::new(moved.remove(0));
-        let taken = take(ptr::from_mut(&mut *boxed));
+        let taken = take_array(column.field(), ptr::from_mut(&mut *boxed));
         assert!(boxed.is_released());
         thread::spawn(move || drop((taken, moved))).join().unwrap();
         let schema = column.export_schema()?;
@@ -72,13 +72,12 @@ fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
-        let field = column.field().clone();
         let [first, second] = [column.export_device(Ready::Event)?, column.export_device(Ready::Event)?];
         let held = live()?;
         drop(column);
         assert_eq!(live()?, held);
         drop(first);
-        let back = Column::import_device(&field, second.into(), Placed::default())?;
+        let back = Column::import_device(second.into(), Placed::default())?;
         assert_eq!(&back.to_arrow()?, &array);
         Ok(())
     })
@@ -90,7 +89,7 @@ fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
         let array = nested();
         let (raw, releases) = watched(on_device(&array)?.export_device(Ready::Event)?);
         let column = on_device(&array)?;
-        let back = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+        let back = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
         let slice = back.slice(3, 20)?.children()[1].clone();
         drop(back);
         slice.wait()?;
@@ -127,13 +126,13 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
         let import = |field: &Arc<Field>, array: RawArray| {
             let sync_event = ptr::null_mut();
             let raw = RawDeviceArray { array, device_id, device_type: ONEAPI, sync_event, reserved: [7; 3] };
-            Column::import_device(field, hand_over(raw), Placed::default())
+            Column::import_device(hand_over(field, raw), Placed::default())
         };
         assert_eq!(&import(&field(0), moved[0])?.to_arrow()?, array.as_struct().column(0));
         let values = import(&Arc::new(fields[2].dictionary().unwrap().clone()), dictionary)?;
         assert_eq!(&values.to_arrow()?, array.as_struct().column(2).as_any_dictionary().values());
         // The indices have no dictionary left, and are released as they are.
-        drop(hand_over_host(moved[1]));
+        drop(hand_over_host(&field(2), moved[1]));
         Ok(())
     })
 }
@@ -147,7 +146,7 @@ fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
         let text = take_child(structs::look_at_host(&export).child_pointers()[1]);
         drop(export);
         let (text, releases) = watched_host(restored(text));
-        let copy = Column::import(&column.field().children()[1], hand_over_host(text), Placed::default())?;
+        let copy = Column::import(hand_over_host(&column.field().children()[1], text), Placed::default())?;
         assert_eq!(&copy.to_arrow()?, array.as_struct().column(1));
         assert!(once(&releases)?);
         Ok(())
@@ -169,10 +168,10 @@ fn threads_import_slice_and_release_at_once() -> Result<()> {
         let column = on_device(&array)?;
         let exports: Vec<_> = (0..8).map(|_| column.export_device(Ready::Event)).collect::<Result<_>>()?;
         let threads = exports.into_iter().enumerate().map(|(number, export)| {
-            let (field, array) = (column.field().clone(), array.clone());
+            let array = array.clone();
             thread::spawn(move || -> Result<()> {
-                let back = Column::import_device(&field, export.into(), Placed::default())?;
-                let part = through(&back, back.slice(number, 30)?.export_device(Ready::Event)?)?;
+                let back = Column::import_device(export.into(), Placed::default())?;
+                let part = through(back.slice(number, 30)?.export_device(Ready::Event)?)?;
                 drop(back);
                 assert_eq!(&part.to_arrow()?, &array.slice(number, 30));
                 Ok(())
@@ -187,7 +186,7 @@ fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Resul
     let array = if field.children().is_empty() { numbers() } else { nested() };
     let (mut raw, releases) = watched(on_device(&array)?.export_device(Ready::Now)?);
     spoil(&mut raw);
-    let error = Column::import_device(field, hand_over(raw), Placed::default()).unwrap_err();
+    let error = Column::import_device(hand_over(field, raw), Placed::default()).unwrap_err();
     assert_eq!(releases.count(), 1, "{error}");
     match error {
         Error::Interop(text) => Ok(text),
@@ -265,7 +264,7 @@ fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<
         // The copies of the first child are under way by then.
         let (raw, releases) = watched_host(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[2])));
-        let error = Column::import(column.field(), hand_over_host(raw), Placed::default()).unwrap_err();
+        let error = Column::import(hand_over_host(column.field(), raw), Placed::default()).unwrap_err();
         assert!(error.to_string().contains("in child 2"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -285,7 +284,7 @@ fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
             let buffer = unsafe { raw.buffers.add(1) };
             // SAFETY: as above.
             unsafe { *buffer = offsets.as_ptr().cast() };
-            let error = Column::import(column.field(), hand_over_host(raw), Placed::default()).unwrap_err();
+            let error = Column::import(hand_over_host(column.field(), raw), Placed::default()).unwrap_err();
             assert!(error.to_string().contains("offsets fall"), "{error}");
             assert_eq!(releases.count(), 1);
             offsets = [0, 4, 4, 6];
@@ -304,7 +303,7 @@ fn text_that_its_offsets_show_is_not_null() -> Result<()> {
             // SAFETY: text has three pointers, and their owner only drops them.
             let buffers = unsafe { std::slice::from_raw_parts_mut(raw.buffers, 3) };
             (buffers[1], buffers[2]) = (offsets.as_ptr().cast(), ptr::null());
-            let found = Column::import(column.field(), hand_over_host(raw), Placed::default());
+            let found = Column::import(hand_over_host(column.field(), raw), Placed::default());
             assert_eq!(found.as_ref().map(Column::len).ok(), sound.then_some(3));
             if let Err(error) = found {
                 assert!(error.to_string().contains("its data is null"), "{error}");
@@ -332,9 +331,93 @@ fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
         let (mut raw, releases) = watched_host(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[0])));
         raw.length = 1 << 50;
-        let error = Column::import(&field, hand_over_host(raw), Placed::default()).unwrap_err();
+        let error = Column::import(hand_over_host(&field, raw), Placed::default()).unwrap_err();
         assert!(error.to_string().contains("a child has"), "{error}");
         assert_eq!(releases.count(), 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
+    leaving_nothing(|| {
+        let bytes = usmq::Array::uninit([64], usmq::DType::I8, UsmKind::Host, &default_queue()?)?;
+        bytes.fill(1i8)?;
+        let column = Column::from_array("x", &bytes)?;
+        for format in ["l", "w:64", "u", "+s"] {
+            let field = Arc::new(Field::new("y", format)?);
+            let (mut device, mut host) = (column.export_device(Ready::Now)?, column.export_host()?);
+            let refused = [
+                Column::import_device(take_array(&field, ptr::from_mut(&mut device)), Placed::default()),
+                Column::import(take_array(&field, ptr::from_mut(&mut host)), Placed::default()),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                let text = error.to_string();
+                assert!(text.contains(&format!("{format:?}, not \"c\"")), "{text}");
+            }
+            assert!(device.is_released() && host.is_released());
+        }
+        // Another name is no other type.
+        let field = Arc::new(Field::new("y", "c")?);
+        let mut host = column.export_host()?;
+        let back = Column::import(take_array(&field, ptr::from_mut(&mut host)), Placed::default())?;
+        assert_eq!((back.field(), back.values()?.to_vec::<i8>()?), (&field, vec![1; 64]));
+        Ok(())
+    })
+}
+
+#[test]
+fn an_array_of_another_library_needs_its_field() -> Result<()> {
+    leaving_nothing(|| {
+        let column = Column::from_arrow("x", &numbers(), HOST)?;
+        let (raw, releases) = watched_host(column.export_host()?);
+        let error = Column::import(restored(raw).into(), Placed::default()).unwrap_err();
+        assert!(error.to_string().contains("take_array"), "{error}");
+        assert_eq!(releases.count(), 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Result<()> {
+    leaving_nothing(|| {
+        let text = Arc::new(arrow_array::StringArray::from(vec!["hello", "wörld", "!"])) as ArrayRef;
+        let words = Arc::new(
+            ["a", "b", "a"]
+                .into_iter()
+                .collect::<arrow_array::DictionaryArray<arrow_array::types::Int8Type>>(),
+        ) as ArrayRef;
+        let nulls = Arc::new(arrow_array::Int8Array::from(vec![Some(1), None, Some(3)])) as ArrayRef;
+        let (bad_text, bad_indices, bad_bitmap) = ([0xffu8; 12], [0i8, 2, 0], [0b11u8]);
+        for (array, number, buffer, says) in [
+            (&text, 2, bad_text.as_ptr(), "value 0 is not UTF-8"),
+            (&words, 1, bad_indices.as_ptr().cast(), "value 1 is 2, and the dictionary has 2"),
+            (&nulls, 0, bad_bitmap.as_ptr(), "it has 1 nulls, and says 2"),
+        ] {
+            let column = Column::from_arrow("x", array, HOST)?;
+            let foreign = |change: &dyn Fn(&mut RawArray)| {
+                let (mut raw, _) = watched_host(column.export_host().unwrap());
+                // SAFETY: the list has as many pointers, and its owner only drops it.
+                let place = unsafe { raw.buffers.add(number) };
+                // SAFETY: as above.
+                unsafe { *place = buffer.cast() };
+                change(&mut raw);
+                hand_over_host(column.field(), raw)
+            };
+            let wrong_count = |raw: &mut RawArray| raw.null_count = if number == 0 { 2 } else { 0 };
+            for kind in UsmKind::ALL {
+                let placed = Placed { kind: Some(kind), ..Placed::default() };
+                let broken = Column::import(foreign(&wrong_count), placed)?;
+                let told = broken.to_arrow().unwrap_err().to_string();
+                assert!(told.contains(says), "{says:?} is missing in {told}");
+                assert_eq!(broken.validate_full().unwrap_err().to_string(), told);
+                // A part that keeps the rules is as good as any.
+                if number != 0 {
+                    assert!(broken.slice(2, 1)?.validate_full().is_ok() || number == 2);
+                }
+            }
+            assert!(column.validate_full().is_ok());
+        }
         Ok(())
     })
 }
@@ -344,14 +427,13 @@ fn released_structs_are_refused() -> Result<()> {
     leaving_nothing(|| {
         let column = on_device(&numbers())?;
         let mut export = column.export_device(Ready::Event)?;
-        drop(take(ptr::from_mut(&mut export)));
+        drop(take_array(column.field(), ptr::from_mut(&mut export)));
         let structs: [Foreign<ArrowDeviceArray>; 2] = [export.into(), ArrowDeviceArray::empty().into()];
         for released in structs {
-            let error = Column::import_device(column.field(), released, Placed::default()).unwrap_err();
+            let error = Column::import_device(released, Placed::default()).unwrap_err();
             assert!(error.to_string().contains("released"), "{error}");
         }
-        let error =
-            Column::import(column.field(), ArrowArray::empty().into(), Placed::default()).unwrap_err();
+        let error = Column::import(ArrowArray::empty().into(), Placed::default()).unwrap_err();
         assert!(error.to_string().contains("released"), "{error}");
         Ok(())
     })
@@ -372,7 +454,7 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
                     assert!(named, "{queue}");
                     assert_eq!(export.device_id(), queue.device().ordinal() as i64);
                     // The current queue is on another device: the memory stays on its own.
-                    let back = through(&column, export)?;
+                    let back = through(export)?;
                     assert_eq!((back.queue().device(), &back.to_arrow()?), (queue.device(), &array));
                 }
                 Err(Error::Interop(text)) => assert!(!named && text.contains("collocate"), "{text}"),
@@ -380,7 +462,7 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
             }
             // On the root device it can be handed over.
             let moved = column.converted(None, Some(&root))?;
-            assert_eq!(&through(&moved, moved.export_device(Ready::Event)?)?.to_arrow()?, &array);
+            assert_eq!(&through(moved.export_device(Ready::Event)?)?.to_arrow()?, &array);
         }
         Ok(())
     })
@@ -394,7 +476,7 @@ fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<
         for device_id in [-1, 77, i64::MIN] {
             let (mut raw, _) = watched(column.export_device(Ready::Event)?);
             (raw.device_id, raw.reserved) = (device_id, [-1; 3]);
-            let back = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+            let back = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
             assert_eq!((back.queue(), &back.to_arrow()?), (column.queue(), &array));
         }
         Ok(())
@@ -412,7 +494,7 @@ fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
     for (queue, kind) in [(&loose, UsmKind::Device), (&fresh, UsmKind::Shared), (&root, UsmKind::Host)] {
         let (raw, releases) = watched(column.export_device(Ready::Event)?);
         let placed = Placed { queue: Some(queue), kind: Some(kind), columns: None };
-        let moved = Column::import_device(column.field(), hand_over(raw), placed)?;
+        let moved = Column::import_device(hand_over(column.field(), raw), placed)?;
         assert_eq!((moved.queue(), moved.usm_kind()), (queue, Some(kind)));
         assert_eq!(&moved.to_arrow()?, &array);
         // A copy needs the struct no longer; the memory itself does.
@@ -435,7 +517,7 @@ fn a_host_device_array_is_copied_like_any_host_array() -> Result<()> {
         let column = Column::from_arrow("x", &array, HOST)?;
         let (raw, releases) = watched(column.export_host_device()?);
         assert_eq!(raw.device_type, CPU);
-        let copy = Column::import_device(column.field(), hand_over(raw), Placed::default())?;
+        let copy = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
         assert_eq!((copy.usm_kind(), &copy.to_arrow()?), (Some(UsmKind::Device), &array));
         assert!(once(&releases)?);
         Ok(())

@@ -92,13 +92,12 @@ fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<(
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
         let mut arrays = Arrays::new(stream.into())?;
         assert_eq!(asked.load(Ordering::SeqCst), 0);
-        let field = arrays.field().clone();
         let first = arrays.next().unwrap()?;
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(arrays);
         // The iterator went with the stream, and what it had left.
         assert_eq!(Arc::strong_count(&asked), 1);
-        let column = Column::import_device(&field, first, Placed::default())?;
+        let column = Column::import_device(first, Placed::default())?;
         assert_eq!(Table::from_structs(column)?.to_arrow()?, batches[..1]);
         Ok(())
     })
@@ -273,7 +272,7 @@ fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()
         let (schema, columns) = on_device(&batches, HOST)?;
         let stream = ArrowDeviceArrayStream::of_host(schema.clone(), all(columns.clone()));
         let mut arrays = Arrays::new(Foreign::from(stream))?;
-        let first = Column::import_device(&schema, arrays.next().unwrap()?, HOST)?;
+        let first = Column::import_device(arrays.next().unwrap()?, HOST)?;
         assert_eq!(Table::from_structs(first)?.to_arrow()?, batches[..1]);
         let exported = columns[0].export_host_device()?;
         assert_eq!((look(&exported).device_type, look(&exported).device_id), (CPU, -1));

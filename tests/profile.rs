@@ -11,7 +11,7 @@ use usmq::profile::{Clock, Event, Kind, Profile, Reason, Session};
 use usmq::{Array, DType, Index, Queue, Result, UsmKind, collocate, with_queue};
 
 fn of(profile: &Profile, kind: Kind) -> Vec<&Event> {
-    profile.events.iter().filter(|event| event.kind == kind).collect()
+    profile.events().iter().filter(|event| event.kind == kind).collect()
 }
 
 /// Reason and bytes of each copy.
@@ -57,8 +57,8 @@ fn copies_have_the_bytes_and_the_reasons_of_what_was_asked() -> Result<()> {
         ]
     );
     assert!(of(&profile, Kind::Build).is_empty() && of(&profile, Kind::Kernel).is_empty());
-    assert_eq!(profile.devices.len(), 1);
-    assert_eq!(Some(&*profile.devices[0].filter), queue.device().filter_string());
+    assert_eq!(profile.devices().len(), 1);
+    assert_eq!(Some(&*profile.devices()[0].filter), queue.device().filter_string());
     Ok(())
 }
 
@@ -93,14 +93,15 @@ fn collocate_says_why_it_copies_and_where() -> Result<()> {
         .collect();
     // Each byte goes to the host and from there on.
     assert_eq!(moved.iter().map(|event| event.bytes).sum::<u64>(), 2 * bytes as u64);
-    let filters: Vec<_> = moved.iter().map(|event| &*profile.devices[event.device.unwrap()].filter).collect();
+    let filters: Vec<_> =
+        moved.iter().map(|event| &*profile.devices()[event.device.unwrap()].filter).collect();
     for device in [queue.device(), &other] {
         assert!(filters.contains(&device.filter_string().unwrap()), "{filters:?}");
     }
     assert!(profile.advice().iter().any(|advice| advice.seen.contains("context mismatch")));
     // The second hop has waited for the first.
     assert!(moved.iter().any(|event| event.waited_for.iter().any(|before| {
-        profile.events[*before].queue != event.queue && profile.events[*before].bytes == event.bytes
+        profile.events()[*before].queue != event.queue && profile.events()[*before].bytes == event.bytes
     })));
     Ok(())
 }
@@ -123,7 +124,7 @@ fn times_of_a_profiling_queue_are_those_of_its_events() -> Result<()> {
         let [_, start, end] = event.profiling()?;
         assert_eq!((kernel.clock, kernel.duration()), (Clock::Device, end - start));
         assert_eq!(&*kernel.name, "advance");
-        assert!(kernel.submit <= kernel.start && kernel.end <= profile.duration, "{kernel:?}");
+        assert!(kernel.submit <= kernel.start && kernel.end <= profile.duration(), "{kernel:?}");
     }
     assert!(kernels.windows(2).all(|two| two[0].end <= two[1].start));
     Ok(())
@@ -165,7 +166,7 @@ fn a_command_waits_for_those_of_other_queues() -> Result<()> {
         Ok(())
     })?;
     let [first, second] = of(&profile, Kind::Kernel)[..] else { panic!("two kernels ran: {profile}") };
-    assert_eq!(profile.events[second.waited_for[0]], *first);
+    assert_eq!(profile.events()[second.waited_for[0]], *first);
     assert_ne!(first.queue, second.queue);
     assert!(second.start >= first.end, "{first:?} {second:?}");
     Ok(())
@@ -215,7 +216,7 @@ fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
         |profile: &Profile| of(profile, Kind::Fill).iter().map(|event| event.bytes).collect::<Vec<_>>();
     assert_eq!((bytes(&outer), bytes(&inner), bytes(&late)), (vec![1, 2, 3, 4], vec![2, 3], vec![3, 4, 5]));
     let empty = Session::start().finish()?;
-    assert!(empty.events.is_empty(), "{:?}", empty.events);
+    assert!(empty.events().is_empty(), "{:?}", empty.events());
     assert!(empty.to_string().contains("in all") && empty.to_svg().ends_with("</svg>\n"));
     Ok(())
 }
@@ -277,11 +278,11 @@ fn there_is_a_limit_and_what_is_beyond_it_is_counted() -> Result<()> {
         }
         Ok(())
     })?;
-    assert_eq!(profile.events.len(), 1 << 18);
-    assert_eq!(profile.dropped, 280_000 - (1 << 18));
+    assert_eq!(profile.events().len(), 1 << 18);
+    assert_eq!(profile.dropped(), 280_000 - (1 << 18));
     assert!(profile.to_string().contains("beyond the limit"));
     let after = profiled(|| Array::zeros::<u8>([1]).map(drop))?;
-    assert_eq!((after.events.len(), after.dropped), (3, 0));
+    assert_eq!((after.events().len(), after.dropped()), (3, 0));
     Ok(())
 }
 
@@ -310,7 +311,7 @@ fn a_forked_child_is_told_and_can_go_on() -> Result<()> {
     if child == 0 {
         drop(x);
         let refused = session.finish().is_err_and(|error| error.to_string().contains("forked"));
-        let own = Session::start().finish().is_ok_and(|profile| profile.events.is_empty());
+        let own = Session::start().finish().is_ok_and(|profile| profile.events().is_empty());
         // SAFETY: ends the child without the handlers of the test's runner.
         unsafe { libc::_exit(if refused && own { 0 } else { 1 }) };
     }

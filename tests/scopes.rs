@@ -351,6 +351,116 @@ fn a_future_that_panics_leaves_no_scope_behind() -> Result<()> {
     })
 }
 
+/// Says, when it is dropped, which queue was current then.
+struct SaysQueue(mpsc::Sender<Result<Queue>>);
+
+impl Drop for SaysQueue {
+    fn drop(&mut self) {
+        let _ = self.0.send(current_queue());
+    }
+}
+
+#[test]
+fn a_future_that_is_cancelled_drops_its_locals_inside_its_queue() -> Result<()> {
+    let queues = eight_queues()?;
+    let (say, said) = mpsc::channel();
+    let mut task = Box::pin(
+        async move {
+            let _local = SaysQueue(say);
+            pause().await;
+        }
+        .in_queue(&queues[1]),
+    );
+    with_queue(&queues[0], || {
+        assert!(task.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending());
+        drop(task);
+        assert_eq!(said.recv().expect("it was dropped")?, queues[1]);
+        assert_eq!(current_queue()?, queues[0]);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_future_that_was_never_polled_drops_what_it_captured_inside_its_queue() -> Result<()> {
+    let queues = eight_queues()?;
+    let (say, said) = mpsc::channel();
+    let captured = SaysQueue(say);
+    drop(async move { drop(captured) }.in_queue(&queues[2]));
+    assert_eq!(said.recv().expect("it was dropped")?, queues[2]);
+    assert_eq!(current_queue()?, default_queue()?);
+    Ok(())
+}
+
+/// What a destructor of thread-local data found, once the thread had dropped its scopes.
+#[derive(Debug)]
+struct AtEnd {
+    current: Result<Queue>,
+    of_manager: Result<Queue>,
+    with: Result<Queue>,
+    own_manager: Result<Queue>,
+    captured: Result<Queue>,
+    entered: Result<Queue>,
+    polled: Poll<Result<Queue>>,
+    elements: Result<Vec<i32>>,
+    made: Result<Array>,
+}
+
+struct AsksLate(Array, mpsc::Sender<AtEnd>);
+
+impl Drop for AsksLate {
+    fn drop(&mut self) {
+        let queue = self.0.queue();
+        let manager = QueueManager::new("late");
+        let mut task = Box::pin(async { current_queue() }.in_queue(queue));
+        let found = AtEnd {
+            current: current_queue(),
+            of_manager: manager.current_queue(),
+            with: with_queue(queue, current_queue),
+            own_manager: manager.with_queue(queue, || manager.current_queue()),
+            captured: Scope::capture().enter(current_queue),
+            entered: queue.scope().enter(current_queue),
+            polled: task.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())),
+            elements: self.0.to_vec(),
+            made: Array::zeros::<i32>([4]),
+        };
+        let _ = self.1.send(found);
+    }
+}
+
+#[test]
+fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
+    std::thread_local! {
+        static KEPT: std::cell::RefCell<Option<AsksLate>> = const { std::cell::RefCell::new(None) };
+    }
+    let (say, said) = mpsc::channel();
+    let thread = std::thread::spawn(move || -> Result<()> {
+        // Made before usmq's own, so it is dropped after it.
+        KEPT.with_borrow_mut(|kept| assert!(kept.is_none()));
+        let array = with_queue(default_queue()?, || Array::from_slice(&[1, 2]))?;
+        KEPT.set(Some(AsksLate(array, say)));
+        Ok(())
+    });
+    thread.join().expect("no panic").expect("no error");
+    let found = said.recv().expect("it was dropped");
+    let refused =
+        |result: &Result<Queue>| matches!(result, Err(Error::Value(text)) if text.contains("thread"));
+    let Poll::Ready(polled) = &found.polled else { panic!("{found:?}") };
+    for result in [
+        &found.current,
+        &found.of_manager,
+        &found.with,
+        &found.own_manager,
+        &found.captured,
+        &found.entered,
+        polled,
+    ] {
+        assert!(refused(result), "{found:?}");
+    }
+    assert!(matches!(&found.made, Err(Error::Value(_))), "{found:?}");
+    // What needs no current queue works.
+    assert_eq!(found.elements.expect("its queue is known"), [1, 2]);
+}
+
 #[test]
 fn a_queue_asked_for_twice_is_one_queue() -> Result<()> {
     let device = default_queue()?.device().clone();

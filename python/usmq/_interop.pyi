@@ -30,7 +30,7 @@ def from_arrow(
     columns: Sequence[str] | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
-) -> Any: ...  # Table for a record batch, else Column; a union would have every caller ask
+) -> Any: ...  # Table for structs at the top, else Column; a union would have every caller ask
 def from_dlpack(
     obj: Any,  # with __dlpack__; producers differ in the options that they take
     /,

@@ -6,7 +6,7 @@
 use super::status::{call, give, text};
 use crate::device::Queue;
 use crate::error::{Error, Result};
-use crate::manager::{Entered, Target, current_queue, enter};
+use crate::manager::{Entered, Target, current_queue, enter, thread_ends};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -65,7 +65,13 @@ fn open(target: Target) -> Result<u64> {
         Some(leave) => {
             OF_HOST.lock().insert(number, leave);
         }
-        None => OF_THREAD.with_borrow_mut(|scopes| scopes.push((number, ManuallyDrop::new(enter(queue))))),
+        None => {
+            let entered = enter(queue)?;
+            // Where the list is gone, the scope is left again.
+            let push =
+                |scopes: &RefCell<Vec<_>>| scopes.borrow_mut().push((number, ManuallyDrop::new(entered)));
+            OF_THREAD.try_with(push).map_err(|_| thread_ends())?;
+        }
     }
     Ok(number)
 }
@@ -78,7 +84,7 @@ fn close(number: u64) -> Result<()> {
         OF_HOST.lock().remove(&number);
         return Ok(());
     }
-    let ended = OF_THREAD.with_borrow_mut(|scopes| match scopes.last() {
+    let last = |scopes: &mut Vec<(u64, ManuallyDrop<Entered>)>| match scopes.last() {
         Some((last, _)) if *last == number => Ok(scopes.pop()),
         _ if scopes.iter().any(|(open, _)| *open == number) => Err(Error::Value(format!(
             "scope {number} is not the innermost one of this thread; leave those inside it first"
@@ -86,7 +92,8 @@ fn close(number: u64) -> Result<()> {
         _ => Err(Error::Value(format!(
             "scope {number} is not open on this thread; a scope is left once, on the thread that entered it"
         ))),
-    })?;
+    };
+    let ended = OF_THREAD.try_with(|scopes| last(&mut scopes.borrow_mut())).map_err(|_| thread_ends())??;
     drop(ended.map(|(_, entered)| ManuallyDrop::into_inner(entered)));
     Ok(())
 }

@@ -21,9 +21,10 @@ static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
 /// [`with_queue`] on this thread, else the process default, else one on SYCL's default device.
 ///
 /// # Errors
-/// [`Error::RuntimeNotFound`] when no device is visible.
+/// [`Error::RuntimeNotFound`] when no device is visible; [`Error::Value`] in a destructor of thread-local data that runs
+/// after the thread has dropped its scopes.
 pub fn current_queue() -> Result<Queue> {
-    match scope::innermost(GLOBAL) {
+    match scope::innermost(GLOBAL)? {
         Some(queue) => Ok(queue),
         None => default_queue(),
     }
@@ -82,12 +83,12 @@ fn run<T, E: From<Error>>(
     target: Target,
     f: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    let _entered = target.queue()?.map(|queue| scope::enter(manager, queue));
+    let _entered = target.queue()?.map(|queue| scope::enter(manager, queue)).transpose()?;
     f()
 }
 
 /// As [`with_queue`] for callers without a body: the guard ends the scope.
-pub(crate) fn enter(queue: Queue) -> Entered {
+pub(crate) fn enter(queue: Queue) -> Result<Entered> {
     scope::enter(GLOBAL, queue)
 }
 
@@ -132,12 +133,12 @@ impl QueueManager {
     /// # Errors
     /// As [`current_queue`].
     pub fn current_queue(&self) -> Result<Queue> {
-        self.scoped_or_default_queue().map_or_else(current_queue, Ok)
+        self.scoped_or_default_queue()?.map_or_else(current_queue, Ok)
     }
 
     /// What this manager itself says, before it falls back to the process-wide one.
-    pub(crate) fn scoped_or_default_queue(&self) -> Option<Queue> {
-        scope::innermost(self.0.id).or_else(|| self.default_queue())
+    pub(crate) fn scoped_or_default_queue(&self) -> Result<Option<Queue>> {
+        Ok(scope::innermost(self.0.id)?.or_else(|| self.default_queue()))
     }
 
     /// The default, if one was set.

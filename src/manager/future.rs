@@ -3,13 +3,15 @@
 use super::Scope;
 use crate::device::Queue;
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// Gives every future `in_queue`.
 pub trait InQueue: Future + Sized {
     /// Runs this future with `queue` as the current one. An executor may move it between threads and interleave it
-    /// with others: none of them sees another's queue.
+    /// with others: none of them sees another's queue. A future that is dropped before its end drops its locals with
+    /// `queue` as the current one, too.
     ///
     /// ```
     /// use usmq::InQueue;
@@ -20,7 +22,7 @@ pub trait InQueue: Future + Sized {
     /// # Ok::<(), usmq::Error>(())
     /// ```
     fn in_queue(self, queue: &Queue) -> Scoped<Self> {
-        Scoped { future: self, scope: queue.scope() }
+        Scoped { future: ManuallyDrop::new(self), scope: queue.scope() }
     }
 }
 
@@ -30,8 +32,18 @@ impl<F: Future> InQueue for F {}
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Scoped<F> {
-    future: F,
+    /// Dropped by `drop` and nowhere else.
+    future: ManuallyDrop<F>,
     scope: Scope,
+}
+
+impl<F> Drop for Scoped<F> {
+    /// A destructor of the future's locals may ask for the current queue, as its body does.
+    fn drop(&mut self) {
+        let future = &mut self.future;
+        // SAFETY: this runs once, nothing uses the future after it, and a pinned one is dropped where it is.
+        self.scope.enter_within(|| unsafe { ManuallyDrop::drop(future) });
+    }
 }
 
 impl<F: Future> Future for Scoped<F> {
@@ -39,9 +51,9 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let scope = self.scope.clone();
-        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `Scoped` has no Drop of its own,
-        // and it is Unpin only when `F` is.
-        let future = unsafe { self.map_unchecked_mut(|scoped| &mut scoped.future) };
+        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `drop` drops it in its place, and
+        // `Scoped` is Unpin only when `F` is.
+        let future = unsafe { self.map_unchecked_mut(|scoped| &mut *scoped.future) };
         scope.enter_within(|| future.poll(context))
     }
 }

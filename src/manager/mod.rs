@@ -14,6 +14,6 @@ pub(crate) use default::current_queue_is_known;
 pub(crate) use default::enter;
 pub use default::{QueueManager, current_queue, set_default_queue, with_queue};
 pub use future::{InQueue, Scoped};
-pub(crate) use scope::Entered;
 pub use scope::Scope;
+pub(crate) use scope::{Entered, thread_ends};
 pub use target::Target;

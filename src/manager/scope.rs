@@ -1,6 +1,7 @@
 //! The scopes of this thread: a stack of (manager, queue), entered by guards and carried to other threads.
 
 use crate::device::Queue;
+use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
@@ -24,19 +25,36 @@ thread_local! {
     static SCOPES: RefCell<Stack<Queue>> = const { RefCell::new(Stack(Vec::new())) };
 }
 
+/// The stack of this thread; `None` once the thread has dropped it, as destructors of other thread-local data may find.
+fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
+    SCOPES.try_with(|scopes| f(&mut scopes.borrow_mut())).ok()
+}
+
+/// The error for work in a destructor of thread-local data that runs after those of usmq.
+#[cold]
+pub(crate) fn thread_ends() -> Error {
+    Error::Value(
+        "this thread is ending and has dropped its scopes, so it has no current queue: a destructor of thread-local data \
+         asked for one. Name a queue there, or drop the value before the thread ends"
+            .to_owned(),
+    )
+}
+
 /// The innermost queue of this manager's scopes on this thread.
-pub(super) fn innermost(manager: ManagerId) -> Option<Queue> {
-    SCOPES.with_borrow(|scopes| scopes.innermost(manager).cloned())
+pub(super) fn innermost(manager: ManagerId) -> Result<Option<Queue>> {
+    let found = SCOPES.try_with(|scopes| scopes.borrow().innermost(manager).cloned());
+    found.map_err(|_| thread_ends())
 }
 
 /// Makes `queue` current until the guard is dropped.
-pub(super) fn enter(manager: ManagerId, queue: Queue) -> Entered {
-    SCOPES.with_borrow_mut(|scopes| {
+pub(super) fn enter(manager: ManagerId, queue: Queue) -> Result<Entered> {
+    let entered = with_scopes(|scopes| {
         let before = Stack(Vec::new());
         let depth = scopes.0.len();
         scopes.0.push((manager, queue));
         Entered { before, depth, not_send: PhantomData }
-    })
+    });
+    entered.ok_or_else(thread_ends)
 }
 
 /// What must be undone when a scope ends; also on panic.
@@ -52,8 +70,8 @@ pub(crate) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         // The queues are dropped after the borrow has ended, since a drop may run code that asks for the current one.
-        let left = SCOPES.with_borrow_mut(|scopes| {
-            let left = scopes.0.split_off(self.depth);
+        let left = with_scopes(|scopes| {
+            let left = scopes.0.split_off(self.depth.min(scopes.0.len()));
             if !self.before.0.is_empty() {
                 scopes.0.append(&mut self.before.0);
             }
@@ -80,15 +98,18 @@ impl Drop for Entered {
 pub struct Scope(Stack<Queue>);
 
 impl Scope {
-    /// The scopes that are open on this thread, of every manager.
+    /// The scopes that are open on this thread, of every manager. None are in a destructor of thread-local data that
+    /// runs after the thread has dropped its scopes.
     #[must_use]
     pub fn capture() -> Self {
-        Self(SCOPES.with_borrow(Clone::clone))
+        Self(with_scopes(|scopes| scopes.clone()).unwrap_or(Stack(Vec::new())))
     }
 
-    /// Runs `f` inside these scopes and no others; the thread's own return afterwards, also on panic.
+    /// Runs `f` inside these scopes and no others; the thread's own return afterwards, also on panic. A thread that has
+    /// dropped its scopes opens none: there `f` runs all the same, and [`current_queue`](crate::current_queue) is an
+    /// error.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _entered = SCOPES.with_borrow_mut(|scopes| {
+        let _entered = with_scopes(|scopes| {
             let before = std::mem::replace(scopes, self.0.clone());
             Entered { before, depth: 0, not_send: PhantomData }
         });
@@ -102,7 +123,7 @@ impl Scope {
 
     /// This scope inside the thread's own ones.
     pub(super) fn enter_within<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _entered = SCOPES.with_borrow_mut(|scopes| {
+        let _entered = with_scopes(|scopes| {
             let depth = scopes.0.len();
             scopes.0.extend(self.0.0.iter().cloned());
             Entered { before: Stack(Vec::new()), depth, not_send: PhantomData }

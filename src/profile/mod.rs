@@ -173,24 +173,62 @@ impl Event {
     }
 }
 
-/// What a [`Session`] has seen. `Display` gives a table.
+/// What a [`Session`] has seen; only a session makes one. `Display` gives a table.
+///
+/// Its events name devices, queues and each other by their places in these lists, so the lists are only read:
+///
+/// ```compile_fail,E0616
+/// let mut profile = usmq::profile::Session::start().finish()?;
+/// profile.events.clear();
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
-    /// The devices that took part.
-    pub devices: Vec<Device>,
-    /// The queues that took part.
-    pub queues: Vec<Queue>,
-    /// What happened, in the order in which the host asked for it.
-    pub events: Vec<Event>,
-    /// Nanoseconds from the start of the session until it was closed and its last command was complete.
-    pub duration: u64,
-    /// Events beyond the limit.
-    pub dropped: u64,
-    /// The start, in nanoseconds of the host's steady clock.
-    pub began: u64,
+    devices: Vec<Device>,
+    queues: Vec<Queue>,
+    events: Vec<Event>,
+    duration: u64,
+    dropped: u64,
+    began: u64,
 }
 
 impl Profile {
+    /// The devices that took part.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The queues that took part.
+    #[must_use]
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// The events, in the order in which the host asked for them.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Nanoseconds from the start of the session until it was closed and its last command was complete.
+    #[must_use]
+    pub fn duration(&self) -> u64 {
+        self.duration
+    }
+
+    /// Number of events beyond the limit, which were not kept.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The start, in nanoseconds of the host's steady clock.
+    #[must_use]
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+
     /// Writes the profile: `.json` for Perfetto and Chrome, `.svg` for a picture, `.html` for a page with the table and
     /// the picture, `.txt` for the table.
     ///

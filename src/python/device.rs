@@ -198,6 +198,9 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
 ///
 /// A platform that cannot be listed is no error here; ``python -m usmq doctor`` tells of it.
 ///
+/// The first use of a device in a process may set environment variables with ``setenv``, which is not thread-safe: call
+/// this function before starting threads that use the environment, as name resolution does.
+///
 /// Examples
 /// --------
 /// >>> import usmq

@@ -116,19 +116,21 @@ impl Profile {
     #[getter]
     fn events(&self, py: Python<'_>) -> PyResult<Vec<ProfileEvent>> {
         let profile = self.done(py)?;
-        Ok((0..profile.events.len()).map(|place| ProfileEvent { profile: profile.clone(), place }).collect())
+        Ok((0..profile.events().len())
+            .map(|place| ProfileEvent { profile: profile.clone(), place })
+            .collect())
     }
 
     /// Nanoseconds from the beginning to the end.
     #[getter]
     fn duration(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.done(py)?.duration)
+        Ok(self.done(py)?.duration())
     }
 
     /// The number of events beyond the limit of 262,144, which are not kept.
     #[getter]
     fn dropped(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.done(py)?.dropped)
+        Ok(self.done(py)?.dropped())
     }
 
     /// Copies that could be avoided, and how.
@@ -169,7 +171,7 @@ impl Profile {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         match self.done.get(py) {
-            Some(profile) => format!("<usmq.Profile of {} events>", profile.events.len()),
+            Some(profile) => format!("<usmq.Profile of {} events>", profile.events().len()),
             None => "<usmq.Profile, not complete>".to_owned(),
         }
     }
@@ -192,7 +194,7 @@ pub(super) struct ProfileEvent {
 
 impl ProfileEvent {
     fn event(&self) -> &Event {
-        &self.profile.events[self.place]
+        &self.profile.events()[self.place]
     }
 }
 
@@ -221,7 +223,7 @@ impl ProfileEvent {
     /// The filter string of the device; None for calls of other libraries.
     #[getter]
     fn device(&self) -> Option<&str> {
-        self.event().device.map(|device| &*self.profile.devices[device].filter)
+        self.event().device.map(|device| &*self.profile.devices()[device].filter)
     }
 
     /// The number of the queue in this profile, from 1; None for memory, builds and calls of other libraries.

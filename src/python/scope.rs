@@ -344,7 +344,7 @@ impl QueueManager {
         if let Some(queue) = self.scope.innermost(py)? {
             return Ok(queue.get().0.clone());
         }
-        self.manager.scoped_or_default_queue().map_or_else(|| current(py), Ok)
+        self.manager.scoped_or_default_queue()?.map_or_else(|| current(py), Ok)
     }
 }
 

@@ -86,9 +86,10 @@ fn is_set(name: &str) -> bool {
 }
 
 fn set(name: &str, value: &Path) {
-    // SAFETY: runs once, under the lock of `ready`, before the SYCL runtime has started threads of its own. Another
-    // thread of the application that reads the environment through libc at this moment could see a torn value; SYCL
-    // offers no other way to hand these settings over.
+    // SAFETY: runs once, under the lock of `ready`, before the SYCL runtime has started threads of its own. It is not
+    // thread-safe: another thread of the application that reads or writes the environment through libc at this moment
+    // races with it. SYCL offers no other way to hand these settings over; the crate's documentation and docs/building.md
+    // say when this happens and how to avoid it.
     unsafe { std::env::set_var(name, value) }
 }
 

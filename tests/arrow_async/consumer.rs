@@ -20,7 +20,7 @@ fn poll_with(stream: &mut AsyncArrays, waker: &Waker) -> Poll<Option<Result<Vec<
     let next = stream.poll_next_unpin(&mut Context::from_waker(waker));
     next.map(|next| {
         next.map(|array| {
-            let column = Column::import_device(&number_field()?, array?, Placed::default())?;
+            let column = Column::import_device(array?, Placed::default())?;
             column.values()?.to_vec::<i64>()
         })
     })

@@ -217,11 +217,8 @@ fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<
 }
 
 /// The rows of a batch of Arrow C++'s.
-fn rows(
-    field: &Arc<Field>,
-    array: usmq::interop::arrow::Foreign<usmq::interop::arrow::ArrowDeviceArray>,
-) -> Result<Vec<i64>> {
-    let table = Table::from_structs(Column::import_device(field, array, Placed::default())?)?;
+fn rows(array: usmq::interop::arrow::Foreign<usmq::interop::arrow::ArrowDeviceArray>) -> Result<Vec<i64>> {
+    let table = Table::from_structs(Column::import_device(array, Placed::default())?)?;
     table.column("n")?.values()?.to_vec()
 }
 
@@ -237,7 +234,7 @@ fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
         let mut seen = 0;
         while let Some(array) = block_on(stream.next()) {
             let expected: Vec<_> = (seen * rows_each..(seen + 1) * rows_each).collect();
-            assert_eq!(rows(&field, array?)?, expected);
+            assert_eq!(rows(array?)?, expected);
             seen += 1;
         }
         assert_eq!(seen, batches);
@@ -320,13 +317,12 @@ fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()
         assert_eq!(found.error(), "");
         // SAFETY: Arrow C++ has filled it.
         let mut arrays = Arrays::new(unsafe { Foreign::take(&mut stream) })?;
-        let field = arrays.field().clone();
         let mut numbers = Vec::new();
         let mut error = None;
         for array in arrays.by_ref() {
             match array {
                 Ok(array) => {
-                    let batch = Column::import_device(&field, array, Placed::default())?;
+                    let batch = Column::import_device(array, Placed::default())?;
                     numbers.extend(batch.children()[0].values()?.to_vec::<i64>()?);
                 }
                 Err(told) => error = Some(told.to_string()),

@@ -19,7 +19,7 @@ fn pair(ahead: usize, on_host: bool, batches: Batches) -> Result<(AsyncArrays, P
 }
 
 fn values(array: Foreign<ArrowDeviceArray>) -> Result<Vec<i64>> {
-    Column::import_device(&number_field()?, array, Placed::default())?.values()?.to_vec()
+    Column::import_device(array, Placed::default())?.values()?.to_vec()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a1_to_a12_columns_of_every_kind_come_through_in_order_and_uncopied() -> Resul
             for column in &columns {
                 let Some(array) = stream.next().await else { panic!("{column} is missing") };
                 let array = array?;
-                let came = Column::import_device(column.field(), array, Placed::default())?;
+                let came = Column::import_device(array, Placed::default())?;
                 assert_eq!(came.values()?.to_vec::<i64>()?, column.values()?.to_vec::<i64>()?);
                 if !column.is_empty() {
                     assert_eq!(came.values()?.address(), column.values()?.address());
@@ -137,7 +137,7 @@ fn a5_a22_a_producer_inside_the_consumers_own_polls_does_not_lock_up() -> Result
             let array = block_on(inner.next())?;
             Some(array.and_then(|array| {
                 let placed = Placed { queue: None, kind: Some(UsmKind::Shared), columns: None };
-                Column::import_device(&number_field()?, array, placed)
+                Column::import_device(array, placed)
             }))
         });
         streams.push(pair(2, true, Box::new(batches))?);

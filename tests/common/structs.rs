@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Foreign, Struct};
+use usmq::interop::arrow::{ArrayStruct, ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Struct};
 use usmq::memory::stats;
 use usmq::{Array, DType, Result, UsmKind, current_queue};
 
@@ -134,26 +134,32 @@ pub fn watched_host(array: ArrowArray) -> (RawArray, Releases) {
     (raw, releases)
 }
 
-/// Hands a struct over, as C does: by its bytes. Once per struct.
-pub fn hand_over(mut raw: RawDeviceArray) -> Foreign<ArrowDeviceArray> {
-    take(ptr::from_mut(&mut raw).cast())
+/// Hands a struct over, as C does: by its bytes, with its field. Once per struct.
+pub fn hand_over(field: &Arc<Field>, mut raw: RawDeviceArray) -> Foreign<ArrowDeviceArray> {
+    take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
 /// As [`hand_over`], for host arrays.
-pub fn hand_over_host(mut raw: RawArray) -> Foreign<ArrowArray> {
-    take(ptr::from_mut(&mut raw).cast())
+pub fn hand_over_host(field: &Arc<Field>, mut raw: RawArray) -> Foreign<ArrowArray> {
+    take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
-/// Takes a struct out of its place, which is released from then on.
-pub fn take<T: Struct>(source: *mut T) -> Foreign<T> {
+/// Takes an array out of its place, which is released from then on.
+pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> Foreign<T> {
+    // SAFETY: as for `take`, with a field that describes the struct, unless the import is to see that it does not.
+    unsafe { Foreign::take_array(field, source) }
+}
+
+/// Takes a schema or stream out of its place, which is released from then on.
+pub fn take<T: Struct<About = ()>>(source: *mut T) -> Foreign<T> {
     // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
     // import is to see; no other thread knows them.
     unsafe { Foreign::take(source) }
 }
 
 /// An export becomes a column again, as it would in another library.
-pub fn through(column: &Column, array: ArrowDeviceArray) -> Result<Column> {
-    Column::import_device(column.field(), array.into(), Default::default())
+pub fn through(array: ArrowDeviceArray) -> Result<Column> {
+    Column::import_device(array.into(), Default::default())
 }
 
 /// Number of allocations of all devices and kinds.

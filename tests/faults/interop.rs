@@ -144,14 +144,12 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     for ready in [Ready::Event, Ready::Now] {
         let export = |column: &Column| column.export_device(ready);
         sweep.run(&format!("arrow: export_device ({ready:?})"), column, export, |column, made| {
-            made.map_or(Ok(()), |made| {
-                whole(&Column::import_device(column.field(), made.into(), Placed::default())?)
-            })?;
+            made.map_or(Ok(()), |made| whole(&Column::import_device(made.into(), Placed::default())?))?;
             whole(column)
         });
         let round = |column: &Column| {
             let made = column.export_device(ready)?;
-            Column::import_device(column.field(), made.into(), Placed::default())
+            Column::import_device(made.into(), Placed::default())
         };
         sweep.run(&format!("arrow: export and import ({ready:?})"), column, round, |column, made| {
             made.map_or(Ok(()), |made| whole(&made))?;
@@ -160,7 +158,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         // Null counts and lengths of text that only device memory has.
         let read = |column: &Column| {
             let made = column.export_device(ready)?;
-            let made = Column::import_device(column.field(), made.into(), Placed::default())?;
+            let made = Column::import_device(made.into(), Placed::default())?;
             Ok((made.null_count()?, made.to_arrow()?))
         };
         sweep.run(&format!("arrow: import and read ({ready:?})"), column, read, |column, found| {
@@ -172,7 +170,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     sweep.run(
         "arrow: export_host and import",
         on_host,
-        |column| Column::import(column.field(), column.export_host()?.into(), Placed::default()),
+        |column| Column::import(column.export_host()?.into(), Placed::default()),
         |column, made| {
             made.map_or(Ok(()), |made| whole(&made))?;
             whole(column)
@@ -211,7 +209,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             let mut arrays = Arrays::new(stream.into())?;
             let field = arrays.field().clone();
             let array = arrays.next().ok_or_else(|| Error::Value("no batch".to_owned()))?;
-            Table::from_structs(Column::import(&field, failed_stream(array)?, Placed::default())?)
+            Table::from_structs(Column::import(failed_stream(array)?, Placed::default())?)
         },
         |table, made| {
             made.map_or(Ok(()), |made| same(&made))?;
@@ -250,7 +248,7 @@ fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
         let field = stream.field().await?;
         let mut read = Vec::new();
         while let Some(array) = stream.next().await {
-            read.push(Column::import_device(&field, array?, Placed::default())?);
+            read.push(Column::import_device(array?, Placed::default())?);
         }
         Ok(read)
     });

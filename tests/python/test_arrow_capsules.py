@@ -248,6 +248,8 @@ OTHER_SCHEMAS = {
     "one field more": pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int8())]),
     "no fields": pa.schema([]),
     "no struct": pa.int32(),
+    "other names": pa.schema([("b", pa.string()), ("a", pa.int32())]),
+    "a struct for a number": pa.schema([("a", pa.struct([("x", pa.int32())])), ("b", pa.string())]),
 }
 
 
@@ -264,9 +266,30 @@ def test_y5_a_schema_of_other_fields_is_refused(case: str) -> None:
         column.__arrow_c_device_array__(TABLE.schema.__arrow_c_schema__())
 
 
+def test_y5_a_refusal_says_what_was_asked_and_what_there_is() -> None:
+    table = usmq.from_arrow(TABLE)
+    with pytest.raises(
+        usmq.InteropError, match=r'fields \["b", "a"\], the data \["a", "b"\].*or none'
+    ):
+        table.__arrow_c_device_array__(OTHER_SCHEMAS["other names"].__arrow_c_schema__())
+    nested = usmq.from_arrow(pa.table({"s": [{"x": 1, "y": 2}]}))
+    asked = pa.schema([("s", pa.struct([("x", pa.int64())]))])
+    with pytest.raises(usmq.InteropError, match='1 fields in "s", the data 2 fields'):
+        nested.__arrow_c_device_stream__(asked.__arrow_c_schema__())
+
+
 def test_y5_a_schema_that_fits_is_best_effort() -> None:
     table = usmq.from_arrow(TABLE)
-    for asked in (TABLE.schema, pa.schema([("a", pa.int64()), ("b", pa.large_string())])):
+    for asked in (
+        TABLE.schema,
+        pa.schema([("a", pa.int64()), ("b", pa.large_string())]),
+        pa.schema(
+            [
+                ("a", pa.run_end_encoded(pa.int32(), pa.int32())),
+                ("b", pa.dictionary(pa.int8(), pa.string())),
+            ]
+        ),
+    ):
         schema, array = table.__arrow_c_device_array__(asked.__arrow_c_schema__())
         again = usmq.from_arrow(gives(device_array=lambda pair=(schema, array): pair))
         assert again.column_names == ["a", "b"]

@@ -177,7 +177,7 @@ NESTED = {
     "list": pa.array([[1], [2]]),
     "list view": pa.array([[1]], pa.list_view(pa.int8())),
     "fixed-size list": pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
-    "struct": pa.array([{"a": 1}]),
+    "struct": pa.array([{"a": 1}, None]),
     "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())),
     "sparse union": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
     "run-end encoded": pa.array([1, 1], pa.run_end_encoded(pa.int32(), pa.int8())),
@@ -256,8 +256,7 @@ def test_bounds_of_a_cut_are_those_of_python(key: slice) -> None:
 
 def test_the_parts_of_a_column_are_columns() -> None:
     array = pa.array([{"a": [1, 2], "b": "x"}, {"a": None, "b": None}])
-    column = usmq.from_arrow(array)
-    assert isinstance(column, usmq.Column)
+    column = usmq.from_arrow(pa.table({"s": array}))["s"]
     assert [child.name for child in column.children] == ["a", "b"]
     assert column.children[0].to_arrow().to_pylist() == [[1, 2], None]
     assert column.children[0].children[0].values().to_numpy().tolist() == [1, 2]

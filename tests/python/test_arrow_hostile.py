@@ -12,6 +12,7 @@ import arrow_structs
 import dpctl
 import dpctl.memory
 import numpy as np
+import pyarrow as pa
 import pytest
 import usmq
 from arrow_producers import Node, Producer, gives, ints, lists, strings
@@ -232,7 +233,64 @@ def test_d20_an_array_that_cannot_be_is_refused(case: str, way: str) -> None:
     base, change = ARRAYS[case]
     producer = producer_of(base, way)
     change(producer)
+    if (case, way) == ("views of no texts", "oneAPI array"):
+        # That the size is not 0 is in device memory, which is read when the text is.
+        column = usmq.from_arrow(producer)
+        with pytest.raises(usmq.InteropError, match="null, and its size is 4 bytes"):
+            column.to_arrow()
+        return
     refused(producer, way)
+
+
+BROKEN_CONTENTS = {
+    "text": (strings([b"abc", b"\xff\xfe"]), "value 1 is not UTF-8"),
+    "views": (
+        Node(
+            b"vu",
+            1,
+            [None, np.frombuffer(b"\3\0\0\0abc\0\0\0\0\0\0\0\0x", "u1"), np.zeros(0, "i8")],
+        ),
+        "padding of view 0",
+    ),
+    "indices": (
+        Node(b"c", 2, [None, np.array([1, 2], "i1")], dictionary=strings([b"x", b"y"])),
+        "value 1 is 2, and the dictionary has 2",
+    ),
+    "null count": (
+        Node(b"i", 2, [bitmap([1, 1]), np.array([1, 2], "i4")], null_count=1),
+        "has 0 nulls, and says 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["host", *arrow_structs.KINDS])
+@pytest.mark.parametrize("case", BROKEN_CONTENTS)
+def test_contents_are_checked_before_pyarrow_reads_them(case: str, way: str) -> None:
+    node, says = BROKEN_CONTENTS[case]
+    column = usmq.from_arrow(
+        Producer(node) if way == "host" else Producer(node.on_device(way), ONEAPI)
+    )
+    table = usmq.Table({"x": column})
+    with pytest.raises(usmq.InteropError, match=says):
+        column.to_arrow()
+    with pytest.raises(usmq.InteropError, match=says):
+        table.to_arrow()
+    if way in ("shared", "host"):
+        host = column.to(usm_type="shared")
+        with pytest.raises(usmq.InteropError, match=says):
+            host.host_view()
+        with pytest.raises(usmq.InteropError, match=says):
+            usmq.Table({"x": host}).host_view()
+
+
+def test_an_array_of_ours_is_not_taken_for_another_type() -> None:
+    column = usmq.from_arrow(usmq.full(64, 1, dtype="int8", usm_type="host"))
+    view = column.host_view()
+    for way in ("array", "device_array"):
+        array = getattr(view, f"__arrow_c_{way}__")()[1]
+        pair = (pa.int64().__arrow_c_schema__(), array)
+        with pytest.raises(usmq.InteropError, match='"l", not "c"'):
+            usmq.from_arrow(gives(**{way: lambda pair=pair: pair}))
 
 
 FORMATS = [None, b"", b"z z", b"zz", b"ii", b"w", b"w:", b"w:-1", b"w:x", b"w:99999999999999999999"]

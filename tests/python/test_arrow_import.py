@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import test_arrow_types
 import usmq
-from arrow_producers import Node, Producer, address, ints, lists, strings
+from arrow_producers import Node, Producer, StreamProducer, address, gives, ints, lists, strings
 from arrow_producers import record as batch
 from arrow_structs import (
     CPU,
@@ -35,7 +35,7 @@ from arrow_structs import (
     usm,
 )
 from test_arrow_export import tree
-from test_arrow_types import TYPES, made, same
+from test_arrow_types import TYPES, as_column, made, same
 
 no_leaks = arrow_structs.no_leaks
 rational = test_arrow_types.rational
@@ -93,8 +93,15 @@ NODES: dict[str, tuple[Node, list[Any]]] = {
         [{"a": 1}, None],
     ),
     "struct at an offset": (
-        Node(b"+s", 1, [None], [replace(ints([1, 2, 3]), name=b"a")], offset=1),
-        [{"a": 2}],
+        Node(
+            b"+s",
+            2,
+            [bitmap([1, 1, 0])],
+            [replace(ints([1, 2, 3]), name=b"a")],
+            offset=1,
+            null_count=1,
+        ),
+        [{"a": 2}, None],
     ),
     "nothing": (Node(b"n", 3, [], null_count=3), [None] * 3),
     "empty without buffers": (Node(b"i", 0, [None, None]), []),
@@ -110,6 +117,31 @@ def addresses(node: Node) -> list[int]:
 def exported(obj: Any) -> list[int]:
     array = Exported(obj)
     return [at for part in tree(array.array) for at in buffers(part)]
+
+
+@pytest.mark.parametrize("null_count", [0, -1])
+@pytest.mark.parametrize("way", ["host", "host stream", *KINDS])
+def test_nullable_structs_without_nulls_are_a_table(way: str, null_count: int) -> None:
+    rows = Node(
+        b"+s", 3, [bitmap([1, 1, 1])], [replace(ints([1, 2, 3]), name=b"a")], null_count=null_count
+    )
+    if way == "host stream":
+        stream = StreamProducer(rows, [Producer(rows), Producer(rows)])
+        table = usmq.from_arrow(gives(stream=stream.__arrow_c_device_stream__))
+    else:
+        table = usmq.from_arrow(
+            Producer(rows) if way == "host" else Producer(rows.on_device(way), ONEAPI)
+        )
+    assert isinstance(table, usmq.Table)
+    assert not table.schema.nullable
+    assert table.to_arrow()["a"].to_pylist() == [1, 2, 3] * (2 if "stream" in way else 1)
+    # One null, and the rows are values of a column.
+    some = replace(rows, buffers=[bitmap([1, 0, 1])], null_count=-1 if null_count else 1)
+    column = usmq.from_arrow(
+        Producer(some) if "host" in way else Producer(some.on_device(way), ONEAPI)
+    )
+    assert isinstance(column, usmq.Column)
+    assert column.to_arrow().to_pylist() == [{"a": 1}, None, {"a": 3}]
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -188,7 +220,7 @@ def test_d28_a_device_table_gives_the_columns_asked_for() -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_our_own_export_is_ours_at_the_same_addresses(name: str) -> None:
     array = made(name, True)[5:28]
-    column = usmq.from_arrow(array)
+    column = as_column(array)
     before = live()
     again = usmq.from_arrow(column)
     assert live() == before

@@ -33,7 +33,7 @@ def test_numpy_is_told_how_a_table_and_its_columns_become_arrays() -> None:
     assert table["x"].to_arrow().to_numpy(zero_copy_only=False).tolist() == [0, 1, 2]
 
 
-def test_a_record_batch_and_a_table_are_tables_and_arrays_are_columns() -> None:
+def test_record_batches_tables_and_structs_are_tables_and_other_arrays_columns() -> None:
     batch = TABLE.to_batches()[0]
     for source in (TABLE, batch):
         table = usmq.from_arrow(source)
@@ -43,9 +43,16 @@ def test_a_record_batch_and_a_table_are_tables_and_arrays_are_columns() -> None:
         assert [column.name for column in table.columns] == ["a", "b", "c"]
         assert [column.format for column in table.columns] == ["i", "u", "+l"]
         assert all(isinstance(column, usmq.Column) for column in table.columns)
+    # Structs at the top are rows, unless some are null; in a table of their own they are a column.
     struct = batch.to_struct_array()
-    assert isinstance(usmq.from_arrow(struct), usmq.Column)
-    assert usmq.from_arrow(struct).to_arrow().equals(struct)
+    assert usmq.from_arrow(struct).to_arrow().equals(pa.table(batch))
+    assert usmq.from_arrow(struct, columns=["b"]).column_names == ["b"]
+    for column in (
+        usmq.from_arrow(pa.table({"s": struct}))["s"],
+        usmq.from_arrow(pa.array([{"a": 1}, None])),
+    ):
+        assert isinstance(column, usmq.Column)
+    assert usmq.from_arrow(pa.table({"s": struct}))["s"].to_arrow().equals(struct)
 
 
 @pytest.mark.parametrize("kind", KINDS)

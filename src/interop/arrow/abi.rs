@@ -221,54 +221,6 @@ impl ArrowDeviceArray {
 // SAFETY: as for `ArrowArray`; a `sycl::event` may be used from any thread.
 unsafe impl Send for ArrowDeviceArray {}
 
-/// A struct that another library filled. What usmq fills is the plain struct, of which only usmq can make one that is
-/// not released; so the two cannot be confused, and importing is safe once a foreign one is vouched for.
-#[derive(Debug)]
-pub struct Foreign<T>(pub(super) T);
-
-/// The structs of the interfaces that may be moved out of their place.
-pub trait Struct: sealed::Sealed {
-    #[doc(hidden)]
-    const EMPTY: Self;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! movable {
-    ($($type:ident),*) => { $(
-        impl sealed::Sealed for $type {}
-        impl Struct for $type {
-            const EMPTY: Self = Self::empty();
-        }
-        impl From<$type> for Foreign<$type> {
-            fn from(own: $type) -> Self {
-                Self(own)
-            }
-        }
-    )* };
-}
-
-movable!(ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream);
-
-impl<T: Struct> Foreign<T> {
-    /// The struct itself, still as another library filled it.
-    #[must_use]
-    pub fn into_inner(self) -> T {
-        self.0
-    }
-
-    /// Moves a struct out of its place, as the interfaces say: copied, and the source marked released.
-    ///
-    /// # Safety
-    /// `source` points to a struct that is released or as the interface says, and that no one else uses meanwhile.
-    pub unsafe fn take(source: *mut T) -> Self {
-        // SAFETY: the caller's promise. `replace` moves, so nothing is released.
-        Self(unsafe { ptr::replace(source, T::EMPTY) })
-    }
-}
-
 /// A struct on the heap that another library reads, and may move out of, through a plain pointer.
 #[repr(transparent)]
 pub(super) struct Heap<T>(ptr::NonNull<T>);

@@ -1,7 +1,8 @@
 //! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
 
-use super::abi::{ArrowAsyncTask, ArrowDeviceArray, Foreign};
+use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
 use super::async_handler::{AsyncHandler, Shared, broken};
+use super::foreign::Foreign;
 use super::schema::Field;
 use crate::error::Result;
 use futures_core::Stream;
@@ -26,9 +27,8 @@ use std::task::{Context, Poll};
 /// // SAFETY: the handler is whole, and no other producer has it.
 /// let producing = unsafe { Producing::start(handler.into_raw(), column.field().clone(), batches) }?;
 ///
-/// let field = block_on(arrays.field())?;
 /// while let Some(array) = block_on(arrays.next()) {
-///     let column = Column::import_device(&field, array?, Placed::default())?;
+///     let column = Column::import_device(array?, Placed::default())?;
 ///     assert_eq!(column.values()?.to_vec::<i64>()?, [1, 2, 3]);
 /// }
 /// producing.wait();
@@ -90,7 +90,10 @@ impl AsyncArrays {
                 array.device_type
             )));
         }
-        Ok(Foreign(array))
+        // The producer vouches for its arrays: they are of the type that it has told.
+        let field = self.shared.state.lock().field.clone();
+        let field = field.ok_or_else(|| broken("it gave an array before its schema"))?;
+        Ok(Foreign::described(field, array))
     }
 }
 

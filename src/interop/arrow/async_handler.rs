@@ -2,7 +2,8 @@
 //!
 //! Two sides own the state: the stream, and the handler until its producer releases it. Either may go first.
 
-use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema, Foreign};
+use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema};
+use super::foreign::Foreign;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, ReentrantMutex};

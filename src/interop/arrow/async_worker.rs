@@ -89,6 +89,8 @@ pub(super) struct Worker {
     field: Arc<Field>,
     batches: Option<Batches>,
     export: Export,
+    /// Number of batches so far.
+    given: usize,
     /// A task for which the consumer returned an error.
     refused: Option<Arc<Offer>>,
 }
@@ -101,7 +103,7 @@ impl Worker {
         batches: Batches,
         export: Export,
     ) -> Self {
-        Self { consumer, shared, field, batches: Some(batches), export, refused: None }
+        Self { consumer, shared, field, batches: Some(batches), export, given: 0, refused: None }
     }
 
     /// Everything from the first callback to the release. Nothing unwinds: the batches are the caller's code.
@@ -164,7 +166,8 @@ impl Worker {
     fn next(&mut self) -> Result<Option<ArrowDeviceArray>> {
         let next = self.batches.as_mut().and_then(Iterator::next).transpose()?;
         let Some(batch) = next else { return Ok(None) };
-        check_type(&self.field, &batch)?;
+        check_type(&self.field, &batch, self.given)?;
+        self.given += 1;
         (self.export)(&batch).map(Some)
     }
 

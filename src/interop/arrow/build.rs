@@ -7,10 +7,13 @@ use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 impl Column {
     /// The values of a contiguous array without nulls, sharing its memory: one axis gives numbers, more give lists of
-    /// fixed size. From then on leave the array as it is.
+    /// fixed size. Leave the array as it is from then on, since readers of the column see what is written to it. Where
+    /// that would break Rust's rules, as in [`to_arrow`](Self::to_arrow), usmq copies as long as the array, or another
+    /// handle to its memory, lives.
     ///
     /// # Errors
     /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for no axis at all.
@@ -78,6 +81,8 @@ impl Column {
             children: children.collect::<Result<_>>()?,
             dictionary: dictionary.transpose()?,
             queue: queue.clone(),
+            is_frozen: true,
+            is_valid: Arc::new(AtomicBool::new(true)),
         }))
     }
 }
@@ -113,5 +118,8 @@ fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
         children: Vec::new(),
         dictionary: None,
         queue: array.queue().clone(),
+        // `array` writes to the same memory.
+        is_frozen: false,
+        is_valid: Arc::new(AtomicBool::new(true)),
     }))
 }

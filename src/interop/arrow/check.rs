@@ -6,7 +6,7 @@ use super::layout::{Layout, Part};
 use super::schema::{Field, pointers};
 use super::source::Source;
 use crate::error::{Error, Result};
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::slice;
 
 /// An array's numbers and pointers, found to be consistent.
@@ -183,4 +183,50 @@ fn rising<T: Copy + PartialOrd + Default + TryInto<usize>>(numbers: &[T]) -> Opt
     let (first, last) = (*numbers.first()?, *numbers.last()?);
     let rise = numbers.windows(2).all(|pair| pair[0] <= pair[1]);
     if first >= T::default() && rise { last.try_into().ok() } else { None }
+}
+
+impl Field {
+    /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
+    pub(super) fn same_type(&self, other: &Self) -> bool {
+        let dictionaries = match (&self.dictionary, &other.dictionary) {
+            (Some(own), Some(others)) => own.same_type(others),
+            (None, None) => true,
+            _ => false,
+        };
+        dictionaries
+            && self.format == other.format
+            && self.children.len() == other.children.len()
+            && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
+    }
+
+    /// Where a field that is not of the [`same_type`](Self::same_type) differs first, as `"b": "g", not "i"`.
+    pub(super) fn difference(&self, other: &Self) -> String {
+        let mut path = String::new();
+        let (mut own, mut others) = (self, other);
+        loop {
+            if own.format != others.format {
+                return format!("{path}{:?}, not {:?}", others.format, own.format);
+            }
+            if own.children.len() != others.children.len() {
+                let names =
+                    |field: &Self| field.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
+                return format!("{path}{:?} of {:?}, not of {:?}", own.format, names(others), names(own));
+            }
+            let (dictionary, others_dictionary) = (&own.dictionary, &others.dictionary);
+            if dictionary.is_some() != others_dictionary.is_some() {
+                let what = |dictionary: &Option<_>| if dictionary.is_some() { "with" } else { "without" };
+                return format!(
+                    "{path}{} a dictionary, not {} one",
+                    what(others_dictionary),
+                    what(dictionary)
+                );
+            }
+            let children = own.children.iter().zip(&others.children);
+            let differs =
+                children.chain(dictionary.iter().zip(others_dictionary)).find(|(a, b)| !a.same_type(b));
+            let Some((next, others_next)) = differs else { return format!("{path}{:?}", others.format) };
+            (own, others) = (next, others_next);
+            let _ = write!(path, "{:?}: ", own.name);
+        }
+    }
 }

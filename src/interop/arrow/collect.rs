@@ -1,8 +1,9 @@
 //! A whole stream becomes one column or table.
 
-use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU, Foreign};
+use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, DEVICE_CPU};
 use super::column::Column;
 use super::consume::Arrays;
+use super::foreign::Foreign;
 use super::import::{Placed, check_device};
 use super::joined;
 use super::schema::Field;
@@ -11,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use std::sync::Arc;
 
-/// What an array or stream holds, by its schema: a struct that is never null is a record batch.
+/// What an array or stream holds: structs at the top, none of them null, are the rows of a table, whether their schema
+/// says nullable or not. Anything else, also structs of which some are null or that are of an extension type, is a column.
 #[derive(Debug, Clone)]
 pub enum Imported {
     /// Values of one type.
@@ -21,12 +23,13 @@ pub enum Imported {
 }
 
 impl Imported {
-    /// One array: a record batch becomes a table.
+    /// One array: structs without nulls become a table. Waits for the validity bitmap of nullable structs whose producer
+    /// has not counted the nulls.
     ///
     /// # Errors
     /// As [`Table::from_structs`].
     pub fn of(column: Column) -> Result<Self> {
-        if column.field().is_record() {
+        if column.field().is_record() || column.field().is_rows() && column.null_count()? == 0 {
             return Table::from_structs(column).map(Self::Table);
         }
         Ok(Self::Column(column))
@@ -65,17 +68,21 @@ impl Imported {
     /// # Errors
     /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
     pub fn from_device_stream(stream: Foreign<ArrowDeviceArrayStream>, placed: Placed<'_>) -> Result<Self> {
-        let on_host = stream.0.device_type == DEVICE_CPU;
-        check_device(stream.0.device_type)?;
+        let on_host = stream.inner.device_type == DEVICE_CPU;
+        check_device(stream.inner.device_type)?;
         let mut arrays = Arrays::new(stream)?;
         let field = arrays.field().clone();
         if on_host {
-            let chunks = arrays.by_ref().map(|array| array.map(|array| Foreign(array.0.array)));
+            let chunks = arrays
+                .by_ref()
+                .map(|array| array.map(|array| Foreign { inner: array.inner.array, about: array.about }));
             let chunks = chunks.collect::<Result<Vec<_>>>()?;
             return Self::from_chunks(&field, chunks, placed);
         }
-        let columns = arrays.by_ref().map(|array| Column::import_device(&field, array?, placed));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let column = |(number, array): (usize, Result<_>)| {
+            Column::import_device(array?, placed).map_err(|error| in_batch(error, number))
+        };
+        let columns = arrays.by_ref().enumerate().map(column).collect::<Result<Vec<_>>>()?;
         Self::from_columns(field, columns, placed)
     }
 
@@ -85,15 +92,15 @@ impl Imported {
         placed: Placed<'_>,
     ) -> Result<Self> {
         // Without values there is nothing to join, and several such arrays are as good as one.
-        if chunks.iter().any(|chunk| chunk.0.length != 0) {
-            chunks.retain(|chunk| chunk.0.length != 0);
+        if chunks.iter().any(|chunk| chunk.inner.length != 0) {
+            chunks.retain(|chunk| chunk.inner.length != 0);
         } else {
             chunks.truncate(1);
         }
         if chunks.len() > 1 {
             chunks = joined(field, chunks)?;
         }
-        let columns = chunks.into_iter().map(|chunk| Column::import(field, chunk, placed));
+        let columns = chunks.into_iter().map(|chunk| Column::import(chunk, placed));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         Self::from_columns(field.clone(), columns, placed)
     }
@@ -104,7 +111,8 @@ impl Imported {
             columns.push(Column::empty(&placed.field(&field)?, &queue)?);
         }
         let field = columns[0].field().clone();
-        if field.is_record() {
+        let several = columns.len() > 1;
+        if field.is_record() || field.is_rows() && (several || columns[0].null_count()? == 0) {
             let queue = columns[0].queue().clone();
             return Table::of_batches(field, columns, queue).map(Self::Table);
         }
@@ -116,5 +124,13 @@ impl Imported {
                 field.format()
             ))),
         }
+    }
+}
+
+/// Which batch of a stream it was that an error is about, counted from 1 as people do.
+pub(super) fn in_batch(error: Error, number: usize) -> Error {
+    match error {
+        Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),
+        other => other,
     }
 }

@@ -8,6 +8,7 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
@@ -26,6 +27,11 @@ pub(super) struct Node {
     pub(super) children: Vec<Column>,
     pub(super) dictionary: Option<Column>,
     pub(super) queue: Queue,
+    /// Whether no safe handle can write to the buffers: usmq made them for this column, or their producer vouched for it.
+    /// Of children and dictionary they say so themselves, here and below.
+    pub(super) is_frozen: bool,
+    /// Whether the contents are known to keep the rules of the format. Shared by all columns of the same contents.
+    pub(super) is_valid: Arc<AtomicBool>,
 }
 
 /// One buffer, as bytes.
@@ -230,7 +236,9 @@ impl Column {
             _ => self.0.null_count.filter(|count| *count == 0 || length == self.len()),
         };
         let offset = if length == 0 { 0 } else { self.0.offset + start };
-        Self::of(Node { length, offset, null_count, ..(*self.0).clone() })
+        // Of what is not known of the whole, the part says nothing about the rest.
+        let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
+        Self::of(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
@@ -241,16 +249,22 @@ impl Column {
         if kind.is_none() && queue.is_none_or(|queue| queue == self.queue()) {
             return Ok(self.clone());
         }
+        let mut copied = true;
         let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
-            Some(array) => Ok(Buffer::Held(array.converted(None, kind, queue)?.as_readonly())),
+            Some(array) => {
+                let converted = array.converted(None, kind, queue)?.as_readonly();
+                copied &= !std::ptr::eq(converted.allocation(), array.allocation());
+                Ok(Buffer::Held(converted))
+            }
             None => Ok(Buffer::Absent),
         });
         let buffers = buffers.collect::<Result<_>>()?;
+        let is_frozen = self.0.is_frozen || copied;
         let children = self.0.children.iter().map(|child| child.converted(kind, queue));
         let children = children.collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
-        Ok(Self::of(Node { buffers, children, dictionary, queue, ..(*self.0).clone() }))
+        Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
     }
 
     /// Blocks until all of the column may be read.
@@ -273,7 +287,7 @@ impl Column {
         for number in 0..self.0.buffers.len() {
             all.extend(self.buffer(number)?);
         }
-        for nested in self.0.children.iter().chain(self.dictionary()) {
+        for nested in self.nested() {
             all.extend(nested.arrays()?);
         }
         Ok(all)
@@ -282,7 +296,7 @@ impl Column {
     /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
     /// whose other buffers are here, and ready when those are.
     pub(crate) fn held(&self) -> Vec<Array> {
-        let nested = self.0.children.iter().chain(self.dictionary()).flat_map(Self::held);
+        let nested = self.nested().flat_map(Self::held);
         self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
     }
 
@@ -298,7 +312,7 @@ impl Column {
         match &self.0.buffers[number] {
             Buffer::Absent => Ok(None),
             Buffer::Held(array) => Ok(Some(array.clone())),
-            Buffer::Later(later) => later.array(|| self.size_of_later(number)).map(Some),
+            Buffer::Later(later) => later.array(|| self.size_of_later(number)),
         }
     }
 

@@ -1,15 +1,14 @@
 //! Batches taken one after another: the C stream and C Device stream interfaces as a consumer.
 
-use super::abi::{
-    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign,
-};
+use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+use super::foreign::{ArrayStruct, Foreign, Struct};
 use super::produce;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
-/// The arrays of a stream, as structs. The stream is released when this is dropped.
+/// The arrays of a stream, as structs with its field. The stream is released when this is dropped.
 pub struct Arrays<S: Stream> {
     stream: S,
     field: Arc<Field>,
@@ -17,7 +16,7 @@ pub struct Arrays<S: Stream> {
 }
 
 /// A stream struct of either interface.
-pub trait Stream: sealed::Calls {}
+pub trait Stream: sealed::Calls + Struct<About = ()> {}
 
 impl Stream for ArrowArrayStream {}
 impl Stream for ArrowDeviceArrayStream {}
@@ -28,14 +27,14 @@ impl<S: Stream> Arrays<S> {
     /// # Errors
     /// [`Error::Interop`] for a released stream, with the producer's text when it fails, and as [`Field::import`].
     pub fn new(stream: Foreign<S>) -> Result<Self> {
-        let mut stream = stream.0;
+        let mut stream = stream.inner;
         stream.check()?;
         let mut schema = ArrowSchema::empty();
         // SAFETY: whoever made a `Foreign` vouched for the stream; it is not released.
         let status = unsafe { stream.schema(&mut schema) };
         // SAFETY: as above.
         unsafe { stream.done(status, "schema") }?;
-        let field = Arc::new(Field::import(&Foreign(schema))?);
+        let field = Arc::new(Field::import(&schema.into())?);
         Ok(Self { stream, field, ended: false })
     }
 
@@ -54,7 +53,8 @@ impl<S: Stream> Arrays<S> {
             return Ok(None);
         }
         self.stream.accept(&array)?;
-        Ok(Some(Foreign(array)))
+        // Whoever vouched for the stream did so for the type of its arrays.
+        Ok(Some(Foreign::described(self.field.clone(), array)))
     }
 }
 
@@ -78,7 +78,7 @@ mod sealed {
     /// The callbacks of a stream struct.
     #[allow(missing_docs)]
     pub trait Calls {
-        type Array;
+        type Array: ArrayStruct;
         const EMPTY_ARRAY: Self::Array;
 
         fn is_array(array: &Self::Array) -> bool;

@@ -10,7 +10,7 @@ use crate::error::Result;
 type View = [i32; 4];
 
 /// Views up to this length hold the text themselves.
-const INLINE: i32 = 12;
+pub(super) const INLINE: i32 = 12;
 
 /// Reads the numbers where the host can.
 ///

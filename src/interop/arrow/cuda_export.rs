@@ -7,9 +7,11 @@ use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Ready};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 /// What an exported struct points to.
 struct Exported {
+    field: Arc<Field>,
     _array: CudaArray,
     buffers: [*const c_void; 2],
     /// What `sync_event` points to.
@@ -23,7 +25,7 @@ struct Exported {
 ///
 /// # Errors
 /// [`Error::Interop`] for an element type that Arrow lacks, for a strided array, or for more or fewer axes than one.
-pub fn export_cuda(array: &CudaArray) -> Result<(Field, ArrowDeviceArray)> {
+pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> {
     let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow array: {why}")));
     let format = match format_of(array.dtype()) {
         Ok(format) => format,
@@ -32,7 +34,9 @@ pub fn export_cuda(array: &CudaArray) -> Result<(Field, ArrowDeviceArray)> {
     if array.shape().len() != 1 || !array.is_contiguous() {
         return refuse("only contiguous arrays of one axis are");
     }
+    let field = Arc::new(Field::new("", format)?);
     let mut owned = Box::new(Exported {
+        field: field.clone(),
         buffers: [ptr::null(), array.address() as *const c_void],
         event: array.ready()?,
         _array: array.clone(),
@@ -51,7 +55,15 @@ pub fn export_cuda(array: &CudaArray) -> Result<(Field, ArrowDeviceArray)> {
         sync_event,
         reserved: [0; 3],
     };
-    Ok((Field::new("", format)?, device))
+    Ok((field, device))
+}
+
+/// The field of an array that [`export_cuda`] made; `None` for others.
+pub(super) fn exported(array: &ArrowArray) -> Option<Arc<Field>> {
+    let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
+    array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
+    // SAFETY: `export_cuda` made `private_data` for this callback, and it lives until the release.
+    Some(unsafe { &(*array.private_data.cast::<Exported>()).field }.clone())
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {

@@ -2,6 +2,8 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
+use super::cuda_export;
+use super::foreign::About;
 use crate::device::record::because;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result};
@@ -131,7 +133,7 @@ impl Column {
         self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
     }
 
-    fn wait_for_writes(&self) -> Result<()> {
+    pub(super) fn wait_for_writes(&self) -> Result<()> {
         self.hand_over()?;
         self.held().iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
     }
@@ -139,7 +141,7 @@ impl Column {
 
 /// What an exported struct points to. It never points back to the struct, which may move.
 struct Exported {
-    _column: Column,
+    column: Column,
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
     dictionary: Option<Heap<ArrowArray>>,
@@ -153,7 +155,7 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
         buffers: column.0.buffers.iter().map(|buffer| buffer.address() as *const c_void).collect(),
         children: column.0.children.iter().map(nested).collect(),
         dictionary: column.dictionary().map(nested),
-        _column: column.clone(),
+        column: column.clone(),
         _event: event,
     });
     let mut array = ArrowArray::empty();
@@ -168,6 +170,24 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     array.release = Some(release);
     array.private_data = Box::into_raw(owned).cast();
     array
+}
+
+/// What usmq knows of an array that it exported itself; no field for another library's.
+pub(super) fn about(array: &ArrowArray) -> About {
+    if let Some(column) = exported(array) {
+        let field = Some(column.field().clone());
+        return About { field, is_frozen: column.is_frozen(), is_valid: column.is_known_valid() };
+    }
+    // CUDA memory is copied when it is imported.
+    About { field: cuda_export::exported(array), is_frozen: false, is_valid: false }
+}
+
+/// The column of an array that [`export`] made, told by its callback, which no other array has.
+pub(super) fn exported(array: &ArrowArray) -> Option<&Column> {
+    let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
+    array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
+    // SAFETY: `export` made `private_data` for this callback, and it lives until the release.
+    Some(unsafe { &(*array.private_data.cast::<Exported>()).column })
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {

@@ -2,12 +2,13 @@
 
 use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
-    DEVICE_ONEAPI, Foreign,
+    DEVICE_ONEAPI,
 };
 use super::check::{Checked, broken, check, offsets};
 use super::column::{Buffer, Column, Node};
 use super::contents::check_contents;
 use super::cuda::Cuda;
+use super::foreign::{About, Foreign};
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::source::{Host, Source, Usm};
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Where an import is to end up, as far as the caller says.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,7 +46,7 @@ impl Placed<'_> {
         let Some(names) = self.columns else {
             return Ok(Wanted { field: field.clone(), numbers: (0..field.children().len()).collect() });
         };
-        if !field.is_record() {
+        if !field.is_struct() {
             let format = field.format();
             return Err(Error::Type(format!("an array of format {format:?} has no columns to choose from")));
         }
@@ -63,24 +65,21 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for a struct that breaks the rules as far as that can be seen, memory that is no USM, or a
     /// device type that usmq does not know; [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn import_device(
-        field: &Arc<Field>,
-        array: Foreign<ArrowDeviceArray>,
-        placed: Placed<'_>,
-    ) -> Result<Self> {
+    pub fn import_device(array: Foreign<ArrowDeviceArray>, placed: Placed<'_>) -> Result<Self> {
         let _span = tracing::debug_span!(target: "usmq", "import", protocol = "Arrow").entered();
-        let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.0;
+        let about = array.about;
+        let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.inner;
         if array.is_released() {
-            return Err(broken(field, "it is released"));
+            return Err(about.released());
         }
         check_device(device_type)?;
         let event = sync_event as usize;
         let column = match device_type {
-            DEVICE_CPU => return Self::import(field, Foreign(array), placed),
+            DEVICE_CPU => return Self::import(Foreign { inner: array, about }, placed),
             // SAFETY: whoever vouched for the struct did so for its event.
-            DEVICE_ONEAPI => unsafe { import_usm(field, array, device_id, event, placed) }?,
+            DEVICE_ONEAPI => unsafe { import_usm(array, &about, device_id, event, placed) }?,
             // SAFETY: as above.
-            _ => return unsafe { import_cuda(field, array, device_id, event, placed) },
+            _ => return unsafe { import_cuda(array, &about, device_id, event, placed) },
         };
         column.converted(placed.kind, placed.queue)
     }
@@ -92,13 +91,18 @@ impl Column {
     ///
     /// # Errors
     /// As [`Column::import_device`].
-    pub fn import(field: &Arc<Field>, array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
+    pub fn import(array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
+        let about = array.about;
+        if array.inner.is_released() {
+            return Err(about.released());
+        }
+        let field = about.describing(&array.inner)?;
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-        let array = Shared(array.0);
+        let array = Shared(array.inner);
         let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
-        // SAFETY: whoever made a `Foreign` vouched for its pointers.
-        let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) };
+        // SAFETY: whoever made a `Foreign` vouched for its pointers, and that the field is its own.
+        let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) };
         match result {
             Ok(column) => {
                 source.finish(Box::new(array));
@@ -126,12 +130,13 @@ pub(super) fn check_device(device_type: i32) -> Result<()> {
 /// # Safety
 /// The array's pointers are as the interface says.
 unsafe fn import_usm(
-    field: &Arc<Field>,
     array: ArrowArray,
+    about: &About,
     device_id: i64,
     event: usize,
     placed: Placed<'_>,
 ) -> Result<Column> {
+    let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
@@ -140,7 +145,7 @@ unsafe fn import_usm(
     // SAFETY: as above.
     let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
     // SAFETY: as above.
-    unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) }
+    unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
 /// As [`import_usm`], for memory that CUDA knows: it is copied to the queue.
@@ -148,12 +153,13 @@ unsafe fn import_usm(
 /// # Safety
 /// As there, with a `cudaEvent_t`.
 unsafe fn import_cuda(
-    field: &Arc<Field>,
     array: ArrowArray,
+    about: &About,
     device_id: i64,
     event: usize,
     placed: Placed<'_>,
 ) -> Result<Column> {
+    let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
     let array = Arc::new(Shared(array));
@@ -161,7 +167,7 @@ unsafe fn import_cuda(
     // SAFETY: the caller's promise.
     let mut source = unsafe { Cuda::new(queue, kind, device_id, event, array.clone()) }?;
     // SAFETY: as above.
-    unsafe { column(field, &array.0, Rows::ALL, &wanted, &mut source) }
+    unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
 /// An imported array that several buffers keep.
@@ -208,6 +214,7 @@ unsafe fn column<S: Source>(
     array: &ArrowArray,
     rows: Rows,
     wanted: &Wanted,
+    about: &About,
     source: &mut S,
 ) -> Result<Column> {
     // SAFETY: the caller's promise.
@@ -237,6 +244,8 @@ unsafe fn column<S: Source>(
         children: Vec::new(),
         dictionary: None,
         queue: source.queue().clone(),
+        is_frozen: S::COPIES || about.is_frozen,
+        is_valid: Arc::new(AtomicBool::new(about.is_valid)),
     };
     // SAFETY: as above.
     let extent = unsafe { buffers(&checked, &mut node, span, source) }?;
@@ -249,12 +258,13 @@ unsafe fn column<S: Source>(
             _ => Rows::ALL,
         };
         // SAFETY: as above.
-        let child = unsafe { column(field, child, rows, &Placed::default().wanted(field)?, source) };
+        let child = unsafe { column(field, child, rows, &Placed::default().wanted(field)?, about, source) };
         node.children.push(child.map_err(|error| within(error, field, *number))?);
     }
     if let (Some(array), Some(field)) = (checked.dictionary, &field.dictionary) {
         // SAFETY: as above.
-        let values = unsafe { column(field, array, Rows::ALL, &Placed::default().wanted(field)?, source) };
+        let values =
+            unsafe { column(field, array, Rows::ALL, &Placed::default().wanted(field)?, about, source) };
         node.dictionary = Some(values?);
     }
     Ok(Column::of(node))
@@ -347,10 +357,14 @@ unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut 
     // SAFETY: the interface puts one 64-bit size for each data buffer there.
     let known = unsafe { source.look::<i64>(*sizes, data.len()) }?.map(<[i64]>::to_vec);
     for (number, pointer) in data.iter().enumerate() {
+        // The size decides whether there is a buffer: texts of up to 12 bytes are in the views, and need none.
         let buffer = match known.as_ref().map(|known| usize::try_from(known[number])) {
-            Some(Ok(0)) => Buffer::Absent,
-            _ if *pointer == 0 => return Err(broken(&node.field, "a data buffer is null")),
             None => source.later(*pointer)?,
+            Some(Ok(0)) => Buffer::Absent,
+            Some(Ok(bytes)) if *pointer == 0 => {
+                let what = format!("data buffer {number} is null, and its size is {bytes} bytes");
+                return Err(broken(&node.field, what));
+            }
             Some(Ok(bytes)) => source.buffer(*pointer, bytes)?,
             Some(Err(_)) => return Err(broken(&node.field, "a data buffer has a negative size")),
         };

@@ -4,8 +4,9 @@
 //! `ARROW_DEVICE_ONEAPI` (14), the ordinal of the root device and the address of a `sycl::event`; both libraries must
 //! share one libsycl, since that event is a C++ object.
 //!
-//! What usmq fills is the plain struct ([`ArrowDeviceArray`] and its like); what another library filled is
-//! [`Foreign`], and vouching for it is the one unsafe step.
+//! What usmq exports is the plain struct ([`ArrowDeviceArray`] and its like), which carries its own field. What is
+//! imported is a [`Foreign`]: an export of usmq becomes one safely, and taking another library's struct, together with the
+//! field that describes it, is the one unsafe step.
 
 mod abi;
 mod async_consume;
@@ -21,6 +22,7 @@ mod contents;
 mod cuda;
 mod cuda_export;
 mod export;
+mod foreign;
 #[cfg(feature = "arrow")]
 mod host;
 mod import;
@@ -28,8 +30,10 @@ mod layout;
 mod pack;
 mod produce;
 mod schema;
+mod sound;
 mod source;
 mod table;
+mod validate_full;
 mod wire;
 
 #[cfg(feature = "arrow")]
@@ -37,13 +41,16 @@ use host::joined;
 
 /// Without arrow-rs batches stay apart.
 #[cfg(not(feature = "arrow"))]
-fn joined(_: &Field, arrays: Vec<Foreign<ArrowArray>>) -> crate::Result<Vec<Foreign<ArrowArray>>> {
+fn joined(
+    _: &std::sync::Arc<Field>,
+    arrays: Vec<Foreign<ArrowArray>>,
+) -> crate::Result<Vec<Foreign<ArrowArray>>> {
     Ok(arrays)
 }
 
 pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
-    ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Foreign, Struct,
+    ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
 pub use async_consume::AsyncArrays;
 pub use async_handler::AsyncHandler;
@@ -53,6 +60,7 @@ pub use column::Column;
 pub use consume::{Arrays, Stream};
 pub use cuda_export::export_cuda;
 pub use export::Ready;
+pub use foreign::{ArrayStruct, Foreign, Struct};
 pub use import::Placed;
 pub use pack::Packed;
 pub use produce::Batches;

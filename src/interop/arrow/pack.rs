@@ -1,11 +1,13 @@
 //! Columns and tables as a description and host memory, and back: for pickles, files and the wire.
 
-use super::abi::{ArrowArray, Foreign, Heap};
+use super::abi::{ArrowArray, Heap};
 use super::column::{Buffer, Column};
+use super::foreign::Foreign;
 use super::import::Placed;
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::table::Table;
+use super::validate_full::Contents;
 use super::wire::{Reader, Writer, broken};
 use crate::array::Array;
 use crate::device::{Queue, UsmKind};
@@ -60,7 +62,7 @@ impl Column {
         } else {
             // An import takes only what a slice shows.
             let placed = Placed { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
-            Self::import(host.field(), Foreign(host.export_host()?), placed)?
+            Self::import(host.export_host()?.into(), placed)?
         };
         host.describe(writer, buffers)
     }
@@ -211,10 +213,11 @@ impl<'a> Unpacking<'a> {
     }
 
     fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
-        let array = self.array(field)?;
+        let (array, contents) = self.array(field)?;
+        contents.validate()?;
         let placed = Placed { queue: Some(self.queue), kind: Some(self.kind), columns: None };
         self.queue.settled()?;
-        let column = Column::import(field, Foreign(array), placed)?;
+        let column = Column::import(Foreign::described(field.clone(), array).known_valid(), placed)?;
         // The frames are only borrowed.
         shielded(|| column.wait()).inspect_err(|_| {
             self.queue.settle();
@@ -223,7 +226,10 @@ impl<'a> Unpacking<'a> {
     }
 
     /// The struct of an array whose buffers are as long as they must be; the import checks the rest.
-    fn array(&mut self, field: &Field) -> Result<ArrowArray> {
+    fn array<'f>(&mut self, field: &'f Field) -> Result<(ArrowArray, Contents<'f>)>
+    where
+        'a: 'f,
+    {
         let (length, offset) = (self.reader.count()?, self.reader.count()?);
         let null_count = self.reader.count()? as i64 - 1;
         let end = length.checked_add(offset).ok_or_else(|| broken("a column is too long"))?;
@@ -233,10 +239,23 @@ impl<'a> Unpacking<'a> {
             buffers.push(if self.reader.flag()? { Some(self.frame()?) } else { None });
         }
         check_lengths(field, &buffers, end)?;
-        let children = field.children().iter().map(|child| self.array(child).map(Heap::new));
-        let children = children.collect::<Result<_>>()?;
-        let dictionary = field.dictionary().map(|values| self.array(values).map(Heap::new)).transpose()?;
+        let nested = field.children().iter().map(|child| self.array(child)).collect::<Result<Vec<_>>>()?;
+        let (children, seen): (Vec<_>, Vec<_>) = nested.into_iter().unzip();
+        let dictionary = field.dictionary().map(|values| self.array(values)).transpose()?;
+        let (dictionary, values) = dictionary.unzip();
+        let contents = Contents {
+            field,
+            length,
+            offset,
+            null_count: usize::try_from(null_count).ok(),
+            buffers: buffers.clone(),
+            children: seen,
+            dictionary: values.map(Box::new),
+            is_valid: false,
+        };
         let buffers = buffers.iter().map(|frame| frame.map_or(ptr::null(), |frame| frame.as_ptr().cast()));
+        let children = children.into_iter().map(Heap::new).collect();
+        let dictionary = dictionary.map(Heap::new);
         let mut owned = Box::new(Unpacked { buffers: buffers.collect(), children, dictionary });
         let mut array = ArrowArray::empty();
         (array.length, array.offset, array.null_count) = (length as i64, offset as i64, null_count);
@@ -247,7 +266,7 @@ impl<'a> Unpacking<'a> {
         array.dictionary = owned.dictionary.as_ref().map_or(ptr::null_mut(), Heap::as_ptr);
         array.release = Some(release);
         array.private_data = Box::into_raw(owned).cast();
-        Ok(array)
+        Ok((array, contents))
     }
 
     fn frame(&mut self) -> Result<&'a [u8]> {

@@ -33,6 +33,8 @@ struct Exported {
     /// Valid until the next call.
     error: Option<CString>,
     ended: bool,
+    /// Number of batches so far.
+    given: usize,
 }
 
 impl ArrowDeviceArrayStream {
@@ -80,7 +82,7 @@ impl ArrowArrayStream {
 
 impl Exported {
     fn boxed(field: Arc<Field>, batches: Batches) -> *mut std::ffi::c_void {
-        Box::into_raw(Box::new(Self { field, batches, error: None, ended: false })).cast()
+        Box::into_raw(Box::new(Self { field, batches, error: None, ended: false, given: 0 })).cast()
     }
 
     /// Runs a callback: its result goes to `out`, its error to `get_last_error`. Nothing unwinds into C.
@@ -116,7 +118,8 @@ impl Exported {
             self.ended = true;
             return Ok(None);
         };
-        check_type(&self.field, &batch)?;
+        check_type(&self.field, &batch, self.given)?;
+        self.given += 1;
         Ok(Some(batch))
     }
 
@@ -125,12 +128,16 @@ impl Exported {
     }
 }
 
-/// All batches of a stream are of its type.
-pub(super) fn check_type(field: &Field, batch: &Column) -> Result<()> {
+/// All batches of a stream are of its type; `number` counts them from 0.
+pub(super) fn check_type(field: &Field, batch: &Column, number: usize) -> Result<()> {
     if batch.field().same_type(field) {
         return Ok(());
     }
-    Err(Error::Interop(format!("a stream has one type, {:?}, but its next batch is {batch}", field.format())))
+    Err(Error::Interop(format!(
+        "a stream has one type, but its batch {} is {}: {batch}; give all batches one schema",
+        number + 1,
+        field.difference(batch.field())
+    )))
 }
 
 /// The error numbers that Arrow C++ maps back to its own classes.

@@ -1,6 +1,7 @@
 //! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
 
-use super::abi::{ArrowSchema, FLAG_NULLABLE, Foreign, Heap};
+use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
+use super::foreign::Foreign;
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
@@ -8,9 +9,10 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-/// Nesting beyond this is taken for a cycle.
+/// The most levels that a field nests; deeper foreign schemas are refused as cycles. Every walk over fields, arrays and
+/// columns recurses, so this bounds their stack.
 pub(super) const DEEPEST: usize = 64;
-/// So are more fields than this.
+/// The most fields that one consists of. Children may be shared, so the number can double with each level.
 pub(super) const MOST_FIELDS: usize = 1 << 20;
 
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
@@ -26,9 +28,62 @@ pub struct Field {
     pub(super) children: Vec<Arc<Field>>,
     pub(super) dictionary: Option<Arc<Field>>,
     pub(super) layout: Layout,
+    pub(super) extent: Extent,
+}
+
+/// How much a field nests: what the fields below it say, so that finding out costs no walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Levels below the field.
+    depth: usize,
+    /// Fields, itself included.
+    fields: usize,
+}
+
+impl Extent {
+    fn above<'a>(nested: impl Iterator<Item = &'a Arc<Field>>) -> Self {
+        nested.fold(Self { depth: 0, fields: 1 }, |all, field| Self {
+            depth: all.depth.max(field.extent.depth + 1),
+            fields: all.fields.saturating_add(field.extent.fields),
+        })
+    }
+}
+
+/// What a field is made of.
+pub(super) struct Parts {
+    pub(super) format: String,
+    pub(super) name: String,
+    pub(super) metadata: Option<Box<[u8]>>,
+    pub(super) flags: i64,
+    pub(super) children: Vec<Arc<Field>>,
+    pub(super) dictionary: Option<Arc<Field>>,
 }
 
 impl Field {
+    /// The one place where fields are made: the format fits children and dictionary, and nesting has a limit.
+    pub(super) fn build(parts: Parts) -> Result<Self> {
+        let Parts { format, name, metadata, flags, children, dictionary } = parts;
+        let layout = Layout::parse(&format)?;
+        check_children(&format, layout, children.len())?;
+        if let (Layout::RunEnds, Some(ends)) = (layout, children.first())
+            && (!matches!(ends.format(), "s" | "i" | "l") || ends.dictionary.is_some())
+        {
+            let found = ends.format();
+            return Err(broken(format_args!("run ends have format \"s\", \"i\" or \"l\", not {found:?}")));
+        }
+        if dictionary.is_some() && !matches!(&*format, "c" | "C" | "s" | "S" | "i" | "I" | "l" | "L") {
+            return Err(broken(format_args!("a dictionary has integers as indices, not format {format:?}")));
+        }
+        let extent = Extent::above(children.iter().chain(&dictionary));
+        if extent.depth > DEEPEST || extent.fields > MOST_FIELDS {
+            return Err(broken(format_args!(
+                "field {name:?} nests {} levels and {} fields; usmq takes {DEEPEST} levels and {MOST_FIELDS} fields",
+                extent.depth, extent.fields
+            )));
+        }
+        Ok(Self { format, name, metadata, flags, children, dictionary, layout, extent })
+    }
+
     /// A nullable field without children, as `Field::new("miles", "g")`.
     ///
     /// # Errors
@@ -40,15 +95,14 @@ impl Field {
     /// A nullable field with children.
     ///
     /// # Errors
-    /// As [`Field::new`], and when the number of children does not fit the format.
+    /// As [`Field::new`]; [`Error::Interop`] when the children do not fit the format, and beyond 64 levels or 1,048,576
+    /// fields.
     pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
         if name.contains('\0') {
             return Err(Error::Value(format!("an Arrow name has no NUL, unlike {name:?}")));
         }
-        let layout = Layout::parse(format)?;
-        check_children(format, layout, children.len())?;
         let (format, name) = (format.to_owned(), name.to_owned());
-        Ok(Self { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None, layout })
+        Self::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None })
     }
 
     /// The schema of a record batch: a struct that is never null.
@@ -100,10 +154,22 @@ impl Field {
         self.dictionary.as_deref()
     }
 
-    /// Whether this is the schema of a record batch rather than of a column: a struct that is never null.
+    /// Whether this is the schema of a record batch, and of nothing else: a struct that is never null.
     #[must_use]
     pub fn is_record(&self) -> bool {
-        self.layout == Layout::Struct && !self.is_nullable()
+        self.is_struct() && !self.is_nullable()
+    }
+
+    /// Whether structs of this type, none of them null, may be the rows of a table. Those of an extension type are values.
+    pub(super) fn is_rows(&self) -> bool {
+        self.is_struct() && self.metadata().all(|(key, _)| key != b"ARROW:extension:name")
+    }
+
+    /// Whether this is a struct. At the top of an array or stream it is a table, unless some of its values are null or it
+    /// is of an extension type.
+    #[must_use]
+    pub fn is_struct(&self) -> bool {
+        self.layout == Layout::Struct
     }
 
     /// The ids of a union's children, in their order.
@@ -130,8 +196,9 @@ impl Field {
 
     /// The same field with these children only.
     pub(super) fn selected(&self, numbers: &[usize]) -> Self {
-        let children = numbers.iter().map(|number| self.children[*number].clone()).collect();
-        Self { children, ..self.clone() }
+        let children: Vec<_> = numbers.iter().map(|number| self.children[*number].clone()).collect();
+        let extent = Extent::above(children.iter().chain(&self.dictionary));
+        Self { children, extent, ..self.clone() }
     }
 
     /// The same field under another name.
@@ -139,17 +206,9 @@ impl Field {
         Self { name: name.to_owned(), ..self.clone() }
     }
 
-    /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
-    pub(super) fn same_type(&self, other: &Self) -> bool {
-        let dictionaries = match (&self.dictionary, &other.dictionary) {
-            (Some(own), Some(others)) => own.same_type(others),
-            (None, None) => true,
-            _ => false,
-        };
-        dictionaries
-            && self.format == other.format
-            && self.children.len() == other.children.len()
-            && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
+    /// The same field, whose values are not null.
+    pub(super) fn not_null(&self) -> Self {
+        Self { flags: self.flags & !FLAG_NULLABLE, ..self.clone() }
     }
 
     /// Reads another library's struct, which stays as it is.
@@ -158,7 +217,7 @@ impl Field {
     /// [`Error::Interop`] for everything that can be seen to be wrong.
     pub fn import(schema: &Foreign<ArrowSchema>) -> Result<Self> {
         // SAFETY: whoever made a `Foreign` vouched for its pointers.
-        unsafe { import(&schema.0, 0, &mut 0) }
+        unsafe { import(&schema.inner, 0, &mut 0) }
     }
 
     /// A struct that owns a copy of this field.
@@ -227,8 +286,11 @@ pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Resu
 /// As [`Field::import`].
 unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
     *fields += 1;
+    // Before the walk goes on: a cycle has no end.
     if depth > DEEPEST || *fields > MOST_FIELDS {
-        return Err(broken("it is nested too deeply, or in a cycle"));
+        return Err(broken(format_args!(
+            "it nests beyond {DEEPEST} levels or {MOST_FIELDS} fields, or is a cycle"
+        )));
     }
     if schema.is_released() {
         return Err(broken("it is released"));
@@ -236,10 +298,9 @@ unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Resu
     // SAFETY: the caller's promise, for each of the pointers.
     let (format, name) = (unsafe { text(schema.format, "format") }?, unsafe { text(schema.name, "name") }?);
     let format = format.ok_or_else(|| broken("it has no format"))?;
-    let layout = Layout::parse(&format)?;
     // SAFETY: as above.
     let children = unsafe { pointers(schema.children, schema.n_children, "children") }?;
-    check_children(&format, layout, children.len())?;
+    check_children(&format, Layout::parse(&format)?, children.len())?;
     let children = children.iter().map(|child| {
         // SAFETY: as above; null is told apart.
         let child = unsafe { child.as_ref() }.ok_or_else(|| broken("a child is null"))?;
@@ -254,7 +315,7 @@ unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Resu
     // SAFETY: as above.
     let metadata = unsafe { metadata(schema.metadata) }?;
     let (name, flags) = (name.unwrap_or_default(), schema.flags);
-    Ok(Field { format, name, metadata, flags, children, dictionary: dictionary.transpose()?, layout })
+    Field::build(Parts { format, name, metadata, flags, children, dictionary: dictionary.transpose()? })
 }
 
 /// # Safety
@@ -316,85 +377,5 @@ unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A struct column with a dictionary, an extension type and a nested list.
-    fn sample() -> Field {
-        let values = Arc::new(Field::new("", "u").unwrap());
-        let mut indices = Field::new("carrier", "i").unwrap();
-        indices.dictionary = Some(values);
-        let mut item = Field::new("item", "w:16").unwrap();
-        let mut metadata = 1i32.to_ne_bytes().to_vec();
-        for text in ["ARROW:extension:name", "arrow.uuid"] {
-            metadata.extend((text.len() as i32).to_ne_bytes());
-            metadata.extend(text.as_bytes());
-        }
-        item.metadata = Some(metadata.into());
-        let list = Field::nested("ids", "+l", vec![Arc::new(item)]).unwrap();
-        Field::record(vec![Arc::new(indices), Arc::new(list)]).unwrap()
-    }
-
-    fn read(schema: &ArrowSchema) -> Result<Field> {
-        // SAFETY: the tests' structs come from `export`, with single fields made wrong.
-        unsafe { import(schema, 0, &mut 0) }
-    }
-
-    #[test]
-    fn a_field_comes_back_word_for_word() {
-        let field = sample();
-        let schema = field.export().unwrap();
-        assert_eq!(read(&schema).unwrap(), field);
-        // The struct may move, and its memory is its own.
-        let moved = Box::new(schema);
-        drop(field);
-        assert_eq!(read(&moved).unwrap(), sample());
-    }
-
-    #[test]
-    fn a_child_that_was_moved_out_outlives_its_parent() {
-        let schema = sample().export().unwrap();
-        // SAFETY: `export` made two children.
-        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
-        // SAFETY: a child of this export, used by no one else.
-        let child = unsafe { super::super::abi::Foreign::take(children[1]) }.0;
-        drop(schema);
-        assert_eq!(read(&child).unwrap(), *sample().children[1]);
-    }
-
-    #[test]
-    fn what_is_wrong_is_an_error() {
-        let fails = |spoil: &dyn Fn(&mut ArrowSchema), word: &str| {
-            let mut schema = sample().export().unwrap();
-            let (children, format) = (schema.children, schema.format);
-            spoil(&mut schema);
-            let text = read(&schema).unwrap_err().to_string();
-            assert!(text.contains(word), "{word:?} is missing in {text}");
-            // As it was, for its release.
-            (schema.children, schema.format) = (children, format);
-        };
-        fails(&|schema| schema.format = ptr::null(), "no format");
-        fails(&|schema| schema.format = c"+s\xff".as_ptr(), "not UTF-8");
-        fails(&|schema| schema.format = c"+zz".as_ptr(), "+zz");
-        fails(&|schema| schema.format = c"+l".as_ptr(), "1 children, not 2");
-        fails(&|schema| schema.name = c"\xc3\x28".as_ptr(), "not UTF-8");
-        fails(&|schema| schema.n_children = -1, "-1 children");
-        fails(&|schema| schema.n_children = i64::MAX, "children");
-        fails(&|schema| schema.children = ptr::null_mut(), "children");
-        static NEGATIVE: [u8; 4] = (-1i32).to_ne_bytes();
-        fails(&|schema| schema.metadata = NEGATIVE.as_ptr().cast(), "metadata");
-        assert!(read(&ArrowSchema::empty()).is_err());
-        // A child that is its own child.
-        let schema = sample().export().unwrap();
-        // SAFETY: `export` made two children.
-        let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
-        // SAFETY: a child of this export, used by no one else.
-        let list = unsafe { &mut *children[1] };
-        let own = ptr::from_mut(list);
-        // SAFETY: the list has one child; the cycle is undone before the release.
-        let item = unsafe { std::mem::replace(&mut *list.children, own) };
-        assert!(read(&schema).unwrap_err().to_string().contains("cycle"));
-        // SAFETY: as above.
-        unsafe { *list.children = item };
-    }
-}
+#[path = "schema_tests.rs"]
+mod tests;

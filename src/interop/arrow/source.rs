@@ -28,7 +28,7 @@ pub(super) trait Source {
     /// `bytes` at `pointer`, neither of them 0.
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer>;
 
-    /// A buffer whose size only the data knows.
+    /// A buffer whose size only the data knows; its pointer may be null if that size is 0.
     fn later(&mut self, pointer: usize) -> Result<Buffer>;
 
     /// The host's view of such memory, where it has one: an error is not its absence, which lets values go unseen.
@@ -191,7 +191,7 @@ impl Source for Usm {
 pub(super) struct Later {
     source: Usm,
     pointer: usize,
-    array: OnceCell<Array>,
+    array: OnceCell<Option<Array>>,
 }
 
 impl Later {
@@ -199,8 +199,16 @@ impl Later {
         self.pointer
     }
 
-    pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Array> {
-        self.array.get_or_try_init(|| self.source.array(self.pointer, bytes()?)).cloned()
+    /// `None` for a buffer without bytes, whose pointer may be null.
+    pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Option<Array>> {
+        let make = || match (self.pointer, bytes()?) {
+            (0, 0) => Ok(None),
+            (0, bytes) => Err(Error::Interop(format!(
+                "a buffer of an Arrow array is null, and its size is {bytes} bytes"
+            ))),
+            (pointer, bytes) => self.source.array(pointer, bytes).map(Some),
+        };
+        self.array.get_or_try_init(make).cloned()
     }
 }
 

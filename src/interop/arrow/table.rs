@@ -43,6 +43,7 @@ impl Table {
 
     /// A table of structs without nulls, as streams give them.
     pub(super) fn of_batches(schema: Arc<Field>, batches: Vec<Column>, queue: Queue) -> Result<Self> {
+        let schema = if schema.is_record() { schema } else { Arc::new(schema.not_null()) };
         let batches = batches.into_iter().map(|batch| flat(&schema, batch)).collect::<Result<_>>()?;
         Ok(Self { schema, batches, queue })
     }
@@ -156,6 +157,8 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
         children,
         dictionary: None,
         queue: queue.clone(),
+        is_frozen: true,
+        is_valid: Arc::default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Numbers, bytes and fields as one string of bytes, and back; what is read may be anything. Pure.
 
 use super::layout::Layout;
-use super::schema::{DEEPEST, Field, MOST_FIELDS, check_children};
+use super::schema::{DEEPEST, Field, MOST_FIELDS, Parts, check_children};
 use crate::error::{Error, Result};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -94,9 +94,8 @@ impl<'a> Reader<'a> {
         let (format, name) = (self.text()?, self.text()?);
         let flags = self.number()? as i64;
         let metadata = if self.flag()? { Some(checked_metadata(self.bytes()?)?) } else { None };
-        let layout = Layout::parse(&format)?;
         let count = self.count()?;
-        check_children(&format, layout, count)?;
+        check_children(&format, Layout::parse(&format)?, count)?;
         // Each child takes bytes, so a false count ends with the description.
         let mut children = Vec::new();
         for _ in 0..count {
@@ -104,7 +103,7 @@ impl<'a> Reader<'a> {
         }
         let dictionary =
             if self.flag()? { Some(Arc::new(self.nested_field(depth + 1, fields)?)) } else { None };
-        Ok(Field { format, name, metadata, flags, children, dictionary, layout })
+        Field::build(Parts { format, name, metadata, flags, children, dictionary })
     }
 
     /// An error unless all was read.
@@ -139,8 +138,15 @@ mod tests {
     use super::*;
 
     fn sample() -> Field {
-        let mut indices = Field::new("carrier", "i").unwrap();
-        indices.dictionary = Some(Arc::new(Field::new("", "u").unwrap()));
+        let indices = Field::build(Parts {
+            format: "i".to_owned(),
+            name: "carrier".to_owned(),
+            metadata: None,
+            flags: 2,
+            children: Vec::new(),
+            dictionary: Some(Arc::new(Field::new("", "u").unwrap())),
+        });
+        let indices = indices.unwrap();
         let mut item = Field::new("item", "w:16").unwrap();
         let mut metadata = 1i32.to_ne_bytes().to_vec();
         for text in ["ARROW:extension:name", "arrow.uuid"] {

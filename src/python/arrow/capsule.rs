@@ -4,8 +4,8 @@
 //! releases what nobody took.
 
 use crate::interop::arrow::{
-    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field, Foreign,
-    Struct,
+    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field,
+    Foreign, Struct,
 };
 use crate::python::quiet::quietly;
 use crate::{Error, Result};
@@ -62,8 +62,22 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// The struct of another library's capsule, moved out.
-pub(super) fn take<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> {
+/// The schema or stream of another library's capsule, moved out.
+pub(super) fn take<T: Named + Struct<About = ()>>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> {
+    // SAFETY: `moved` passes the struct that the capsule's name promises.
+    moved(object, |source| unsafe { Foreign::take(source) })
+}
+
+/// The array of another library's capsule, moved out.
+fn take_array<A: Named + ArrayStruct>(object: &Bound<'_, PyAny>, field: &Arc<Field>) -> PyResult<Foreign<A>> {
+    // SAFETY: as above; the producer vouches for the field, which came with the array.
+    moved(object, |source| unsafe { Foreign::take_array(field, source) })
+}
+
+fn moved<T: Named>(
+    object: &Bound<'_, PyAny>,
+    take: impl FnOnce(*mut T) -> Foreign<T>,
+) -> PyResult<Foreign<T>> {
     let pointer = pointer::<T>(object)?;
     // Of threads that hand one over at once only one may have it, also where Python has no lock of its own.
     let taken = with_critical_section(object, || {
@@ -71,8 +85,7 @@ pub(super) fn take<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> 
         if unsafe { pointer.as_ref() }.is_released() {
             return None;
         }
-        // SAFETY: as above.
-        Some(unsafe { Foreign::take(pointer.as_ptr()) })
+        Some(take(pointer.as_ptr()))
     });
     let used = || Error::Interop(format!("the capsule {:?} has been used: its struct is released", T::NAME));
     Ok(taken.ok_or_else(used)?)
@@ -108,11 +121,11 @@ pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
     Ok(field?)
 }
 
-/// A schema and an array, as the protocol's methods return them.
-pub(super) fn pair<'py, A: Named>(
+/// The array that a method of the protocol returns, with its schema.
+pub(super) fn pair<'py, A: Named + ArrayStruct>(
     object: &Bound<'py, PyAny>,
     method: &str,
-) -> PyResult<(Arc<Field>, Foreign<A>)> {
+) -> PyResult<Foreign<A>> {
     let both = object.call_method0(method)?;
     let pair = both.cast::<PyTuple>().ok().filter(|both| both.len() == 2);
     let Some(pair) = pair else {
@@ -122,7 +135,7 @@ pub(super) fn pair<'py, A: Named>(
     // Checked first: an array that was taken is ours to release.
     pointer::<A>(&array)?;
     let field = Field::import(&take::<ArrowSchema>(&schema)?)?;
-    Ok((Arc::new(field), take::<A>(&array)?))
+    take_array(&array, &Arc::new(field))
 }
 
 /// Keyword arguments of a later protocol mean nothing as long as they are None.
@@ -136,18 +149,36 @@ pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     Err(PyNotImplementedError::new_err(format!("arguments that usmq does not know: {}", unknown.join(", "))))
 }
 
-/// A requested schema is a wish, but one for another number of columns cannot be met.
+/// A requested schema is best-effort by the protocol: usmq converts nothing, so a schema with the same fields gets the data
+/// as it is, in its own schema. One that is not compatible with the data is an error, as the protocol asks: one with
+/// another number of fields, at any level that both nest, or with other names of columns.
+///
+/// Source: "The Arrow PyCapsule Interface", "Schema Requests".
 pub(super) fn check_requested(requested: Option<&Bound<'_, PyAny>>, own: &Field) -> PyResult<()> {
     let Some(requested) = requested.filter(|requested| !requested.is_none()) else { return Ok(()) };
-    let wish = look(requested)?;
-    let fits: Result<()> = if wish.children().len() == own.children().len() {
-        Ok(())
-    } else {
+    Ok(compatible(&look(requested)?, own)?)
+}
+
+fn compatible(wish: &Field, own: &Field) -> Result<()> {
+    let names =
+        |field: &Field| field.children().iter().map(|child| child.name().to_owned()).collect::<Vec<_>>();
+    let refuse = |wanted: String, found: String| {
         Err(Error::Interop(format!(
-            "the requested schema has {} fields, the data {}",
-            wish.children().len(),
-            own.children().len()
+            "the requested schema has {wanted}, the data {found}; request the data's fields, or none, and convert what \
+             comes"
         )))
     };
-    Ok(fits?)
+    // Run-end encoded or not is another representation of the same values.
+    if wish.format() == "+r" || own.format() == "+r" {
+        return Ok(());
+    }
+    if wish.children().len() != own.children().len() {
+        let count = |field: &Field| format!("{} fields in {:?}", field.children().len(), field.name());
+        return refuse(count(wish), count(own));
+    }
+    if own.is_struct() && names(wish) != names(own) {
+        return refuse(format!("the fields {:?}", names(wish)), format!("{:?}", names(own)));
+    }
+    // Of other children, as those of a list, the names are up to the producer.
+    wish.children().iter().zip(own.children()).try_for_each(|(wish, own)| compatible(wish, own))
 }

@@ -174,8 +174,16 @@ impl Column {
     }
 
     /// The column as a pyarrow array on the host; needs pyarrow. Waits.
+    ///
+    /// The array shares memory that the host can read, host and shared USM, and sees what is written to it later; device
+    /// memory is copied. Contents of another library are checked first.
+    ///
+    /// Raises
+    /// ------
+    /// InteropError
+    ///     The contents break the rules of Arrow, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let view = ColumnView::new(detach(py, || self.0.to_host())?);
+        let view = ColumnView::copy(py, &self.0)?;
         super::pyarrow(py)?.call_method1("array", (view,))
     }
 
@@ -184,7 +192,7 @@ impl Column {
     /// Raises
     /// ------
     /// InteropError
-    ///     It is device memory; ``to_arrow()`` copies.
+    ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
         ColumnView::of(py, &self.0)
     }
@@ -221,7 +229,7 @@ impl Column {
     }
 
     /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_ONEAPI with an event, or, for ``wait=True``, after a
-    /// wait and without one.
+    /// wait and without one. ``requested_schema`` converts nothing; one that is not compatible is an InteropError.
     #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
     fn __arrow_c_device_array__<'py>(
         &self,

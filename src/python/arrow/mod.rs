@@ -40,8 +40,9 @@ use table::Table;
 /// Returns
 /// -------
 /// Table or Column
-///     A table for a record batch, else a column. Data of type ARROW_DEVICE_ONEAPI is used where it is, and its event
-///     waited for by the queue; host data is copied, without a wait.
+///     A table for a record batch, and for structs at the top of which none is null; else a column. Data of type
+///     ARROW_DEVICE_ONEAPI is used where it is, and its event waited for by the queue; host data is copied, without a
+///     wait.
 ///
 /// Raises
 /// ------
@@ -114,14 +115,14 @@ fn imported(obj: &Bound<'_, PyAny>, place: Place) -> PyResult<Imported> {
     }
     let has = |method: &str| obj.hasattr(method);
     if has("__arrow_c_device_array__")? {
-        let (field, array) = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
-        place.run(py, |placed| arrow::Column::import_device(&field, array, placed).and_then(Imported::of))
+        let array = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
+        place.run(py, |placed| arrow::Column::import_device(array, placed).and_then(Imported::of))
     } else if has("__arrow_c_device_stream__")? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
         place.run(py, |placed| Imported::from_device_stream(stream, placed))
     } else if has("__arrow_c_array__")? {
-        let (field, array) = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
-        place.run(py, |placed| arrow::Column::import(&field, array, placed).and_then(Imported::of))
+        let array = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
+        place.run(py, |placed| arrow::Column::import(array, placed).and_then(Imported::of))
     } else if has("__arrow_c_stream__")? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
         place.run(py, |placed| Imported::from_stream(stream, placed))

@@ -154,6 +154,14 @@ impl Table {
     }
 
     /// The table as a pyarrow table on the host; needs pyarrow. Waits.
+    ///
+    /// The table shares memory that the host can read, host and shared USM, and sees what is written to it later; device
+    /// memory is copied. Contents of another library are checked first.
+    ///
+    /// Raises
+    /// ------
+    /// InteropError
+    ///     The contents break the rules of Arrow, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = TableView::copy(py, &self.0)?;
         super::pyarrow(py)?.call_method1("table", (view,))
@@ -164,7 +172,7 @@ impl Table {
     /// Raises
     /// ------
     /// InteropError
-    ///     It is device memory; ``to_arrow()`` copies.
+    ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
         TableView::of(py, &self.0)
     }

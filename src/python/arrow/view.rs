@@ -14,14 +14,19 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
-    pub(super) fn new(column: arrow::Column) -> Self {
-        Self(Quiet::new(column))
+    pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
+        // Whether it can be read, and is as readers expect, is found out here, not in the consumer.
+        detach(py, || column.export_host().and_then(|_| column.validate_full()))?;
+        Ok(Self(Quiet::new(column.clone())))
     }
 
-    pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
-        // Whether it can be read is found out here, not in the consumer.
-        detach(py, || column.export_host())?;
-        Ok(Self::new(column.clone()))
+    /// Of the same memory where the host can read it, else of a copy.
+    pub(super) fn copy(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
+        let host = detach(py, || {
+            let host = column.to_host()?;
+            host.validate_full().map(|()| host)
+        })?;
+        Ok(Self(Quiet::new(host)))
     }
 }
 
@@ -58,13 +63,22 @@ pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
     pub(super) fn of(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        detach(py, || table.batches().iter().try_for_each(|batch| batch.export_host().map(drop)))?;
+        detach(py, || {
+            table
+                .batches()
+                .iter()
+                .try_for_each(|batch| batch.export_host().and_then(|_| batch.validate_full()))
+        })?;
         Ok(Self(Quiet::new(table.clone())))
     }
 
     /// Of the same memory where the host can read it, else of a copy.
     pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        Ok(Self(Quiet::new(detach(py, || table.to_host())?)))
+        let host = detach(py, || {
+            let host = table.to_host()?;
+            host.batches().iter().try_for_each(arrow::Column::validate_full).map(|()| host)
+        })?;
+        Ok(Self(Quiet::new(host)))
     }
 }
 

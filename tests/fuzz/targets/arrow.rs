@@ -1,9 +1,11 @@
 //! Trees of ArrowSchema and ArrowArray with buffers of exactly their size, some with a field or number that breaks the
-//! rules: what must be refused is, what comes in goes out with the same values, and each tree is released once.
+//! rules: what must be refused is, what comes in goes out with the same values, and each tree is released once. What comes
+//! in is also packed, and changed in places: what `unpack` accepts is valid for arrow-rs.
 
 use super::choices::Choices;
 use super::settled;
 use super::tree::{Array, Owned, Schema, logical};
+use arrow_array::Array as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use usmq::interop::arrow::{ArrowArray, ArrowSchema, Column, Field, Foreign, Placed};
@@ -22,24 +24,67 @@ pub fn check(data: &[u8]) {
     let (mut schema, mut array) = tree.hand_over(&RELEASED);
     // SAFETY: the structs of the interface, made as a producer does, with at most something that usmq is to see.
     let schema: Foreign<ArrowSchema> = unsafe { Foreign::take((&raw mut schema).cast()) };
-    // SAFETY: as above.
-    let array: Foreign<ArrowArray> = unsafe { Foreign::take((&raw mut array).cast()) };
+    // SAFETY: as above; `tree.hand_over` has given it away.
+    let mut array: ArrowArray = unsafe { std::ptr::from_mut(&mut array).cast::<ArrowArray>().read() };
     let kind = choices.pick(&[UsmKind::Host, UsmKind::Device, UsmKind::Shared]);
     let placed = Placed { kind: Some(kind), ..Placed::default() };
-    let column = Field::import(&schema).and_then(|field| Column::import(&Arc::new(field), array, placed));
-    drop(schema);
+    let column = Field::import(&schema).and_then(|field| {
+        // SAFETY: as above; the array is of this type, but for what usmq is to see.
+        Column::import(unsafe { Foreign::take_array(&Arc::new(field), &mut array) }, placed)
+    });
+    drop((schema, array));
     match (column, expected) {
         (Ok(column), Some(expected)) => {
             assert_eq!(out(&column), expected);
             let slice = column.slice(1.min(column.len()), column.len() / 2).unwrap();
             let start = 1.min(column.len());
             assert_eq!(out(&slice), expected[start..start + column.len() / 2]);
+            packed(&column, data);
         }
         (Err(Error::Interop(text)), None) => assert!(!text.is_empty()),
         (Ok(column), None) => panic!("a broken tree came in: {column:?}"),
         (Err(error), _) => panic!("{error:?}"),
     }
     assert!(settled(|| RELEASED.load(Ordering::SeqCst) == before + releases), "a tree was not released once");
+}
+
+/// Packs a column, changes a few bytes of that by chance, and unpacks it: what is accepted is valid for arrow-rs.
+fn packed(column: &Column, seed: &[u8]) {
+    let packed = column.pack().unwrap();
+    let frames: Vec<_> = packed.buffers.iter().map(|buffer| buffer.to_bytes().unwrap()).collect();
+    let mut state = seed.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let mut below = |most: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % most
+    };
+    for changes in [0, 1, 1, 1, 2, 3] {
+        let (mut header, mut frames) = (packed.header.clone(), frames.clone());
+        for _ in 0..changes {
+            let which = below(frames.len() + 1);
+            let bytes = frames.get_mut(which).unwrap_or(&mut header);
+            if bytes.is_empty() {
+                continue;
+            }
+            let at = below(bytes.len());
+            match below(4) {
+                0 => bytes[at] = below(256) as u8,
+                1 => bytes[at] ^= 1 << below(8),
+                2 => bytes.truncate(at),
+                _ => bytes[at] = 0xff,
+            }
+        }
+        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        match Column::unpack(&header, &frames, column.queue()).and_then(|column| column.to_arrow()) {
+            Ok(array) => array.to_data().validate_full().unwrap(),
+            // What arrow-rs has no type for, or what was refused.
+            Err(Error::Interop(text)) => assert!(!text.is_empty()),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }
 
 /// What a column holds, read from what usmq exports.

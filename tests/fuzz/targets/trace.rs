@@ -285,7 +285,7 @@ fn through_suai(pair: &Pair) -> Pair {
 fn through_arrow(pair: &Pair) -> Pair {
     let column = Column::from_array("x", &pair.array).unwrap();
     let device = column.export_device(Ready::Event).unwrap();
-    let back = Column::import_device(column.field(), device.into(), Placed::default()).unwrap();
+    let back = Column::import_device(device.into(), Placed::default()).unwrap();
     assert_eq!(back.len(), pair.places.len());
     let array = back.values().unwrap();
     assert!(array.is_readonly() || array.size() == 0);
