@@ -218,14 +218,14 @@ def main() -> int:
     about.add_argument("--only", help="numbers of --list")
     about.add_argument("--case", help="values of dimensions, with semicolons between")
     about.add_argument("--shard", help="NUMBER/COUNT: a part of the cases")
-    about.add_argument("--seconds", type=float, help="of rounds per case (1; with --full 0.1)")
+    about.add_argument("--seconds", type=float, help="of rounds per case (2; with --full 0.1)")
     about.add_argument("--limit", type=float, default=30, help="seconds without an end of a case")
     about.add_argument("--jobs", type=int, default=2, help="processes at a time")
     about.add_argument("--failures", type=int, default=10**9, help="stop after so many")
     about.add_argument("--verbose", action="store_true", help="a line for each process")
     given = about.parse_args()
     if given.seconds is None:
-        given.seconds = 0.1 if given.full else 1.0
+        given.seconds = 0.1 if given.full else 2.0
     every = list(every_case()) if given.full or given.case else pairwise()
     if given.list:
         show_list(every)
