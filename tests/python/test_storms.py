@@ -220,7 +220,9 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
         kernels.advance(size, x, more)
         theirs = dpnp.asarray(x)
         dpnp.add(theirs, own.seven, out=theirs)
-        result = usmq.asarray(dpnp.add(theirs, own.seven), copy=False)
+        with usmq.use_queue(own.queue):
+            # Not by its array interface, in which dpnp itself waits and may hang.
+            result = usmq.from_dlpack(dpnp.add(theirs, own.seven))
         y = x.copy()
         handles = [x, theirs]
         del x, theirs
