@@ -96,6 +96,24 @@ NOT_TRIED = (
 )
 
 
+# One thread and one queue of ours hung in each of these at 64385b2; no pair of values says that.
+ALWAYS = tuple(
+    dict(zip(DIMENSIONS, values, strict=True))
+    for values in itertools.product(
+        ("usmq first",),
+        ("dpnp",),
+        ("ours, theirs", "theirs, ours"),
+        ("1",),
+        ("in order",),
+        ("in order",),
+        ("root",),
+        ("default",),
+        ("export SUAI",),
+        ("to_numpy", "collocate"),
+    )
+)
+
+
 def why_not(case: Case) -> str | None:
     """Return why a case is left out."""
     return next((reason for reason, applies in LEFT_OUT if applies(case)), None)
@@ -117,7 +135,8 @@ def pairs_of(case: Case) -> set[Pair]:
 def pairwise(seed: int = 1) -> list[Case]:
     """Return cases in which each pair of values that can exist occurs; always the same ones.
 
-    Greedy: of 200 cases with the first pair that is still missing, the one with most missing pairs.
+    They begin with `ALWAYS`. Greedy: of 200 cases with the first pair that is still missing, the
+    one with most missing pairs.
     """
     cases, rand = list(every_case()), random.Random(seed)
     with_pair: dict[Pair, list[int]] = {}
@@ -126,7 +145,9 @@ def pairwise(seed: int = 1) -> list[Case]:
             with_pair.setdefault(pair, []).append(number)
     # Rare pairs first: they leave the least choice.
     missing = dict.fromkeys(sorted(with_pair, key=lambda pair: (len(with_pair[pair]), pair)))
-    chosen: list[Case] = []
+    chosen = list(ALWAYS)
+    for pair in set().union(*map(pairs_of, chosen)):
+        missing.pop(pair, None)
     while missing:
         numbers = with_pair[next(iter(missing))]
         tried = rand.sample(numbers, min(200, len(numbers)))
