@@ -250,6 +250,8 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> pytest (about 8 minutes)"
 	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
+	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
+	.venv/bin/python tests/coexistence
 
 # Most of their time they wait for processes that they have started.
 PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_runtime exits fork neighbours signals))

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import gc
 import io
@@ -27,6 +28,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import dpctl
+import dpctl.memory
+import dpctl.program
 import dpnp
 import numpy as np
 import pyarrow as pa
@@ -41,6 +45,13 @@ void axpy(float a, const float *x, float *y) {
   size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
   y[i] += a * x[i];
 }"""
+
+ADD = """kernel void add(global const uint *x, global uint *y, uint k) {
+    y[get_global_id(0)] = x[get_global_id(0)] + k;
+}"""
+
+# A round that takes longer hangs: the stacks of all Python threads are printed, and the run fails.
+SECONDS_OF_A_ROUND = 300
 
 # Per minute, after the start: what is noise of the allocator, and no leak. A leak of one page per
 # round is far above the first.
@@ -74,6 +85,13 @@ class Job:
         if len(self.queues) == 1:
             self.queues.append(usmq.Queue(devices[0], profiling=True))
         self.axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
+        self.peer = dpctl.SyclQueue(
+            dpctl.SyclQueue(self.queues[0]._get_capsule()).sycl_context,
+            dpctl.SyclQueue(self.queues[0]._get_capsule()).sycl_device,
+            property="in_order",
+        )
+        built = dpctl.program.create_program_from_source(self.peer, ADD)
+        self.add = built.get_sycl_kernel("add")
         # The same threads all the time: the OpenCL driver keeps some KiB for good of each thread
         # that copied, whoever asked for the copy.
         self.pool = ThreadPoolExecutor(8)
@@ -119,6 +137,46 @@ class Job:
         assert float(ours.to_numpy().sum()) == float((np.arange(n, dtype="f4") + 1).sum())
         host = np.arange(n)
         assert usmq.from_dlpack(host).to_numpy()[-1] == n - 1
+
+    def dpnp(self) -> None:
+        """Work of dpnp in flight on our array and ours on its, handles dropped, then a read."""
+        n = self.random.randrange(1, 50_000)
+        x = usmq.full(n, 1, "i8", queue=self.queues[0])
+        theirs = dpnp.asarray(x)
+        theirs += 7
+        y, total = x.copy(), usmq.asarray(theirs + theirs)
+        handles = [x, theirs]
+        del x, theirs
+        self.random.shuffle(handles)
+        while handles:
+            handles.pop()
+        moved = usmq.collocate(y, queue=self.queues[1])
+        assert (total.to_numpy() == 16).all()
+        assert (moved.to_numpy() == 8).all()
+
+    def dpctl(self) -> None:
+        """Memory and kernels of dpctl, in flight when usmq takes them over and lets them go."""
+        n = self.random.randrange(1, 50_000)
+        x = usmq.full(n, 5, "u4", queue=self.queues[0])
+        ours = dpctl.memory.as_usm_memory(x)
+        made = dpctl.memory.MemoryUSMDevice(4 * n, queue=self.peer)
+        after = [ours.sycl_queue.submit_barrier()]
+        self.peer.submit(self.add, [ours, made, ctypes.c_uint32(3)], [n], dEvents=after)
+        y = usmq.asarray(Lent(made, n), copy=False)
+        del made, ours
+        y[: n // 2] = 9
+        z = y.copy()
+        del x, y
+        assert (z.to_numpy() == np.repeat([9, 8], [n // 2, n - n // 2]).astype("u4")).all()
+
+    def pyarrow(self) -> None:
+        """Views of pyarrow on shared USM that outlive our handles."""
+        n = self.random.randrange(1, 50_000)
+        x = usmq.arange(n, dtype="i8", usm_type="shared", queue=self.queues[0])
+        column = usmq.from_arrow(x)
+        seen = pa.array(column.host_view())
+        del x, column
+        assert seen.equals(pa.array(np.arange(n)))
 
     def collocate(self) -> None:
         """Move arrays between queues, and say so before."""
@@ -218,6 +276,18 @@ class Job:
     folder = "/nowhere"
 
 
+class Lent:
+    """USM of dpctl as an array of u4."""
+
+    def __init__(self, memory: object, size: int):
+        self.memory = memory
+        self.__sycl_usm_array_interface__ = dict(memory.__sycl_usm_array_interface__) | {
+            "data": (memory._pointer, False),
+            "shape": (size,),
+            "typestr": "<u4",
+        }
+
+
 def sample() -> dict[str, float]:
     """Return what may not grow."""
     page = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -272,12 +342,14 @@ def main() -> int:
     arguments.add_argument("--folder", default="target", help="where the demo puts its profiles")
     given = arguments.parse_args()
     job, names = Job(given.seed), ["kernels", "arrow", "dlpack", "collocate", "threads"]
+    names += ["dpnp", "dpctl", "pyarrow"]
     job.folder = str(Path(given.folder, "soak"))
     names += ["tasks", "errors", "profile"]
     start = shown = time.monotonic()
     end = start + given.minutes * 60
     done, times, samples = Counter[str](), [], []
     while (now := time.monotonic()) < end:
+        faulthandler.dump_traceback_later(SECONDS_OF_A_ROUND, exit=True)
         for name in [*names, *(["demo"] if sum(done.values()) % ROUNDS_BEFORE_DEMO == 0 else [])]:
             getattr(job, name)()
             done[name] += 1
@@ -293,6 +365,7 @@ def main() -> int:
             shown = now
             left = (end - now) / 60
             print(f"  {done['rounds']:,} rounds, {left:.1f} minutes left: {sample()}", flush=True)
+    faulthandler.cancel_dump_traceback_later()
     print(", ".join(f"{count:,} {name}" for name, count in done.items()))
     failed = False
     for name, last in samples[-1].items() if samples else []:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import faulthandler
 import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,14 @@ import usmq
 SECONDS = float(os.environ.get("USMQ_STORM_SECONDS", "0"))
 
 Advanced = Callable[[Any, int], Any]
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """Print the stacks and end the run where a storm hangs."""
+    faulthandler.dump_traceback_later(SECONDS + 120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture
@@ -185,3 +194,62 @@ def test_contexts_that_are_entered_by_many_threads_in_turn_keep_their_scope(
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(enter, range(400)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
+    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, count: int
+) -> None:
+    """Each thread has a queue of its own: dpnp alone hangs where threads share an in-order one."""
+    dpctl, dpnp = pytest.importorskip("dpctl"), pytest.importorskip("dpnp")
+    pa = pytest.importorskip("pyarrow")
+    size = 5000
+    root = dpctl.SyclQueue(queues[0]._get_capsule())
+
+    class Own:
+        """Queues and constants of a thread."""
+
+        def __init__(self) -> None:
+            theirs = dpctl.SyclQueue(root.sycl_context, root.sycl_device, property="in_order")
+            self.queue = usmq.Queue(theirs)
+            self.seven = dpnp.full(size, 7, dtype="u4", sycl_queue=theirs)
+
+    def one(own: Own, rand: random.Random) -> None:
+        value, more = rand.randrange(1000), rand.randrange(500)
+        x = usmq.full(size, value, "u4", queue=own.queue)
+        kernels.advance(size, x, more)
+        theirs = dpnp.asarray(x)
+        dpnp.add(theirs, own.seven, out=theirs)
+        with usmq.use_queue(own.queue):
+            # Not by its array interface, in which dpnp itself waits and may hang.
+            result = usmq.from_dlpack(dpnp.add(theirs, own.seven))
+        y = x.copy()
+        handles = [x, theirs]
+        del x, theirs
+        rand.shuffle(handles)
+        while handles:  # in flight, in any order
+            handles.pop()
+        there = usmq.collocate(y, queue=rand.choice(queues))
+        kernels.advance(size, result, 3)
+        expected = advanced([value], more) + 7
+        assert (there.to_numpy() == expected).all()
+        assert (result.to_numpy() == advanced(expected + 7, 3)).all()
+        shared = usmq.full(size, value, "u4", usm_type="shared", queue=own.queue)
+        seen = pa.array(usmq.from_arrow(shared).host_view())
+        del shared
+        assert seen.to_pylist()[:3] == [value] * 3
+
+    owns = [Own() for _ in range(count)]
+    for own in owns:  # dpnp's first calls, one thread after the other
+        one(own, random.Random(0))
+
+    def storm(number: int) -> int:
+        rand, goes_on, done = random.Random(number), rounds(100), 0
+        while goes_on():
+            one(owns[number], rand)
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(count) as pool:
+        counts = list(pool.map(storm, range(count)))
+    print(f"{sum(counts)} rounds of {count} threads")

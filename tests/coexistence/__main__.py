@@ -1,0 +1,252 @@
+"""usmq beside other libraries, in every pair of conditions: `python tests/coexistence`.
+
+    python tests/coexistence                 every pair of values, one process per case
+    python tests/coexistence --full          every combination, hours; --shard 3/8 a part of them
+    python tests/coexistence --list          the cases, and what is left out and why
+    python tests/coexistence --only 17       one case, or several: 17,18
+    python tests/coexistence --case 'peer=dpnp; next=fill'    those with these values
+
+A process that exceeds its time is killed; its Python stacks, the native threads and what each of
+its threads had begun are printed. The environment of a case is empty but for HOME and PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dimensions import NOT_TRIED, Case, every_case, missing_pairs, pairwise
+
+HERE = Path(__file__).parent
+# A driver of this machine, which is registered where a peer asks before usmq is imported.
+DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
+
+
+@dataclass
+class Outcome:
+    """How the cases of one process went."""
+
+    rounds: dict[int, int] = field(default_factory=dict)
+    failed: int | None = None
+    report: str = ""
+
+
+def environment(case: Case, vendors: str) -> dict[str, str]:
+    """Return what a user has: no variable of the Makefile or of this process but two."""
+    kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    if case["order"] == "peer asks first":
+        kept["OCL_ICD_VENDORS"] = vendors
+    return kept
+
+
+def native_threads(pid: int) -> str:
+    """Return the name, state and wait channel of each thread of a process."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").iterdir()):
+        try:
+            name = (task / "comm").read_text().strip()
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            lines.append(f"    {task.name} {name:<16} {state} {(task / 'wchan').read_text()}")
+        except OSError:  # it has ended meanwhile
+            continue
+    return "\n".join(lines)
+
+
+def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -> Outcome:
+    """Run cases in one process until all are done or one fails."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        progress, out, err = (Path(place, name) for name in ("progress", "out", "err"))
+        given = json.dumps(
+            {"cases": cases, "seconds": seconds, "limit": limit, "progress": str(progress)}
+        )
+        command = [sys.executable, "-W", "ignore", str(HERE / "case.py"), given]
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                command,
+                env=environment(cases[0], str(folder / "vendors")),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=place,
+            )
+            status, threads = wait(process, out, limit)
+        outcome = Outcome()
+        for line in out.read_text().splitlines():
+            done = json.loads(line)
+            outcome.rounds[done["case"]] = done["rounds"]
+        errors = err.read_text(errors="replace")
+        if status == 0 and not errors and len(outcome.rounds) == len(cases):
+            return outcome
+        # One that ends in the exit of the process has done its rounds before.
+        outcome.failed = min(len(outcome.rounds), len(cases) - 1)
+        how = f"exceeded {limit:.0f} s" if status is None else f"exit status {status}"
+        last = progress.read_text().splitlines() if progress.exists() else []
+        outcome.report = "\n".join(
+            [f"  {how}. Last begun:", *(f"    {line.strip()}" for line in last if line.strip())]
+            + (["  Native threads:", threads] if threads else [])
+            + ["  stderr:", *(f"    {line}" for line in errors.splitlines()[-60:])]
+        )
+        return outcome
+
+
+def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int | None, str]:
+    """Wait for the end of a process as long as it goes on; else kill it, and say what it did."""
+    size, since = 0, time.monotonic()
+    while process.poll() is None:
+        time.sleep(0.02)
+        if (now := out.stat().st_size) != size:
+            size, since = now, time.monotonic()
+        # Its own watchdog prints the stacks at the limit.
+        if time.monotonic() - since > limit + 1:
+            threads = native_threads(process.pid)
+            process.kill()
+            process.wait()
+            return None, threads
+    return process.returncode, ""
+
+
+def batches(cases: Iterable[Case]) -> list[list[Case]]:
+    """Return cases in groups that may share a process: those that end one stay alone."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for number, case in enumerate(cases):
+        alone = str(number) if case["next"] == "exit" else ""
+        key = ("order", "peer", "threads", "device", "context", "protocol")
+        groups.setdefault((*(case[name] for name in key), alone), []).append(case)
+    return list(groups.values())
+
+
+class Run:
+    """Processes, so many at a time, and what they found."""
+
+    def __init__(self, given: argparse.Namespace, total: int, folder: Path) -> None:
+        self.given, self.total, self.folder = given, total, folder
+        self.done, self.rounds, self.failed = 0, 0, list[Case]()
+        self.lock, self.begun = threading.Lock(), time.monotonic()
+        self.shown = self.begun
+
+    def __call__(self, cases: list[Case]) -> None:
+        """Run a batch; after a case that fails, the others in a new process."""
+        while cases and not self.stopped():
+            outcome = run_process(cases, self.given.seconds, self.given.limit, self.folder)
+            count = len(cases) if outcome.failed is None else outcome.failed + 1
+            with self.lock:
+                self.done += count
+                self.rounds += sum(outcome.rounds.values())
+                if outcome.failed is not None:
+                    self.failed.append(cases[outcome.failed])
+                    print(f"FAILED: {text(cases[outcome.failed])}\n{outcome.report}", flush=True)
+                if self.given.verbose:
+                    verdict = "ok" if outcome.failed is None else "FAILED"
+                    print(f"  {verdict} {text(cases[count - 1])}", flush=True)
+                self.show()
+            cases = cases[count:]
+
+    def stopped(self) -> bool:
+        """Say whether as many have failed as are worth a look."""
+        return len(self.failed) >= self.given.failures
+
+    def show(self) -> None:
+        """Print how far it is, every ten seconds."""
+        now = time.monotonic()
+        if now - self.shown < 10:
+            return
+        self.shown = now
+        left = (now - self.begun) / self.done * (self.total - self.done) / 60
+        print(
+            f"  {self.done:,} of {self.total:,} cases, {len(self.failed)} failed, "
+            f"{left:.0f} min left",
+            flush=True,
+        )
+
+
+def text(case: Case) -> str:
+    """Return a case as `--case` takes it."""
+    return "; ".join(f"{name}={value}" for name, value in case.items())
+
+
+def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
+    """Return the cases that the options ask for."""
+    if given.only:
+        return [cases[int(number)] for number in given.only.split(",")]
+    if given.case:
+        parts = (part.split("=", 1) for part in given.case.split(";"))
+        asked = {name.strip(): value.strip() for name, value in parts}
+        return [case for case in cases if asked.items() <= case.items()]
+    if given.shard:
+        number, count = map(int, given.shard.split("/"))
+        return cases[number - 1 :: count]
+    return cases
+
+
+def show_list(cases: list[Case]) -> None:
+    """Print the cases, what no case has, and why."""
+    for number, case in enumerate(cases):
+        print(f"{number:5} {text(case)}")
+    print("Pairs that no case has:")
+    for reason, group in itertools.groupby(missing_pairs(), key=lambda found: found[1]):
+        pairs = ", ".join(
+            " + ".join(f"{name}={value}" for name, value in pair) for pair, _ in group
+        )
+        print(f"  {pairs}: {reason}")
+    print_not_tried()
+
+
+def print_not_tried() -> None:
+    """Print what is left out by name."""
+    for reason in NOT_TRIED:
+        print(f"  left out: {reason}")
+
+
+def main() -> int:
+    """Run the cases asked for."""
+    about = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    about.add_argument("--full", action="store_true", help="every combination")
+    about.add_argument("--list", action="store_true")
+    about.add_argument("--only", help="numbers of --list")
+    about.add_argument("--case", help="values of dimensions, with semicolons between")
+    about.add_argument("--shard", help="NUMBER/COUNT: a part of the cases")
+    about.add_argument("--seconds", type=float, help="of rounds per case (2; with --full 0.1)")
+    about.add_argument("--limit", type=float, default=30, help="seconds without an end of a case")
+    about.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    about.add_argument("--failures", type=int, default=10**9, help="stop after so many")
+    about.add_argument("--verbose", action="store_true", help="a line for each process")
+    given = about.parse_args()
+    if given.seconds is None:
+        given.seconds = 0.1 if given.full else 2.0
+    every = list(every_case()) if given.full or given.case else pairwise()
+    if given.list:
+        show_list(every)
+        return 0
+    cases = wanted(every, given)
+    groups = batches(cases) if given.full or given.case else [[case] for case in cases]
+    print(f"coexistence: {len(cases):,} cases in {len(groups):,} processes", flush=True)
+    print_not_tried()
+    with tempfile.TemporaryDirectory(prefix="usmq-coexistence-") as folder:
+        (vendors := Path(folder, "vendors")).mkdir()
+        (vendors / "intel-cpu.icd").write_text(f"{DRIVER}\n")
+        run = Run(given, len(cases), Path(folder))
+        with ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(run, groups))
+    minutes = (time.monotonic() - run.begun) / 60
+    verdict = f"{len(run.failed)} FAILED" if run.failed else "all well"
+    print(f"coexistence: {run.done:,} cases, {run.rounds:,} rounds, {minutes:.1f} min: {verdict}")
+    for case in run.failed:
+        print(f"  FAILED: {text(case)}")
+    return 1 if run.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

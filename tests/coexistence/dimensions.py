@@ -1,0 +1,189 @@
+"""The dimensions of the coexistence suite, what cannot exist, and cases that cover all pairs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+Case = dict[str, str]
+Pair = tuple[tuple[str, str], tuple[str, str]]
+
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    # Who is imported and who asks for devices first. Where the peer asks before usmq is imported,
+    # the machine has the CPU driver registered in a vendors folder: else no peer sees a device.
+    "order": ("usmq first", "peer imported first", "peer asks between", "peer asks first"),
+    "peer": ("dpnp", "dpctl"),
+    "dropped": ("none", "ours", "theirs", "ours, theirs", "theirs, ours"),
+    "threads": ("1", "2", "4"),
+    "ours": ("in order", "out of order"),
+    "theirs": ("in order", "out of order"),
+    "device": ("root", "sub-device"),
+    "context": ("default", "own"),
+    "protocol": (
+        "export SUAI",
+        "export DLPack",
+        "export legacy DLPack",
+        "export Arrow array",
+        "export Arrow stream",
+        "import SUAI",
+        "import DLPack",
+        "import legacy DLPack",
+    ),
+    "next": (
+        "to_numpy",
+        "collocate",
+        "launch",
+        "fill",
+        "Event.wait",
+        "Queue.wait",
+        "exit",
+    ),
+}
+
+
+def is_elsewhere(case: Case) -> bool:
+    """Say whether the memory does not belong to the platform's default context."""
+    return case["device"] == "sub-device" or case["context"] == "own"
+
+
+# Combinations that are left out: the reason, and which they are.
+LEFT_OUT: tuple[tuple[str, Callable[[Case], bool]], ...] = (
+    (
+        "DLPack, sub-device or own context: a DLPack device number means a root device in the "
+        "platform's default context",
+        lambda case: "DLPack" in case["protocol"] and is_elsewhere(case),
+    ),
+    (
+        "Arrow, sub-device or own context: ARROW_DEVICE_ONEAPI means a root device in the "
+        "platform's default context",
+        lambda case: "Arrow" in case["protocol"] and is_elsewhere(case),
+    ),
+    (
+        "DLPack, dpctl: dpctl.memory has no DLPack since dpctl.tensor moved to dpnp",
+        lambda case: "DLPack" in case["protocol"] and case["peer"] == "dpctl",
+    ),
+    (
+        "2 or 4 threads, import of dpnp by SUAI: dpnp waits inside libsycl where its "
+        "__sycl_usm_array_interface__ is read; dpnp alone hangs there (control.py, getter)",
+        lambda case: (
+            case["threads"] != "1" and case["peer"] == "dpnp" and case["protocol"] == "import SUAI"
+        ),
+    ),
+    (
+        "4 threads, any out-of-order queue: dpnp alone locks up there (control.py)",
+        lambda case: case["threads"] == "4" and "out of order" in (case["ours"], case["theirs"]),
+    ),
+    (
+        "4 threads, DLPack to dpnp: dpnp works on dpctl's cached queue there, an out-of-order one "
+        "that all threads share; dpnp alone locks up (control.py)",
+        lambda case: (
+            case["threads"] == "4" and case["protocol"] in ("export DLPack", "export legacy DLPack")
+        ),
+    ),
+)
+
+# What no dimension spells, so that no rule above can leave it out.
+NOT_TRIED = (
+    "threads that share one in-order dpctl queue: dpctl alone hangs there (its order manager's "
+    "lock against the GIL); each thread has queues of its own",
+    "the first call of a dpnp function in two threads at once: dpnp alone hangs there "
+    "(control.py); each thread's first round runs before the threads start",
+    "peers that wait in several threads: a wait of dpctl holds libsycl's graph lock while a host "
+    "task needs the GIL; with more than one thread only usmq waits",
+    "host tasks of dpnp that are pending at the end of the process: dpctl waits for them there, "
+    "and hangs alone; they are over when `exit` begins, and work of usmq is in flight",
+)
+
+
+# One thread and one queue of ours hung in each of these at 64385b2; no pair of values says that.
+ALWAYS = tuple(
+    dict(zip(DIMENSIONS, values, strict=True))
+    for values in itertools.product(
+        ("usmq first",),
+        ("dpnp",),
+        ("ours, theirs", "theirs, ours"),
+        ("1",),
+        ("in order",),
+        ("in order",),
+        ("root",),
+        ("default",),
+        ("export SUAI",),
+        ("to_numpy", "collocate"),
+    )
+)
+
+
+def why_not(case: Case) -> str | None:
+    """Return why a case is left out."""
+    return next((reason for reason, applies in LEFT_OUT if applies(case)), None)
+
+
+def every_case() -> Iterator[Case]:
+    """Yield the full product, without what is left out."""
+    for values in itertools.product(*DIMENSIONS.values()):
+        case = dict(zip(DIMENSIONS, values, strict=True))
+        if why_not(case) is None:
+            yield case
+
+
+def pairs_of(case: Case) -> set[Pair]:
+    """Return the pairs of values in a case."""
+    return set(itertools.combinations(case.items(), 2))
+
+
+def pairwise(seed: int = 1) -> list[Case]:
+    """Return cases in which each pair of values that can exist occurs; always the same ones.
+
+    They begin with `ALWAYS`. Greedy: of 200 cases with the first pair that is still missing, the
+    one with most missing pairs.
+    """
+    cases, rand = list(every_case()), random.Random(seed)
+    with_pair: dict[Pair, list[int]] = {}
+    for number, case in enumerate(cases):
+        for pair in itertools.combinations(case.items(), 2):
+            with_pair.setdefault(pair, []).append(number)
+    # Rare pairs first: they leave the least choice.
+    missing = dict.fromkeys(sorted(with_pair, key=lambda pair: (len(with_pair[pair]), pair)))
+    chosen = list(ALWAYS)
+    for pair in set().union(*map(pairs_of, chosen)):
+        missing.pop(pair, None)
+    while missing:
+        numbers = with_pair[next(iter(missing))]
+        tried = rand.sample(numbers, min(200, len(numbers)))
+        best = max(tried, key=lambda number: len(pairs_of(cases[number]) & missing.keys()))
+        chosen.append(cases[best])
+        for pair in pairs_of(cases[best]):
+            missing.pop(pair, None)
+    covered = set().union(*map(pairs_of, chosen))
+    assert covered == set(with_pair), "a pair of values is in no case"
+    return chosen
+
+
+def missing_pairs() -> list[tuple[Pair, str]]:
+    """Return pairs of values that no case can have, each with the reason."""
+    possible = set().union(*map(pairs_of, pairwise()))
+    found = []
+    for one, other in itertools.combinations(DIMENSIONS, 2):
+        for values in itertools.product(DIMENSIONS[one], DIMENSIONS[other]):
+            pair = ((one, values[0]), (other, values[1]))
+            if pair not in possible:
+                found.append((pair, reason_of(dict(pair))))
+    return found
+
+
+def reason_of(part: Case) -> str:
+    """Return why no case has these values."""
+    rest = {name: values for name, values in DIMENSIONS.items() if name not in part}
+    reasons = {
+        why_not(part | dict(zip(rest, values, strict=True)))
+        for values in itertools.product(*rest.values())
+    }
+    # The rule that holds whatever the other values are comes with others in some cases only.
+    for reason, applies in LEFT_OUT:
+        if reason in reasons and all(
+            applies(part | dict(zip(rest, values, strict=True)))
+            for values in itertools.islice(itertools.product(*rest.values()), 500)
+        ):
+            return reason
+    return "; ".join(sorted(reason for reason in reasons if reason))

@@ -1,0 +1,66 @@
+"""usmq's own threads use no core while work is in flight and nothing is to be done."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from children import PRELUDE
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# 1,000 events in flight behind a kernel of 6 s, on one queue or on their way to another context.
+WORK = {
+    "launches": "keep = [spin(1, x, 1) for _ in range(1000)]",
+    "dropped arrays": """
+for _ in range(1000):
+    y = usmq.empty(2, "u4")
+    read_late(1, x, y, 1)
+    del y""",
+    "foreign owners": """
+lent = [Lent(shared_memory()) for _ in range(1000)]
+for one in lent:
+    read_late(1, x, one, 1, queue=x.queue)
+del lent, one""",
+    "copies between contexts": "keep = [usmq.collocate(x, queue=sub) for _ in range(500)]",
+}
+
+CODE = """
+SECONDS, TICK = 2, os.sysconf("SC_CLK_TCK")
+
+def used():
+    "Seconds of a core that each thread of usmq has used so far, by its number and name."
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        try:
+            name, _, rest = open(f"/proc/self/task/{task}/stat").read().rpartition(")")
+        except OSError:
+            continue
+        name = name.partition("(")[2]
+        if name.startswith("usmq-"):
+            fields = rest.split()
+            found[f"{name} {task}"] = (int(fields[11]) + int(fields[12])) / TICK
+    return found
+
+x = usmq.zeros(2, "u4")
+sub = usmq.Queue(x.device.sub_devices(1)[0])
+usmq.collocate(x, queue=sub).wait()
+running = spin(1, x, steps(6))
+exec(sys.argv[1])
+time.sleep(0.3)  # the threads take note of the work
+before = used()
+time.sleep(SECONDS)
+after = used()
+assert not running.done()
+share = {name: (after[name] - before.get(name, 0.0)) / SECONDS for name in after}
+print(sum(share.values()), share, file=sys.stderr)
+print(sum(share.values()))
+running.wait()
+"""
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_threads_are_idle_beside_1000_events_in_flight(run_python: Run, work: str) -> None:
+    done = run_python(PRELUDE + CODE, WORK[work])
+    assert float(done.stdout) < 0.02, done.stderr

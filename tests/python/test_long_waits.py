@@ -1,0 +1,67 @@
+"""Ctrl-C takes effect within 0.2 s in a wait for a kernel of several seconds.
+
+That arrays stay sound, and every other call that waits, are in test_signals.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from children import PRELUDE
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+CALLS = {
+    "Event.wait": "event.wait()",
+    "Array.wait": "x.wait()",
+    "Queue.wait": "x.queue.wait()",
+    "to_numpy": "x.to_numpy()",
+    "to_numpy of a copy in another context": "there.to_numpy()",
+    "to_numpy behind work of dpnp": "x.to_numpy()",
+    "Queue.wait behind work of dpnp": "x.queue.wait()",
+}
+
+CODE = """
+import signal
+import dpnp
+name = sys.argv[1]
+# Not the text: where `eval` of a text is interrupted, Python ends with the status of SIGINT later.
+call = compile(sys.argv[2], "call", "eval")
+x = usmq.zeros(40, "u4")
+sub = usmq.Queue(x.device.sub_devices(1)[0])
+usmq.collocate(x, queue=sub).wait()
+lent, seven = dpnp.asarray(x), dpnp.asarray(usmq.full(40, 7, "u4"))
+dpnp.add(lent, seven, out=lent)
+x.queue.wait()
+
+def attempt(after):
+    "Seconds from the signal to the KeyboardInterrupt, in a wait for 4 s."
+    event = spin(1, x, steps(4))
+    there = usmq.collocate(x, queue=sub)
+    if "dpnp" in name:
+        dpnp.add(lent, seven, out=lent)  # with a host task behind it
+    sent = []
+    def send():
+        sent.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+    timer = threading.Timer(after, send)
+    timer.start()
+    try:
+        eval(call)
+    except KeyboardInterrupt:
+        took = time.perf_counter() - sent[0]
+    else:
+        raise SystemExit("the wait ended without the signal")
+    assert not event.done(), f"Ctrl-C took effect {took} s late, after the kernel"
+    event.wait()
+    return took
+
+print(min(attempt(after) for after in (1.5, 0.3)))
+"""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_ctrl_c_ends_a_long_wait(run_python: Run, name: str) -> None:
+    assert float(run_python(PRELUDE + CODE, name, CALLS[name]).stdout) < 0.2

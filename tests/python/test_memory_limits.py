@@ -1,0 +1,52 @@
+"""A limit that fits a request is enough: sizes of blocks and slabs are usmq's own affair."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+KIB, MIB = 1 << 10, 1 << 20
+
+CODE = """
+import sys
+import usmq
+limit, size, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+usmq.set_memory_limit(limit, usm_type=kind)
+for _ in range(3):
+    x = usmq.empty(size, "u1", usm_type=kind)
+    found = usmq.memory_stats()[kind]
+    assert found["used"] <= limit, found
+    assert found["reserved"] <= limit, found
+    try:
+        usmq.empty(limit + 1, "u1", usm_type=kind)
+    except usmq.AllocationError:
+        pass
+    else:
+        raise SystemExit("one byte more than the limit was given out")
+    del x
+print("well")
+"""
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [
+        (100 * MIB, 100 * MIB),
+        (92 * MIB, 90 * MIB),
+        (12_345_679, 12_345_679),
+        (1_000_003, 1_000_003),
+        (33 * KIB + 1, 33 * KIB + 1),
+        (40 * KIB, 20 * KIB),
+        (20 * KIB, 20 * KIB),
+    ],
+)
+def test_a_limit_that_fits_the_request_is_enough(
+    run_python: Run, limit: int, size: int, kind: str
+) -> None:
+    done = run_python(CODE, str(limit), str(size), kind, check=False)
+    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr

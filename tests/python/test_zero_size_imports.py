@@ -1,0 +1,50 @@
+"""Arrays of no elements keep the kind and the address of USM that their producer gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dpnp
+import pytest
+import usmq
+from test_suai import address
+
+KINDS = ["device", "shared", "host"]
+EMPTY: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda a: a[:0],
+    "slice from the middle": lambda a: a[5:5],
+    "shape": lambda a: a.reshape(4, 6)[:, 3:3],
+}
+IMPORTS: dict[str, Callable[[Any], usmq.Array]] = {
+    "SUAI": lambda a: usmq.asarray(a, copy=False),
+    "DLPack": usmq.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("view", EMPTY)
+@pytest.mark.parametrize("protocol", IMPORTS)
+def test_an_array_of_nothing_keeps_its_kind_and_address(
+    protocol: str, view: str, kind: str
+) -> None:
+    theirs = EMPTY[view](dpnp.zeros(24, dtype="i4", usm_type=kind))
+    given = address(theirs)
+    assert given
+    x = IMPORTS[protocol](theirs)
+    assert (x.shape, x.size) == (theirs.shape, 0)
+    assert (x.usm_type, x.ptr) == (kind, given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_allocation_of_nothing_keeps_its_kind(kind: str) -> None:
+    theirs = dpnp.empty((0, 3), dtype="f4", usm_type=kind)
+    x = usmq.asarray(theirs, copy=False)
+    assert (x.shape, x.usm_type, x.ptr) == ((0, 3), kind, address(theirs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_own_keeps_its_kind_there_and_back(kind: str) -> None:
+    x = usmq.zeros(24, "i4", usm_type=kind)[7:7]
+    back = usmq.asarray(dpnp.asarray(x), copy=False)
+    assert (back.usm_type, back.ptr) == (kind, x.ptr)
