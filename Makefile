@@ -249,7 +249,7 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> pytest (about 8 minutes)"
-	$(TWO_DEVICES) .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
+	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
 	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
 	.venv/bin/python tests/coexistence
 
@@ -259,7 +259,7 @@ PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_los
 .PHONY: test-processes
 test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)
 	@echo "==> pytest, tests of other processes (about 4 minutes)"
-	$(TWO_DEVICES) .venv/bin/python -m pytest $(PROCESSES)
+	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest $(PROCESSES)
 
 .PHONY: test-storms
 test-storms: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)

@@ -26,8 +26,7 @@ Event sycl_event(const NativeEvent &native, const Context &context) {
 
 } // namespace
 
-UserEvent::UserEvent(const Context &context)
-    : native(native_user_event(context)), event(sycl_event(native, context)) {}
+UserEvent::UserEvent(const Context &context) : native(native_user_event(context)), event(sycl_event(native, context)) {}
 
 std::unique_ptr<UserEvent> user_event_new(const Context &context) { return std::make_unique<UserEvent>(context); }
 

@@ -33,8 +33,8 @@ std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context
   opencl_check(opencl_entry<decltype(&clGetDeviceInfo)>("clGetDeviceInfo")(device.object, CL_DEVICE_PLATFORM,
                                                                            sizeof platform, &platform, nullptr),
                "clGetDeviceInfo");
-  const auto find = opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>(
-      "clGetExtensionFunctionAddressForPlatform");
+  const auto find =
+      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
   using Info = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
   const auto info = reinterpret_cast<Info>(find(platform, "clGetMemAllocInfoINTEL"));
   if (info == nullptr) {

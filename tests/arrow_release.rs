@@ -187,7 +187,7 @@ fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Resul
     let (mut raw, releases) = watched(on_device(&array)?.export_device(Ready::Now)?);
     spoil(&mut raw);
     let error = Column::import_device(hand_over(field, raw), Placed::default()).unwrap_err();
-    assert_eq!(releases.count(), 1, "{error}");
+    assert!(once(&releases)?, "{error}");
     match error {
         Error::Interop(text) => Ok(text),
         other => panic!("another error: {other}"),

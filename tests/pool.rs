@@ -27,9 +27,13 @@ fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
             let before = of(kind, queue.device())?;
             let y = Array::uninit([1000], DType::U32, kind, queue)?;
             assert!(!event.done()?, "the test needs work in flight here");
-            assert_eq!(y.address(), address, "{kind} USM of {queue}");
-            let after = of(kind, queue.device())?;
-            assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
+            if kind.is_host_accessible() {
+                assert_ne!(y.address(), address, "the host may write to {kind} USM, so it is idle");
+            } else {
+                assert_eq!(y.address(), address, "{kind} USM of {queue}");
+                let after = of(kind, queue.device())?;
+                assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
+            }
             // The next use comes after the last one of the former owner.
             y.fill(2u32)?;
             work.advance(queue, &y, 3)?;
@@ -380,6 +384,8 @@ fn without_pooling_memory_goes_straight_back_to_the_runtime() -> Result<()> {
             let x = bytes(size, kind, &queue)?;
             assert!(of(kind, queue.device())?.reserved >= size as u64);
             drop(x);
+            // The release thread frees it.
+            trim(None)?;
             assert_eq!(of(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
         }
     }

@@ -25,6 +25,14 @@ impl Owner {
     fn is_let_go(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
+
+    /// The completion service drops owners, soon after the last use.
+    fn is_soon_let_go(&self) -> bool {
+        (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.is_let_go()
+        })
+    }
 }
 
 fn numbers(kind: UsmKind, queue: &Queue) -> Result<Array> {
@@ -57,7 +65,7 @@ fn arrays_of_every_kind_come_back_from_the_same_addresses() -> Result<()> {
             back.fill(7i32)?;
             back.wait()?;
             drop(back);
-            assert!(owner.is_let_go());
+            assert!(owner.is_soon_let_go());
             assert!(array.to_vec::<i32>()?.iter().all(|value| *value == 7));
         }
     }
@@ -86,7 +94,7 @@ fn offset_and_strides_count_elements_and_read_only_stays_so() -> Result<()> {
     assert!(!owner.is_let_go(), "a view of a view keeps it");
     assert_eq!(part.to_vec::<i32>()?, [1, 2, 3]);
     drop(part);
-    assert!(owner.is_let_go());
+    assert!(owner.is_soon_let_go());
     Ok(())
 }
 
@@ -104,7 +112,6 @@ fn the_owner_stays_until_work_in_flight_is_complete() -> Result<()> {
             return Ok(());
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
-        drop(Array::uninit([1], DType::U8, UsmKind::Device, &queue)?);
     }
     Err(Error::Value("the owner is kept for good".to_owned()))
 }
@@ -124,7 +131,7 @@ fn a_context_alone_names_memory_too_and_empty_arrays_need_none() -> Result<()> {
     // SAFETY: no memory.
     let made = unsafe { import(&empty, &by_context, nothing.boxed()) }?;
     assert_eq!((made.shape(), made.size()), (&[0, 3][..], 0));
-    assert!(nothing.is_let_go());
+    assert!(nothing.is_soon_let_go());
     Ok(())
 }
 
@@ -149,14 +156,14 @@ fn what_is_no_such_memory_is_refused_and_its_owner_let_go() -> Result<()> {
         let owner = Owner::new();
         let refused = taken(&descriptor, &queue, &owner);
         assert!(matches!(refused, Err(Error::Value(_) | Error::Interop(_))), "{what}: {refused:?}");
-        assert!(owner.is_let_go(), "{what}");
+        assert!(owner.is_soon_let_go(), "{what}");
     }
     let elsewhere = Context::new(&[queue.device().clone()])?;
     let owner = Owner::new();
     // SAFETY: refused, since it is memory of another context.
     let refused = unsafe { import(&good, &SyclObject::Context(elsewhere), owner.boxed()) };
     assert!(matches!(refused, Err(Error::Interop(_))), "{refused:?}");
-    assert!(owner.is_let_go());
+    assert!(owner.is_soon_let_go());
     assert_eq!(array.to_vec::<i32>()?, (0..12).collect::<Vec<i32>>());
     Ok(())
 }

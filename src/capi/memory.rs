@@ -5,7 +5,7 @@ use super::status::{call, give};
 use crate::array::{Array, DType, Layout};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};
-use crate::memory::Allocation;
+use crate::memory::{Access, Allocation, ordered};
 use crate::runtime::Lock;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
@@ -46,9 +46,8 @@ unsafe extern "C" fn usmq_allocate(
     let allocate = || {
         // SAFETY: a queue of the caller's.
         let queue = unsafe { given_or_current(queue) }?;
-        // The caller does not ask the log, so nothing may use the block still.
-        let memory = Arc::new(Allocation::idle(bytes, kind_of(kind)?, &queue)?);
-        // Nor does the log see the caller's commands.
+        let memory = Arc::new(Allocation::new(bytes, kind_of(kind)?, &queue)?);
+        // The caller's own commands are unseen by the log.
         memory.share_on(&queue)?;
         let block = Array::of(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
         let address = block.address();
@@ -70,8 +69,12 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
             .ok_or_else(|| Error::Value("queue is null; it says where the memory is used".to_owned()))?;
         // Says why, when kernels on the queue cannot reach it.
         block.on_queue(&queue)?;
-        block.shared_allocation().share_on(&queue)?;
-        Ok(())
+        let memory = block.shared_allocation();
+        if memory.used_off(&queue)? {
+            // Brings the uses on other queues into the order of this one.
+            ordered(&queue, &[(&*memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+        }
+        memory.share_on(&queue)
     })
 }
 

@@ -1,6 +1,7 @@
 //! How C hears of errors: a status, and a text for this thread. No panic and no exception gets past here.
 
 use crate::error::{Error, Result};
+use crate::runtime::without_python_lock;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,7 +58,7 @@ thread_local! {
 /// Runs the body of a C function.
 pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     super::single::begin();
-    let status = match catch_unwind(AssertUnwindSafe(body)) {
+    let status = match catch_unwind(AssertUnwindSafe(|| without_python_lock(body))) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(error)) => {
             remember(&error.to_string());

@@ -393,6 +393,8 @@ struct Closing {
     queue: Raw,
     since: Instant,
     next: Instant,
+    /// Whether the queue was idle at the last look.
+    idle: bool,
 }
 
 impl Watched for Closing {
@@ -401,27 +403,24 @@ impl Watched for Closing {
         Progress::complete_if(Instant::now() >= self.next)
     }
 
+    /// A command says that it is complete a moment before the driver's thread lets go of its queue, so a queue is
+    /// released at the second look that finds it idle. A wait for it would be one thread too many: two that wait at once
+    /// for out-of-order queues can lock up the driver.
     fn finish(mut self: Box<Self>) {
-        match self.queue.is_idle() {
-            Ok(true) => {}
+        let idle = match self.queue.is_idle() {
             // When the runtime cannot answer, the handle is better kept than released.
             Err(_) if self.since.elapsed() > AT_EXIT => return std::mem::forget(self),
-            _ => {
-                self.next = Instant::now() + (self.since.elapsed() / 8).clamp(SOON, SELDOM);
-                return watch(self);
-            }
-        }
-        // A command says that it is complete a moment before the driver's thread lets go of its queue.
-        if self.queue.is_exposed() {
-            std::thread::sleep(SOON);
-        } else if let Ok(queue) = self.queue.handle.get() {
-            // Errors are for the next wait of a user.
-            let _ = ffi::queue_join(queue);
+            idle => idle.unwrap_or(false),
+        };
+        if !(idle && self.idle) {
+            self.idle = idle;
+            self.next = Instant::now() + (self.since.elapsed() / 8).clamp(SOON, SELDOM);
+            watch(self);
         }
     }
 }
 
-const SOON: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_millis(2);
 const SELDOM: Duration = Duration::from_millis(20);
 
 impl Drop for Inner {
@@ -429,7 +428,7 @@ impl Drop for Inner {
         let _mark = InDestructor::enter();
         remember(&self.raw);
         let since = Instant::now();
-        watch(Box::new(Closing { queue: self.raw.clone(), since, next: since }));
+        watch(Box::new(Closing { queue: self.raw.clone(), since, next: since, idle: false }));
     }
 }
 

@@ -131,6 +131,9 @@ pub fn platform_problems() -> Result<Vec<PlatformProblem>> {
 
 /// Why devices may be missing, to be put behind "none".
 fn hint() -> String {
+    if let Some(why) = crate::runtime::asked_too_early() {
+        return format!("; {why}");
+    }
     match std::env::var("ONEAPI_DEVICE_SELECTOR") {
         Ok(selector) => format!("; ONEAPI_DEVICE_SELECTOR={selector:?} chooses which devices there are"),
         Err(_) => "; `python -m usmq doctor` says what is missing".to_owned(),

@@ -99,11 +99,6 @@ impl Allocation {
         Self::with(bytes, kind, queue, reuse)
     }
 
-    /// As [`Allocation::new`], for memory whose user does not ask the log: none of it is in use.
-    pub(crate) fn idle(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        Self::with(bytes, kind, queue, Reuse::Idle)
-    }
-
     /// As [`Allocation::new`], for memory that commands alone use, whatever its kind.
     pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
         Self::with(bytes, kind, queue, Reuse::InOrder)
@@ -160,18 +155,19 @@ impl Allocation {
         Ok(allocation)
     }
 
-    /// Foreign memory of no bytes: nothing to use, and nothing to order.
+    /// Foreign memory of no bytes: nothing to use, nothing to order, and nothing that its owner must keep.
     pub(crate) fn import_empty(
         pointer: usize,
         kind: UsmKind,
         (context, device): (&Context, &Device),
         owner: Foreign,
     ) -> Arc<Self> {
+        drop_after(owner, Pending::new());
         Arc::new(Self {
             pointer,
             bytes: 0,
             kind,
-            owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
+            owner: Owner::Foreign { owner: None, context: context.clone(), device: device.clone() },
             log: LogOf::Own(Lock::default()),
             known: AtomicBool::new(false),
             failure: OnceCell::new(),

@@ -99,14 +99,14 @@ impl WaitingList {
         block
     }
 
-    /// One of the newest blocks, of this size and with its only last use on this in-order queue.
+    /// One of the newest blocks, of this size and with its last uses on this in-order queue only.
     fn take_of(&self, bytes: usize, queue: &Queue) -> Option<Waiting> {
         let mut blocks = self.blocks.lock().ok()?;
         let recent = blocks.len().saturating_sub(RECENT);
         let found = blocks.range(recent..).rposition(|block| {
             block.bytes == bytes
-                && block.unseen.is_empty()
-                && matches!(&block.pending[..], [event] if event.in_order_queue() == Some(queue))
+                && block.pending.iter().all(|event| event.in_order_queue() == Some(queue))
+                && block.unseen.iter().all(|other| other == queue)
         })?;
         let block = blocks.remove(recent + found);
         self.count.store(blocks.len(), Ordering::Relaxed);
@@ -261,7 +261,21 @@ impl Pool {
             return None;
         }
         let mut block = self.waiting.take_of(bytes, queue)?;
-        Some((block.block, block.pending.pop()?))
+        // The work of another library has no event yet.
+        let last = match block.pending.pop().filter(|_| block.pending.is_empty() && block.unseen.is_empty()) {
+            Some(last) => Ok(last),
+            None => {
+                let _why = because(Reason::Order);
+                queue.barrier(&[])
+            }
+        };
+        match last {
+            Ok(last) => Some((block.block, last)),
+            Err(_) => {
+                self.waiting.push(block);
+                None
+            }
+        }
     }
 
     fn take_new(&self, bytes: usize) -> Result<Block> {

@@ -9,6 +9,7 @@ use super::scope;
 use crate::Error;
 use crate::interop::dlpack::{self, Destination, Export, Order, Tensor, VERSION, Versioned};
 use crate::python::site::detach;
+use crate::runtime::without_python_lock;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -112,10 +113,11 @@ unsafe fn exported<R>(
     let current = scope::current(py)?;
     if current == *array.queue() {
         // That is the work queue of the array's device, or the array has none and the export says so.
-        return Ok(export(array, Order::Queue(&current))?);
+        return Ok(without_python_lock(|| export(array, Order::Queue(&current)))?);
     }
     let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;
-    Ok(export(array, queue.as_ref().map_or(Order::Unordered, Order::Queue))?)
+    let order = queue.as_ref().map_or(Order::Unordered, Order::Queue);
+    Ok(without_python_lock(|| export(array, order))?)
 }
 
 /// `managed_tensor_from_py_object_no_sync`.

@@ -76,6 +76,7 @@ mod core {
         crate::capi::refuse_a_second()?;
         super::site::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
+        crate::runtime::name_driver();
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)

@@ -2,10 +2,12 @@
 
 use super::site::detach;
 use crate::completion;
-use crate::runtime::checks;
+use crate::runtime::python_lock::{self, PythonLock};
+use once_cell::sync::OnceCell;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
+use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 /// Keeps a Python object for usmq. The release thread drops it, which takes Python's lock for that.
@@ -34,26 +36,37 @@ impl Drop for Owner {
 /// The most that the end of the interpreter waits for a release that is running.
 const AT_EXIT: Duration = Duration::from_secs(10);
 
-/// Ends the releases of foreign memory before the interpreter ends, and tells the checks who holds Python's lock.
+/// Ends the releases of foreign memory before the interpreter ends, and tells the runtime module how to ask for Python's lock.
 pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     let close = PyCFunction::new_closure(py, None, None, |args, _| {
         detach(args.py(), || completion::close(AT_EXIT));
     })?;
     py.import("atexit")?.call_method1("register", (close,))?;
-    checks::ask_for_gil(holds_gil);
+    python_lock::set(PythonLock { is_held, release, restore });
     Ok(())
 }
 
-fn holds_gil() -> bool {
+fn is_held() -> bool {
+    static CHECK: OnceCell<Option<extern "C" fn() -> c_int>> = OnceCell::new();
+    let check = CHECK.get_or_init(|| {
+        // Every CPython has it, but the stable ABI does not declare it.
+        // SAFETY: a name that ends with a NUL.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyGILState_Check".as_ptr()) };
+        // SAFETY: `int PyGILState_Check(void)`.
+        (!symbol.is_null())
+            .then(|| unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol) })
+    });
     // SAFETY: may be asked at any time.
     let python_is_there = unsafe { ffi::Py_IsInitialized() } != 0;
-    // Every CPython has it, but the stable ABI does not declare it.
-    // SAFETY: a name that ends with a NUL.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyGILState_Check".as_ptr()) };
-    if !python_is_there || symbol.is_null() {
-        return false;
-    }
-    // SAFETY: `int PyGILState_Check(void)`.
-    let check = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> libc::c_int>(symbol) };
-    check() == 1
+    python_is_there && check.is_some_and(|check| check() == 1)
+}
+
+fn release() -> usize {
+    // SAFETY: this thread holds the lock, as `is_held` has just said.
+    unsafe { ffi::PyEval_SaveThread() as usize }
+}
+
+fn restore(state: usize) {
+    // SAFETY: what `release` gave this thread.
+    unsafe { ffi::PyEval_RestoreThread(state as *mut ffi::PyThreadState) }
 }

@@ -5,7 +5,8 @@
 //! for an event that a host task may hold up. libsycl waits for host tasks under its graph lock, a submission needs that
 //! lock, and host tasks of other libraries take Python's lock and run destructors: each of these can end in a deadlock.
 
-use once_cell::sync::{Lazy, OnceCell};
+use super::python_lock;
+use once_cell::sync::Lazy;
 use std::cell::Cell;
 
 static ON: Lazy<bool> = Lazy::new(|| match std::env::var_os("USMQ_CHECKS") {
@@ -13,18 +14,9 @@ static ON: Lazy<bool> = Lazy::new(|| match std::env::var_os("USMQ_CHECKS") {
     None => cfg!(debug_assertions),
 });
 
-/// Whether this thread holds Python's lock, once usmq is a Python module.
-static HOLDS_GIL: OnceCell<fn() -> bool> = OnceCell::new();
-
 thread_local! {
     /// How many destructors of usmq this thread is in.
     static DESTRUCTORS: Cell<u32> = const { Cell::new(0) };
-}
-
-#[cfg_attr(not(feature = "python"), expect(dead_code))]
-pub(crate) fn ask_for_gil(holds: fn() -> bool) {
-    // The module is set up once.
-    let _ = HOLDS_GIL.set(holds);
 }
 
 /// Marks a destructor, deleter or release callback while it lives.
@@ -69,7 +61,7 @@ fn check(act: &str) {
     if DESTRUCTORS.try_with(Cell::get).unwrap_or(0) > 0 {
         stop(&format!("{act} inside a destructor"));
     }
-    if HOLDS_GIL.get().is_some_and(|holds| holds()) {
+    if python_lock::is_held() {
         stop(&format!("{act} while it holds Python's lock"));
     }
 }

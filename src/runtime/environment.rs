@@ -1,7 +1,7 @@
 //! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
 
 use super::cache::{Who, fault, make_private};
-use super::loaded::runtime_folder;
+use super::loaded::{libraries, runtime_folder};
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,31 @@ static SET: OnceCell<Vec<Setting>> = OnceCell::new();
 /// Name and value of a variable.
 pub(crate) type Setting = (&'static str, PathBuf);
 
+/// Whether the runtime had asked for its drivers before [`name_driver`] could name one.
+static TOO_LATE: OnceCell<bool> = OnceCell::new();
+
+/// The variable that names OpenCL drivers.
+const DRIVERS: &str = "OCL_ICD_FILENAMES";
+
+/// Makes the pip-installed CPU device visible. Python calls it at the import, since another library may ask for devices
+/// before usmq does. Loads nothing.
+pub(crate) fn name_driver() {
+    static DONE: OnceCell<()> = OnceCell::new();
+    // Once: what the user sets after the import is the user's.
+    DONE.get_or_init(|| {
+        TOO_LATE.get_or_init(drivers_are_loaded);
+        SET.get_or_init(plan)
+            .iter()
+            .filter(|(name, _)| *name == DRIVERS)
+            .for_each(|(name, value)| set(name, value));
+    });
+}
+
 /// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
 pub(super) fn prepare() {
-    for (name, value) in SET.get_or_init(plan) {
-        set(name, value);
-    }
+    name_driver();
+    let others = SET.get_or_init(plan).iter().filter(|(name, _)| *name != DRIVERS);
+    others.for_each(|(name, value)| set(name, value));
     let Some((folder, fault)) = unsafe_cache() else {
         // Where it cannot be made, the runtime goes on without. A folder of the user's that is there stays as it is.
         let ours =
@@ -38,6 +58,11 @@ pub(super) fn prepare() {
     );
     tracing::warn!(target: "usmq", "{text}");
     eprintln!("usmq: {text}");
+}
+
+/// The runtime loads them at the first question for devices.
+fn drivers_are_loaded() -> bool {
+    ["libur_adapter_", "libOpenCL.so"].iter().any(|name| !libraries(name).is_empty())
 }
 
 /// Where the runtime would keep compiled kernels, and why it must not.
@@ -62,13 +87,24 @@ pub(crate) fn settings() -> Vec<Setting> {
     SET.get().cloned().unwrap_or_else(plan)
 }
 
+/// Why the CPU device of the pip packages is missing, when another library asked for devices first.
+pub(crate) fn asked_too_early() -> Option<String> {
+    let driver = SET.get()?.iter().find(|(name, _)| *name == DRIVERS)?.1.display().to_string();
+    TOO_LATE.get().filter(|late| **late)?;
+    Some(format!(
+        "another library asked the SYCL runtime for devices before usmq could name the OpenCL driver for CPUs, and the \
+         runtime asks for drivers once. Put `import usmq` before that library's first use, or set \
+         OCL_ICD_FILENAMES={driver} before the program starts"
+    ))
+}
+
 fn plan() -> Vec<Setting> {
     let mut settings = Vec::new();
-    if !is_set("OCL_ICD_FILENAMES")
+    if !is_set(DRIVERS)
         && !a_vendor_file_names_the_cpu_runtime()
         && let Some(driver) = cpu_runtime_beside_libsycl()
     {
-        settings.push(("OCL_ICD_FILENAMES", driver));
+        settings.push((DRIVERS, driver));
     }
     if !is_set("SYCL_CACHE_PERSISTENT")
         && let Some(folder) = cache_folder()

@@ -12,15 +12,19 @@ pub mod faults;
 pub(crate) mod interrupt;
 mod loaded;
 mod lock;
+pub(crate) mod python_lock;
 mod retry;
 mod shared;
 
 pub(crate) use cache::{Who, fault};
-pub(crate) use environment::{Setting, settings};
+#[cfg(feature = "python")]
+pub(crate) use environment::name_driver;
+pub(crate) use environment::{Setting, asked_too_early, settings};
 pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
 pub(crate) use lock::Lock;
+pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::retry;
 pub(crate) use shared::{Held, Opaque, Shared};
 

@@ -128,9 +128,8 @@ impl TaskMemory {
     /// As [`uninit`](Self::uninit).
     pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
         self.counted(bytes, kind, || {
-            // The user of the address does not ask the log.
-            let block = Arc::new(Allocation::idle(bytes, kind, &self.queue)?);
-            // Nor does the log see that work; later commands wait for the queue.
+            let block = Arc::new(Allocation::new(bytes, kind, &self.queue)?);
+            // The log does not see the work of the address's user; later commands wait for the queue.
             block.share_on(&self.queue)?;
             let address = block.pointer();
             Ok((address, move |account: &mut Account| {

@@ -58,7 +58,7 @@ impl Placed<'_> {
 impl Column {
     /// The column of an array on any device that usmq knows. USM is used where it is and its event waited for by the
     /// queue, not the host; host memory is copied, and so is CUDA memory, after its event. The array is released once the last command that uses it is done,
-    /// or before an error is returned.
+    /// or soon after an error.
     ///
     /// Source: the Arrow C Device data interface, "The ArrowDeviceArray structure".
     ///

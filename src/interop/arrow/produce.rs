@@ -6,6 +6,7 @@ use super::column::Column;
 use super::export::Ready;
 use super::schema::Field;
 use crate::error::{Error, Result};
+use crate::runtime::without_python_lock;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,7 +92,7 @@ impl Exported {
     /// `out` is valid to be written, and holds nothing that needs a release.
     unsafe fn answer<T>(&mut self, out: *mut T, make: impl FnOnce(&mut Self) -> Result<T>) -> c_int {
         self.error = None;
-        let result = catch_unwind(AssertUnwindSafe(|| make(self)))
+        let result = catch_unwind(AssertUnwindSafe(|| without_python_lock(|| make(self))))
             .unwrap_or_else(|_| Err(Error::Interop("the producer of the stream panicked".to_owned())));
         match result {
             Ok(value) => {

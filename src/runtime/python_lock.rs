@@ -1,0 +1,42 @@
+//! Python's lock (GIL), for C callbacks that a library may call while it holds the lock.
+
+use once_cell::sync::OnceCell;
+
+/// How to ask for the lock and to give it up; set once usmq is a Python module.
+pub(crate) struct PythonLock {
+    /// Whether this thread holds it.
+    pub(crate) is_held: fn() -> bool,
+    /// Gives it up; the result is for `restore`.
+    pub(crate) release: fn() -> usize,
+    pub(crate) restore: fn(usize),
+}
+
+static LOCK: OnceCell<PythonLock> = OnceCell::new();
+
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn set(lock: PythonLock) {
+    // The module is set up once.
+    let _ = LOCK.set(lock);
+}
+
+pub(crate) fn is_held() -> bool {
+    LOCK.get().is_some_and(|lock| (lock.is_held)())
+}
+
+/// Takes the lock again, also after a panic.
+struct Restore(Option<(&'static PythonLock, usize)>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Some((lock, state)) = self.0.take() {
+            (lock.restore)(state);
+        }
+    }
+}
+
+/// Runs `body` without Python's lock, if this thread holds it. For C functions that libraries call under the lock: they
+/// submit and wait, which usmq does without it.
+pub(crate) fn without_python_lock<T>(body: impl FnOnce() -> T) -> T {
+    let _restore = Restore(LOCK.get().filter(|lock| (lock.is_held)()).map(|lock| (lock, (lock.release)())));
+    body()
+}
