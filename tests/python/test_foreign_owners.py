@@ -127,8 +127,6 @@ ENDS = {
     "blocks": ("x = usmq.asarray(Blocks(shared_memory()), copy=False); spin(1, x, 1); del x", 0),
     "thread": ("threading.Thread(target=x.wait, daemon=True).start()", 0),
     "fork, os._exit": ("pid = os.fork()\nif pid == 0: os._exit(0)\n" + "collect(pid)", 0),
-    "fork, sys.exit": ("pid = os.fork()\nif pid == 0: sys.exit(0)\n" + "collect(pid)", 0),
-    "fork, garbage": ("pid = os.fork()\nif pid == 0: gc.collect(); sys.exit(0)\ncollect(pid)", 0),
 }
 HELPERS = """
 class Blocks(Lent):

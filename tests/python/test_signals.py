@@ -205,7 +205,7 @@ del source
 gc.collect()
 print(seen() is not None, end=" ")
 x.wait()
-usmq.zeros(3).wait()
+usmq.trim_memory()
 print(seen() is None)
 """
 

@@ -38,8 +38,9 @@ impl Column {
     /// usmq or arrow-rs made is known to be valid.
     ///
     /// # Errors
-    /// [`Error::Interop`] with the first value that breaks a rule; [`Error::Allocation`] when device memory must be copied
-    /// and memory is short; [`Error::Sycl`] with what the work reported.
+    /// [`Error::Interop`](crate::Error::Interop) with the first value that breaks a rule;
+    /// [`Error::Allocation`](crate::Error::Allocation) when device memory must be copied and memory is short;
+    /// [`Error::Sycl`](crate::Error::Sycl) with what the work reported.
     pub fn validate_full(&self) -> Result<()> {
         if self.is_known_valid() {
             return Ok(());
