@@ -67,7 +67,8 @@ before = [getenv(name) for name in names]
 given = getenv(b"OCL_ICD_FILENAMES")
 import usmq
 driver = getenv(b"OCL_ICD_FILENAMES")
-print(before == [getenv(name) for name in names], driver == given if given else os.path.exists(driver))
+print(before == [getenv(name) for name in names])
+print(driver == given if given else os.path.exists(driver))
 """
     assert run_python(code).stdout.split() == ["True", "True"]
 
