@@ -125,7 +125,9 @@ impl Lane {
     }
 
     fn assist(&mut self, source: &Event) {
-        if !self.assisted && self.since.elapsed() > SHORT && !source.may_be_held_up() {
+        // A thread that waits for what a worker computes takes the place of one that would compute something else.
+        let waits = !source.has_begun() && !source.may_be_held_up();
+        if !self.assisted && self.since.elapsed() > SHORT && waits {
             self.assisted = assist_wait(source);
         }
     }

@@ -130,6 +130,11 @@ impl Event {
         Ok(())
     }
 
+    /// Whether the device works on the command, or has done so.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.status(), Ok(EventStatus::Submitted))
+    }
+
     /// Whether a host task of another library may stand before this command. libsycl waits for host tasks under its
     /// graph lock, which submissions of other threads need, and with them the host task itself.
     pub(super) fn may_be_held_up(&self) -> bool {
