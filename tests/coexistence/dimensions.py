@@ -85,7 +85,7 @@ LEFT_OUT: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 
 # What no dimension spells, so that no rule above can leave it out.
 NOT_TRIED = (
-    "threads that share one in-order dpctl queue: dpctl alone hangs there (its order manager's "
+    "threads that share one in-order dpctl queue: reported to hang in dpctl (its order manager's "
     "lock against the GIL); each thread has queues of its own",
     "the first call of a dpnp function in two threads at once: dpnp alone hangs there "
     "(control.py); each thread's first round runs before the threads start",
