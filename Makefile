@@ -322,9 +322,14 @@ bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to tar
 	@echo "==> bench (minutes)"
 	.venv/bin/python benches/run.py
 
+.PHONY: bench-quick
+bench-quick: build ## One round of every row of `bench`: whether each runs, not how fast
+	@echo "==> bench, one round (about 2 minutes, the first time 1 more)"
+	.venv/bin/python benches/run.py --rounds 1 '*'
+
 .PHONY: bench-cuda
 bench-cuda: build ## Measure the way from a card to host USM against the driver's own copy
-	.venv/bin/python benches/cuda.py
+	.venv/bin/python benches/card.py
 
 .PHONY: clean
 clean: ## Remove what was built; the environments (.venv, .venv-ocl2, .venv-free) stay

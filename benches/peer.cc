@@ -18,16 +18,19 @@ constexpr std::size_t kLaunches = 1000;
 constexpr std::size_t kHops = 100;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kLarge = std::size_t{64} << 20;
+// About 0.3 s on two cores.
+constexpr std::size_t kLongItems = std::size_t{1} << 16;
+constexpr unsigned kLongSteps = 110'000;
 
 // What a program keeps per thread when it keeps its current queue itself.
 thread_local sycl::queue *current = nullptr;
 [[gnu::noinline]] sycl::queue *current_queue() { return current; }
 
-sycl::kernel build(const sycl::queue &queue, const char *file) {
+sycl::kernel_bundle<sycl::bundle_state::executable> build(const sycl::queue &queue, const char *file) {
   std::ifstream in(file);
   const std::string source(std::istreambuf_iterator<char>(in), {});
   auto text = exp::create_kernel_bundle_from_source(queue.get_context(), exp::source_language::sycl, source);
-  return exp::build(text, {queue.get_device()}).ext_oneapi_get_kernel("axpy");
+  return exp::build(text, {queue.get_device()});
 }
 
 class Peer {
@@ -36,7 +39,8 @@ public:
       : queue_(sycl::property::queue::in_order{}),
         other_(queue_.get_context(), queue_.get_device(),
                {sycl::property::queue::in_order{}, sycl::property::queue::enable_profiling{}}),
-        axpy_(build(queue_, kernel_file)), x_(sycl::malloc_device<char>(kLarge, queue_)),
+        bundle_(build(queue_, kernel_file)), axpy_(bundle_.ext_oneapi_get_kernel("axpy")),
+        spin_(bundle_.ext_oneapi_get_kernel("spin")), x_(sycl::malloc_device<char>(kLarge, queue_)),
         y_(sycl::malloc_device<char>(kLarge, queue_)) {
     current = &queue_;
     queue_.memset(x_, 0, kLarge);
@@ -56,6 +60,7 @@ public:
     rows_["rust.launch_throughput"] = [this](std::size_t count) {
       return time(count / kLaunches, [&] { launch_many(); }) / kLaunches;
     };
+    rows_["rust.long_kernel"] = [this](std::size_t count) { return time(count, [&] { launch_long().wait(); }); };
     rows_["profile.off_wait"] = rows_["rust.launch_wait"];
     rows_["profile.off_throughput"] = rows_["rust.launch_throughput"];
     rows_["rust.copy_4k_wait"] = [this](std::size_t count) {
@@ -97,6 +102,14 @@ private:
     });
   }
 
+  sycl::event launch_long() {
+    return queue_.submit([&](sycl::handler &handler) {
+      handler.set_arg(0, kLongSteps);
+      handler.set_arg(1, y_);
+      handler.parallel_for(sycl::range<1>(kLongItems), spin_);
+    });
+  }
+
   void launch_many() {
     for (std::size_t i = 0; i < kLaunches; ++i) {
       launch();
@@ -114,7 +127,8 @@ private:
   }
 
   sycl::queue queue_, other_;
-  sycl::kernel axpy_;
+  sycl::kernel_bundle<sycl::bundle_state::executable> bundle_;
+  sycl::kernel axpy_, spin_;
   char *x_, *y_;
   std::map<std::string, std::function<double(std::size_t)>> rows_;
 };

@@ -6,11 +6,13 @@ by `run.py`; what is compared with what stands in `ROWS`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import subprocess
 import sys
+import threading
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dpctl
@@ -28,7 +30,15 @@ kernel void axpy(float a, global const float *x, global float *y, ulong n) {
   size_t i = get_global_id(0);
   if (i < n) y[i] += a * x[i];
 }
+kernel void spin(uint steps, global uint *x) {
+  size_t i = get_global_id(0);
+  uint state = x[i];
+  for (uint step = 0; step < steps; ++step) state = state * 1664525u + 1013904223u;
+  x[i] = state;
+}
 """
+# About 0.3 s on two cores.
+LONG_ITEMS, LONG_STEPS = 1 << 16, 110_000
 
 # Row: what usmq does, what its peer does.
 ROWS = {
@@ -42,6 +52,15 @@ ROWS = {
         "for _ in range(LAUNCHES): axpy(ITEMS, 2.0, x, y, ITEMS)\nqueue.wait()",
         "for _ in range(LAUNCHES): peer_queue.submit_async(peer_axpy, peer_args, peer_items)\n"
         "peer_queue.wait()",
+    ),
+    # Beside a thread that runs Python all the time.
+    "py.launch_contended": (
+        "axpy(ITEMS, 2.0, x, y, ITEMS).wait()",
+        "peer_queue.submit(peer_axpy, peer_args, peer_items)",
+    ),
+    "py.long_kernel": (
+        "spin(LONG_ITEMS, LONG_STEPS, long).wait()",
+        "peer_queue.submit(peer_spin, peer_long_args, peer_long_items)",
     ),
     "py.follow2": (
         "usmq.follow(x, y)",
@@ -94,8 +113,10 @@ def names() -> dict[str, Any]:
     name = queue.device.filter_string
     peer_queue = dpctl.SyclQueue(name, property="in_order")
     peer_x, peer_y = (dpctl.memory.MemoryUSMDevice(4 * ITEMS, queue=peer_queue) for _ in range(2))
-    for memory in (peer_x, peer_y):
-        memory.copy_from_host(bytes(4 * ITEMS))
+    peer_long = dpctl.memory.MemoryUSMDevice(4 * LONG_ITEMS, queue=peer_queue)
+    for memory in (peer_x, peer_y, peer_long):
+        memory.copy_from_host(bytes(memory.nbytes))
+    peer_program = dpctl.program.create_program_from_source(peer_queue, SOURCE)
     return {
         "usmq": usmq,
         "dpctl": dpctl,
@@ -112,9 +133,14 @@ def names() -> dict[str, Any]:
         "y": usmq.zeros(ITEMS),
         "axpy": usmq.Kernel.from_opencl(SOURCE, "axpy"),
         "peer_queue": peer_queue,
-        "peer_axpy": dpctl.program.create_program_from_source(peer_queue, SOURCE).get_sycl_kernel(
-            "axpy"
-        ),
+        "spin": usmq.Kernel.from_opencl(SOURCE, "spin"),
+        "long": usmq.zeros(LONG_ITEMS, "u4"),
+        "LONG_ITEMS": LONG_ITEMS,
+        "LONG_STEPS": LONG_STEPS,
+        "peer_axpy": peer_program.get_sycl_kernel("axpy"),
+        "peer_spin": peer_program.get_sycl_kernel("spin"),
+        "peer_long_args": [ctypes.c_uint32(LONG_STEPS), peer_long],
+        "peer_long_items": [LONG_ITEMS],
         "peer_args": [ctypes.c_float(2.0), peer_x, peer_y, ctypes.c_uint64(ITEMS)],
         "peer_items": [ITEMS],
         "peer_array": dpnp.tensor.zeros(ITEMS, dtype="f4"),
@@ -143,6 +169,22 @@ def collocate_names() -> dict[str, Any]:
         "peer_large": peer_large,
         "peer_far": peer_far,
     }
+
+
+@contextlib.contextmanager
+def busy_python() -> Iterator[None]:
+    """Run pure Python in another thread."""
+    stop = False
+
+    def work() -> None:
+        while not stop:
+            sum(range(100))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    stop = True
+    thread.join()
 
 
 def import_seconds(module: str) -> float:
@@ -175,8 +217,9 @@ def main() -> None:
         else:
             each = LAUNCHES if row == "py.launch_throughput" else 1
             timer = timeit.Timer(rows[row][side == "peer"], globals=known)
-            timer.timeit(count // each // 8 + 1)
-            seconds = timer.timeit(count // each) / count
+            with busy_python() if row == "py.launch_contended" else contextlib.nullcontext():
+                timer.timeit(count // each // 8 + 1)
+                seconds = timer.timeit(count // each) / count
         print(seconds * 1e9, flush=True)
 
 

@@ -9,13 +9,16 @@ use std::time::Instant;
 use usmq::profile::Session;
 use usmq::{Array, DType, Kernel, Queue, QueueProperties, UsmKind, current_queue, with_queue};
 
-/// The kernel of the launch rows, the same text that the C++ program compiles.
+/// The kernels of the launch rows, the same text that the C++ program compiles.
 const SOURCE: &str = include_str!("axpy.cpp");
 const ITEMS: usize = 256;
 const LAUNCHES: usize = 1000;
 const HOPS: usize = 100;
 const SMALL: usize = 4096;
 const LARGE: usize = 64 << 20;
+/// About 0.3 s on two cores.
+const LONG_ITEMS: usize = 1 << 16;
+const LONG_STEPS: u32 = 110_000;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -46,6 +49,8 @@ fn answer() -> Result<(), Failure> {
 struct Bench {
     queue: Queue,
     kernel: Kernel,
+    spin: Kernel,
+    long: Array,
     x: Array,
     y: Array,
     /// Large enough for every copy; `there` is on a second in-order queue of the same device and context.
@@ -67,6 +72,8 @@ impl Bench {
         };
         Ok(Self {
             kernel: Kernel::from_sycl(SOURCE, "axpy")?,
+            spin: Kernel::from_sycl(SOURCE, "spin")?,
+            long: Array::zeros::<u32>([LONG_ITEMS])?,
             x: Array::zeros::<f32>([ITEMS])?,
             y: Array::zeros::<f32>([ITEMS])?,
             small: [bytes(SMALL, &queue)?, bytes(SMALL, &queue)?],
@@ -85,6 +92,7 @@ impl Bench {
                 })
             }),
             "rust.launch_wait" => time(count, || Ok(self.launch(&self.x, &self.y)?.wait()?)),
+            "rust.long_kernel" => time(count, || Ok(self.launch_long()?.wait()?)),
             "rust.launch_throughput" => Ok(time(count / LAUNCHES, || self.launch_many())? / LAUNCHES as f64),
             "profile.off_wait" => {
                 drop(Session::start());
@@ -128,6 +136,12 @@ impl Bench {
         let args = [2.0f32.into(), x.into(), y.into(), (ITEMS as u64).into()];
         // SAFETY: the kernel reads x and writes y below its last argument, which is the length of both.
         unsafe { self.kernel.launch([ITEMS], &args) }
+    }
+
+    fn launch_long(&self) -> usmq::Result<usmq::Event> {
+        let args = [LONG_STEPS.into(), (&self.long).into()];
+        // SAFETY: the kernel reads and writes one element of its array for each work-item.
+        unsafe { self.spin.launch([LONG_ITEMS], &args) }
     }
 
     fn launch_many(&self) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <atomic>
 #include <dlfcn.h>
 #include <string>
 #include <sycl/sycl.hpp>
@@ -15,11 +16,14 @@ namespace usmq {
 // its dependencies at load time even where OpenCL is absent, and could bring a second loader into the process.
 template <typename Function> Function opencl_entry(const char *name) {
   USMQ_FAULT_POINT(name);
-  void *library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  void *symbol = library != nullptr ? dlsym(library, name) : nullptr;
-  if (library != nullptr) {
-    dlclose(library); // The runtime's own reference keeps it open.
+  static std::atomic<void *> loader{nullptr};
+  void *library = loader.load();
+  if (library == nullptr) {
+    // Kept open: the search for it takes microseconds.
+    library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    loader.store(library);
   }
+  void *symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (symbol == nullptr) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::feature_not_supported),
                           std::string("the OpenCL loader of the SYCL runtime has no ") + name);

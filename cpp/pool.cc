@@ -61,6 +61,26 @@ bool free_at_runtime(const UsmBudget &budget, const UsmBlock &block) noexcept {
   return true;
 }
 
+// A block of this size that the release thread has yet to free; null where there is none.
+void *take_unused(const UsmSource &source, std::size_t size, std::size_t alignment) noexcept {
+  if (!source.budget.has_unused.load()) {
+    return nullptr;
+  }
+  const std::lock_guard<std::mutex> guard(source.budget.lock);
+  auto &unused = source.budget.unused;
+  const auto serves = [&](const UsmBlock &block) {
+    return block.size == size && block.context == source.context &&
+           reinterpret_cast<std::uintptr_t>(block.pointer) % alignment == 0;
+  };
+  const auto found = std::find_if(unused.begin(), unused.end(), serves);
+  if (found == unused.end()) {
+    return nullptr;
+  }
+  void *const pointer = found->pointer;
+  unused.erase(found);
+  return pointer;
+}
+
 bool put_unused(const UsmSource &source, void *pointer, std::size_t size) noexcept {
   try {
     std::lock_guard<std::mutex> guard(source.budget.lock);
@@ -73,7 +93,11 @@ bool put_unused(const UsmSource &source, void *pointer, std::size_t size) noexce
 }
 
 umf_result_t allocate(void *provider, std::size_t size, std::size_t alignment, void **pointer) {
-  *pointer = ask(*static_cast<const UsmSource *>(provider), size, alignment);
+  const auto &source = *static_cast<const UsmSource *>(provider);
+  *pointer = take_unused(source, size, std::max(alignment, kAlignment));
+  if (*pointer == nullptr) {
+    *pointer = ask(source, size, alignment);
+  }
   return *pointer == nullptr ? UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY : UMF_RESULT_SUCCESS;
 }
 

@@ -2,7 +2,10 @@
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
+#include <mutex>
 #include <sycl/backend/opencl.hpp>
+#include <utility>
+#include <vector>
 
 namespace usmq {
 
@@ -20,26 +23,44 @@ UsmSource::UsmSource(std::uint8_t code, const Device &on, const Context &in, con
                                                            : sycl::usm::alloc::device),
       device(on), context(in), budget(of) {}
 
+namespace {
+
+using MemoryInfo = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
+
+MemoryInfo find_memory_info(const sycl::platform &platform) {
+  const auto find =
+      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
+  return reinterpret_cast<MemoryInfo>(
+      find(sycl::get_native<sycl::backend::opencl>(platform), "clGetMemAllocInfoINTEL"));
+}
+
+// clGetMemAllocInfoINTEL of a platform, null where it has none. The search takes microseconds, and is made once.
+MemoryInfo memory_info(const sycl::platform &platform) {
+  static std::mutex lock;
+  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // used at the end of the process, too
+  const std::lock_guard<std::mutex> guard(lock);
+  for (const auto &[other, info] : *known) {
+    if (other == platform) {
+      return info;
+    }
+  }
+  const auto info = find_memory_info(platform);
+  known->emplace_back(platform, info);
+  return info;
+}
+
+} // namespace
+
 std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context) {
   if (context.get_backend() != sycl::backend::opencl) {
     return {0, 0};
   }
-  Owned<cl_context> native("clReleaseContext");
-  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
-  const auto devices = context.get_devices();
-  Owned<cl_device_id> device("clReleaseDevice");
-  device.object = sycl::get_native<sycl::backend::opencl>(devices.front());
-  cl_platform_id platform = nullptr;
-  opencl_check(opencl_entry<decltype(&clGetDeviceInfo)>("clGetDeviceInfo")(device.object, CL_DEVICE_PLATFORM,
-                                                                           sizeof platform, &platform, nullptr),
-               "clGetDeviceInfo");
-  const auto find =
-      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
-  using Info = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
-  const auto info = reinterpret_cast<Info>(find(platform, "clGetMemAllocInfoINTEL"));
+  const auto info = memory_info(context.get_platform());
   if (info == nullptr) {
     return {0, 0};
   }
+  Owned<cl_context> native("clReleaseContext");
+  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
   const void *address = reinterpret_cast<const void *>(pointer);
   void *base = nullptr;
   std::size_t bytes = 0;

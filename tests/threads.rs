@@ -179,8 +179,14 @@ fn an_array_that_wanders_through_threads_and_queues_is_exact() -> Result<()> {
 const EXIT: &str = "USMQ_TEST_EXIT";
 
 /// The ways in which a process may end while its device works.
-const WAYS: [&str; 5] =
-    ["return", "exit", "exit with all arrays dropped", "exit under other threads", "two contexts"];
+const WAYS: [&str; 6] = [
+    "return",
+    "exit",
+    "exit with all arrays dropped",
+    "exit under other threads",
+    "two contexts",
+    "contexts and kernels go",
+];
 
 fn leave_with_work_in_flight(way: &str) -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
@@ -200,6 +206,20 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
             events.push(there.advance(&away, &moved, LONG)?);
             drop(moved);
         }
+    }
+    if way == "contexts and kernels go" {
+        let device = queues[0].device();
+        let mut parts = Vec::new();
+        for _ in 0..6 {
+            let queue = Queue::new(device, Some(&Context::new(std::slice::from_ref(device))?), IN_ORDER)?;
+            let work = Work::new(&queue)?;
+            work.advance(&queue, &states(1, &queue)?, 1)?.wait()?;
+            parts.push((work, queue));
+        }
+        // The release thread is at work on them when the process ends.
+        drop(parts);
+        println!("in flight");
+        std::process::exit(0);
     }
     if way == "exit under other threads" {
         for queue in queues.clone() {

@@ -1,5 +1,6 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
+use super::brief::Launch;
 use super::record::{self, Label};
 use super::{Event, Kind, Program, Queue, Slot, cross_context};
 use crate::error::{During, Result};
@@ -124,7 +125,11 @@ impl Queue {
         let raw = unsafe {
             ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
         };
-        Ok(self.submitted(raw.during("launching a kernel")?, begun, label, after))
+        // What it waits for may take any time.
+        let launch = after.is_empty().then(|| Launch::of(program, &extents, args)).flatten();
+        let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
+        record::command(begun, label, &event, after);
+        Ok(event)
     }
 
     fn submitted(

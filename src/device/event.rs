@@ -1,6 +1,7 @@
 //! An event: one command in flight, or what became of it.
 
 use super::assist::assist_wait;
+use super::brief::Launch;
 use super::{Queue, record};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
@@ -11,6 +12,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A command submitted to a queue. Cheap to clone. Dropping it neither waits nor cancels.
 ///
@@ -27,21 +29,33 @@ struct Inner {
     done: AtomicBool,
     /// The number of its record; 0 without one.
     record: AtomicU64,
+    /// Its number among the commands of its queue.
+    number: u64,
+    /// Set for the launch of a kernel that someone may interrupt a wait for.
+    launch: Option<Launch>,
 }
+
+/// So long a wait polls while the device works, before it enters the driver: waking up there takes as long.
+const ALMOST_DONE: Duration = Duration::from_micros(20);
 
 impl Event {
     pub(super) fn new(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
-        Self::made(raw, queue, true)
+        Self::made(raw, queue, true, None)
+    }
+
+    pub(super) fn of_launch(raw: UniquePtr<ffi::Event>, queue: &Queue, launch: Option<Launch>) -> Self {
+        Self::made(raw, queue, true, launch)
     }
 
     /// An event in the queue's context, but outside its order.
     pub(super) fn outside(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
-        Self::made(raw, queue, false)
+        Self::made(raw, queue, false, None)
     }
 
-    fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool) -> Self {
+    fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool, launch: Option<Launch>) -> Self {
+        let number = if ordered && queue.in_order() { queue.number() } else { 0 };
         let (raw, queue, done) = (Handle::new(raw), queue.clone(), AtomicBool::new(false));
-        Self(Arc::new(Inner { raw, queue, ordered, done, record: AtomicU64::new(0) }))
+        Self(Arc::new(Inner { raw, queue, ordered, done, record: AtomicU64::new(0), number, launch }))
     }
 
     /// The in-order queue in whose order it stands, if there is one.
@@ -84,9 +98,14 @@ impl Event {
         }
         let status = ffi::event_status(self.raw()?).during("asking for the state of an event")?;
         if status == EventStatus::Complete {
-            self.0.done.store(true, Ordering::Release);
+            self.note_done();
         }
         Ok(status)
+    }
+
+    fn note_done(&self) {
+        self.0.done.store(true, Ordering::Release);
+        self.0.queue.is_past(self.0.number);
     }
 
     /// `None` while the command is in flight, else how it ended. Never blocks.
@@ -120,12 +139,19 @@ impl Event {
 
     /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
     pub(crate) fn wait_quietly(&self) -> Result<()> {
-        if !self.0.done.load(Ordering::Acquire) {
-            let raw = self.raw()?;
-            let _pending = self.before_libsycl()?;
-            checks::waits(|| self.may_be_held_up());
-            ffi::event_wait(raw).during("waiting for an event")?;
-            self.0.done.store(true, Ordering::Release);
+        if self.0.done.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let raw = self.raw()?;
+        // With commands before it, the time says nothing of the launch.
+        let launch = self.0.launch.filter(|_| self.0.queue.has_come_to(self.0.number));
+        let begun = launch.map(|_| Instant::now());
+        let _pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
+        checks::waits(|| self.may_be_held_up());
+        ffi::event_wait(raw).during("waiting for an event")?;
+        self.note_done();
+        if let (Some(launch), Some(begun)) = (launch, begun) {
+            launch.took(begun.elapsed());
         }
         Ok(())
     }
@@ -143,10 +169,12 @@ impl Event {
 
     /// Returns once a wait inside libsycl blocks nobody else: when no host task can hold up the command, or the device
     /// works on it. Where someone may interrupt, which ends no wait inside libsycl, it returns after the command.
-    fn before_libsycl(&self) -> Result<Pending> {
-        let interruptible = interrupt::is_possible();
+    /// A wait for what is said to be brief is not interrupted.
+    fn before_libsycl(&self, brief: bool) -> Result<Pending> {
+        let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.0.queue.is_exposed();
         if !interruptible && !exposed {
+            self.poll_while_running();
             return Ok(Pending::for_wait());
         }
         let mut status = EventStatus::Submitted;
@@ -165,6 +193,15 @@ impl Event {
                 }
             },
         )
+    }
+
+    /// A command that no worker has begun is computed by the thread that waits for it, so there is nothing to lose. When a
+    /// worker is at it, a thread that enters the driver for its last microseconds falls asleep there.
+    fn poll_while_running(&self) {
+        let begun = Instant::now();
+        while matches!(self.status(), Ok(EventStatus::Running)) && begun.elapsed() < ALMOST_DONE {
+            std::hint::spin_loop();
+        }
     }
 
     pub(super) fn record(&self) -> &AtomicU64 {

@@ -1,6 +1,7 @@
 //! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
 
 mod assist;
+mod brief;
 pub(crate) mod calls;
 mod code;
 pub(crate) mod command;

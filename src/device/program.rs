@@ -3,10 +3,10 @@
 use super::{Context, Device, record};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock};
+use crate::runtime::{Handle, Lock, exit};
 use cxx::UniquePtr;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// What a kernel is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,6 +17,20 @@ pub(crate) enum Code {
     OpenCl(Arc<str>),
     /// A SPIR-V module, on OpenCL backends.
     SpirV(Arc<[u8]>),
+}
+
+impl Code {
+    /// The first build of a kind loads its compiler, whose destructors must not run while the release thread drops what
+    /// it has built.
+    fn guard_exit(&self) {
+        static LOADED: [Once; 3] = [const { Once::new() }; 3];
+        let kind = match self {
+            Self::Sycl(_) => 0,
+            Self::OpenCl(_) => 1,
+            Self::SpirV(_) => 2,
+        };
+        LOADED[kind].call_once(exit::guard);
+    }
 }
 
 /// A built kernel. Source: SYCL 2020, section 4.11, and `sycl_ext_oneapi_kernel_compiler`.
@@ -82,7 +96,9 @@ impl Program {
         }
         let begun = record::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| place.kernel(&key.0, name)).map_err(|error| match error {
+        let raw = span.in_scope(|| place.kernel(&key.0, name));
+        code.guard_exit();
+        let raw = raw.map_err(|error| match error {
             Error::Sycl { message, .. } => place.failure(name, message),
             other => other,
         })?;
@@ -95,6 +111,11 @@ impl Program {
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
         self.0.raw.get()
+    }
+
+    /// Tells built kernels apart while they live.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// The arguments that the kernel takes, when the backend tells how many there are.

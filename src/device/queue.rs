@@ -2,7 +2,7 @@
 
 use super::cross_context::Proxies;
 use super::{Context, Device, Event, record};
-use crate::completion::{Progress, Watched, watch};
+use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::{self, InDestructor};
@@ -12,7 +12,7 @@ use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,9 @@ struct RawQueue {
     proxies: Proxies,
     /// Whether a thread of usmq waits in the driver for a command of this queue.
     assisted: AtomicBool,
+    /// How many commands usmq has submitted to an in-order queue, and up to which one all are known to be complete.
+    submitted: AtomicU64,
+    completed: AtomicU64,
 }
 
 impl RawQueue {
@@ -47,6 +50,8 @@ impl RawQueue {
             waits_for_proxies: AtomicUsize::new(0),
             proxies: Proxies::default(),
             assisted: AtomicBool::new(false),
+            submitted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
         })
     }
 
@@ -151,7 +156,7 @@ impl Queue {
     /// `address` came from [`Queue::to_raw`] and is freed once.
     pub unsafe fn free_raw(address: usize) {
         // The last handle to a queue must not go inside one of its own commands, so the release thread drops it.
-        crate::completion::release(move || {
+        completion::release(move || {
             // SAFETY: the caller's promise. An exception of the runtime's destructor has nowhere to go.
             let _ = unsafe { ffi::queue_free_heap(address) };
         });
@@ -197,6 +202,21 @@ impl Queue {
     /// Whether a thread of usmq waits in the driver for a command of this queue.
     pub(super) fn assisted(&self) -> &AtomicBool {
         &self.0.raw.assisted
+    }
+
+    /// The number of a command that was just submitted.
+    pub(super) fn number(&self) -> u64 {
+        self.0.raw.submitted.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// An in-order command is complete, and so are those before it.
+    pub(super) fn is_past(&self, number: u64) {
+        self.0.raw.completed.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Whether all commands before this one are known to be complete.
+    pub(super) fn has_come_to(&self, number: u64) -> bool {
+        self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
     }
 
     /// One of three places for what belongs to a queue.
@@ -426,7 +446,10 @@ const SELDOM: Duration = Duration::from_millis(20);
 impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
-        remember(&self.raw);
+        // Without work of usmq, as on most queues that come with imported memory, the end of the process has no wait for it.
+        if !self.properties.in_order || self.raw.submitted.load(Ordering::Relaxed) > 0 {
+            remember(&self.raw);
+        }
         let since = Instant::now();
         watch(Box::new(Closing { queue: self.raw.clone(), since, next: since, idle: false }));
     }

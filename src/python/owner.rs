@@ -2,8 +2,10 @@
 
 use super::site::detach;
 use crate::completion;
+use crate::runtime::not_forked;
 use crate::runtime::python_lock::{self, PythonLock};
 use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
@@ -22,15 +24,32 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
-        let mut object = Some(object);
-        Python::try_attach(|py| {
-            if let Some(object) = object.take() {
-                object.drop_ref(py);
-            }
-        });
-        // Once the interpreter has ended, nobody can take the object back.
-        std::mem::forget(object);
+        if not_forked().is_err() {
+            // The release thread is in the parent.
+            return std::mem::forget(object);
+        }
+        let mut dropped = DROPPED.lock();
+        let first = dropped.is_empty();
+        dropped.push(object);
+        drop(dropped);
+        if first {
+            completion::release_foreign(take_back);
+        }
     }
+}
+
+/// The objects of dropped owners. One job gives all of them back, and takes Python's lock once.
+static DROPPED: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+
+/// Gives objects back to Python. Once the interpreter has ended, they stay with the process.
+fn take_back() {
+    let mut objects = std::mem::take(&mut *DROPPED.lock());
+    Python::try_attach(|py| {
+        for object in objects.drain(..) {
+            object.drop_ref(py);
+        }
+    });
+    objects.into_iter().for_each(std::mem::forget);
 }
 
 /// The most that the end of the interpreter waits for a release that is running.

@@ -51,7 +51,8 @@ pub(crate) fn finish_with(finish: fn()) {
     let _ = FINISH.set(finish);
 }
 
-/// Puts a handler before all destructors that are registered so far. Called once the runtime has registered its own.
+/// Puts a handler before all destructors that are registered so far. Called once the runtime has registered its own, and
+/// again after each load of a library that it calls; only the first handler that runs has something to do.
 pub(crate) fn guard() {
     unsafe extern "C" {
         /// glibc: as `atexit`, with the exit status for the handler.
@@ -90,7 +91,11 @@ pub(super) fn stay_out() {
 }
 
 extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
-    if STATE.load(Ordering::Acquire) != FORKED {
+    let state = STATE.load(Ordering::Acquire);
+    if state == EXITING {
+        return;
+    }
+    if state != FORKED {
         LEAVER.store(this_thread(), Ordering::Release);
         STATE.store(EXITING, Ordering::Release);
         fence(Ordering::SeqCst);

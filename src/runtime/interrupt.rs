@@ -19,9 +19,6 @@ thread_local! {
 /// long.
 const AT_ONCE: Duration = Duration::from_micros(50);
 
-/// Launches of small kernels are over by then.
-const WITHOUT_A_BREAK: Duration = Duration::from_micros(10);
-
 /// A pause is this part of the time waited so far, so that no wait lasts much longer than its command.
 const PART: u32 = 32;
 
@@ -52,6 +49,8 @@ impl Drop for Before {
 /// `check` is asked by this thread: at a signal, and about 20 times a second. What was submitted goes on, and what it
 /// uses stays alive; to give up a wait only means not to wait. Waits that must not be given up, because the device still
 /// uses memory that the caller has lent, last until that is no longer so.
+///
+/// A launch that repeats, argument by argument, one that took less than a millisecond is waited for without asking.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,10 +91,8 @@ pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut
     while !over() {
         let waited = begun.elapsed();
         if waited < AT_ONCE {
-            if waited > WITHOUT_A_BREAK {
-                // The device may need this core.
-                std::thread::yield_now();
-            }
+            // The device may need this core.
+            std::thread::yield_now();
             continue;
         }
         pausing();

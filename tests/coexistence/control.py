@@ -9,6 +9,10 @@
     getter  two threads, in which work on an array from DLPack goes from the cached queue to an
             in-order one, and `__sycl_usm_array_interface__` is read, where dpnp waits inside
             libsycl: hung in each of 6 runs; without `from_dlpack` in none of 3
+    owners  three threads that add to arrays over memory with an owner other than dpctl, on one
+            in-order queue: hung in each of 3 runs; over dpctl's own memory (`shared`) in none of 1.
+            dpctl lets such an owner go in a host task that needs the GIL, the next command of the
+            queue waits for that task, and dpnp waits for the command inside libsycl
 
 A hang prints the stacks after 20 s and exits with status 1. A run may also hang at the end of the
 process, where dpctl waits for its host tasks.
@@ -20,10 +24,13 @@ import faulthandler
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import dpctl
 import dpnp
 import numpy as np
+from dpctl.memory import as_usm_memory
+from dpnp import tensor
 
 SIZE, SECONDS = 40_000, 6
 
@@ -64,14 +71,51 @@ class Thread:
         self.rounds += 1
 
 
+class Lent:
+    """The memory of an array, as another library lends it."""
+
+    def __init__(self, array: dpnp.ndarray) -> None:
+        self.array = array
+        self.__sycl_usm_array_interface__ = dict(array.__sycl_usm_array_interface__)
+
+
+class Shared:
+    """A thread that adds to arrays on a queue which all threads share."""
+
+    def __init__(self, arrays: list) -> None:
+        self.arrays, self.rounds = arrays, 0
+
+    def add(self) -> None:
+        """Add to the next array."""
+        array = self.arrays[self.rounds % len(self.arrays)]
+        array += 7
+        self.rounds += 1
+
+
+def over_lent_memory(array: dpnp.ndarray) -> tensor.usm_ndarray:
+    """Return an array over the same memory, whose owner dpctl does not know."""
+    return tensor.usm_ndarray(array.shape, dtype=array.dtype, buffer=as_usm_memory(Lent(array)))
+
+
+def prepare(name: str) -> tuple[list, Callable]:
+    """Return the threads of a control, and a round of one."""
+    if name in ("owners", "shared"):
+        queue = dpctl.SyclQueue("cpu", property="in_order")
+        arrays = [dpnp.full(3000, n, dtype="i8", sycl_queue=queue) for n in range(50)]
+        if name == "owners":
+            arrays = [over_lent_memory(array) for array in arrays]
+        return [Shared(arrays) for _ in range(3)], Shared.add
+    if name == "getter":
+        return [Thread(True, True) for _ in range(2)], Thread.read_interface
+    return [Thread(name == "tight", False) for _ in range(4)], Thread.submit_and_ask
+
+
 def main() -> None:
     """Run one control."""
     name = sys.argv[1]
-    assert name in ("first", "loose", "tight", "getter"), __doc__
+    assert name in ("first", "loose", "tight", "getter", "owners", "shared"), __doc__
     faulthandler.dump_traceback_later(20, exit=True)
-    getter = name == "getter"
-    made = [Thread(name in ("tight", "getter"), getter) for _ in range(2 if getter else 4)]
-    one = Thread.read_interface if getter else Thread.submit_and_ask
+    made, one = prepare(name)
     if name != "first":  # the first calls, one thread after the other
         for each in made:
             one(each)

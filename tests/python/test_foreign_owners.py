@@ -126,12 +126,19 @@ ENDS = {
     "sys.exit": ("sys.exit(3)", 3),
     "blocks": ("x = usmq.asarray(Blocks(shared_memory()), copy=False); spin(1, x, 1); del x", 0),
     "thread": ("threading.Thread(target=x.wait, daemon=True).start()", 0),
-    "fork, os._exit": ("pid = os.fork()\nif pid == 0: os._exit(0)\n" + "collect(pid)", 0),
+    "fork, os._exit": ("pid = fork()\nif pid == 0: os._exit(0)\n" + "collect(pid)", 0),
+    "fork, sys.exit": ("pid = fork()\nif pid == 0: sys.exit(0)\n" + "collect(pid)", 0),
+    "fork, garbage": ("pid = fork()\nif pid == 0: gc.collect(); sys.exit(0)\ncollect(pid)", 0),
 }
 HELPERS = """
 class Blocks(Lent):
     def __del__(self, sleep=time.sleep):
         sleep(5)
+
+def fork():
+    "A fork without the watchdog: Python waits for its thread at the end, and the child has none."
+    faulthandler.cancel_dump_traceback_later()
+    return os.fork()
 
 def collect(pid):
     "The child ends with status 0, in time."

@@ -21,6 +21,8 @@ CALLS = {
     "to_numpy of a copy in another context": "there.to_numpy()",
     "to_numpy behind work of dpnp": "x.to_numpy()",
     "Queue.wait behind work of dpnp": "x.queue.wait()",
+    "a launch that was short before": "spin(1, x, 10).wait()",
+    "a launch that was short before, behind another queue": "spin(1, x, 10).wait()",
 }
 
 CODE = """
@@ -32,13 +34,16 @@ call = compile(sys.argv[2], "call", "eval")
 x = usmq.zeros(40, "u4")
 sub = usmq.Queue(x.device.sub_devices(1)[0])
 usmq.collocate(x, queue=sub).wait()
+other = usmq.Queue(x.device, profiling=True)
 lent, seven = dpnp.asarray(x), dpnp.asarray(usmq.full(40, 7, "u4"))
 dpnp.add(lent, seven, out=lent)
 x.queue.wait()
 
 def attempt(after):
     "Seconds from the signal to the KeyboardInterrupt, in a wait for 4 s."
-    event = spin(1, x, steps(4))
+    for _ in range(3):
+        spin(1, x, 10).wait()
+    event = spin(1, x, steps(4), queue=other if "another queue" in name else None)
     there = usmq.collocate(x, queue=sub)
     if "dpnp" in name:
         dpnp.add(lent, seven, out=lent)  # with a host task behind it

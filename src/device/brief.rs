@@ -1,0 +1,88 @@
+//! Launches that repeat a brief one.
+//!
+//! The OpenCL driver for CPUs computes in the threads that wait inside it, which is the fastest way to a result, and on a
+//! busy machine by far. But such a wait cannot be left. Where someone may interrupt, a wait goes there only for a launch
+//! that repeats, argument by argument, one that was over within a millisecond, with nothing before it on its queue and
+//! nothing to wait for on others.
+
+use super::Program;
+use super::command::{Extents, KernelArg};
+use crate::runtime::interrupt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// So long a wait inside the driver may delay an interrupt.
+const BRIEF: Duration = Duration::from_millis(1);
+
+/// The last brief launch for each value of the lowest bits.
+static LAUNCHES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+/// Kernel, range and arguments of a launch, hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Launch(NonZeroU64);
+
+impl Launch {
+    /// `None` outside [`with_interrupt`](crate::with_interrupt): no wait of this thread asks then.
+    pub(super) fn of(program: &Program, extents: &Extents, args: &[KernelArg]) -> Option<Self> {
+        if !interrupt::is_possible() {
+            return None;
+        }
+        let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(Content { program, extents, args });
+        NonZeroU64::new(hash).map(Self)
+    }
+
+    /// Whether the last launch like this one was brief.
+    pub(super) fn was_brief(self) -> bool {
+        self.place().load(Ordering::Relaxed) == self.0.get()
+    }
+
+    /// Notes how long it was waited for.
+    pub(super) fn took(self, time: Duration) {
+        if time < BRIEF {
+            self.place().store(self.0.get(), Ordering::Relaxed);
+        } else if self.was_brief() {
+            self.place().store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn place(self) -> &'static AtomicU64 {
+        &LAUNCHES[self.0.get() as usize % LAUNCHES.len()]
+    }
+}
+
+struct Content<'a> {
+    program: &'a Program,
+    extents: &'a Extents,
+    args: &'a [KernelArg],
+}
+
+impl Hash for Content<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.program.address().hash(state);
+        (self.extents.global, self.extents.local).hash(state);
+        for arg in self.args {
+            (arg.value, u128::from_ne_bytes(arg.bytes)).hash(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_is_brief_until_one_like_it_is_not() {
+        let launch = Launch(NonZeroU64::new(0x1234_5678_9abc_def0).unwrap());
+        assert!(!launch.was_brief());
+        launch.took(Duration::from_micros(10));
+        assert!(launch.was_brief());
+        let other = Launch(NonZeroU64::new(0x0234_5678_9abc_def0).unwrap());
+        assert!(!other.was_brief());
+        other.took(Duration::from_secs(1));
+        assert!(launch.was_brief());
+        launch.took(Duration::from_secs(1));
+        assert!(!launch.was_brief());
+    }
+}
