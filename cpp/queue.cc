@@ -117,8 +117,6 @@ bool queue_profiling(const Queue &queue) {
   return queue.handle.has_property<sycl::property::queue::enable_profiling>();
 }
 
-bool queue_idle(const Queue &queue) { return queue.handle.ext_oneapi_empty(); }
-
 void queue_join(const Queue &queue) {
   sycl::queue handle = queue.handle;
   handle.wait();

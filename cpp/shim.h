@@ -138,7 +138,6 @@ std::unique_ptr<Device> queue_device(const Queue &queue);
 std::unique_ptr<Context> queue_context(const Queue &queue);
 bool queue_in_order(const Queue &queue);
 bool queue_profiling(const Queue &queue);
-bool queue_idle(const Queue &queue);
 void queue_join(const Queue &queue);
 void queue_flush(const Queue &queue);
 void queue_wait(const Queue &queue);

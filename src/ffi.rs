@@ -149,8 +149,6 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
-        /// Whether all commands are complete. It may wait for a thread that submits to this queue.
-        fn queue_idle(queue: &Queue) -> Result<bool>;
         /// As `queue_wait`, leaving errors to others.
         fn queue_join(queue: &Queue) -> Result<()>;
         /// Has the device begin what was submitted, where only a wait would do so. Never blocks.

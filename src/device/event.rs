@@ -2,37 +2,28 @@
 
 use super::assist::assist_wait;
 use super::brief::Launch;
+use super::in_flight::Command;
 use super::{Queue, record};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
-use crate::runtime::{Handle, Pending, checks};
+use crate::runtime::{Pending, checks};
 use cxx::UniquePtr;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// A command submitted to a queue. Cheap to clone. Dropping it neither waits nor cancels.
 ///
 /// Source: SYCL 2020, section 4.6.6.
 #[derive(Clone)]
-pub struct Event(Arc<Inner>);
-
-struct Inner {
-    raw: Handle<ffi::Event>,
+pub struct Event {
+    command: Arc<Command>,
     queue: Queue,
     /// Whether it stands in the order of its queue; not so when a host thread completes it.
     ordered: bool,
-    /// Completion is final, so the runtime is asked until it says so once.
-    done: AtomicBool,
-    /// The number of its record; 0 without one.
-    record: AtomicU64,
-    /// Its number among the commands of its queue.
-    number: u64,
-    /// Set for the launch of a kernel that someone may interrupt a wait for.
-    launch: Option<Launch>,
 }
 
 /// So long a wait polls while the device works, before it enters the driver: waking up there takes as long.
@@ -54,17 +45,20 @@ impl Event {
 
     fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool, launch: Option<Launch>) -> Self {
         let number = if ordered && queue.in_order() { queue.number() } else { 0 };
-        let (raw, queue, done) = (Handle::new(raw), queue.clone(), AtomicBool::new(false));
-        Self(Arc::new(Inner { raw, queue, ordered, done, record: AtomicU64::new(0), number, launch }))
+        let command = Arc::new(Command::new(raw, number, launch));
+        if ordered {
+            queue.in_flight().add(&command);
+        }
+        Self { command, queue: queue.clone(), ordered }
     }
 
     /// The in-order queue in whose order it stands, if there is one.
     pub(crate) fn in_order_queue(&self) -> Option<&Queue> {
-        (self.0.ordered && self.0.queue.in_order()).then_some(&self.0.queue)
+        (self.ordered && self.queue.in_order()).then_some(&self.queue)
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Event> {
-        self.0.raw.get()
+        self.command.raw.get()
     }
 
     /// The address of the `sycl::event`, for another library; it is good while this event or a clone of it lives.
@@ -75,7 +69,7 @@ impl Event {
     /// The queue on which the command runs.
     #[must_use]
     pub fn queue(&self) -> &Queue {
-        &self.0.queue
+        &self.queue
     }
 
     /// Whether the command is complete; never blocks.
@@ -93,19 +87,16 @@ impl Event {
 
     /// Takes no lock, also none of libsycl.
     fn status(&self) -> Result<EventStatus> {
-        if self.0.done.load(Ordering::Acquire) {
-            return Ok(EventStatus::Complete);
-        }
-        let status = ffi::event_status(self.raw()?).during("asking for the state of an event")?;
+        let status = self.command.status()?;
         if status == EventStatus::Complete {
-            self.note_done();
+            self.queue.is_past(self.command.number);
         }
         Ok(status)
     }
 
     fn note_done(&self) {
-        self.0.done.store(true, Ordering::Release);
-        self.0.queue.is_past(self.0.number);
+        self.command.note_done();
+        self.queue.is_past(self.command.number);
     }
 
     /// `None` while the command is in flight, else how it ended. Never blocks.
@@ -124,27 +115,27 @@ impl Event {
     /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported; [`Error::Interrupted`] inside
     /// [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
-        if self.0.done.load(Ordering::Acquire) {
-            return self.0.queue.raise_errors();
+        if self.command.is_done() {
+            return self.queue.raise_errors();
         }
         let begun = record::begin();
         let waited = self.wait_quietly();
-        record::waited(begun, &self.0.queue, Some(self));
+        record::waited(begun, &self.queue, Some(self));
         if matches!(waited, Err(Error::Interrupted)) {
             return waited;
         }
         // What the queue has stored is the cause of a wait that fails.
-        self.0.queue.raise_stored_errors().and(waited)
+        self.queue.raise_stored_errors().and(waited)
     }
 
     /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
     pub(crate) fn wait_quietly(&self) -> Result<()> {
-        if self.0.done.load(Ordering::Acquire) {
+        if self.command.is_done() {
             return Ok(());
         }
         let raw = self.raw()?;
         // With commands before it, the time says nothing of the launch.
-        let launch = self.0.launch.filter(|_| self.0.queue.has_come_to(self.0.number));
+        let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
         let _pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
         checks::waits(|| self.may_be_held_up());
@@ -164,7 +155,7 @@ impl Event {
     /// Whether a host task of another library may stand before this command. libsycl waits for host tasks under its
     /// graph lock, which submissions of other threads need, and with them the host task itself.
     pub(super) fn may_be_held_up(&self) -> bool {
-        self.0.queue.is_exposed() && matches!(self.status(), Ok(EventStatus::Submitted))
+        self.queue.is_exposed() && matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
     /// Returns once a wait inside libsycl blocks nobody else: when no host task can hold up the command, or the device
@@ -172,7 +163,7 @@ impl Event {
     /// A wait for what is said to be brief is not interrupted.
     fn before_libsycl(&self, brief: bool) -> Result<Pending> {
         let interruptible = interrupt::is_possible() && !brief;
-        let exposed = self.0.queue.is_exposed();
+        let exposed = self.queue.is_exposed();
         if !interruptible && !exposed {
             self.poll_while_running();
             return Ok(Pending::for_wait());
@@ -205,12 +196,12 @@ impl Event {
     }
 
     pub(super) fn record(&self) -> &AtomicU64 {
-        &self.0.record
+        &self.command.record
     }
 
     /// The device's timestamps of a complete command, if its queue keeps any.
     pub(super) fn timestamps(&self) -> Option<[u64; 3]> {
-        if !self.0.queue.keeps_timestamps() {
+        if !self.queue.keeps_timestamps() {
             return None;
         }
         ffi::event_profiling(self.raw().ok()?).ok()
@@ -221,10 +212,10 @@ impl Event {
     /// # Errors
     /// [`Error::Value`] when the queue was made without `profiling`.
     pub fn profiling(&self) -> Result<[u64; 3]> {
-        if !self.0.queue.profiling() {
+        if !self.queue.profiling() {
             return Err(Error::Value(format!(
                 "{} keeps no timestamps; ask for a queue with profiling",
-                self.0.queue
+                self.queue
             )));
         }
         self.wait()?;
@@ -234,13 +225,13 @@ impl Event {
 
 impl PartialEq for Event {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.command, &other.command)
     }
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.is_complete() { "complete" } else { "pending" };
-        write!(f, "Event({state}, {})", self.0.queue)
+        write!(f, "Event({state}, {})", self.queue)
     }
 }

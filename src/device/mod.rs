@@ -8,6 +8,7 @@ pub(crate) mod command;
 mod context;
 mod cross_context;
 mod event;
+mod in_flight;
 pub(crate) mod journal;
 mod kind;
 mod program;

@@ -1,6 +1,7 @@
 //! A queue: the place where commands run, on one device in one context.
 
 use super::cross_context::Proxies;
+use super::in_flight::InFlight;
 use super::{Context, Device, Event, record};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -40,6 +41,7 @@ struct RawQueue {
     /// How many commands usmq has submitted to an in-order queue, and up to which one all are known to be complete.
     submitted: AtomicU64,
     completed: AtomicU64,
+    in_flight: InFlight,
 }
 
 impl RawQueue {
@@ -52,16 +54,12 @@ impl RawQueue {
             assisted: AtomicBool::new(false),
             submitted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
+            in_flight: InFlight::default(),
         })
     }
 
     fn is_exposed(&self) -> bool {
         self.exposed.load(Ordering::Acquire)
-    }
-
-    /// Whether all commands are complete.
-    fn is_idle(&self) -> Result<bool> {
-        ffi::queue_idle(self.handle.get()?).during("asking a queue whether it is idle")
     }
 }
 
@@ -219,6 +217,11 @@ impl Queue {
         self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
     }
 
+    /// The commands of usmq that may be in flight.
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.0.raw.in_flight
+    }
+
     /// One of three places for what belongs to a queue.
     pub(crate) fn slot(&self, number: usize) -> &Slot {
         &self.0.slots[number]
@@ -300,7 +303,7 @@ impl Queue {
     /// Whether the memory may go.
     pub(crate) fn settle(&self) -> bool {
         // There is an error to report already.
-        shielded(|| retry(|| self.wait().is_ok() || self.0.raw.is_idle().unwrap_or(false)))
+        shielded(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
     }
 
     /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
@@ -309,10 +312,15 @@ impl Queue {
         if self.in_order() && interrupt::is_possible() { self.drain() } else { Ok(()) }
     }
 
+    /// Whether all commands are known to be complete. What another library has submitted is not known.
+    fn is_idle(&self) -> Result<bool> {
+        Ok(!self.is_exposed() && self.in_flight().is_empty()?)
+    }
+
     /// Waits for all commands so far by the event of a barrier: an event can be asked for its state on every backend,
     /// and unlike the queue without a lock of libsycl.
     fn drain(&self) -> Result<()> {
-        if self.0.raw.is_idle().unwrap_or(false) {
+        if self.is_idle().unwrap_or(false) {
             return Ok(());
         }
         self.barrier_unrecorded()?.wait_quietly()
@@ -382,7 +390,7 @@ impl<K> Default for Queues<K> {
 /// Queues that usmq made or keeps, as long as there is a handle, be it one that is just being dropped.
 static OURS: Lazy<Lock<Vec<Weak<RawQueue>>>> = Lazy::new(Lock::default);
 
-/// Waits for all work that is in flight at the end of the process. Errors have no one left to go to.
+/// Waits for all work of usmq that is in flight at the end of the process. Errors have no one left to go to.
 pub(super) fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     for queue in ours.iter().filter_map(Weak::upgrade) {
@@ -391,7 +399,7 @@ pub(super) fn finish_work() {
             |waited: Duration| (waited / 32).clamp(Duration::from_micros(20), Duration::from_millis(10));
         // A host task that needs a thread or an interpreter that is gone never ends; libsycl has its own way out.
         while begun.elapsed() < AT_EXIT {
-            match queue.is_idle() {
+            match queue.in_flight.is_empty() {
                 Ok(false) => std::thread::sleep(pause(begun.elapsed())),
                 Err(_) if !queue.is_exposed() => {
                     let _ = queue.handle.get().map(ffi::queue_join);
@@ -412,46 +420,42 @@ const AT_EXIT: Duration = Duration::from_secs(60);
 struct Closing {
     queue: Raw,
     since: Instant,
-    next: Instant,
-    /// Whether the queue was idle at the last look.
-    idle: bool,
+    /// Since when the commands are complete.
+    idle: Option<Instant>,
 }
 
 impl Watched for Closing {
-    /// The queue itself is not asked here: a thread that submits to it may hold its lock.
+    /// A command says that it is complete a moment before the driver's thread lets go of its queue.
     fn poll(&mut self) -> Progress {
-        Progress::complete_if(Instant::now() >= self.next)
+        if self.idle.is_none() {
+            self.idle = match self.queue.in_flight.is_empty() {
+                Ok(false) => None,
+                Ok(true) => Some(Instant::now()),
+                // When the runtime cannot answer, the handle is better kept than released.
+                Err(_) => (self.since.elapsed() > AT_EXIT).then(Instant::now),
+            };
+        }
+        Progress::complete_if(self.idle.is_some_and(|idle| idle.elapsed() > SOON))
     }
 
-    /// A command says that it is complete a moment before the driver's thread lets go of its queue, so a queue is
-    /// released at the second look that finds it idle. A wait for it would be one thread too many: two that wait at once
-    /// for out-of-order queues can lock up the driver.
-    fn finish(mut self: Box<Self>) {
-        let idle = match self.queue.is_idle() {
-            // When the runtime cannot answer, the handle is better kept than released.
-            Err(_) if self.since.elapsed() > AT_EXIT => return std::mem::forget(self),
-            idle => idle.unwrap_or(false),
-        };
-        if !(idle && self.idle) {
-            self.idle = idle;
-            self.next = Instant::now() + (self.since.elapsed() / 8).clamp(SOON, SELDOM);
-            watch(self);
+    fn finish(self: Box<Self>) {
+        if self.queue.in_flight.is_empty().is_err() {
+            std::mem::forget(self);
         }
     }
 }
 
 const SOON: Duration = Duration::from_millis(2);
-const SELDOM: Duration = Duration::from_millis(20);
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
-        // Without work of usmq, as on most queues that come with imported memory, the end of the process has no wait for it.
-        if !self.properties.in_order || self.raw.submitted.load(Ordering::Relaxed) > 0 {
+        // Without work of usmq, as on most queues that come with imported memory, the end of the process has nothing to
+        // wait for.
+        if !self.raw.in_flight.is_empty().unwrap_or(false) {
             remember(&self.raw);
         }
-        let since = Instant::now();
-        watch(Box::new(Closing { queue: self.raw.clone(), since, next: since, idle: false }));
+        watch(Box::new(Closing { queue: self.raw.clone(), since: Instant::now(), idle: None }));
     }
 }
 

@@ -71,19 +71,6 @@ LEFT_OUT: tuple[tuple[str, Callable[[Case], bool]], ...] = (
         ),
     ),
     (
-        "import by SUAI, sub-device or own context, out-of-order queue of usmq beside dpnp, or 4 "
-        "threads: the OpenCL driver for CPUs crashed, once in about 7,000 rounds of the former and "
-        "once in 7 runs of the latter; the cause is open, see docs/reliability.md",
-        lambda case: (
-            is_elsewhere(case)
-            and case["protocol"] == "import SUAI"
-            and (
-                case["threads"] == "4"
-                or (case["ours"] == "out of order" and case["peer"] == "dpnp")
-            )
-        ),
-    ),
-    (
         "4 threads, any out-of-order queue: dpnp alone locks up there (control.py)",
         lambda case: case["threads"] == "4" and "out of order" in (case["ours"], case["theirs"]),
     ),

@@ -1,0 +1,94 @@
+//! The commands that usmq has submitted to one queue and that may be in flight.
+//!
+//! A queue is never asked whether it is empty. The runtime's OpenCL adapter answers for an in-order queue from the event
+//! of its last command, which a submission of another thread frees meanwhile, and for an out-of-order queue with a marker
+//! of its own, beside such a submission: either way the process crashes at times. Events may be asked at any time.
+
+use super::brief::Launch;
+use crate::error::{During, Result};
+use crate::ffi::{self, EventStatus};
+use crate::runtime::Handle;
+use cxx::UniquePtr;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A command, as all handles to its event see it. It has no handle to its queue.
+pub(super) struct Command {
+    pub(super) raw: Handle<ffi::Event>,
+    /// Completion is final, so the runtime is asked until it says so once.
+    done: AtomicBool,
+    /// The number of its record; 0 without one.
+    pub(super) record: AtomicU64,
+    /// Its number among the commands of an in-order queue; 0 for others.
+    pub(super) number: u64,
+    /// Set for the launch of a kernel that someone may interrupt a wait for.
+    pub(super) launch: Option<Launch>,
+}
+
+impl Command {
+    pub(super) fn new(raw: UniquePtr<ffi::Event>, number: u64, launch: Option<Launch>) -> Self {
+        let (done, record) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { raw: Handle::new(raw), done, record, number, launch }
+    }
+
+    /// Whether it is known to be complete.
+    pub(super) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_done(&self) {
+        self.done.store(true, Ordering::Release);
+    }
+
+    /// Takes no lock, also none of libsycl.
+    pub(super) fn status(&self) -> Result<EventStatus> {
+        if self.is_done() {
+            return Ok(EventStatus::Complete);
+        }
+        let status = ffi::event_status(self.raw.get()?).during("asking for the state of an event")?;
+        if status == EventStatus::Complete {
+            self.note_done();
+        }
+        Ok(status)
+    }
+}
+
+/// The commands of one queue that are not known to be complete, and some that are.
+#[derive(Default)]
+pub(super) struct InFlight(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    commands: Vec<Arc<Command>>,
+    /// At this length, those that are complete are left out.
+    full: usize,
+}
+
+/// So many complete commands are kept, rather than asked for their state.
+const FEW: usize = 8;
+
+impl InFlight {
+    pub(super) fn add(&self, command: &Arc<Command>) {
+        let mut list = self.0.lock();
+        if list.commands.len() >= list.full {
+            list.commands.retain(|command| !matches!(command.status(), Ok(EventStatus::Complete)));
+            list.full = FEW.max(2 * list.commands.len());
+        }
+        list.commands.push(command.clone());
+    }
+
+    /// Whether all are complete.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`](crate::Error::Sycl) when the runtime cannot tell.
+    pub(super) fn is_empty(&self) -> Result<bool> {
+        let list = self.0.lock();
+        for command in list.commands.iter().rev() {
+            if command.status()? != EventStatus::Complete {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,48 @@
+"""Handles to a queue of another library come and go while that library submits to it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# Asked whether such a queue is empty, the runtime reads its last event without a lock.
+HANDLES = """
+import threading, time
+import dpctl, dpctl.memory, dpctl.program, usmq
+
+queue = dpctl.SyclQueue(property={properties})
+source = "kernel void advance(global uint *x) {{ x[get_global_id(0)] += 1u; }}"
+advance = dpctl.program.create_program_from_source(queue, source).get_sycl_kernel("advance")
+memory = dpctl.memory.MemoryUSMDevice(64, queue=queue)
+end = time.monotonic() + 8
+handles = launches = 0
+
+def come_and_go():
+    global handles
+    while time.monotonic() < end:
+        usmq.Queue(queue)
+        handles += 1
+        time.sleep(1e-4)
+
+thread = threading.Thread(target=come_and_go)
+thread.start()
+while time.monotonic() < end:
+    event = queue.submit_async(advance, [memory], [16])
+    launches += 1
+    if launches % 4 == 0:
+        event.wait()
+thread.join()
+queue.wait()
+assert handles > 100 and launches > 1000, (handles, launches)
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("properties", [["in_order"], []], ids=["in order", "out of order"])
+def test_handles_go_while_another_thread_submits(run_python: Run, properties: list[str]) -> None:
+    done = run_python(HANDLES.format(properties=properties), timeout=60)
+    assert done.stdout == "alive\n", (done.returncode, done.stderr[-2000:])
