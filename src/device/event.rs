@@ -47,7 +47,7 @@ impl Event {
         let number = if ordered && queue.in_order() { queue.number() } else { 0 };
         let command = Arc::new(Command::new(raw, number, launch));
         if ordered {
-            queue.in_flight().add(&command);
+            queue.add_in_flight(&command);
         }
         Self { command, queue: queue.clone(), ordered }
     }

@@ -69,13 +69,16 @@ struct List {
 const FEW: usize = 8;
 
 impl InFlight {
-    pub(super) fn add(&self, command: &Arc<Command>) {
+    /// True for the first one.
+    pub(super) fn add(&self, command: &Arc<Command>) -> bool {
         let mut list = self.0.lock();
+        let first = list.full == 0;
         if list.commands.len() >= list.full {
             list.commands.retain(|command| !matches!(command.status(), Ok(EventStatus::Complete)));
             list.full = FEW.max(2 * list.commands.len());
         }
         list.commands.push(command.clone());
+        first
     }
 
     /// Whether all are complete.

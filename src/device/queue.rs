@@ -1,7 +1,7 @@
 //! A queue: the place where commands run, on one device in one context.
 
 use super::cross_context::Proxies;
-use super::in_flight::InFlight;
+use super::in_flight::{Command, InFlight};
 use super::{Context, Device, Event, record};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -61,6 +61,15 @@ impl RawQueue {
     fn is_exposed(&self) -> bool {
         self.exposed.load(Ordering::Acquire)
     }
+
+    /// Has the commands in flight include those of other libraries.
+    fn add_barrier(&self) {
+        let Ok(queue) = self.handle.get() else { return };
+        // SAFETY: no events are named.
+        if let Ok(raw) = unsafe { ffi::queue_barrier(queue, &[]) } {
+            let _first = self.in_flight.add(&Arc::new(Command::new(raw, 0, None)));
+        }
+    }
 }
 
 struct Inner {
@@ -101,7 +110,7 @@ impl Queue {
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
         let inner = Inner { raw, id, device, context, properties, timestamps, slots };
-        Ok(Self(Held::new(inner)).registered())
+        Ok(Self(Held::new(inner)))
     }
 
     /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
@@ -172,12 +181,7 @@ impl Queue {
 
     /// The same queue for the rest of the process, whose clones cost nothing.
     pub(crate) fn keep(self) -> Self {
-        Self(self.registered().0.keep())
-    }
-
-    fn registered(self) -> Self {
-        remember(&self.0.raw);
-        self
+        Self(self.0.keep())
     }
 
     /// Before an event of this queue is polled: OpenCL lets a command wait until a thread waits for it or flushes the queue
@@ -217,9 +221,11 @@ impl Queue {
         self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
     }
 
-    /// The commands of usmq that may be in flight.
-    pub(super) fn in_flight(&self) -> &InFlight {
-        &self.0.raw.in_flight
+    /// Notes a command that was just submitted.
+    pub(super) fn add_in_flight(&self, command: &Arc<Command>) {
+        if self.0.raw.in_flight.add(command) {
+            remember(&self.0.raw);
+        }
     }
 
     /// One of three places for what belongs to a queue.
@@ -314,7 +320,7 @@ impl Queue {
 
     /// Whether all commands are known to be complete. What another library has submitted is not known.
     fn is_idle(&self) -> Result<bool> {
-        Ok(!self.is_exposed() && self.in_flight().is_empty()?)
+        Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
     }
 
     /// Waits for all commands so far by the event of a barrier: an event can be asked for its state on every backend,
@@ -387,13 +393,17 @@ impl<K> Default for Queues<K> {
     }
 }
 
-/// Queues that usmq made or keeps, as long as there is a handle, be it one that is just being dropped.
+/// Queues with a command of usmq, as long as there is a handle, be it one that is just being dropped.
 static OURS: Lazy<Lock<Vec<Weak<RawQueue>>>> = Lazy::new(Lock::default);
 
-/// Waits for all work of usmq that is in flight at the end of the process. Errors have no one left to go to.
+/// Waits for all work that is in flight at the end of the process, on the queues of usmq: that of other libraries, too,
+/// since the OpenCL driver for CPUs crashes when it is unloaded during commands. Errors have no one left to go to.
 pub(super) fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     for queue in ours.iter().filter_map(Weak::upgrade) {
+        if queue.is_exposed() {
+            queue.add_barrier();
+        }
         let begun = Instant::now();
         let pause =
             |waited: Duration| (waited / 32).clamp(Duration::from_micros(20), Duration::from_millis(10));
@@ -450,11 +460,6 @@ const SOON: Duration = Duration::from_millis(2);
 impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
-        // Without work of usmq, as on most queues that come with imported memory, the end of the process has nothing to
-        // wait for.
-        if !self.raw.in_flight.is_empty().unwrap_or(false) {
-            remember(&self.raw);
-        }
         watch(Box::new(Closing { queue: self.raw.clone(), since: Instant::now(), idle: None }));
     }
 }
@@ -463,9 +468,8 @@ impl Drop for Inner {
 fn remember(queue: &Raw) {
     // In a forked child nobody waits at the end.
     if let Ok(mut ours) = OURS.lock() {
-        let new = Arc::downgrade(queue);
-        ours.retain(|queue| queue.strong_count() > 0 && !queue.ptr_eq(&new));
-        ours.push(new);
+        ours.retain(|queue| queue.strong_count() > 0);
+        ours.push(Arc::downgrade(queue));
     }
 }
 

@@ -207,6 +207,10 @@ impl Event {
     /// SyclError
     ///     What the command, or an earlier one on its queue, reported.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.done().unwrap_or(false) {
+            // Who gives Python's lock up may get it back much later, when other threads run Python.
+            return Ok(self.0.wait()?);
+        }
         Ok(detach(py, || self.0.wait())?)
     }
 

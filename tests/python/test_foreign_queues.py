@@ -1,4 +1,4 @@
-"""Handles to a queue of another library come and go while that library submits to it."""
+"""Queues of another library: handles that come and go, and work at the end of the process."""
 
 from __future__ import annotations
 
@@ -46,3 +46,29 @@ print("alive")
 def test_handles_go_while_another_thread_submits(run_python: Run, properties: list[str]) -> None:
     done = run_python(HANDLES.format(properties=properties), timeout=60)
     assert done.stdout == "alive\n", (done.returncode, done.stderr[-2000:])
+
+
+# The driver aborts, or never returns, when it is unloaded while an out-of-order queue has work.
+AT_THE_END = """
+import dpctl, usmq
+
+source = "kernel void advance(global uint *x, uint steps) {{"
+source += " for (uint k = 0; k < steps; ++k) x[0] = x[0] * 3u + get_global_id(0); }}"
+advance = usmq.Kernel.from_opencl(source, "advance")
+kept = []
+for _ in range(4):
+    queue = usmq.Queue(dpctl.SyclQueue(property={properties}))
+    x = usmq.zeros(64, "u4", queue=queue)
+    for _ in range(50):
+        advance(64, x, 1000, queue=queue)
+    advance(1, x[:1], 20_000_000, queue=queue)
+    kept.append((queue, x))
+"""
+
+
+@pytest.mark.parametrize("properties", [["in_order"], []], ids=["in order", "out of order"])
+def test_the_end_of_the_process_waits_for_work_of_usmq(
+    run_python: Run, properties: list[str]
+) -> None:
+    for _ in range(3):
+        run_python(AT_THE_END.format(properties=properties), timeout=60)
