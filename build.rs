@@ -41,7 +41,7 @@ fn stop(tried: &str) -> ! {
     eprintln!(
         "usmq: no SYCL runtime was found to build against.\n\n\
          To fix it, do one of these and build again:\n  \
-         - python3 -m venv .venv && .venv/bin/pip install 'intel-sycl-rt>=2026.0,<2026.2' 'umf>=1.0,<1.2'\n  \
+         - python3 -m venv .venv && .venv/bin/pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'\n  \
          - set USMQ_SYCL_ROOT to a folder with include/sycl/sycl.hpp and lib/libsycl.so\n  \
          - source a oneAPI toolkit's setvars.sh (sets ONEAPI_ROOT and CMPLR_ROOT)\n  \
          - set USMQ_ALLOW_STUB=1 for a build whose every call returns Error::RuntimeNotFound\n\n\

@@ -129,7 +129,8 @@ umf_result_t name(void *, const char **text) {
 
 umf_memory_provider_ops_t provider_ops() {
   umf_memory_provider_ops_t ops{};
-  ops.version = UMF_PROVIDER_OPS_VERSION_CURRENT;
+  // What is set below is all that 1.1 knows; UMF 1.2 takes it, too, and asks for no more.
+  ops.version = UMF_MAKE_VERSION(1, 1);
   ops.initialize = initialize;
   ops.finalize = finalize;
   ops.alloc = allocate;

@@ -121,7 +121,7 @@ def check_metadata(metadata: email.message.Message, version: str) -> None:
     wanted = runtime_requirements()
     demand(
         {plain(line) for line in required} == wanted,
-        f"it needs {required}, where requirements/runtime.txt has {sorted(wanted)}",
+        f"it needs {required}, where pyproject.toml has {sorted(wanted)}",
     )
     for line in required:
         demand(">=" in line and "<" in line, f"{line} is no range")
@@ -136,8 +136,7 @@ def plain(requirement: str) -> tuple[str, frozenset[str]]:
 
 
 def runtime_requirements() -> set[tuple[str, frozenset[str]]]:
-    lines = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8").splitlines()
-    return {plain(line) for line in lines if line.strip() and not line.startswith("#")}
+    return {plain(line) for line in PROJECT["project"]["dependencies"]}
 
 
 def check_library(path: Path, name: str) -> None:

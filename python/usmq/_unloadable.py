@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-# The range of pyproject.toml; newer runtime wheels have no OpenCL adapter, hence no CPU device.
+# The range of pyproject.toml.
 INSTALL = (
-    "pip install 'intel-sycl-rt>=2026.0,<2026.2' 'intel-opencl-rt>=2026.0,<2026.2' 'umf>=1.0,<1.2'"
+    "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
 )
 
 

@@ -74,7 +74,7 @@ fn absent(probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
         let what = if none {
             "no adapter is beside libsycl: no device of any kind can be seen"
         } else {
-            "opencl is missing, so there is no CPU device (the runtime's wheels have none from 2026.2 on)"
+            "opencl is missing, so there is no CPU device"
         };
         // A GPU is enough for some.
         let finding = if probe.count() == 0 {
@@ -106,7 +106,14 @@ fn place(world: &World, probe: &Probe, name: &str) -> Option<PathBuf> {
     });
     let folders = listed("UR_ADAPTERS_SEARCH_PATH");
     let searched = || folders.iter().map(|folder| folder.join(&file)).find(|path| world.exists(path));
-    forced.or_else(searched).or_else(|| world.find_library(&file))
+    forced.or_else(searched).or_else(|| world.find_library(&file)).or_else(|| inside_loader(world, name))
+}
+
+/// The loader itself, which has the adapter for OpenCL inside from 2026.2 on.
+fn inside_loader(world: &World, name: &str) -> Option<PathBuf> {
+    let loader = world.loaded_as("libur_loader.so").next().map(Path::to_owned);
+    let loader = loader.or_else(|| world.find_library("libur_loader.so.0"))?;
+    (name == "opencl" && world.has_bytes(&loader, b"clGetPlatformIDs")).then_some(loader)
 }
 
 fn file_of<'a>(loaded: &'a BTreeSet<PathBuf>, name: &str) -> Option<&'a Path> {
@@ -166,6 +173,18 @@ mod tests {
         };
         assert_eq!(states(Seen::default()), [State::Problem]);
         assert_eq!(states(with_one_device()), [State::Note]);
+    }
+
+    #[test]
+    fn an_adapter_inside_the_loader_is_found() {
+        let world = Fake::new()
+            .file("/env/lib/libsycl.so.9", "loaded")
+            .file("/env/lib/libur_loader.so.0", "\u{1}clGetPlatformIDs\u{1}");
+        assert_eq!(inside_loader(&world, "opencl").as_deref(), Some(Path::new("/env/lib/libur_loader.so.0")));
+        assert_eq!(inside_loader(&world, "cuda"), None);
+        let world =
+            Fake::new().file("/env/lib/libsycl.so.9", "loaded").file("/env/lib/libur_loader.so.0", "");
+        assert_eq!(inside_loader(&world, "opencl"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 const TOPIC: Topic = Topic::Runtime;
 
 pub(super) const INSTALL: &str =
-    "pip install 'intel-sycl-rt>=2026.0,<2026.2' 'intel-opencl-rt>=2026.0,<2026.2' 'umf>=1.0,<1.2'";
+    "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'";
 
 pub(super) fn findings(world: &World) -> Vec<Finding> {
     let Some(libsycl) = world.libsycl() else {
@@ -122,7 +122,7 @@ fn built_with_another(world: &World, libsycl: &Path) -> Option<Finding> {
         Finding::problem(
             TOPIC,
             format!("usmq was built with {built}, and runs with the older {running}: it may miss functions"),
-            format!("pip install 'intel-sycl-rt>={}.{},<2026.2'", new.0, new.1),
+            format!("pip install 'intel-sycl-rt>={}.{},<2027'", new.0, new.1),
         )
     })
 }
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_runtime_older_than_the_build_is_a_problem_and_a_newer_one_is_not() {
-        for (built, expected) in [("2026.1.2", 0), ("2026.1.9", 0), ("2026.0.0", 0), ("2026.2.0", 1)] {
+        for (built, expected) in [("2026.1.2", 0), ("2026.1.9", 0), ("2026.2.0", 1)] {
             let mut world = healthy();
             world.built_with = Some(built);
             assert_eq!(problems(&world).len(), expected, "built with {built}");

@@ -72,6 +72,12 @@ impl World {
         std::fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// Whether a file has these bytes somewhere.
+    pub(super) fn has_bytes(&self, path: impl AsRef<Path>, wanted: &[u8]) -> bool {
+        let bytes = std::fs::read(self.at(path)).unwrap_or_default();
+        bytes.windows(wanted.len()).any(|window| window == wanted)
+    }
+
     /// Names in a folder, sorted; none when it cannot be read.
     pub(super) fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(folder)).into_iter().flatten().flatten();

@@ -1,0 +1,157 @@
+"""The wheel in new environments as users make them, with no variable set but HOME and PATH.
+
+    .venv/bin/python tests/environments.py target/wheels/usmq-*.whl [--only NAME …] [--list]
+
+Downloads are shared through pip's cache. Each environment is deleted after its checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "target" / "environments"
+
+# The first steps of a user, with the result of a kernel in SYCL C++.
+FIRST_STEPS = """
+import usmq
+source = '''
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
+void axpy(float a, const float *x, float *y) {
+  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  y[i] += a * x[i];
+}'''
+x = usmq.asarray([1.0, 2.0, 3.0], "f4")
+y = usmq.zeros(3, "f4", usm_type="shared")
+usmq.Kernel.from_sycl(source, "axpy")(3, 2.0, x, y)
+assert list(memoryview(y)) == [2.0, 4.0, 6.0]
+"""
+PEERS_ASK_FIRST = """
+import usmq, dpctl
+assert dpctl.get_devices(), "dpctl sees no device"
+assert usmq.devices(), "usmq sees no device"
+"""
+WITH_DPNP = """
+import usmq, dpnp
+assert int(dpnp.arange(4).sum()) == 6
+x = usmq.asarray(dpnp.ones(3), copy=False)
+assert float(dpnp.asarray(x).sum()) == 3.0
+"""
+WITH_RAY = """
+import usmq, ray
+ray.init(num_cpus=1, include_dashboard=False)
+assert usmq.devices(), "usmq sees no device"
+ray.shutdown()
+"""
+VERSIONS = """
+from importlib.metadata import version
+found = version("intel-sycl-rt"), version("umf")
+print("runtime", *found)
+assert found[0].startswith({runtime!r}), found
+"""
+
+
+class Environment(NamedTuple):
+    """What is installed, one command after the other, and the programs that must work then."""
+
+    commands: tuple[tuple[str, ...], ...]
+    programs: tuple[str, ...]
+
+
+WHEEL = "WHEEL"  # stands for the path of the wheel
+ENVIRONMENTS = {
+    "wheel": Environment(((WHEEL,),), (FIRST_STEPS,)),
+    "2026.1": Environment(
+        ((WHEEL, "intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),),
+        (VERSIONS.format(runtime="2026.1."), FIRST_STEPS),
+    ),
+    "2026.2": Environment(
+        ((WHEEL, "intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),),
+        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS),
+    ),
+    "dpnp": Environment(((WHEEL, "dpnp"),), (PEERS_ASK_FIRST, WITH_DPNP, FIRST_STEPS)),
+    "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEERS_ASK_FIRST, WITH_DPNP)),
+    "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEERS_ASK_FIRST, WITH_DPNP)),
+    "ray": Environment(((WHEEL, "dpctl", "ray"),), (WITH_RAY, PEERS_ASK_FIRST)),
+}
+
+
+def run(command: list[object], timeout: float = 1200) -> None:
+    """Run a command with nothing in its environment that this machine has set."""
+    kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    text = [str(part) for part in command]
+    done = subprocess.run(
+        text, cwd=PLACE, env=kept, timeout=timeout, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{' '.join(text[:6])} … ended with {done.returncode}\n"
+            f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
+    if done.stdout.startswith("runtime"):
+        print(" ", done.stdout.strip())
+
+
+def check(name: str, wheel: Path) -> None:
+    """Make an environment, run its programs and the doctor, and delete it."""
+    place = PLACE / name
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        run([sys.executable, "-m", "venv", place])
+        python = place / "bin" / "python"
+        for packages in ENVIRONMENTS[name].commands:
+            names = [wheel if package == WHEEL else package for package in packages]
+            run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *names])
+        for program in ENVIRONMENTS[name].programs:
+            run([python, "-c", program])
+        run([python, "-m", "usmq", "doctor"])
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def main() -> int:
+    """Check each environment; the exit status says whether all of them work."""
+    about = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    about.add_argument("wheel", type=Path, nargs="?")
+    about.add_argument("--only", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
+    about.add_argument("--list", action="store_true", help="the names, and what is installed")
+    given = about.parse_args()
+    if given.list:
+        for name, environment in ENVIRONMENTS.items():
+            commands = "; ".join(f"pip install {' '.join(names)}" for names in environment.commands)
+            print(f"{name:<12} {commands.replace(WHEEL, 'usmq-*.whl')}")
+        return 0
+    wheels = (
+        [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
+    )
+    if not wheels:
+        about.error("there is no wheel: run `make wheel` first")
+    PLACE.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in given.only:
+        begun = time.monotonic()
+        print(f"{name} …", flush=True)
+        try:
+            check(name, wheels[-1].resolve())
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            failed.append(name)
+            print(f"{name}: FAILED: {error}", flush=True)
+        else:
+            print(f"{name}: works, {time.monotonic() - begun:.0f} s", flush=True)
+    print("environments: " + (f"FAILED: {', '.join(failed)}" if failed else "all work"))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
