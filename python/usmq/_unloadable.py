@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 
 # The range of pyproject.toml.
-INSTALL = (
-    "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
-)
+INSTALL = "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
 
 
 def explained(missing: ImportError) -> ImportError:
