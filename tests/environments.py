@@ -61,7 +61,7 @@ assert found[0].startswith({runtime!r}), found
 
 
 class Environment(NamedTuple):
-    """What is installed, one command after the other, and the programs that must work then."""
+    """The packages of each pip command, in order, and the programs to run afterwards."""
 
     commands: tuple[tuple[str, ...], ...]
     programs: tuple[str, ...]
@@ -136,7 +136,7 @@ def main() -> int:
         [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
     )
     if not wheels:
-        about.error("there is no wheel: run `make wheel` first")
+        about.error("found no wheel in target/wheels; run `make wheel`")
     PLACE.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in given.only:
