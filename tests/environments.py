@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+import doc_blocks  # noqa: E402
+
 PLACE = ROOT / "target" / "environments"
 
 # The first steps of a user, with the result of a kernel in SYCL C++.
@@ -35,10 +38,34 @@ y = usmq.zeros(3, "f4", usm_type="shared")
 usmq.Kernel.from_sycl(source, "axpy")(3, 2.0, x, y)
 assert list(memoryview(y)) == [2.0, 4.0, 6.0]
 """
-PEERS_ASK_FIRST = """
+# Runtime 2026.2.0 itself finds no device here.
+SELECTOR = """
+import os
+os.environ["ONEAPI_DEVICE_SELECTOR"] = "opencl:cpu"
+import usmq
+assert [device.filter_string for device in usmq.devices()] == ["opencl:cpu:0"], usmq.devices()
+"""
+PEER_ASKS_FIRST = """
 import usmq, dpctl
 assert dpctl.get_devices(), "dpctl sees no device"
 assert usmq.devices(), "usmq sees no device"
+"""
+# The runtime asks for drivers once: the error says so, and the variable that it names helps.
+ASKED_TOO_EARLY = """
+import os, re, sys
+import dpctl
+if dpctl.get_devices():
+    sys.exit()
+import usmq
+try:
+    usmq.current_queue()
+except usmq.RuntimeNotFoundError as error:
+    name, value = re.search("or set ([A-Z_]+)=(\\S+) before", str(error)).groups()
+    assert name not in os.environ, error
+    os.environ[name] = value
+    again = "import dpctl; assert dpctl.get_devices(); import usmq; usmq.current_queue()"
+    os.execv(sys.executable, [sys.executable, "-c", again])
+sys.exit("a queue without a device")
 """
 WITH_DPNP = """
 import usmq, dpnp
@@ -46,18 +73,19 @@ assert int(dpnp.arange(4).sum()) == 6
 x = usmq.asarray(dpnp.ones(3), copy=False)
 assert float(dpnp.asarray(x).sum()) == 3.0
 """
-WITH_RAY = """
-import usmq, ray
-ray.init(num_cpus=1, include_dashboard=False)
-assert usmq.devices(), "usmq sees no device"
-ray.shutdown()
-"""
 VERSIONS = """
 from importlib.metadata import version
 found = version("intel-sycl-rt"), version("umf")
 print("runtime", *found)
 assert found[0].startswith({runtime!r}), found
 """
+
+
+def program(name: str) -> str:
+    """Return a program of the page about Ray and MPI."""
+    page = ROOT / "docs" / "howto" / "ray-mpi.md"
+    [block] = [block for block in doc_blocks.blocks(page) if block.word == name]
+    return block.code
 
 
 class Environment(NamedTuple):
@@ -72,16 +100,21 @@ ENVIRONMENTS = {
     "wheel": Environment(((WHEEL,),), (FIRST_STEPS,)),
     "2026.1": Environment(
         ((WHEEL, "intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),),
-        (VERSIONS.format(runtime="2026.1."), FIRST_STEPS),
+        (VERSIONS.format(runtime="2026.1."), FIRST_STEPS, SELECTOR),
     ),
     "2026.2": Environment(
         ((WHEEL, "intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),),
-        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS),
+        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS, SELECTOR),
     ),
-    "dpnp": Environment(((WHEEL, "dpnp"),), (PEERS_ASK_FIRST, WITH_DPNP, FIRST_STEPS)),
-    "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEERS_ASK_FIRST, WITH_DPNP)),
-    "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEERS_ASK_FIRST, WITH_DPNP)),
-    "ray": Environment(((WHEEL, "dpctl", "ray"),), (WITH_RAY, PEERS_ASK_FIRST)),
+    "dpctl-first": Environment(
+        ((WHEEL, "dpctl"),), (PEER_ASKS_FIRST, ASKED_TOO_EARLY, FIRST_STEPS)
+    ),
+    "dpnp": Environment(((WHEEL, "dpnp"),), (PEER_ASKS_FIRST, WITH_DPNP, FIRST_STEPS)),
+    "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEER_ASKS_FIRST, WITH_DPNP)),
+    "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEER_ASKS_FIRST, WITH_DPNP)),
+    "ray": Environment(
+        ((WHEEL, "dpctl", "numpy", "ray"),), (program("actors.py"), PEER_ASKS_FIRST)
+    ),
 }
 
 
@@ -111,8 +144,10 @@ def check(name: str, wheel: Path) -> None:
         for packages in ENVIRONMENTS[name].commands:
             names = [wheel if package == WHEEL else package for package in packages]
             run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *names])
-        for program in ENVIRONMENTS[name].programs:
-            run([python, "-c", program])
+        for number, text in enumerate(ENVIRONMENTS[name].programs):
+            file = place / f"program{number}.py"
+            file.write_text(text, encoding="utf-8")
+            run([python, file])
         run([python, "-m", "usmq", "doctor"])
     finally:
         shutil.rmtree(place, ignore_errors=True)

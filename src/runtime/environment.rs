@@ -20,9 +20,13 @@ static TOO_LATE: OnceCell<bool> = OnceCell::new();
 /// The variable that names OpenCL drivers.
 const DRIVERS: &str = "OCL_ICD_FILENAMES";
 
+/// The variable that chooses devices.
+const SELECTOR: &str = "ONEAPI_DEVICE_SELECTOR";
+
 /// Makes the pip-installed CPU device visible. Python calls it at the import, since another library may ask for devices
 /// before usmq does. Loads nothing.
 pub(crate) fn name_driver() {
+    load_an_adapter();
     static DONE: OnceCell<()> = OnceCell::new();
     // Once: what the user sets after the import is the user's.
     DONE.get_or_init(|| {
@@ -32,6 +36,33 @@ pub(crate) fn name_driver() {
             .filter(|(name, _)| *name == DRIVERS)
             .for_each(|(name, value)| set(name, value));
     });
+}
+
+/// The driver that [`name_driver`] has named, for environments that are copies, as Python's `os.environ`.
+#[cfg(feature = "python")]
+pub(crate) fn named_driver() -> Option<Setting> {
+    SET.get()?.iter().find(|(name, _)| *name == DRIVERS).cloned()
+}
+
+/// Runtime 2026.2.0 has its OpenCL adapter inside the loader, and reports that there is none where a selector makes it
+/// load no other one. A term that matches no device makes it load another one.
+fn load_an_adapter() {
+    let Ok(selector) = std::env::var(SELECTOR) else { return };
+    let apart = || Some(runtime_folder()?.join("libur_adapter_opencl.so.0").exists());
+    if names_opencl_alone(&selector) && apart() == Some(false) {
+        set(SELECTOR, Path::new(&format!("{selector};*:99")));
+    }
+}
+
+/// Whether all that a selector accepts is of the backend opencl. Terms that begin with `!` discard devices.
+fn names_opencl_alone(selector: &str) -> bool {
+    let backend = |term: &str| term.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let mut accepted = selector
+        .split(';')
+        .map(str::trim)
+        .filter(|term| !term.is_empty() && !term.starts_with('!'))
+        .peekable();
+    accepted.peek().is_some() && accepted.all(|term| backend(term) == "opencl")
 }
 
 /// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
@@ -164,7 +195,26 @@ fn user_cache() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::names_a_present_cpu_runtime;
+    use super::{names_a_present_cpu_runtime, names_opencl_alone};
+
+    #[test]
+    fn a_selector_names_opencl_alone_where_every_accepted_term_does() {
+        for alone in [
+            "opencl:*",
+            "opencl:0",
+            "OpenCL:cpu",
+            "opencl:0;opencl:1",
+            "opencl:*;!level_zero:*",
+            " opencl:0 ;",
+        ] {
+            assert!(names_opencl_alone(alone), "{alone}");
+        }
+        for other in
+            ["", ";", "*:cpu", "opencl:0;level_zero:0", "opencl:0;*:99", "!opencl:0", "level_zero:*", "foo"]
+        {
+            assert!(!names_opencl_alone(other), "{other}");
+        }
+    }
 
     #[test]
     fn a_vendor_file_counts_only_when_its_library_can_be_loaded() {

@@ -65,3 +65,20 @@ def test_a_registered_driver_is_found_once_whoever_asks_first(
             f"{first}; assert len(usmq.devices()) == len(dpctl.get_devices()) == 1; {USES}", **given
         )
         assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+def test_programs_that_get_a_copy_of_os_environ_find_the_device_whoever_asks_first() -> None:
+    child = "import dpctl; assert dpctl.get_devices(); import usmq; usmq.current_queue()"
+    done = run(f"""
+import os, subprocess, sys, usmq
+print(os.environ["OCL_ICD_FILENAMES"])
+subprocess.run([sys.executable, "-c", {child!r}], env=os.environ.copy(), check=True)
+""")
+    assert (done.stdout, done.returncode) == (f"{DRIVER}\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("selector", ["opencl:cpu", "opencl:*", "opencl:0"])
+def test_a_selector_of_the_backend_opencl_alone_has_the_device(selector: str) -> None:
+    """Runtime 2026.2.0 finds none with these by itself; see docs/building.md."""
+    done = run(f"import usmq; {USES}", ONEAPI_DEVICE_SELECTOR=selector)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
