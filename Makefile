@@ -24,9 +24,13 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## Set up, build, and run the main job on the flights of a year
+demo: .venv/.demo-ready ## Install and build what the demo needs, and run it on the flights of a year
+	@echo "==> the extension, not optimised (about 1 minute the first time)"
+	@rm -rf target/demo
+	.venv/bin/maturin build --profile quick --features python,arrow --compatibility linux --interpreter .venv/bin/python --out target/demo
+	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/demo/usmq-*.whl
 	@echo "==> demo (about 10 s)"
-	.venv/bin/python -m usmq demo --require-dpnp
+	.venv/bin/python -m usmq demo
 
 .PHONY: test
 test: lint test-rust docs test-python ## Set up and run the checks and tests (about 20 minutes once built)
@@ -37,18 +41,28 @@ test-builds: test-downstream test-stub test-icpx test-wheel-quick ## Other ways 
 # --- set-up and build
 
 .PHONY: setup
-setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments
+setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments of the tests
 
-.venv/.ready: requirements/runtime.txt requirements/test.txt | check-tools
-	@echo "==> .venv: SYCL runtime, dpctl, dpnp, tools (3 GB; minutes, as fast as the network)"
+PIP_INSTALL = -m pip install --disable-pip-version-check
+
+.venv/.demo-ready: requirements/runtime.txt requirements/demo.txt requirements/flights.txt build/link_copies.py | check-tools
+	@echo "==> .venv: SYCL runtime, numpy, pyarrow, maturin (1.1 GB; as fast as the network)"
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --disable-pip-version-check -r requirements/test.txt
+	.venv/bin/python $(PIP_INSTALL) -r requirements/demo.txt
+	.venv/bin/python $(PIP_INSTALL) --no-deps -r requirements/flights.txt
+	.venv/bin/python build/link_copies.py .venv/lib
+	@touch $@
+
+.venv/.ready: .venv/.demo-ready requirements/test.txt
+	@echo "==> .venv: dpctl, dpnp, other peers, tools (2 GB more; minutes, as fast as the network)"
+	.venv/bin/python $(PIP_INSTALL) -r requirements/test.txt
+	.venv/bin/python build/link_copies.py .venv/lib
 	@touch $@
 
 .venv-ocl2/.ready: requirements/ocl2.txt | check-tools
 	@echo "==> .venv-ocl2: a second OpenCL CPU runtime for the tests (0.7 GB; as fast as the network)"
 	$(PYTHON) -m venv .venv-ocl2
-	.venv-ocl2/bin/python -m pip install --disable-pip-version-check -r requirements/ocl2.txt
+	.venv-ocl2/bin/python $(PIP_INSTALL) -r requirements/ocl2.txt
 	@touch $@
 
 # A wheel, not an editable install: the extension finds libsycl from its place in site-packages, as a user's does.
@@ -248,6 +262,8 @@ test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a stand-in f
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
 	@echo "==> stubtest: the stubs against the installed module (seconds)"
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
+	@echo "==> demo, with dpnp (about 10 s)"
+	.venv/bin/python -m usmq demo --require-dpnp
 	@echo "==> pytest (about 8 minutes)"
 	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
 	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
@@ -277,7 +293,7 @@ FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads storms array
 	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: make test-free-threaded FREE_THREADED=/path/to/python3.14t)
 	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
 	$(FREE_THREADED) -m venv .venv-free
-	.venv-free/bin/python -m pip install --disable-pip-version-check --only-binary :all: -r requirements/free-threaded.txt
+	.venv-free/bin/python $(PIP_INSTALL) --only-binary :all: -r requirements/free-threaded.txt
 	@touch $@
 
 .PHONY: test-free-threaded
