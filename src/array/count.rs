@@ -69,7 +69,10 @@ impl Counted {
     fn write(&self, dtype: DType, bytes: &mut [u8]) -> Result<()> {
         let places = bytes.chunks_exact_mut(dtype.itemsize());
         match *self {
-            Self::Whole { first, step, .. } => put(places, dtype, |i| Number::Int(first + i as i128 * step)),
+            // The value is before `end`, so it fits, also where the product alone does not.
+            Self::Whole { first, step, .. } => {
+                put(places, dtype, |i| Number::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
+            }
             Self::Real { first, step, truncate: true, .. } => {
                 put(places, dtype, |i| Number::Int((first + i as f64 * step) as i128))
             }

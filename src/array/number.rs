@@ -39,23 +39,39 @@ impl Number {
         }
     }
 
-    /// The bytes of this number as a `dtype`, or why it is none: a fraction is no integer, 300 is no uint8.
+    /// The bytes of this number as a `dtype`, or why the dtype cannot hold it: 0.5 is not an integer, 300 is beyond uint8,
+    /// 1e300 is beyond float32. Digits that a float has no room for are rounded away.
     pub(crate) fn bytes_as(self, dtype: DType) -> Result<Bytes, String> {
-        let refuse = || format!("{self} is no {dtype}");
+        let whole = || self.whole().ok_or_else(|| format!("{self} is not an integer, which {dtype} needs"));
+        let real = || self.real().ok_or_else(|| format!("{self} is complex, and {dtype} is real"));
         macro_rules! int {
-            ($type:ty) => {
-                <$type>::try_from(self.whole().ok_or_else(refuse)?)
-                    .map_err(|_| refuse())?
-                    .to_le_bytes()
-                    .as_slice()
-                    .into()
-            };
+            ($type:ty) => {{
+                let beyond = |_| {
+                    let (least, most) = (<$type>::MIN, <$type>::MAX);
+                    format!("{self} is out of range for {dtype} ({least} to {most})")
+                };
+                <$type>::try_from(whole()?).map_err(beyond)?.to_le_bytes().as_slice().into()
+            }};
         }
-        let real = || self.real().ok_or_else(refuse);
+        // A finite number does not become an infinite one without a word.
+        let finite = |before: f64, after: f64, most: f64| {
+            if before.is_finite() && after.is_infinite() {
+                return Err(format!("{self} is out of range for {dtype} (largest {most:e})"));
+            }
+            Ok(())
+        };
+        macro_rules! float {
+            ($type:ty, $from:expr) => {{
+                let value = real()?;
+                let rounded = $from(value);
+                finite(value, rounded.into(), <$type>::MAX.into())?;
+                rounded.to_le_bytes().as_slice().into()
+            }};
+        }
         Ok(match dtype {
-            DType::Bool => match self.whole() {
-                Some(value @ (0 | 1)) => [value as u8].as_slice().into(),
-                _ => return Err(refuse()),
+            DType::Bool => match whole()? {
+                value @ (0 | 1) => [value as u8].as_slice().into(),
+                _ => return Err(format!("{self} is out of range for bool (0 to 1)")),
             },
             DType::I8 => int!(i8),
             DType::I16 => int!(i16),
@@ -65,13 +81,16 @@ impl Number {
             DType::U16 => int!(u16),
             DType::U32 => int!(u32),
             DType::U64 => int!(u64),
-            DType::F16 => half::f16::from_f64(real()?).to_le_bytes().as_slice().into(),
-            DType::BF16 => half::bf16::from_f64(real()?).to_le_bytes().as_slice().into(),
-            DType::F32 => (real()? as f32).to_le_bytes().as_slice().into(),
+            DType::F16 => float!(half::f16, half::f16::from_f64),
+            DType::BF16 => float!(half::bf16, half::bf16::from_f64),
+            DType::F32 => float!(f32, |value| value as f32),
             DType::F64 => real()?.to_le_bytes().as_slice().into(),
             DType::C64 => {
                 let value = self.complex();
-                bytes_of(&[Complex::new(value.re as f32, value.im as f32)]).into()
+                let rounded = Complex::new(value.re as f32, value.im as f32);
+                finite(value.re, rounded.re.into(), f32::MAX.into())?;
+                finite(value.im, rounded.im.into(), f32::MAX.into())?;
+                bytes_of(&[rounded]).into()
             }
             DType::C128 => bytes_of(&[self.complex()]).into(),
         })
@@ -90,8 +109,9 @@ impl fmt::Display for Number {
         match self {
             Self::Bool(value) => value.fmt(f),
             Self::Int(value) => value.fmt(f),
-            Self::Float(value) => value.fmt(f),
-            Self::Complex(value) => value.fmt(f),
+            // With a point or an exponent: 2.0 differs from 2, and 1e300 has no 300 zeros.
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Complex(Complex { re, im }) => write!(f, "{re:?}{im:+?}i"),
         }
     }
 }
@@ -124,6 +144,16 @@ mod tests {
             (Number::Float(f64::NAN), DType::F16, true),
             (Number::Int(3), DType::C64, true),
             (Number::Complex(Complex::new(1.0, 0.0)), DType::F64, false),
+            (Number::Int(1 << 100), DType::F32, true),
+            (Number::Int(1 << 100), DType::U64, false),
+            (Number::Int(65_519), DType::F16, true),
+            (Number::Int(65_520), DType::F16, false),
+            (Number::Float(1e39), DType::F32, false),
+            (Number::Float(1e39), DType::BF16, false),
+            (Number::Float(1e39), DType::C64, false),
+            (Number::Complex(Complex::new(0.0, -1e39)), DType::C64, false),
+            (Number::Complex(Complex::new(0.0, -1e39)), DType::C128, true),
+            (Number::Float(f64::NEG_INFINITY), DType::F32, true),
         ] {
             let bytes = number.bytes_as(dtype);
             assert_eq!(bytes.is_ok(), fits, "{number} as {dtype}");

@@ -6,7 +6,7 @@ use super::queue::Queue;
 use super::quiet::Quiet;
 use super::rows::Rows;
 use super::site::detach;
-use super::{asarray, buffer, dlpack, exchange, index, numpy, pickle, scalar, suai};
+use super::{argument, asarray, buffer, dlpack, exchange, index, numpy, pickle, scalar, suai};
 use crate::Number;
 use crate::interop::arrow::Column;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -135,7 +135,7 @@ impl Array {
         if axes.is_empty() {
             return Ok(self.transposed());
         }
-        let axes = index::numbers(axes)?;
+        let axes = index::numbers(axes, "axes")?;
         let ndim = self.array.ndim() as isize;
         let axes: Vec<usize> = axes
             .iter()
@@ -149,7 +149,7 @@ impl Array {
     /// one by one or as one sequence, and one may be -1. Another number of elements is a ValueError.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let shape = index::numbers(shape)?;
+        let shape = index::numbers(shape, "shape")?;
         Ok(Self::new(detach(py, || self.array.reshape(shape))?))
     }
 
@@ -181,7 +181,7 @@ impl Array {
     /// A contiguous copy with elements of another type.
     ///
     /// Numbers convert as in C++: a float to an integer is cut off, out of range it is unspecified; a complex number to
-    /// a real one loses its imaginary part.
+    /// a real one loses its imaginary part; a float beyond the range of a smaller one becomes infinite.
     /// Returns before it is done.
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype::parse(dtype)?;
@@ -211,13 +211,10 @@ impl Array {
     }
 
     /// Set every element to one value. Returns before it is done. A ValueError when the dtype cannot hold it, as 0.5 in
-    /// int32 or 300 in uint8, or the array is read-only.
+    /// int32, 300 in uint8 or 1e300 in float32, or the array is read-only.
     fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some((number, _)) = index::scalar(value)? else {
-            return Err(PyTypeError::new_err(format!(
-                "fill takes a number, not {}",
-                value.get_type().name()?
-            )));
+            return Err(argument::wrong_type(value, "value", "a number"));
         };
         fill(value.py(), &self.array, number)
     }
@@ -230,9 +227,9 @@ impl Array {
         &self,
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = argument::max_version)] max_version: Option<(u32, u32)>,
+        #[pyo3(from_py_with = argument::dl_device)] dl_device: Option<(i32, i32)>,
+        #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         dlpack::export(py, &self.array, &dlpack::Asked { stream, max_version, dl_device, copy })
     }
@@ -260,7 +257,7 @@ impl Array {
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
-        wait: Option<bool>,
+        #[pyo3(from_py_with = argument::wait)] wait: Option<bool>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         super::arrow::device_array(py, &Column::from_array("", &self.array)?, requested_schema, wait, kwargs)
@@ -272,9 +269,16 @@ impl Array {
     }
 
     /// The elements as a new numpy array. Waits for the writes before, nothing else. A SyclError says what that work
-    /// reported; bfloat16, which numpy has not, is a TypeError.
+    /// reported; bfloat16, which numpy has not, is a TypeError. Without numpy it is an ImportError: ``tolist()`` needs
+    /// none.
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numpy::copy(py, &self.array)
+    }
+
+    /// The elements as nested lists of Python numbers, and as one number without axes, as numpy's ``tolist``. Needs no
+    /// numpy. Waits for the writes before, nothing else. A SyclError says what that work reported.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        scalar::lists(py, &self.array)
     }
 
     /// The only element as a number of Python, after a wait as in ``to_numpy``. Also ``bool``, ``int``, ``float`` and
@@ -312,7 +316,7 @@ impl Array {
     fn __array__<'py>(
         slf: &Bound<'py, Self>,
         dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         numpy::view(slf, dtype, copy)
     }
@@ -388,6 +392,7 @@ impl Array {
 }
 
 fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
-    let element = number.bytes_as(array.dtype()).map_err(PyValueError::new_err)?;
+    let misfit = |why| PyValueError::new_err(format!("value does not fit: {why}"));
+    let element = number.bytes_as(array.dtype()).map_err(misfit)?;
     Ok(detach(py, || array.fill_bytes(&element))?)
 }

@@ -3,7 +3,7 @@
 use super::array::Array;
 use super::host::Host;
 use super::site::detach;
-use super::{buffer, cuda, dlpack, dtype, scope, suai, target};
+use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
 use crate::device::record::because;
 use crate::interop::dlpack::Import;
@@ -39,7 +39,8 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// Raises
 /// ------
 /// ValueError
-///     ``copy=False`` and a copy is needed, or lists are ragged.
+///     ``copy=False`` and a copy is needed, lists are ragged, or the dtype cannot hold a number of a list, as 300 in uint8
+///     or 1e300 in float32. The elements of arrays and buffers convert as ``astype`` does, without that check.
 /// TypeError
 ///     The object holds no numbers of a supported dtype.
 /// AllocationError
@@ -60,10 +61,10 @@ pub(super) fn asarray(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
-    usm_type: Option<&str>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
-    copy: Option<bool>,
-    device: Option<&str>,
+    #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
+    #[pyo3(from_py_with = argument::device)] device: Option<&str>,
 ) -> PyResult<Py<PyAny>> {
     let dtype = dtype::parse_opt(dtype)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;

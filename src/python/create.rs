@@ -2,10 +2,10 @@
 
 use super::array::Array;
 use super::site::detach;
-use super::{dtype, index, target};
+use super::{argument, dtype, index, target};
 use crate::Number;
 use crate::{DType, UsmKind};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// An uninitialised array.
@@ -45,11 +45,11 @@ pub(super) fn empty(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
-    usm_type: &str,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
-    let shape = index::shape(shape)?;
+    let shape = index::shape(shape, "shape")?;
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
     Ok(Array::new(detach(py, || crate::Array::uninit(shape, dtype, kind, &queue))?))
 }
@@ -85,7 +85,7 @@ pub(super) fn zeros(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
-    usm_type: &str,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let made = empty(py, shape, dtype, usm_type, queue)?;
@@ -100,7 +100,8 @@ pub(super) fn zeros(
 /// shape : int or sequence of int
 ///     Extents, outermost first. Zero is allowed.
 /// value : number
-///     What the dtype can hold.
+///     A number that the dtype can hold: an error otherwise, also where a finite float would become infinite, of which
+///     numpy only warns. Digits beyond the precision of a float are rounded away.
 /// dtype : dtype, optional
 ///     By default that of the value: a numpy scalar's own, else bool, int64, float64 or complex128.
 /// usm_type : {"device", "shared", "host"}
@@ -131,13 +132,14 @@ pub(super) fn full(
     shape: &Bound<'_, PyAny>,
     value: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
-    usm_type: &str,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
-    let (number, own) = number(value)?;
+    let (number, own) = number(value, "value")?;
     let dtype = dtype::parse_opt(dtype)?.or(own).unwrap_or_else(|| plain_type(&[number]));
-    let element = number.bytes_as(dtype).map_err(PyValueError::new_err)?;
-    let shape = index::shape(shape)?;
+    let element =
+        number.bytes_as(dtype).map_err(|why| PyValueError::new_err(format!("value does not fit: {why}")))?;
+    let shape = index::shape(shape, "shape")?;
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
     let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
@@ -190,26 +192,21 @@ pub(super) fn arange(
     stop: Option<&Bound<'_, PyAny>>,
     step: Option<&Bound<'_, PyAny>>,
     dtype: Option<&Bound<'_, PyAny>>,
-    usm_type: &str,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
-    let step = step.map(number).transpose()?.map_or(Number::Int(1), |(step, _)| step);
+    let step = step.map(|step| number(step, "step")).transpose()?.map_or(Number::Int(1), |(step, _)| step);
     let (first, end) = match stop {
-        Some(stop) => (number(start)?.0, number(stop)?.0),
-        None => (Number::Int(0), number(start)?.0),
+        Some(stop) => (number(start, "start")?.0, number(stop, "stop")?.0),
+        None => (Number::Int(0), number(start, "start")?.0),
     };
     let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
     Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 
-fn number(object: &Bound<'_, PyAny>) -> PyResult<(Number, Option<DType>)> {
-    index::scalar(object)?.ok_or_else(|| {
-        PyTypeError::new_err(format!(
-            "expected a number, not {}",
-            object.repr().map_or_else(|_| "that".to_owned(), |text| text.to_string())
-        ))
-    })
+fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(Number, Option<DType>)> {
+    index::scalar(object)?.ok_or_else(|| argument::wrong_type(object, name, "a number"))
 }
 
 fn plain_type(numbers: &[Number]) -> DType {

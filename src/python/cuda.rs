@@ -1,17 +1,18 @@
 //! CUDA memory in Python: `usmq.CudaArray` and `__cuda_array_interface__`; the rules are in `interop::cuda`.
 
+use super::argument::Given;
 use super::array::Array;
 use super::dtype::DType;
 use super::entries::Entries;
 use super::owner::Owner;
 use super::quiet::Quiet;
-use super::{asarray, dlpack, scope, target};
+use super::{argument, asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::python::site::detach;
 use crate::{Error, UsmKind};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 const NAME: &str = "__cuda_array_interface__";
 
@@ -109,8 +110,8 @@ impl CudaArray {
     }
 
     /// DLPack device: ``(kDLCUDA, number)``.
-    fn __dlpack_device__(&self) -> (i32, usize) {
-        (2, self.0.ordinal())
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (2, i32::try_from(self.0.ordinal()).unwrap_or(i32::MAX))
     }
 
     /// DLPack capsule, without a copy. ``stream`` is 1 (or None), 2, a handle, or -1 for no order.
@@ -118,10 +119,10 @@ impl CudaArray {
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<isize>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, usize)>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = argument::stream)] stream: Option<isize>,
+        #[pyo3(from_py_with = argument::max_version)] max_version: Option<(u32, u32)>,
+        #[pyo3(from_py_with = argument::dl_device)] dl_device: Option<(i32, i32)>,
+        #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) || copy == Some(true) {
             let text = format!("{} is handed over where it is only; to() and to_numpy() copy it", *self.0);
@@ -150,7 +151,12 @@ impl CudaArray {
 
     /// A copy in USM, without a wait on the host; on the current queue unless given.
     #[pyo3(signature = (queue=None, *, usm_type="device"))]
-    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: &str) -> PyResult<Array> {
+    fn to(
+        &self,
+        py: Python<'_>,
+        queue: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
+    ) -> PyResult<Array> {
         let kind: UsmKind = usm_type.parse()?;
         let queue = target::queue(py, queue)?.map_or_else(|| scope::current(py), Ok)?;
         Ok(Array::new(detach(py, || self.0.to_queue(&queue, kind))?))
@@ -259,13 +265,9 @@ fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
     let (pointer, readonly) = entries.data()?;
     // Version 2 has no streams: its producers are done.
     let stream = match entries.optional("stream")?.filter(|_| version == 3) {
-        Some(stream) if stream.is_instance_of::<PyBool>() => {
-            return Err(PyTypeError::new_err(format!(
-                "{NAME}[\"stream\"]: a number, not {}",
-                stream.repr()?
-            )));
-        }
-        Some(stream) => Some(entries.named("stream", stream.extract())?),
+        Some(stream) => Some(usize::read(&stream).map_err(|misfit| {
+            entries.wrong(misfit, &stream, "stream", "a whole number from 0 to 2**64 - 1, or None")
+        })?),
         None => None,
     };
     let strides = entries.strides()?;

@@ -1,9 +1,8 @@
 //! `usmq.Device` and what is visible.
 
 use super::site::detach;
-use super::{index, pickle, target};
+use super::{argument, index, pickle, target};
 use crate::{Partition, UsmKind};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 
@@ -35,7 +34,7 @@ impl Device {
     #[new]
     #[pyo3(signature = (filter=None, /))]
     fn new(py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let target = target::target(filter)?;
+        let target = target::target(filter, "filter")?;
         Ok(Self(detach(py, || target.device())?))
     }
 
@@ -129,7 +128,7 @@ impl Device {
     /// ----------
     /// kind : str
     ///     ``"device"``, ``"shared"`` or ``"host"``.
-    fn has_usm(&self, kind: &str) -> PyResult<bool> {
+    fn has_usm(&self, #[pyo3(from_py_with = argument::kind)] kind: &str) -> PyResult<bool> {
         Ok(self.0.has_usm(kind.parse::<UsmKind>()?))
     }
 
@@ -177,20 +176,23 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_str()? {
             "numa" => Ok(Partition::Numa),
-            other => {
-                Err(crate::Error::Value(format!("the named partition is \"numa\", not {other:?}")).into())
-            }
+            other => Err(crate::Error::Value(format!(
+                "partition must be \"numa\" where it is a str, not {other:?}"
+            ))
+            .into()),
         };
     }
     if object.is_instance_of::<PyInt>() {
-        return Ok(Partition::Equally(index::shape(object)?.into_iter().sum()));
+        return Ok(Partition::Equally(index::shape(object, "partition")?.into_iter().sum()));
     }
     match object.cast::<PySequence>() {
-        Ok(_) if !object.is_instance_of::<PyBytes>() => Ok(Partition::ByCounts(index::extents(object)?)),
-        _ => Err(PyTypeError::new_err(format!(
-            "a partition is a number of compute units, a list of numbers, or \"numa\", not {}",
-            object.repr()?
-        ))),
+        Ok(_) if !object.is_instance_of::<PyBytes>() => {
+            Ok(Partition::ByCounts(index::extents(object, "partition")?))
+        }
+        _ => {
+            let wanted = "a number of compute units, a sequence of such numbers, or \"numa\"";
+            Err(argument::wrong_type(object, "partition", wanted))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::array::Array;
 use super::capsule::{queue_from, used_up};
 use super::quiet::quietly;
 use super::site::detach;
-use super::target;
+use super::{argument, target};
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
     self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
@@ -185,8 +185,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
 pub(super) fn from_dlpack(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
-    copy: Option<bool>,
-    usm_type: Option<&str>,
+    #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;

@@ -1,6 +1,7 @@
 //! The report of the doctor as Python objects.
 
 use crate::doctor::{self, Finding, Report, State, Topic};
+use crate::python::argument;
 use crate::python::site::detach;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -103,10 +104,14 @@ impl DoctorReport {
 /// The report; `packages` gives the facts that only Python knows, as tuples of state, fact and fix.
 #[pyfunction]
 #[pyo3(signature = (timeout, packages, /))]
-pub(super) fn examine(py: Python<'_>, timeout: f64, packages: &Bound<'_, PyAny>) -> PyResult<DoctorReport> {
+pub(super) fn examine(
+    py: Python<'_>,
+    #[pyo3(from_py_with = argument::timeout)] timeout: f64,
+    packages: &Bound<'_, PyAny>,
+) -> PyResult<DoctorReport> {
     let limit =
         Duration::try_from_secs_f64(timeout).ok().filter(|limit| !limit.is_zero()).ok_or_else(|| {
-            PyValueError::new_err(format!("a timeout is a positive number of seconds, not {timeout}"))
+            PyValueError::new_err(format!("timeout must be a positive number of seconds, not {timeout:?}"))
         })?;
     let mut report = detach(py, || doctor::within(limit))?;
     let packages: Vec<(String, String, Option<String>)> = packages.call1((timeout,))?.extract()?;

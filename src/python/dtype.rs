@@ -1,5 +1,6 @@
 //! `usmq.DType`, and everything that names one.
 
+use super::errors::optional;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -128,5 +129,5 @@ pub(super) fn numpy_dtype(py: Python<'_>, dtype: crate::DType) -> PyResult<Bound
     let Some(typestr) = dtype.typestr() else {
         return Err(PyTypeError::new_err("numpy has no bfloat16; astype(\"float32\") first"));
     };
-    py.import("numpy")?.getattr("dtype")?.call1((typestr,))
+    optional(py, "numpy", "a numpy dtype", "")?.getattr("dtype")?.call1((typestr,))
 }

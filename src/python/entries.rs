@@ -1,10 +1,11 @@
 //! The entries of an array interface's dict, whichever interface it is.
 
+use super::argument::{Given, Misfit};
 use super::{dtype, index};
 use crate::DType;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 /// A dict, and the attribute that it came from, for errors.
 pub(super) struct Entries<'a, 'py> {
@@ -37,7 +38,8 @@ impl<'a, 'py> Entries<'a, 'py> {
     }
 
     pub(super) fn whole(&self, key: &str) -> PyResult<isize> {
-        self.named(key, index::whole(&self.required(key)?))
+        let object = self.required(key)?;
+        isize::read(&object).map_err(|misfit| self.wrong(misfit, &object, key, "a whole number of 64 bits"))
     }
 
     /// Address and flag of `data`.
@@ -56,17 +58,21 @@ impl<'a, 'py> Entries<'a, 'py> {
                 parts.len()
             )));
         };
-        Ok((self.named("data", address(pointer))?, flag.is_truthy()?))
+        let pointer = usize::read(pointer)
+            .map_err(|misfit| self.wrong(misfit, &data, "data", "an address and a flag"))?;
+        Ok((pointer, flag.is_truthy()?))
     }
 
     pub(super) fn shape(&self) -> PyResult<Vec<usize>> {
-        self.named("shape", index::extents(&self.required("shape")?))
+        let shape = self.required("shape")?;
+        index::sequence(&shape).map_err(|misfit| self.wrong(misfit, &shape, "shape", index::EXTENTS))
     }
 
     pub(super) fn strides(&self) -> PyResult<Option<Vec<isize>>> {
         let Some(strides) = self.optional("strides")? else { return Ok(None) };
-        let numbers = strides.try_iter()?.map(|stride| index::whole(&stride?)).collect::<PyResult<Vec<_>>>();
-        self.named("strides", numbers).map(Some)
+        let wanted = "None or a sequence of whole numbers of 64 bits";
+        let steps = index::each(&strides).map_err(|misfit| self.wrong(misfit, &strides, "strides", wanted));
+        steps.map(Some)
     }
 
     pub(super) fn dtype(&self) -> PyResult<DType> {
@@ -76,19 +82,8 @@ impl<'a, 'py> Entries<'a, 'py> {
         dtype::parse(typestr.as_any())
     }
 
-    /// Names the entry that is wrong; the exception keeps its class.
-    pub(super) fn named<T>(&self, key: &str, value: PyResult<T>) -> PyResult<T> {
-        value.map_err(|error| {
-            let py = self.dict.py();
-            let text = format!("{}[{key:?}]: {}", self.name, error.value(py));
-            PyErr::from_type(error.get_type(py), (text,))
-        })
+    /// The exception for an entry that does not fit.
+    pub(super) fn wrong(&self, misfit: Misfit, object: &Bound<'_, PyAny>, key: &str, wanted: &str) -> PyErr {
+        misfit.of(object, &format!("{}[{key:?}]", self.name), wanted)
     }
-}
-
-fn address(object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!("data[0] is an address, not {}", object.repr()?)));
-    }
-    object.extract()
 }

@@ -1,7 +1,7 @@
 //! One Python exception per error variant; the classes are in `usmq/_errors.py`.
 
 use crate::Error;
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyImportError, PyIndexError, PyModuleNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -43,12 +43,23 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// A TypeError in words of ours, with the object that was found; any other error, as a Ctrl-C, as it is.
-pub(super) fn type_error(error: PyErr, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
-    if !error.is_instance_of::<PyTypeError>(found.py()) {
-        return error;
-    }
-    found
-        .repr()
-        .map_or_else(|failure| failure, |found| PyTypeError::new_err(format!("{wanted}, not {found}")))
+/// Imports a package that usmq does not depend on, for `what`; the error without it has the command that installs it, and
+/// ends with `other`.
+pub(super) fn optional<'py>(
+    py: Python<'py>,
+    package: &str,
+    what: &str,
+    other: &str,
+) -> PyResult<Bound<'py, PyModule>> {
+    py.import(package).map_err(|missing| {
+        // A package that is there and fails to import says more than we could.
+        if !missing.is_instance_of::<PyModuleNotFoundError>(py) {
+            return missing;
+        }
+        let text =
+            format!("{what} needs {package}, which is not installed: run `pip install {package}`{other}");
+        let error = PyImportError::new_err(text);
+        error.set_cause(py, Some(missing));
+        error
+    })
 }

@@ -1,89 +1,82 @@
 //! Python numbers, shapes and indices.
 
+use super::argument::{Given, Misfit, found, given, misfit};
 use crate::Index;
 use crate::Number;
 use crate::memory::heap;
 use num_complex::Complex;
-use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyEllipsis, PyFloat, PyInt, PySequence, PySlice, PyString, PyTuple,
 };
 
-/// A whole number, also of numpy; never a float or a bool.
-pub(super) fn whole(object: &Bound<'_, PyAny>) -> PyResult<isize> {
-    if object.is_instance_of::<PyBool>() || object.is_instance_of::<PyFloat>() {
-        return Err(PyTypeError::new_err(format!("expected a whole number, not {}", object.repr()?)));
-    }
-    object.extract()
-}
+pub(super) const EXTENTS: &str = "a sequence of whole numbers from 0 to 2**63 - 1";
+const SIZES: &str = "a whole number from 0 to 2**63 - 1, or a sequence of them";
 
 /// `(2, 3)` or `((2, 3),)`: numbers given one by one or as one sequence.
-pub(super) fn numbers(args: &Bound<'_, PyTuple>) -> PyResult<Vec<isize>> {
+pub(super) fn numbers(args: &Bound<'_, PyTuple>, name: &str) -> PyResult<Vec<isize>> {
+    let wanted = "whole numbers, one by one or as one sequence";
     if args.len() == 1 {
         let only = args.get_item(0)?;
-        if !only.is_instance_of::<PyInt>() && only.try_iter().is_ok() {
-            return each(&only);
+        if !only.is_instance_of::<PyInt>() && !is_text(&only) && only.try_iter().is_ok() {
+            return each(&only).map_err(|misfit| misfit.of(&only, name, wanted));
         }
+        return Ok(vec![given(&only, name, wanted)?]);
     }
-    args.iter().map(|number| whole(&number)).collect()
+    each(args).map_err(|misfit| misfit.of(args, name, wanted))
 }
 
 /// A shape or a range of work: a number or a sequence of them, none negative.
-pub(super) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+pub(super) fn shape(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
+    sizes(object).map_err(|misfit| misfit.of(object, name, SIZES))
+}
+
+fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
     // Asked first: whether something is a sequence takes Python code to answer.
     if object.is_instance_of::<PyInt>() {
-        return not_negative(vec![whole(object)?]);
+        return not_negative(vec![isize::read(object)?]);
     }
     if object.cast::<PySequence>().is_ok() {
-        return extents(object);
+        return sequence(object);
     }
     // numpy's integers are no `int`, and its arrays no sequences by name.
     match object.getattr_opt("ndim")?.map(|axes| axes.extract::<usize>()).transpose()? {
-        Some(1) => numbers_of(object),
-        None | Some(0) if object.hasattr("__index__")? => not_negative(vec![whole(object)?]),
-        _ => Err(no_numbers(object)?),
+        Some(1) => not_negative(each(object)?),
+        None | Some(0) if object.hasattr("__index__")? => not_negative(vec![isize::read(object)?]),
+        _ => Err(Misfit::Type),
     }
 }
 
 /// A sequence of numbers, none negative.
-pub(super) fn extents(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    if object.is_instance_of::<PyBytes>()
-        || object.is_instance_of::<PyString>()
-        || object.cast::<PySequence>().is_err()
-    {
-        return Err(no_numbers(object)?);
-    }
-    numbers_of(object)
+pub(super) fn extents(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
+    sequence(object).map_err(|misfit| misfit.of(object, name, EXTENTS))
 }
 
-fn numbers_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+pub(super) fn sequence(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
+    if is_text(object) || object.cast::<PySequence>().is_err() {
+        return Err(Misfit::Type);
+    }
     not_negative(each(object)?)
 }
 
+/// Characters and bytes are no sizes, though Python iterates over them.
+pub(super) fn is_text(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyString>()
+}
+
 /// The whole numbers of an iterable, which may have as many as it likes.
-fn each(object: &Bound<'_, PyAny>) -> PyResult<Vec<isize>> {
+pub(super) fn each(object: &Bound<'_, PyAny>) -> Result<Vec<isize>, Misfit> {
     let mut numbers = Vec::new();
-    for number in object.try_iter()? {
+    for number in object.try_iter().map_err(|error| misfit(object.py(), error))? {
         heap::reserve(&mut numbers, 1, "the numbers of a shape")?;
-        numbers.push(whole(&number?)?);
+        numbers.push(isize::read(&number?)?);
     }
     Ok(numbers)
 }
 
-fn no_numbers(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let found = object.repr()?;
-    Ok(PyTypeError::new_err(format!("expected a whole number or a sequence of them, not {found}")))
-}
-
-fn not_negative(numbers: Vec<isize>) -> PyResult<Vec<usize>> {
-    numbers
-        .iter()
-        .map(|extent| {
-            usize::try_from(*extent)
-                .map_err(|_| PyValueError::new_err(format!("a size is not negative, as in {numbers:?}")))
-        })
-        .collect()
+fn not_negative(numbers: Vec<isize>) -> Result<Vec<usize>, Misfit> {
+    numbers.into_iter().map(|extent| usize::try_from(extent).map_err(|_| Misfit::Range)).collect()
 }
 
 /// The parts of a basic index.
@@ -108,14 +101,15 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
         };
         return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step: bound("step")? });
     }
-    match whole(key) {
+    match isize::read(key) {
         Ok(position) => Ok(Index::At(position)),
         // Past the end of every axis, as its end is.
-        Err(error) if error.is_instance_of::<PyOverflowError>(key.py()) => clamped(key).map(Index::At),
-        Err(_) => Err(PyIndexError::new_err(format!(
+        Err(Misfit::Range) => clamped(key).map(Index::At),
+        Err(Misfit::Type) => Err(PyIndexError::new_err(format!(
             "an index is an integer, a slice, None or ..., not {}; masks and index arrays are not supported",
             key.get_type().name()?
         ))),
+        Err(Misfit::Raised(error)) => Err(error),
     }
 }
 
@@ -163,12 +157,15 @@ fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         return Ok(Some(Number::Bool(value.is_true())));
     }
     if object.is_instance_of::<PyInt>() {
-        // abi3 has no conversion to 128 bits; the range is that of all integer dtypes.
-        return match (object.extract::<i64>(), object.extract::<u64>()) {
-            (Ok(value), _) => Ok(Some(Number::Int(value.into()))),
-            (_, Ok(value)) => Ok(Some(Number::Int(value.into()))),
-            _ => Err(PyValueError::new_err(format!("{object} does not fit into any integer dtype"))),
-        };
+        if let Ok(value) = object.extract::<i64>() {
+            return Ok(Some(Number::Int(value.into())));
+        }
+        // Floats hold numbers that integer dtypes do not. abi3 converts no 128 bits at once.
+        let high = object.rshift(u64::BITS)?.extract::<i64>().map_err(|_| {
+            PyValueError::new_err(format!("{} has more than 128 bits and fits in no dtype", found(object)))
+        })?;
+        let low: u64 = object.bitand(u64::MAX)?.extract()?;
+        return Ok(Some(Number::Int(i128::from(high) << u64::BITS | i128::from(low))));
     }
     if object.is_instance_of::<PyFloat>() {
         return Ok(Some(Number::Float(object.extract()?)));

@@ -2,7 +2,7 @@
 
 use super::queue::{Event, Queue};
 use super::site::detach;
-use super::{asarray, dtype, index, target};
+use super::{argument, asarray, dtype, index, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -69,7 +69,7 @@ impl Kernel {
     /// name : str
     ///     The function's name.
     /// options : sequence of str
-    ///     Flags for the compiler, as ``-DN=3``.
+    ///     Flags for the compiler, one each, as ``["-DN=3", "-O2"]``. One str is a TypeError.
     /// params : sequence, optional
     ///     The parameters, where they cannot be read from the source: a dtype for a number,
     ///     ``usmq.read("f4")``, ``usmq.write("f4")`` or ``usmq.local(n)`` for memory.
@@ -86,9 +86,9 @@ impl Kernel {
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_sycl(
         py: Python<'_>,
-        source: &str,
-        name: &str,
-        options: Vec<String>,
+        #[pyo3(from_py_with = argument::source)] source: &str,
+        #[pyo3(from_py_with = argument::name)] name: &str,
+        #[pyo3(from_py_with = argument::options)] options: Vec<String>,
         params: Option<&Bound<'_, PyAny>>,
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -101,9 +101,9 @@ impl Kernel {
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_opencl(
         py: Python<'_>,
-        source: &str,
-        name: &str,
-        options: Vec<String>,
+        #[pyo3(from_py_with = argument::source)] source: &str,
+        #[pyo3(from_py_with = argument::name)] name: &str,
+        #[pyo3(from_py_with = argument::options)] options: Vec<String>,
         params: Option<&Bound<'_, PyAny>>,
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -123,8 +123,8 @@ impl Kernel {
     #[pyo3(signature = (module, name, *, params=None, queue=None))]
     fn from_spirv(
         py: Python<'_>,
-        module: &[u8],
-        name: &str,
+        #[pyo3(from_py_with = argument::module)] module: &[u8],
+        #[pyo3(from_py_with = argument::name)] name: &str,
         params: Option<&Bound<'_, PyAny>>,
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -148,8 +148,8 @@ impl Kernel {
         local_size: Option<&Bound<'_, PyAny>>,
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Event> {
-        let global = index::shape(global_size)?;
-        let local = local_size.map(index::shape).transpose()?;
+        let global = index::shape(global_size, "global_size")?;
+        let local = local_size.map(|size| index::shape(size, "local_size")).transpose()?;
         let queue = match target::queue(py, queue)? {
             // Without data to follow, the scope of this Python context decides.
             None if !args.iter().any(|arg| holds_memory(&arg)) => Some(super::scope::current(py)?),
@@ -174,6 +174,12 @@ fn kernel_options(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<KernelOptions> {
     let params = match params {
+        // A text would be taken for one dtype per character.
+        Some(params) if index::is_text(params) || !params.hasattr("__iter__")? => {
+            let wanted =
+                "a sequence of dtypes, usmq.read, usmq.write and usmq.local, as [\"f4\", usmq.read(\"f4\")]";
+            return Err(argument::wrong_type(params, "params", wanted));
+        }
         Some(params) => Some(params.try_iter()?.map(|entry| param(&entry?)).collect::<PyResult<Vec<_>>>()?),
         None => None,
     };
@@ -243,7 +249,7 @@ pub(super) fn write(x: Py<PyAny>) -> Mark {
 /// >>> usmq.local(1024)
 /// usmq.local(1024)
 #[pyfunction]
-pub(super) fn local(nbytes: usize) -> Local {
+pub(super) fn local(#[pyo3(from_py_with = argument::nbytes)] nbytes: usize) -> Local {
     Local { nbytes }
 }
 

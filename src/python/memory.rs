@@ -1,12 +1,10 @@
 //! Statistics and limits of memory.
 
-use super::errors::type_error;
 use super::site::detach;
-use super::target;
+use super::{argument, target};
 use crate::{Device, Target, UsmKind, memory};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::PyDict;
 
 /// What the memory pools hold, per USM kind.
 ///
@@ -92,7 +90,7 @@ pub(super) fn set_memory_limit(
     py: Python<'_>,
     bytes: Option<&Bound<'_, PyAny>>,
     device: Option<&Bound<'_, PyAny>>,
-    usm_type: Option<&str>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
 ) -> PyResult<()> {
     let bytes = bytes.map(|bytes| limit(bytes, "bytes")).transpose()?;
     let device = device_of(py, device)?;
@@ -101,18 +99,9 @@ pub(super) fn set_memory_limit(
     Ok(detach(py, || memory::set_limit(bytes, device.as_ref(), kind))?)
 }
 
-/// A limit in bytes, for the argument of this name. True is no size, though Python counts with it.
+/// A limit in bytes, for the argument of this name.
 pub(super) fn limit(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
-    let wanted = format!("{name} takes a number of bytes from 0 to 2**64 - 1, or None");
-    if object.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!("{wanted}, not {}", object.repr()?)));
-    }
-    object.extract().map_err(|error: PyErr| match object.repr() {
-        Ok(found) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-            PyValueError::new_err(format!("{wanted}, not {found}"))
-        }
-        _ => type_error(error, &wanted, object),
-    })
+    argument::given(object, name, "a number of bytes from 0 to 2**64 - 1, or None")
 }
 
 /// Return memory that is kept for reuse to the runtime.
@@ -141,7 +130,7 @@ pub(super) fn trim_memory(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> 
 }
 
 fn device_of(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
-    match target::target(object)? {
+    match target::target(object, "device")? {
         Target::Unset => Ok(None),
         target => Ok(Some(detach(py, || target.device())?)),
     }

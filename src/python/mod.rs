@@ -1,5 +1,6 @@
 //! The Python extension `usmq._core`: names, conversions, exceptions, the GIL. No logic that a Rust user lacks.
 
+mod argument;
 mod array;
 mod arrow;
 mod asarray;

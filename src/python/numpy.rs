@@ -1,6 +1,7 @@
 //! What numpy gets of an array: a copy, or a view.
 
 use super::array::Array;
+use super::errors::optional;
 use super::site::{self, detach};
 use super::{buffer, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -9,8 +10,9 @@ use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
 /// The elements as a new numpy array.
 pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = optional(py, "numpy", "to_numpy()", "; tolist() needs no package")?;
     let (shape, dtype) = (PyTuple::new(py, array.shape())?, dtype::numpy_dtype(py, array.dtype())?);
-    let host = py.import("numpy")?.getattr("empty")?.call1((shape, dtype))?;
+    let host = numpy.getattr("empty")?.call1((shape, dtype))?;
     if array.size() > 0 {
         let memory = buffer::Foreign::writable(&host)?;
         let (target, bytes) = (memory.address(), memory.bytes());
@@ -42,5 +44,5 @@ pub(super) fn view<'py>(
         kwargs.set_item("copy", copy)?;
     }
     let view = PyMemoryView::from(array.as_any())?;
-    py.import("numpy")?.getattr("asarray")?.call((view,), Some(&kwargs))
+    optional(py, "numpy", "__array__()", "")?.getattr("asarray")?.call((view,), Some(&kwargs))
 }

@@ -217,7 +217,8 @@ pub(super) fn restore_array(
     frame: &Bound<'_, PyAny>,
 ) -> PyResult<Array> {
     check_format(format)?;
-    let (dtype, kind, shape) = (DType::parse(dtype)?, usm_type.parse::<UsmKind>()?, index::extents(shape)?);
+    let (dtype, kind, shape) =
+        (DType::parse(dtype)?, usm_type.parse::<UsmKind>()?, index::extents(shape, "shape")?);
     let frame = foreign(frame)?;
     let bytes = bytes(&frame)?;
     let needed = shape.iter().try_fold(dtype.itemsize(), |size, extent| size.checked_mul(*extent));

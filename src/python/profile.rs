@@ -1,5 +1,6 @@
 //! `usmq.profile`, `usmq.Profile` and its events.
 
+use super::argument;
 use super::site::detach;
 use crate::profile::{Event, Profile as Recorded, Session};
 use parking_lot::Mutex;
@@ -142,13 +143,18 @@ impl Profile {
     /// Write the profile to a file: ``.json`` for ui.perfetto.dev and chrome://tracing, ``.svg`` for a picture,
     /// ``.html`` for a page with the table and the picture, ``.txt`` for the table.
     ///
+    /// Parameters
+    /// ----------
+    /// path : str, bytes or path object
+    ///     As Python's ``open`` takes it.
+    ///
     /// Raises
     /// ------
     /// ValueError
     ///     The name has another ending.
     /// OSError
     ///     The file cannot be written.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, #[pyo3(from_py_with = argument::path)] path: PathBuf) -> PyResult<()> {
         let profile = self.done(py)?;
         detach(py, || profile.save(&path)).map_err(|error| match (error.kind(), error.raw_os_error()) {
             (ErrorKind::InvalidInput, _) => PyValueError::new_err(error.to_string()),

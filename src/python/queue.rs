@@ -2,12 +2,11 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
-use super::errors::type_error;
 use super::site::detach;
-use super::{pickle, target};
+use super::{argument, pickle, target};
 use crate::{QueueProperties, Target};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PySequence};
 
 /// A SYCL queue. The same arguments give the same queue.
 ///
@@ -50,10 +49,10 @@ impl Queue {
         py: Python<'_>,
         target: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, PyAny>>,
-        in_order: Option<bool>,
-        profiling: Option<bool>,
+        #[pyo3(from_py_with = argument::in_order)] in_order: Option<bool>,
+        #[pyo3(from_py_with = argument::profiling)] profiling: Option<bool>,
     ) -> PyResult<Self> {
-        let (target, context) = (target::target(target)?, target::context(context)?);
+        let (target, context) = (target::target(target, "target")?, target::context(context)?);
         let own = match &target {
             Target::Queue(queue) => {
                 QueueProperties { in_order: queue.in_order(), profiling: queue.profiling() }
@@ -159,10 +158,13 @@ pub(super) struct Context(pub(super) crate::Context);
 impl Context {
     #[new]
     fn new(py: Python<'_>, devices: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let wanted = "a context is made for a list of usmq.Device, as [usmq.Device(\"cpu\")]";
-        let devices: Vec<Bound<'_, Device>> =
-            devices.extract().map_err(|error| type_error(error, wanted, devices))?;
-        let devices: Vec<_> = devices.iter().map(|device| device.get().0.clone()).collect();
+        let wanted = "a sequence of usmq.Device, as [usmq.Device(\"cpu\")]";
+        let wrong = || argument::wrong_type(devices, "devices", wanted);
+        devices.cast::<PySequence>().map_err(|_| wrong())?;
+        let devices = devices
+            .try_iter()?
+            .map(|device| Ok(device?.cast::<Device>().map_err(|_| wrong())?.get().0.clone()))
+            .collect::<PyResult<Vec<_>>>()?;
         if devices.is_empty() {
             return Err(crate::Error::Value("a context needs at least one device".to_owned()).into());
         }

@@ -1,13 +1,83 @@
-//! An array of one element as a number of Python.
+//! Elements as numbers of Python: all of them as lists, or the only one.
 
 use super::site::detach;
-use crate::{DType, Element, Number};
+use crate::memory::heap;
+use crate::{DType, Element};
 use num_complex::Complex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyType};
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyType};
 
-/// The only element, copied to the host after a wait for the writes before. `what` is for the error of other arrays.
+/// The elements as nested lists, or the number itself without axes; copied to the host after a wait for the writes
+/// before.
+pub(super) fn lists<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
+    nested(py, &mut elements(py, array)?.into_iter(), array.shape())
+}
+
+fn nested<'py>(
+    py: Python<'py>,
+    elements: &mut std::vec::IntoIter<Bound<'py, PyAny>>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some((extent, inner)) = shape.split_first() else {
+        return elements.next().ok_or_else(|| PyValueError::new_err("the array is empty"));
+    };
+    let list = if inner.is_empty() {
+        PyList::new(py, elements.by_ref().take(*extent).collect::<Vec<_>>())?
+    } else {
+        let list = PyList::empty(py);
+        for _ in 0..*extent {
+            list.append(nested(py, elements, inner)?)?;
+        }
+        list
+    };
+    Ok(list.into_any())
+}
+
+/// All elements in C order.
+fn elements<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let float = |value: f64| Ok(PyFloat::new(py, value).into_any());
+    let complex = |value: Complex<f64>| Ok(PyComplex::from_doubles(py, value.re, value.im).into_any());
+    macro_rules! whole {
+        ($type:ty) => {
+            each(py, array, |value: $type| Ok(value.into_pyobject(py)?.into_any()))
+        };
+    }
+    match array.dtype() {
+        DType::Bool => each(py, array, |value: bool| Ok(PyBool::new(py, value).to_owned().into_any())),
+        DType::I8 => whole!(i8),
+        DType::I16 => whole!(i16),
+        DType::I32 => whole!(i32),
+        DType::I64 => whole!(i64),
+        DType::U8 => whole!(u8),
+        DType::U16 => whole!(u16),
+        DType::U32 => whole!(u32),
+        DType::U64 => whole!(u64),
+        DType::F16 => each(py, array, |value: half::f16| float(value.into())),
+        DType::BF16 => each(py, array, |value: half::bf16| float(value.into())),
+        DType::F32 => each(py, array, |value: f32| float(value.into())),
+        DType::F64 => each(py, array, float),
+        DType::C64 => {
+            each(py, array, |value: Complex<f32>| complex(Complex::new(value.re.into(), value.im.into())))
+        }
+        DType::C128 => each(py, array, complex),
+    }
+}
+
+fn each<'py, T: Element>(
+    py: Python<'py>,
+    array: &crate::Array,
+    object: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let values = detach(py, || array.to_vec::<T>())?;
+    let mut objects = heap::room(values.len(), "the elements of an array as Python objects")?;
+    for value in values {
+        objects.push(object(value)?);
+    }
+    Ok(objects)
+}
+
+/// The only element. `what` is for the error of other arrays.
 pub(super) fn item<'py>(
     py: Python<'py>,
     array: &crate::Array,
@@ -16,16 +86,12 @@ pub(super) fn item<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if array.size() != 1 {
         return Err(wrong(format!(
-            "{what} takes an array of one element, not one of shape {:?}; to_numpy() copies all of them to the host",
+            "{what} takes an array of one element, not one of shape {:?}; tolist() and to_numpy() copy all of them to \
+             the host",
             array.shape()
         )));
     }
-    match detach(py, || number(array))? {
-        Number::Bool(value) => Ok(PyBool::new(py, value).to_owned().into_any()),
-        Number::Int(value) => Ok(value.into_pyobject(py)?.into_any()),
-        Number::Float(value) => Ok(PyFloat::new(py, value).into_any()),
-        Number::Complex(value) => Ok(PyComplex::from_doubles(py, value.re, value.im).into_any()),
-    }
+    elements(py, array)?.pop().ok_or_else(|| PyValueError::new_err("the array is empty"))
 }
 
 /// As `class`, one of Python's own numbers, makes of the only element.
@@ -56,33 +122,6 @@ pub(super) fn index<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Boun
 /// Membership would be asked of an iterator that compares arrays by identity.
 pub(super) fn not_searched() -> PyErr {
     PyTypeError::new_err(
-        "an array is not searched by `in`; `value in x.to_numpy()` searches a copy on the host",
+        "an array is not searched by `in`; `value in x.to_numpy()` or `value in x.tolist()` searches a copy on the host",
     )
-}
-
-fn number(array: &crate::Array) -> crate::Result<Number> {
-    match array.dtype() {
-        DType::Bool => one(array, Number::Bool),
-        DType::I8 => one(array, |value: i8| Number::Int(value.into())),
-        DType::I16 => one(array, |value: i16| Number::Int(value.into())),
-        DType::I32 => one(array, |value: i32| Number::Int(value.into())),
-        DType::I64 => one(array, |value: i64| Number::Int(value.into())),
-        DType::U8 => one(array, |value: u8| Number::Int(value.into())),
-        DType::U16 => one(array, |value: u16| Number::Int(value.into())),
-        DType::U32 => one(array, |value: u32| Number::Int(value.into())),
-        DType::U64 => one(array, |value: u64| Number::Int(value.into())),
-        DType::F16 => one(array, |value: half::f16| Number::Float(value.into())),
-        DType::BF16 => one(array, |value: half::bf16| Number::Float(value.into())),
-        DType::F32 => one(array, |value: f32| Number::Float(value.into())),
-        DType::F64 => one(array, Number::Float),
-        DType::C64 => {
-            one(array, |Complex::<f32> { re, im }| Number::Complex(Complex::new(re.into(), im.into())))
-        }
-        DType::C128 => one(array, Number::Complex),
-    }
-}
-
-fn one<T: Element>(array: &crate::Array, number: impl FnOnce(T) -> Number) -> crate::Result<Number> {
-    let only = array.to_vec::<T>()?.pop();
-    only.map(number).ok_or_else(|| crate::Error::Value("the array is empty".to_owned()))
 }

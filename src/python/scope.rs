@@ -3,7 +3,7 @@
 
 use super::queue::Queue;
 use super::site::detach;
-use super::target;
+use super::{argument, target};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -260,7 +260,7 @@ pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> Py
 /// >>> usmq.set_default_queue(None)
 #[pyfunction]
 pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    let target = target::target(target)?;
+    let target = target::target(target, "target")?;
     Ok(detach(py, || crate::set_default_queue(target))?)
 }
 
@@ -283,7 +283,7 @@ impl UseQueue {
     ) -> PyResult<Self> {
         let queue = match target.map(|target| target.cast::<Queue>()) {
             Some(Ok(queue)) => Some(queue.clone().unbind()),
-            _ => target::queue(py, target)?.map(|queue| Py::new(py, Queue(queue))).transpose()?,
+            _ => target::named(py, target, "target")?.map(|queue| Py::new(py, Queue(queue))).transpose()?,
         };
         Ok(Self { scope: scope.clone_ref(py), queue, manager })
     }
@@ -351,7 +351,7 @@ impl QueueManager {
 #[pymethods]
 impl QueueManager {
     #[new]
-    fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
+    fn new(py: Python<'_>, #[pyo3(from_py_with = argument::name)] name: &str) -> PyResult<Self> {
         let scope = ScopeVar::new(py, &format!("usmq.QueueManager({name})"))?;
         Ok(Self { manager: crate::QueueManager::new(name), scope })
     }
@@ -375,7 +375,7 @@ impl QueueManager {
 
     /// Set this manager's default; None returns to the process-wide queue.
     fn set_default_queue(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let target = target::target(target)?;
+        let target = target::target(target, "target")?;
         Ok(detach(py, || self.manager.set_default_queue(target))?)
     }
 

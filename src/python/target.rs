@@ -1,16 +1,16 @@
 //! What Python may give where a device or queue is asked for.
 
+use super::argument;
 use super::capsule::{context_from, queue_from};
 use super::device::Device;
 use super::queue::{Context, Queue};
 use super::site::detach;
 use crate::manager::Target;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 /// A filter string, a Device, a Queue, a foreign queue, or None.
-pub(super) fn target(object: Option<&Bound<'_, PyAny>>) -> PyResult<Target> {
+pub(super) fn target(object: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Target> {
     let Some(object) = object else { return Ok(Target::Unset) };
     if let Ok(filter) = object.cast::<PyString>() {
         return Ok(Target::Filter(filter.to_str()?.to_owned()));
@@ -23,16 +23,26 @@ pub(super) fn target(object: Option<&Bound<'_, PyAny>>) -> PyResult<Target> {
     }
     match queue_from(object)? {
         Some(queue) => Ok(Target::Queue(queue)),
-        None => Err(PyTypeError::new_err(format!(
-            "expected a filter string, a usmq.Device, a usmq.Queue or another library's queue, not {}",
-            object.get_type().name()?
-        ))),
+        None => Err(argument::wrong_type(
+            object,
+            name,
+            "a filter string as \"gpu:1\", a usmq.Device, a usmq.Queue or another library's queue",
+        )),
     }
 }
 
 /// A queue for an argument `queue=`; None stays None. May ask the driver, so the GIL is released meanwhile.
 pub(super) fn queue(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Queue>> {
-    match target(object)? {
+    named(py, object, "queue")
+}
+
+/// As [`queue`], for an argument of another name.
+pub(super) fn named(
+    py: Python<'_>,
+    object: Option<&Bound<'_, PyAny>>,
+    name: &str,
+) -> PyResult<Option<crate::Queue>> {
+    match target(object, name)? {
         Target::Unset => Ok(None),
         Target::Queue(queue) => Ok(Some(queue)),
         other => Ok(detach(py, || other.queue())?),
@@ -55,9 +65,6 @@ pub(super) fn context(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crat
     }
     match context_from(object)? {
         Some(context) => Ok(Some(context)),
-        None => Err(PyTypeError::new_err(format!(
-            "expected a usmq.Context or another library's context, not {}",
-            object.get_type().name()?
-        ))),
+        None => Err(argument::wrong_type(object, "context", "a usmq.Context or another library's context")),
     }
 }

@@ -5,7 +5,7 @@ use super::arrow::column::Column;
 use super::arrow::table::Table;
 use super::queue::Queue;
 use super::site::detach;
-use super::{dtype, index, memory, scope, target};
+use super::{argument, dtype, index, memory, scope, target};
 use crate::{DType, Number, Target, Task, TaskArg, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
@@ -58,11 +58,14 @@ pub(super) fn run_task<'py>(
     args: &Bound<'py, PyTuple>,
     queue: Option<&Bound<'py, PyAny>>,
     memory_limit: Option<&Bound<'py, PyAny>>,
-    name: Option<String>,
+    #[pyo3(from_py_with = argument::name)] name: Option<String>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if !function.is_callable() {
+        return Err(argument::wrong_type(function, "function", "callable with a usmq.TaskContext"));
+    }
     let memory_limit = memory_limit.map(|bytes| memory::limit(bytes, "memory_limit")).transpose()?;
     let args: Vec<_> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
-    let target = match target::target(queue)? {
+    let target = match target::target(queue, "queue")? {
         // Python's scope is not one of this thread's, where the crate looks.
         Target::Unset if args.iter().all(|arg| matches!(arg, TaskArg::Object(_))) => {
             Target::Queue(scope::current(py)?)
@@ -183,7 +186,8 @@ impl TaskContext {
     /// ------
     /// TypeError
     ///     There is none, or it is of another type; then it is not taken.
-    fn arg<'py>(&self, py: Python<'py>, r#type: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+    fn arg<'py>(&self, py: Python<'py>, r#type: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let r#type: &Bound<'py, PyType> = argument::given(r#type, "type", "a class, as int")?;
         let wanted = r#type.name()?.to_string();
         loop {
             // Looking at an object may run any Python code, which never happens under the lock.
@@ -247,10 +251,10 @@ impl TaskMemory {
         py: Python<'_>,
         shape: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
-        usm_type: &str,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     ) -> PyResult<Array> {
         let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
-        let (shape, kind) = (index::shape(shape)?, usm_type.parse::<UsmKind>()?);
+        let (shape, kind) = (index::shape(shape, "shape")?, usm_type.parse::<UsmKind>()?);
         Ok(Array::new(detach(py, || self.0.uninit(shape, dtype, kind))?))
     }
 
@@ -266,7 +270,7 @@ impl TaskMemory {
         py: Python<'_>,
         shape: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
-        usm_type: &str,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     ) -> PyResult<Array> {
         let made = self.empty(py, shape, dtype, usm_type)?;
         detach(py, || made.array.fill_bytes(&[0]))?;
@@ -280,7 +284,12 @@ impl TaskMemory {
     /// AllocationError
     ///     As ``empty``.
     #[pyo3(signature = (nbytes, *, usm_type="device"))]
-    fn allocate(&self, py: Python<'_>, nbytes: usize, usm_type: &str) -> PyResult<usize> {
+    fn allocate(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::nbytes)] nbytes: usize,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
+    ) -> PyResult<usize> {
         let kind = usm_type.parse::<UsmKind>()?;
         Ok(detach(py, || self.0.allocate(nbytes, kind))?)
     }
@@ -291,7 +300,11 @@ impl TaskMemory {
     /// ------
     /// ValueError
     ///     The task has no block at this address; nothing is freed then.
-    fn deallocate(&self, py: Python<'_>, address: usize) -> PyResult<()> {
+    fn deallocate(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::address)] address: usize,
+    ) -> PyResult<()> {
         Ok(detach(py, || self.0.deallocate(address))?)
     }
 
@@ -301,14 +314,17 @@ impl TaskMemory {
     /// ------
     /// ValueError
     ///     As ``deallocate``.
-    fn release_block(&self, address: usize) -> PyResult<Array> {
+    fn release_block(&self, #[pyo3(from_py_with = argument::address)] address: usize) -> PyResult<Array> {
         Ok(Array::new(self.0.release_block(address)?))
     }
 
     /// Take an array off the task's account, since it is an output now. Return the array.
-    fn release(&self, array: Py<Array>) -> Py<Array> {
+    fn release<'py>(
+        &self,
+        #[pyo3(from_py_with = argument::array)] array: &Bound<'py, Array>,
+    ) -> Bound<'py, Array> {
         self.0.release((*array.get().array).clone());
-        array
+        array.clone()
     }
 
     /// Bytes in use by arrays and blocks of the task.

@@ -201,10 +201,10 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
 )
 def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -> None:
     found = re.escape(repr(limit))
-    with pytest.raises(error, match=rf"^bytes takes a number of bytes .*, not {found}$"):
+    with pytest.raises(error, match=rf"^bytes must be a number of bytes .*, not {found}$"):
         usmq.set_memory_limit(limit)
     assert stats()["limit"] is None
-    with pytest.raises(error, match=rf"^memory_limit takes a number of bytes .*, not {found}$"):
+    with pytest.raises(error, match=rf"^memory_limit must be a number of bytes .*, not {found}$"):
         usmq.run_task(lambda task: task, memory_limit=limit)
 
 

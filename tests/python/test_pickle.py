@@ -270,7 +270,7 @@ def test_the_size_counts_the_elements() -> None:
         ((1, "float32", (3,), "nowhere", False, b"x" * 12), "nowhere"),
         ((1, "float32", (4,), "device", False, b"x" * 12), "does not have 12 bytes"),
         ((1, "float32", (2**62, 8), "device", False, b"x" * 12), "does not have 12 bytes"),
-        ((1, "float32", (-1,), "device", False, b"x" * 12), "negative"),
+        ((1, "float32", (-1,), "device", False, b"x" * 12), r"from 0 to .*, not \(-1,\)"),
         ((1, "float32", 3, "device", False, b"x" * 12), "sequence"),
         ((1, "float32", (3,), "device", False, 12), "buffer protocol"),
         ((1, "float32", (3,), "device", False, np.arange(6.0, dtype="f4")[::2]), "contiguous"),

@@ -4,6 +4,7 @@ use super::capsule::{check_requested, give, refuse_unknown};
 use super::field::Field;
 use super::view::ColumnView;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, Ready};
+use crate::python::argument;
 use crate::python::array::Array;
 use crate::python::device::Device;
 use crate::python::pickle;
@@ -162,7 +163,12 @@ impl Column {
     /// usm_type : {"device", "shared", "host"}, optional
     ///     Its own by default.
     #[pyo3(signature = (queue=None, usm_type=None))]
-    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
+    fn to(
+        &self,
+        py: Python<'_>,
+        queue: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
+    ) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
         Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
@@ -235,7 +241,7 @@ impl Column {
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
-        wait: Option<bool>,
+        #[pyo3(from_py_with = argument::wait)] wait: Option<bool>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         device_array(py, &self.0, requested_schema, wait, kwargs)

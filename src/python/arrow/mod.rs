@@ -13,12 +13,13 @@ use crate::interop::arrow::{
 };
 use crate::interop::cuda::CudaArray;
 use crate::python::array::Array;
+use crate::python::errors::optional;
 use crate::python::site::detach;
-use crate::python::{scope, target};
+use crate::python::{argument, scope, target};
 use capsule::{check_requested, give, pair, refuse_unknown, take};
 use column::Column;
 pub(super) use column::device_array;
-use pyo3::exceptions::{PyImportError, PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use table::Table;
@@ -62,10 +63,11 @@ use table::Table;
 pub(super) fn from_arrow(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
-    columns: Option<Vec<String>>,
-    usm_type: Option<&str>,
+    columns: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
+    let columns = columns.map(|columns| argument::given(columns, "columns", NAMES)).transpose()?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
     // Rust does not see the scope of this Python context.
@@ -75,6 +77,9 @@ pub(super) fn from_arrow(
         Imported::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
     }
 }
+
+/// The names of columns, for an error.
+const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
 
 /// Where an import is to end up, and the queue that is current meanwhile.
 struct Place {
@@ -176,13 +181,7 @@ pub(super) fn schema<'py>(py: Python<'py>, column: &arrow::Column) -> PyResult<B
 }
 
 fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("pyarrow").map_err(|missing| {
-        let hint =
-            "to_arrow() gives pyarrow objects: pip install pyarrow; host_view() serves other libraries";
-        let error = PyImportError::new_err(hint);
-        error.set_cause(py, Some(missing));
-        error
-    })
+    optional(py, "pyarrow", "to_arrow()", "; host_view() serves other libraries")
 }
 
 /// An array in CUDA memory as capsules of a schema and a device array.

@@ -4,7 +4,7 @@ use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
 use super::{Place, imported};
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
-use crate::python::{scope, site};
+use crate::python::{argument, scope, site};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -40,6 +40,14 @@ impl DeviceStream {
     #[pyo3(signature = (batches, schema=None))]
     fn new(batches: &Bound<'_, PyAny>, schema: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let py = batches.py();
+        if !batches.hasattr("__iter__")? && !batches.hasattr("__getitem__")? {
+            return Err(argument::wrong_type(batches, "batches", "an iterable of tables or columns"));
+        }
+        if let Some(schema) = schema
+            && !schema.hasattr("__arrow_c_schema__")?
+        {
+            return Err(argument::wrong_type(schema, "schema", "an object with __arrow_c_schema__"));
+        }
         let items = batches.try_iter()?.unbind();
         let mut batches = Batches { items, ready: VecDeque::new(), current: scope::current(py)? };
         let field = match schema {

@@ -5,9 +5,9 @@ use super::column::{Column, device_array};
 use super::field::Field;
 use super::view::TableView;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream};
+use crate::python::argument;
 use crate::python::array::Array;
 use crate::python::device::Device;
-use crate::python::errors::type_error;
 use crate::python::pickle;
 use crate::python::queue::Queue;
 use crate::python::quiet::Quiet;
@@ -53,18 +53,22 @@ impl Table {
 #[pymethods]
 impl Table {
     #[new]
-    fn of(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn of(columns: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let wanted = "a dict of str to usmq.Array or usmq.Column, as {\"x\": x}";
+        let wrong = || argument::wrong_type(columns, "columns", wanted);
+        let columns = columns.cast::<PyDict>().map_err(|_| wrong())?;
         // A list of its own: while another thread adds to the dict, iterating over that panics.
         let columns = columns.items();
         let columns = columns.iter().map(|item| {
-            let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+            let name: String = argument::given(&name, "the name of a column", "a str")?;
             if let Ok(column) = value.cast::<Column>() {
                 return Ok(column.get().0.named(&name));
             }
             match value.cast::<Array>() {
                 Ok(array) => Ok(arrow::Column::from_array(&name, &array.get().array)?),
                 Err(_) => Err(PyTypeError::new_err(format!(
-                    "column {name:?} is a usmq.Array or usmq.Column, not {}",
+                    "column {name:?} must be a usmq.Array or usmq.Column, not {}",
                     value.get_type().name()?
                 ))),
             }
@@ -128,8 +132,7 @@ impl Table {
     /// KeyError
     ///     There is no such column, or more than one.
     fn select(&self, names: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let wanted = "columns are chosen by a list of their names, as [\"x\", \"y\"]";
-        let names: Vec<String> = names.extract().map_err(|error| type_error(error, wanted, names))?;
+        let names: Vec<String> = argument::given(names, "names", super::NAMES)?;
         Ok(Self::new(self.0.select(&names).map_err(missing)?))
     }
 
@@ -142,7 +145,12 @@ impl Table {
     /// usm_type : {"device", "shared", "host"}, optional
     ///     Its own by default.
     #[pyo3(signature = (queue=None, usm_type=None))]
-    fn to(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>, usm_type: Option<&str>) -> PyResult<Self> {
+    fn to(
+        &self,
+        py: Python<'_>,
+        queue: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
+    ) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
         Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
@@ -190,7 +198,8 @@ impl Table {
         self.0.num_rows()
     }
 
-    fn __getitem__(&self, name: &str) -> PyResult<Column> {
+    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Column> {
+        let name = argument::given(name, "the name of a column", "a str (table.columns is by position)")?;
         Ok(Column::new(self.0.column(name).map_err(missing)?.clone()))
     }
 
@@ -213,7 +222,7 @@ impl Table {
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
-        wait: Option<bool>,
+        #[pyo3(from_py_with = argument::wait)] wait: Option<bool>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         device_array(py, single(&self.0)?, requested_schema, wait, kwargs)

@@ -1,0 +1,215 @@
+//! Arguments of Python as Rust types. An argument that does not fit is an error that names the parameter, the values that
+//! it takes, and the value that was given.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::type_object::PyTypeCheck;
+use pyo3::types::{PyBool, PyBytes, PySequence, PyString};
+use std::path::PathBuf;
+
+/// Why an argument does not fit.
+pub(super) enum Misfit {
+    /// It is of another type: a TypeError.
+    Type,
+    /// It is a number outside the range: a ValueError.
+    Range,
+    /// Python code of the argument raised this.
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Misfit {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl From<crate::Error> for Misfit {
+    fn from(error: crate::Error) -> Self {
+        Self::Raised(error.into())
+    }
+}
+
+impl Misfit {
+    /// The exception for an argument; `wanted` completes "must be".
+    pub(super) fn of(self, object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyErr {
+        let text = || format!("{name} must be {wanted}, not {}", found(object));
+        match self {
+            Self::Type => PyTypeError::new_err(text()),
+            Self::Range => PyValueError::new_err(text()),
+            Self::Raised(error) => error,
+        }
+    }
+}
+
+/// The TypeError for an argument; `wanted` completes "must be".
+pub(super) fn wrong_type(object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyErr {
+    Misfit::Type.of(object, name, wanted)
+}
+
+/// The argument's representation, cut where it is long.
+pub(super) fn found(object: &Bound<'_, PyAny>) -> String {
+    const LONGEST: usize = 100;
+    let Ok(text) = object.repr() else {
+        return object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+    };
+    let text = text.to_string_lossy();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+/// What an argument can be converted to.
+pub(super) trait Given<'a, 'py>: Sized {
+    fn read(object: &'a Bound<'py, PyAny>) -> Result<Self, Misfit>;
+}
+
+/// Converts an argument; `wanted` completes "must be" in the error.
+pub(super) fn given<'a, 'py, T: Given<'a, 'py>>(
+    object: &'a Bound<'py, PyAny>,
+    name: &str,
+    wanted: &str,
+) -> PyResult<T> {
+    T::read(object).map_err(|misfit| misfit.of(object, name, wanted))
+}
+
+/// Functions for `#[pyo3(from_py_with = argument::NAME)]`, one for each name of a parameter, with the values that a
+/// parameter of this name takes.
+macro_rules! parameters {
+    ($($name:ident: $wanted:expr),* $(,)?) => { $(
+        pub(super) fn $name<'a, 'py, T: Given<'a, 'py>>(object: &'a Bound<'py, PyAny>) -> PyResult<T> {
+            given(object, stringify!($name), $wanted)
+        }
+    )* };
+}
+
+const FLAG: &str = "True, False or None";
+const KIND: &str = "\"device\", \"shared\" or \"host\"";
+const ADDRESS: &str = "an address, which allocate() returned";
+const NAME: &str = "a str";
+
+parameters! {
+    address: ADDRESS,
+    array: "a usmq.Array",
+    copy: FLAG,
+    device: "a str, as \"cuda:0\"",
+    dl_device: "a pair of whole numbers, as (1, 0), or None",
+    in_order: FLAG,
+    kind: KIND,
+    max_version: "a pair of whole numbers from 0, as (1, 0), or None",
+    module: "bytes, the SPIR-V module",
+    name: NAME,
+    nbytes: "a whole number from 0 to 2**64 - 1",
+    options: "a sequence of str, as [\"-DN=3\"]",
+    path: "a str or a path object",
+    profiling: FLAG,
+    source: "a str, the text of the kernel (of a file: Path(...).read_text())",
+    stream: "a whole number or None",
+    timeout: "a number of seconds",
+    usm_type: KIND,
+    wait: FLAG,
+}
+
+/// As a type object's class, whatever the name of the parameter.
+impl<'a, 'py, T: PyTypeCheck> Given<'a, 'py> for &'a Bound<'py, T> {
+    fn read(object: &'a Bound<'py, PyAny>) -> Result<Self, Misfit> {
+        object.cast().map_err(|_| Misfit::Type)
+    }
+}
+
+impl<'a, 'py, T: Given<'a, 'py>> Given<'a, 'py> for Option<T> {
+    fn read(object: &'a Bound<'py, PyAny>) -> Result<Self, Misfit> {
+        if object.is_none() { Ok(None) } else { T::read(object).map(Some) }
+    }
+}
+
+impl<'a> Given<'a, '_> for &'a str {
+    fn read(object: &'a Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        Ok(object.cast::<PyString>().map_err(|_| Misfit::Type)?.to_str()?)
+    }
+}
+
+impl Given<'_, '_> for String {
+    fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        <&str>::read(object).map(str::to_owned)
+    }
+}
+
+/// A sequence of texts. One text is a sequence, too, of its characters, which is never meant.
+impl Given<'_, '_> for Vec<String> {
+    fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        if object.is_instance_of::<PyString>() || object.cast::<PySequence>().is_err() {
+            return Err(Misfit::Type);
+        }
+        object.try_iter()?.map(|item| String::read(&item?)).collect()
+    }
+}
+
+impl<'a> Given<'a, '_> for &'a [u8] {
+    fn read(object: &'a Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        Ok(object.cast::<PyBytes>().map_err(|_| Misfit::Type)?.as_bytes())
+    }
+}
+
+/// As `open` of Python takes it.
+impl Given<'_, '_> for PathBuf {
+    fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        let py = object.py();
+        let decoded =
+            py.import("os")?.call_method1("fsdecode", (object,)).map_err(|error| misfit(py, error))?;
+        Ok(decoded.extract()?)
+    }
+}
+
+impl Given<'_, '_> for bool {
+    fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        object.extract().map_err(|error| misfit(object.py(), error))
+    }
+}
+
+impl Given<'_, '_> for f64 {
+    fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+        object.extract().map_err(|error| misfit(object.py(), error))
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),*) => { $(
+        /// Also of numpy; True is no number here, though Python counts with it.
+        impl Given<'_, '_> for $type {
+            fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+                if object.is_instance_of::<PyBool>() {
+                    return Err(Misfit::Type);
+                }
+                object.extract().map_err(|error| misfit(object.py(), error))
+            }
+        }
+    )* };
+}
+
+whole_numbers!(i32, u32, u64, isize, usize);
+
+macro_rules! pairs {
+    ($($type:ty),*) => { $(
+        impl Given<'_, '_> for ($type, $type) {
+            fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
+                let parts: (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                    object.extract().map_err(|_| Misfit::Type)?;
+                Ok((Given::read(&parts.0)?, Given::read(&parts.1)?))
+            }
+        }
+    )* };
+}
+
+pairs!(i32, u32);
+
+/// A conversion of Python's or PyO3's that failed.
+pub(super) fn misfit(py: Python<'_>, error: PyErr) -> Misfit {
+    if error.is_instance_of::<PyTypeError>(py) {
+        Misfit::Type
+    } else if error.is_instance_of::<PyOverflowError>(py) {
+        Misfit::Range
+    } else {
+        Misfit::Raised(error)
+    }
+}

@@ -1,0 +1,533 @@
+"""A wrong argument is an error that names the parameter, what it takes, and what was given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+SOURCE = "kernel void nothing(global float *x) {}"
+SIZES = "a whole number from 0 to 2**63 - 1, or a sequence of them"
+KIND = '"device", "shared" or "host"'
+FLAG = "True, False or None"
+BYTES = "a number of bytes from 0 to 2**64 - 1, or None"
+TARGET = 'a filter string as "gpu:1", a usmq.Device, a usmq.Queue or another library\'s queue'
+TEXTS = 'a sequence of str, as ["-DN=3"]'
+NAMES = 'a sequence of str, as ["x", "y"]'
+PAIR = "a pair of whole numbers"
+PARAMS = "a sequence of dtypes, usmq.read, usmq.write and usmq.local"
+
+
+@pytest.fixture(scope="module")
+def given() -> SimpleNamespace:
+    """Return one object of each class with methods."""
+    x = usmq.zeros(3, "f4")
+    with usmq.profile() as recorded:
+        pass
+    table = usmq.Table({"a": x})
+    return SimpleNamespace(
+        x=x,
+        table=table,
+        column=table["a"],
+        device=x.device,
+        kernel=usmq.Kernel.from_opencl(SOURCE, "nothing"),
+        manager=usmq.QueueManager("tests"),
+        profile=recorded,
+    )
+
+
+def build(**changed: Any) -> Any:
+    given = {"source": SOURCE, "name": "nothing"} | changed
+    return usmq.Kernel.from_opencl(given.pop("source"), given.pop("name"), **given)
+
+
+def in_task(call: Callable[[usmq.TaskContext, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda given, value: usmq.run_task(lambda task: call(task, value))
+
+
+# Every parameter of the public functions that is converted: what it is called in the error, what
+# the error says that it takes, and wrong values beside those of WRONG that it does take.
+CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = {
+    "empty.shape": (lambda g, v: usmq.empty(v), "shape", SIZES, ()),
+    "empty.usm_type": (lambda g, v: usmq.empty(3, usm_type=v), "usm_type", KIND, ("text",)),
+    "empty.queue": (lambda g, v: usmq.empty(3, queue=v), "queue", TARGET, ("text", "None")),
+    "zeros.shape": (lambda g, v: usmq.zeros(v), "shape", SIZES, ()),
+    "zeros.usm_type": (lambda g, v: usmq.zeros(3, usm_type=v), "usm_type", KIND, ("text",)),
+    "full.shape": (lambda g, v: usmq.full(v, 1), "shape", SIZES, ()),
+    "full.value": (lambda g, v: usmq.full(3, v), "value", "a number", ("int", "float", "bool")),
+    "full.usm_type": (lambda g, v: usmq.full(3, 1, usm_type=v), "usm_type", KIND, ("text",)),
+    "arange.start": (lambda g, v: usmq.arange(v), "start", "a number", ("int", "float", "bool")),
+    "arange.stop": (
+        lambda g, v: usmq.arange(0, v),
+        "stop",
+        "a number",
+        ("int", "float", "bool", "None"),
+    ),
+    "arange.step": (
+        lambda g, v: usmq.arange(0, 1, v),
+        "step",
+        "a number",
+        ("int", "float", "bool", "None"),
+    ),
+    "asarray.usm_type": (
+        lambda g, v: usmq.asarray([1], usm_type=v),
+        "usm_type",
+        KIND,
+        ("text", "None"),
+    ),
+    "asarray.copy": (lambda g, v: usmq.asarray([1], copy=v), "copy", FLAG, ("bool", "None")),
+    "asarray.device": (
+        lambda g, v: usmq.asarray([1], device=v),
+        "device",
+        'a str, as "cuda:0"',
+        ("text", "None"),
+    ),
+    "from_arrow.columns": (
+        lambda g, v: usmq.from_arrow(g.table, columns=v),
+        "columns",
+        NAMES,
+        ("texts", "None"),
+    ),
+    "from_arrow.usm_type": (
+        lambda g, v: usmq.from_arrow(g.table, usm_type=v),
+        "usm_type",
+        KIND,
+        ("text", "None"),
+    ),
+    "from_dlpack.copy": (
+        lambda g, v: usmq.from_dlpack(g.x, copy=v),
+        "copy",
+        FLAG,
+        ("bool", "None"),
+    ),
+    "from_dlpack.usm_type": (
+        lambda g, v: usmq.from_dlpack(g.x, usm_type=v),
+        "usm_type",
+        KIND,
+        ("text", "None"),
+    ),
+    "Device.filter": (lambda g, v: usmq.Device(v), "filter", TARGET, ("text", "None")),
+    "Device.has_usm": (lambda g, v: g.device.has_usm(v), "kind", KIND, ("text",)),
+    "Queue.target": (lambda g, v: usmq.Queue(v), "target", TARGET, ("text", "None")),
+    "Queue.context": (
+        lambda g, v: usmq.Queue(context=v),
+        "context",
+        "a usmq.Context or another library's context",
+        ("None",),
+    ),
+    "Queue.in_order": (lambda g, v: usmq.Queue(in_order=v), "in_order", FLAG, ("bool", "None")),
+    "Queue.profiling": (
+        lambda g, v: usmq.Queue(profiling=v),
+        "profiling",
+        FLAG,
+        ("bool", "None"),
+    ),
+    "Context.devices": (
+        lambda g, v: usmq.Context(v),
+        "devices",
+        'a sequence of usmq.Device, as [usmq.Device("cpu")]',
+        (),
+    ),
+    "QueueManager.name": (lambda g, v: usmq.QueueManager(v), "name", "a str", ("text",)),
+    "manager.use_queue": (
+        lambda g, v: g.manager.use_queue(v),
+        "target",
+        TARGET,
+        ("text", "None"),
+    ),
+    "manager.set_default": (
+        lambda g, v: g.manager.set_default_queue(v),
+        "target",
+        TARGET,
+        ("text", "None"),
+    ),
+    "use_queue.target": (lambda g, v: usmq.use_queue(v), "target", TARGET, ("text", "None")),
+    "set_default_queue": (
+        lambda g, v: usmq.set_default_queue(v),
+        "target",
+        TARGET,
+        ("text", "None"),
+    ),
+    "transpose.axes": (
+        lambda g, v: g.x.transpose(v),
+        "axes",
+        "whole numbers, one by one or as one sequence",
+        ("int",),
+    ),
+    "reshape.shape": (
+        lambda g, v: g.x.reshape(v),
+        "shape",
+        "whole numbers, one by one or as one sequence",
+        ("int",),
+    ),
+    "fill.value": (lambda g, v: g.x.fill(v), "value", "a number", ("int", "float", "bool")),
+    "__dlpack__.max_version": (
+        lambda g, v: g.x.__dlpack__(max_version=v),
+        "max_version",
+        PAIR,
+        ("None",),
+    ),
+    "__dlpack__.dl_device": (
+        lambda g, v: g.x.__dlpack__(dl_device=v),
+        "dl_device",
+        PAIR,
+        ("None",),
+    ),
+    "__dlpack__.copy": (lambda g, v: g.x.__dlpack__(copy=v), "copy", FLAG, ("bool", "None")),
+    "__arrow_c_device_array__.wait": (
+        lambda g, v: g.x.__arrow_c_device_array__(wait=v),
+        "wait",
+        FLAG,
+        ("bool", "None"),
+    ),
+    "Kernel.source": (lambda g, v: build(source=v), "source", "a str, the text", ("text",)),
+    "Kernel.name": (lambda g, v: build(name=v), "name", "a str", ("text",)),
+    "Kernel.options": (lambda g, v: build(options=v), "options", TEXTS, ("texts",)),
+    "Kernel.params": (lambda g, v: build(params=v), "params", PARAMS, ("None", "texts", "list")),
+    "Kernel.module": (
+        lambda g, v: usmq.Kernel.from_spirv(v, "k"),
+        "module",
+        "bytes, the SPIR-V module",
+        ("bytes",),
+    ),
+    "kernel.global_size": (lambda g, v: g.kernel(v, g.x), "global_size", SIZES, ()),
+    "kernel.local_size": (
+        lambda g, v: g.kernel(3, g.x, local_size=v),
+        "local_size",
+        SIZES,
+        ("None",),
+    ),
+    "local.nbytes": (
+        lambda g, v: usmq.local(v),
+        "nbytes",
+        "a whole number from 0 to 2**64 - 1",
+        (),
+    ),
+    "memory_stats": (lambda g, v: usmq.memory_stats(v), "device", TARGET, ("text", "None")),
+    "trim_memory": (lambda g, v: usmq.trim_memory(v), "device", TARGET, ("text", "None")),
+    "set_memory_limit.bytes": (
+        lambda g, v: usmq.set_memory_limit(v, "nosuch"),
+        "bytes",
+        BYTES,
+        ("None",),
+    ),
+    "set_memory_limit.usm_type": (
+        lambda g, v: usmq.set_memory_limit(None, None, v),
+        "usm_type",
+        KIND,
+        ("text", "None"),
+    ),
+    "Table.columns": (
+        lambda g, v: usmq.Table(v),
+        "columns",
+        'a dict of str to usmq.Array or usmq.Column, as {"x": x}',
+        (),
+    ),
+    "Table.names": (
+        lambda g, v: usmq.Table({v: g.x}),
+        "the name of a column",
+        "a str",
+        ("text", "texts", "list"),
+    ),
+    "table.select": (lambda g, v: g.table.select(v), "names", NAMES, ("texts",)),
+    "table[]": (
+        lambda g, v: g.table[v],
+        "the name of a column",
+        "a str (table.columns is by position)",
+        ("text",),
+    ),
+    "table.to": (lambda g, v: g.table.to(None, v), "usm_type", KIND, ("text", "None")),
+    "column.to": (lambda g, v: g.column.to(None, v), "usm_type", KIND, ("text", "None")),
+    "DeviceStream.batches": (
+        lambda g, v: usmq.DeviceStream(v),
+        "batches",
+        "an iterable of tables or columns",
+        ("text", "texts", "list", "bytes"),
+    ),
+    "DeviceStream.schema": (
+        lambda g, v: usmq.DeviceStream([], v),
+        "schema",
+        "an object with __arrow_c_schema__",
+        ("None",),
+    ),
+    "run_task.function": (
+        lambda g, v: usmq.run_task(v),
+        "function",
+        "callable with a usmq.TaskContext",
+        ("class",),
+    ),
+    "run_task.memory_limit": (
+        lambda g, v: usmq.run_task(lambda task: None, memory_limit=v),
+        "memory_limit",
+        BYTES,
+        ("None",),
+    ),
+    "run_task.name": (
+        lambda g, v: usmq.run_task(lambda task: None, name=v),
+        "name",
+        "a str",
+        ("text", "None"),
+    ),
+    "task.arg": (in_task(lambda task, v: task.arg(v)), "type", "a class, as int", ("class",)),
+    "memory.empty": (in_task(lambda task, v: task.memory.empty(v)), "shape", SIZES, ()),
+    "memory.zeros": (
+        in_task(lambda task, v: task.memory.zeros(1, usm_type=v)),
+        "usm_type",
+        KIND,
+        ("text",),
+    ),
+    "memory.allocate": (
+        in_task(lambda task, v: task.memory.allocate(v)),
+        "nbytes",
+        "a whole number from 0 to 2**64 - 1",
+        (),
+    ),
+    "memory.deallocate": (
+        in_task(lambda task, v: task.memory.deallocate(v)),
+        "address",
+        "an address, which allocate() returned",
+        (),
+    ),
+    "memory.release_block": (
+        in_task(lambda task, v: task.memory.release_block(v)),
+        "address",
+        "an address, which allocate() returned",
+        (),
+    ),
+    "memory.release": (
+        in_task(lambda task, v: task.memory.release(v)),
+        "array",
+        "a usmq.Array",
+        (),
+    ),
+    "profile.save": (
+        lambda g, v: g.profile.save(v),
+        "path",
+        "a str or a path object",
+        ("text", "bytes", "path"),
+    ),
+    "doctor.timeout": (
+        lambda g, v: usmq.doctor(timeout=v),
+        "timeout",
+        "a number of seconds",
+        ("int", "float", "bool"),
+    ),
+}
+
+WRONG: dict[str, Any] = {
+    "None": None,
+    "text": "foo",
+    "texts": ["foo"],
+    "list": [object],
+    "bytes": b"x",
+    "float": 2.5,
+    "bool": True,
+    "int": -1,
+    "class": object,
+    "path": Path("x.txt"),
+}
+# A negative number is of the right type where a number is asked for.
+NUMBERS = (SIZES, BYTES, "a whole number", "an address", "whole numbers")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "wrong"),
+    [
+        pytest.param(parameter, wrong, id=f"{parameter} {wrong}")
+        for parameter, (_, _, _, taken) in CALLS.items()
+        for wrong in WRONG
+        if wrong not in taken
+    ],
+)
+def test_the_error_names_parameter_expectation_and_value(
+    given: SimpleNamespace, parameter: str, wrong: str
+) -> None:
+    call, name, wanted, _ = CALLS[parameter]
+    error = ValueError if wrong == "int" and wanted.startswith(NUMBERS) else TypeError
+    with pytest.raises(error) as caught:
+        call(given, WRONG[wrong])
+    text = str(caught.value)
+    assert text.startswith(f"{name} must be {wanted}")
+    assert re.search(f", not .*{re.escape(repr(WRONG[wrong]))}", text), text
+    assert type(caught.value) is error
+
+
+def test_every_parameter_of_the_public_functions_is_looked_at(given: SimpleNamespace) -> None:
+    """Words of PyO3 and of Python's own conversions reach nobody, whatever is given."""
+    raw = re.compile(
+        r"object is not an instance of|Can't extract|cannot be interpreted as|must be real number|"
+        r"too (large|big) to|can't convert negative|is not iterable|expected tuple|'r#"
+    )
+    seen = 0
+    for parameter, (call, _, _, taken) in CALLS.items():
+        for kind, value in (WRONG | {"huge": 2**64, "low": -(2**70)}).items():
+            if kind in taken or (kind in ("huge", "low") and "int" in taken):
+                continue
+            with pytest.raises((TypeError, ValueError)) as caught:
+                call(given, value)
+            assert not raw.search(str(caught.value)), f"{parameter} {kind}: {caught.value}"
+            seen += 1
+    assert seen > 400
+
+
+def test_a_long_value_is_cut() -> None:
+    with pytest.raises(TypeError) as caught:
+        usmq.empty(["x" * 50] * 1000)  # type: ignore[list-item]
+    assert len(str(caught.value)) < 250
+    assert str(caught.value).endswith("…")
+
+
+def test_a_value_that_cannot_be_shown_is_named_by_its_class() -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise RuntimeError("not today")
+
+    with pytest.raises(TypeError, match=r"not Silent$"):
+        usmq.empty(Silent())  # type: ignore[arg-type]
+
+
+def test_what_the_argument_itself_raises_is_not_hidden() -> None:
+    class Broken:
+        def __index__(self) -> int:
+            raise RuntimeError("broken")
+
+    for call in (usmq.local, usmq.empty):
+        with pytest.raises(RuntimeError, match="broken"):
+            call(Broken())
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64, 10**30, -(2**64)])
+@pytest.mark.parametrize("pack", [lambda n: n, lambda n: (n,), lambda n: [1, n]])
+def test_a_size_beyond_the_range_is_a_value_error(size: int, pack: Callable[[int], Any]) -> None:
+    text = re.escape(f"shape must be {SIZES}, not {pack(size)}")
+    with pytest.raises(ValueError, match=text):
+        usmq.empty(pack(size))
+
+
+def test_sizes_are_numbers_as_numpy_has_them() -> None:
+    for size in (np.int8(3), np.uint64(3), usmq.full((), 3)):
+        assert usmq.empty(size).shape == usmq.empty((size,)).shape == (3,)
+    assert usmq.local(np.int16(8)) is not None
+    with pytest.raises(TypeError, match=r"nbytes must be .*, not True"):
+        usmq.local(True)
+
+
+# --- texts and paths
+
+
+@pytest.mark.parametrize("options", ["-O2", "", b"-O2", [Path("x")], {"-O2": 1}, None], ids=repr)
+@pytest.mark.parametrize("make", [usmq.Kernel.from_opencl, usmq.Kernel.from_sycl])
+def test_options_are_a_sequence_of_texts_and_no_text(make: Any, options: Any) -> None:
+    text = re.escape(f"options must be {TEXTS}, not {options!r}")
+    with pytest.raises(TypeError, match=text):
+        make(SOURCE, "nothing", options=options)
+
+
+def test_options_may_be_any_sequence() -> None:
+    source = "kernel void count(global int *x) { x[0] = N; }"
+    for options in (["-DN=7"], ("-DN=7",)):
+        x = usmq.zeros(1, "i4")
+        usmq.Kernel.from_opencl(source, "count", options=options)(1, x)
+        assert x.item() == 7
+
+
+def test_a_path_is_no_source_and_the_error_says_how_to_read_it() -> None:
+    with pytest.raises(TypeError, match=r"Path\(\.\.\.\)\.read_text\(\)\), not PosixPath"):
+        usmq.Kernel.from_sycl(Path("axpy.cpp"), "axpy")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [str, Path, lambda path: str(path).encode()])
+def test_a_profile_is_saved_to_any_kind_of_path(
+    kind: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    with usmq.profile() as recorded:
+        usmq.zeros(3)
+    for name in ("run.txt", "µ.json"):
+        recorded.save(kind(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_the_demo_takes_path_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from usmq.demo import main
+
+    assert main(["--data", tmp_path]) == 1  # type: ignore[list-item]
+    assert f"no airports.csv in {tmp_path}" in capsys.readouterr().err
+
+
+# --- numbers and dtypes
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "why"),
+    [
+        (300, "u1", "300 is out of range for uint8 (0 to 255)"),
+        (-1, "u8", "-1 is out of range for uint64 (0 to 18446744073709551615)"),
+        (2**64, "u8", "18446744073709551616 is out of range for uint64"),
+        (2, "bool", "2 is out of range for bool (0 to 1)"),
+        (0.5, "i4", "0.5 is not an integer, which int32 needs"),
+        (2.0, "i4", "2.0 is not an integer, which int32 needs"),
+        (1j, "f8", "0.0+1.0i is complex, and float64 is real"),
+        (1e300, "f4", "1e300 is out of range for float32 (largest 3.4028234663852886e38)"),
+        (-65520, "f2", "-65520 is out of range for float16 (largest 6.5504e4)"),
+        (1e39, "bfloat16", "1e39 is out of range for bfloat16"),
+        (10**30, "f2", f"{10**30} is out of range for float16"),
+        (1e300j, "c8", "0.0+1e300i is out of range for complex64"),
+    ],
+)
+def test_a_number_that_the_dtype_cannot_hold(value: Any, dtype: str, why: str) -> None:
+    """numpy makes infinity of a finite float, and warns; here it is an error."""
+    text = re.escape(why)
+    for call in (lambda: usmq.full(3, value, dtype), lambda: usmq.zeros(3, dtype).fill(value)):
+        with pytest.raises(ValueError, match=f"^value does not fit: {text}"):
+            call()
+    with pytest.raises(ValueError, match=f"^{text}"):
+        usmq.asarray([value], dtype)
+    x = usmq.zeros(3, dtype)
+    with pytest.raises(ValueError, match=f"^value does not fit: {text}"):
+        x[1] = value
+
+
+def test_what_is_infinite_already_and_what_is_rounded_fits() -> None:
+    assert usmq.full(1, math.inf, "f4").tolist() == [math.inf]
+    assert usmq.full(1, 65519, "f2").tolist() == [65504.0]
+    assert usmq.full(1, 1e-300, "f4").tolist() == [0.0]
+    # Arrays convert as in C++ and numpy.
+    assert usmq.asarray(np.array([1e300]), "f4").tolist() == [math.inf]
+    assert usmq.full(1, 1e300).astype("f4").tolist() == [math.inf]
+
+
+def test_whole_numbers_beyond_64_bits_fit_into_floats_as_in_numpy() -> None:
+    for value in (2**64, -(2**64), 2**100, 2**127 - 1):
+        assert usmq.full(1, value, "f8").tolist() == np.full(1, value, "f8").tolist()
+        assert usmq.asarray([value], "f4").tolist() == np.array([value], "f4").tolist()
+    with pytest.raises(ValueError, match="has more than 128 bits and fits in no dtype"):
+        usmq.full(1, 2**127, "f8")
+    with pytest.raises(ValueError, match="has more than 128 bits"):
+        usmq.full(1, 10**5000, "f8")
+
+
+def test_a_range_of_whole_numbers_beyond_64_bits() -> None:
+    wanted = [float(2**64), float(2**64 + 2**20)]
+    assert usmq.arange(2**64, 2**64 + 2**21, 2**20, "f8").tolist() == wanted
+    low, high = -(2**127), 2**127 - 1
+    assert usmq.arange(low, high, 2**126, "f8").tolist() == [
+        float(value) for value in range(low, high, 2**126)
+    ]
+    with pytest.raises(ValueError, match="is out of range for float32"):
+        usmq.arange(0, 4e38, 3.5e38, "f4")
+
+
+def test_a_kernel_gets_no_infinity_in_place_of_a_finite_number() -> None:
+    source = "kernel void put(float value, global float *x) { x[0] = value; }"
+    put, x = usmq.Kernel.from_opencl(source, "put"), usmq.zeros(1, "f4")
+    with pytest.raises(usmq.LaunchError, match="argument 0: 1e300 is out of range for float32"):
+        put(1, 1e300, x)
+    put(1, math.inf, x)
+    assert x.tolist() == [math.inf]

@@ -1,0 +1,111 @@
+"""``tolist``: the elements as nested lists of Python numbers, as numpy's, and without numpy."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import usmq
+
+# For each dtype values at its ends, and such as a float has no exact digits for.
+VALUES: dict[str, list[Any]] = {
+    "bool": [True, False],
+    **{
+        f"{sign}int{bits}": [
+            0,
+            1,
+            np.iinfo(f"{sign}int{bits}").min,
+            np.iinfo(f"{sign}int{bits}").max,
+        ]
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    "float16": [0.1, -0.0, 65504.0, math.inf],
+    "float32": [0.1, -0.0, 3.4e38, -math.inf],
+    "float64": [0.1, -0.0, 1e308, math.inf],
+    "complex64": [0.1 - 0.2j, complex(math.inf, -0.0)],
+    "complex128": [0.1 - 0.2j, complex(math.inf, -0.0)],
+}
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether two nested lists have the same values of the same types, -0.0 and nan included."""
+    return repr(found) == repr(wanted) and type(found) is type(wanted)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_every_dtype_gives_the_numbers_that_numpy_gives(dtype: str) -> None:
+    host = np.array(VALUES[dtype], dtype)
+    found = usmq.asarray(host).tolist()
+    assert same(found, host.tolist())
+    assert all(type(one) is type(other) for one, other in zip(found, host.tolist(), strict=True))
+
+
+def test_bfloat16_gives_floats() -> None:
+    host = np.array([0.1, -2.0], ml_dtypes.bfloat16)
+    found = usmq.asarray([0.1, -2.0], "bfloat16").tolist()
+    assert found == [float(value) for value in host]
+    assert [type(value) for value in found] == [float, float]
+
+
+def test_nan_stays_nan() -> None:
+    assert same(usmq.full(2, math.nan, "f4").tolist(), [math.nan, math.nan])
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (0, 3), (2, 0), (2, 0, 3), (1,), (2, 3), (2, 1, 3, 2)], ids=str
+)
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_shapes_nest_as_in_numpy(shape: tuple[int, ...], kind: Any) -> None:
+    host = np.arange(math.prod(shape), dtype="i4").reshape(shape)
+    x = usmq.asarray(host, usm_type=kind)
+    assert same(x.tolist(), host.tolist())
+
+
+def test_views_give_what_they_show() -> None:
+    host = np.arange(24, dtype="i8").reshape(2, 3, 4)
+    x = usmq.asarray(host)
+    for view, wanted in (
+        (x.T, host.T),
+        (x[1:, ::-1, ::2], host[1:, ::-1, ::2]),
+        (x[0, 1], host[0, 1]),
+        (x[1, 2, 3], host[1, 2, 3]),
+        (x[..., None], host[..., None]),
+        (x[2:], host[2:]),
+    ):
+        assert same(view.tolist(), wanted.tolist())
+
+
+def test_it_waits_for_the_work_before(kernels: Any) -> None:
+    x = usmq.zeros(4, "f4")
+    kernels.fill(4, x, 2.5)
+    assert x.tolist() == [2.5] * 4
+
+
+def test_neither_it_nor_lists_need_numpy(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+import sys
+sys.modules["numpy"] = None
+import usmq
+x = usmq.asarray([[1, 2], [3, 4]], "u2")
+print(x.T.tolist(), x[0, 0].item(), list(memoryview(usmq.zeros(2, usm_type="host"))))
+for call in (x.to_numpy, lambda: x.dtype.dtype, lambda: usmq.zeros(1, usm_type="host").__array__()):
+    try:
+        call()
+    except ImportError as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+    needed = "needs numpy, which is not installed: run `pip install numpy`"
+    assert run_python(code).stdout.splitlines() == [
+        "[[1, 3], [2, 4]] 1 [0.0, 0.0]",
+        f"ImportError: to_numpy() {needed}; tolist() needs no package",
+        f"ImportError: a numpy dtype {needed}",
+        f"ImportError: __array__() {needed}",
+    ]
