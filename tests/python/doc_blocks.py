@@ -68,6 +68,31 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+@dataclass
+class Example:
+    """The first Python block of a page, and what stands before it."""
+
+    commands: str  # of the blocks of the shell
+    files: dict[str, str]
+    code: str
+    output: str  # what the page says that it prints
+
+
+def first_example(page: Path) -> Example:
+    """Return the first Python block of a page, which says what it prints."""
+    found = blocks(page)
+    first = next(at for at, block in enumerate(found) if block.language == "python")
+    output = found[first].output
+    assert output is not None, f"{page.name}:{found[first].line}: the page does not show the output"
+    before = found[:first]
+    return Example(
+        "".join(block.code for block in before if block.language == "sh"),
+        {block.word: block.code for block in before if block.mark == "file"},
+        found[first].code,
+        output,
+    )
+
+
 def run(page: str, pieces: list[dict[str, Any]]) -> None:
     """Run the Python blocks of a page in order; exit with a report at the first that differs."""
     names: dict[str, Any] = {"__name__": "__main__"}
