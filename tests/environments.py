@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "python"))
+
 import doc_blocks  # noqa: E402
 
 PLACE = ROOT / "target" / "environments"
@@ -73,6 +74,32 @@ assert int(dpnp.arange(4).sum()) == 6
 x = usmq.asarray(dpnp.ones(3), copy=False)
 assert float(dpnp.asarray(x).sum()) == 3.0
 """
+# The first example of README, which needs no other package.
+README = doc_blocks.first_example(ROOT / "README.md")
+README_EXAMPLE = f"""
+import contextlib, io, pathlib
+for name, content in {README.files!r}.items():
+    pathlib.Path(name).write_text(content)
+printed = io.StringIO()
+with contextlib.redirect_stdout(printed):
+    exec({README.code!r}, {{}})
+assert printed.getvalue() == {README.output!r}, printed.getvalue()
+for name in {list(README.files)!r}:
+    pathlib.Path(name).unlink()
+"""
+# The installed command and `python -m` give the same.
+COMMAND = """
+import pathlib, subprocess, sys
+script = pathlib.Path(sys.executable).with_name("usmq")
+for options in ["--version"], ["list"], ["nosuch"]:
+    done = [
+        subprocess.run([*command, *options], capture_output=True, text=True)
+        for command in ([str(script)], [sys.executable, "-m", "usmq"])
+    ]
+    assert done[0].returncode == done[1].returncode == (2 if "nosuch" in options else 0), done
+    assert done[0].stdout == done[1].stdout, done
+    assert bool(done[0].stderr) == bool(done[1].stderr) == ("nosuch" in options), done
+"""
 VERSIONS = """
 from importlib.metadata import version
 found = version("intel-sycl-rt"), version("umf")
@@ -97,7 +124,7 @@ class Environment(NamedTuple):
 
 WHEEL = "WHEEL"  # stands for the path of the wheel
 ENVIRONMENTS = {
-    "wheel": Environment(((WHEEL,),), (FIRST_STEPS,)),
+    "wheel": Environment(((WHEEL,),), (README_EXAMPLE, COMMAND, FIRST_STEPS)),
     "2026.1": Environment(
         ((WHEEL, "intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),),
         (VERSIONS.format(runtime="2026.1."), FIRST_STEPS, SELECTOR),

@@ -102,7 +102,7 @@ def check_entry_points(text: str, names: list[str]) -> None:
     """What other programs find us by: as pyproject.toml says, each in a module that is there."""
     found = configparser.ConfigParser()
     found.read_string(text)
-    wanted = PROJECT["project"]["entry-points"]
+    wanted = PROJECT["project"]["entry-points"] | {"console_scripts": PROJECT["project"]["scripts"]}
     groups = {group: dict(found[group]) for group in found.sections()}
     demand(groups == wanted, f"its entry points are {groups}, not {wanted}")
     for value in (value for group in wanted.values() for value in group.values()):

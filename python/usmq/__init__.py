@@ -28,7 +28,7 @@ from usmq._errors import (
     SelectorError,
     SyclError,
 )
-from usmq._unloadable import asked_for_doctor, explained
+from usmq._unloadable import explained, is_command
 
 try:
     from usmq._core import (
@@ -81,8 +81,8 @@ try:
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
-    # Then it tells of this instead.
-    if not asked_for_doctor():
+    # The command tells of this itself.
+    if not is_command():
         raise explained(_missing) from _missing
 
 __all__ = [

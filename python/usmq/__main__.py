@@ -1,11 +1,13 @@
-"""``python -m usmq``: list, doctor, demo, trace."""
+"""The command ``usmq``, also ``python -m usmq``: list, doctor, demo, trace."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 
+from usmq._command import program
 from usmq._folders import FOLDERS
 from usmq._folders import show as show_folders
 
@@ -14,13 +16,41 @@ _DETAILS = {
     "long": "a paragraph per device",
     "full": "everything, aspects included",
 }
+# What a shell reports for a process that a closed pipe or Ctrl-C has ended.
+_BROKEN_PIPE, _INTERRUPTED = 141, 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m usmq", description="Where offloaded work runs."
-    )
+    arguments = sys.argv[1:] if argv is None else [os.fspath(argument) for argument in argv]
+    name, rest = (arguments or [""])[0], arguments[1:]
+    if name == "demo" and not _has_no_output() and _can_load():
+        from usmq.demo import main as demo
+
+        return demo(rest)
+    if name == "trace" and _can_load():
+        from usmq._trace import main as trace
+
+        return trace(rest)
+    if name in ("demo", "trace"):
+        return 1
+    parser, listing, doctor = _parsers()
+    if name == "list":
+        return _list(listing.parse_args(rest))
+    if name == "doctor":
+        return _doctor(doctor.parse_args(rest))
+    options = parser.parse_args(arguments)
+    if options.command is not None:
+        parser.error(f"options go behind the command: {program()} {options.command} ...")
+    if options.folders:
+        return 1 if _has_no_output() else show_folders(options.folders)
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, ...]:
+    parser = argparse.ArgumentParser(prog=program(), description="SYCL devices, seen by usmq.")
+    parser.add_argument("-V", "--version", action="version", version=f"usmq {_version()}")
     for name, text in FOLDERS.items():
         parser.add_argument(
             f"--{name}-dir", action="append_const", const=name, dest="folders", help=text
@@ -41,46 +71,103 @@ def main(argv: list[str] | None = None) -> int:
     doctor.add_argument("--json", action="store_true", help="the same for programs")
     doctor.add_argument(
         "--timeout",
-        type=float,
+        type=_seconds,
         default=60.0,
         metavar="S",
         help="how long a driver may take to answer, in seconds (60)",
     )
+    # Named for the help; each reads its own options.
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["trace"]:  # what follows may be options of the script
-        from usmq._trace import main as trace
+    return parser, listing, doctor
 
-        return trace(argv[1:])
-    options, rest = parser.parse_known_args(argv)
-    if options.folders and options.command is None and not rest:
-        return show_folders(options.folders)
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return 2
-    if options.command == "demo":
-        from usmq.demo import main as demo
 
-        return demo(rest)
-    if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if options.command == "list":
-        from usmq._list import show as show_list
+def _list(options: argparse.Namespace) -> int:
+    if _has_no_output() or not _can_load():
+        return 1
+    from usmq._list import show
 
-        return show_list(options.detail)
+    return show(options.detail)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    if _has_no_output():
+        return 1
     from usmq._doctor import show
 
-    if not 0 < options.timeout < float("inf"):
-        doctor.error(f"--timeout takes a positive number of seconds, not {options.timeout}")
     return show(json=options.json, timeout=options.timeout)
 
 
-if __name__ == "__main__":
+def _seconds(text: str) -> float:
     try:
-        status = main()
-        sys.stdout.flush()
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds below 1e9")
+    return value
+
+
+def _version() -> str:
+    import usmq
+
+    try:
+        return usmq.__version__
+    except AttributeError:  # the extension cannot be loaded
+        from importlib.metadata import version
+
+        return version("usmq")
+
+
+def _can_load() -> bool:
+    """Return whether the extension can be loaded; if not, say why. `doctor` answers without it."""
+    try:
+        import usmq._core  # noqa: F401
+    except ImportError as missing:
+        from usmq._unloadable import explained
+
+        print(f"usmq: {explained(missing)}", file=sys.stderr)
+        return False
+    return True
+
+
+def _has_no_output() -> bool:
+    """Return whether the shell has closed standard output; if so, say it."""
+    if sys.stdout is None:
+        print("usmq: cannot write the output: standard output is closed", file=sys.stderr)
+    return sys.stdout is None
+
+
+def run() -> int:
+    """Run the command of this process and return its exit status; no output ends in a traceback."""
+    if sys.stderr is None:  # closed by the shell; print() would use standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (to the end)
+    try:
+        try:
+            status = main()
+        except SystemExit as leaving:  # of argparse: help, version, or a wrong option
+            status = leaving.code if isinstance(leaving.code, int) else 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader, as `head`, has seen enough
+        _discard_output()
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        _discard_output()
+        return _INTERRUPTED
+    except OSError as problem:  # as a full disk
+        _discard_output()
+        what = problem if problem.filename else f"cannot write the output: {problem.strerror}"
+        print(f"usmq: {what}", file=sys.stderr)
+        return 1
+    return status
+
+
+def _discard_output() -> None:
+    """Let the rest of the buffer go nowhere: Python writes it at the end and reports a failure."""
+    if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    sys.exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(run())

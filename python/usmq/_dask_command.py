@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import usmq
+from usmq._command import cannot_write, check_file, check_folder
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 BYTES = 'Bytes, also as "2 GiB".'
@@ -92,9 +93,17 @@ def worker(**given: Any) -> None:
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
     given["devices"] = list(given["devices"]) or None
+    for option, check in {"pid_file": check_file, "local_directory": check_folder}.items():
+        try:
+            if given[option]:
+                check(given[option])
+        except OSError as problem:
+            raise click.UsageError(cannot_write(given[option], problem)) from problem
     try:
         start(**given)
-    except (usmq.Error, OSError, RuntimeError, TypeError, ValueError) as failed:
+    except (TypeError, ValueError) as wrong:  # an option of this command line
+        raise click.UsageError(str(wrong)) from wrong
+    except (usmq.Error, OSError, RuntimeError) as failed:
         raise click.ClickException(str(failed) or type(failed).__name__) from failed
 
 

@@ -7,6 +7,7 @@ calls of other libraries.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
@@ -17,6 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 
 import usmq
 from usmq import _core
+from usmq._command import cannot_write, check_file, program
 
 # Set in the process that is traced.
 _STARTED = "USMQ_TRACE_STARTED"
@@ -26,7 +28,13 @@ _ENDINGS = (".json", ".svg", ".html", ".txt")
 def main(argv: list[str]) -> int:
     """Run the script under a profile, write the files, and return the script's exit status."""
     options = _options(argv)
+    if options.module and not sys.flags.safe_path:
+        # As `python -m` has it; for the command `usmq` it is the folder of that.
+        sys.path[0] = os.getcwd()
     if os.environ.pop(_STARTED, None) is None:
+        if (problem := _cannot_run(options)) is not None:
+            print(f"usmq trace: {problem}", file=sys.stderr)
+            return 2
         _start_again()
     try:
         _core.watch_calls()
@@ -40,13 +48,14 @@ def main(argv: list[str]) -> int:
             # A child that the script has forked: the profile is its parent's.
             closing.pop_all()
             return status
-    sys.stdout.flush()
+    if not _flushed():
+        status = status or 1
     print(f"\n{profile}\n", file=sys.stderr)
     for path in options.output:
         try:
             profile.save(path)
         except OSError as problem:
-            print(f"usmq trace: {problem}", file=sys.stderr)
+            print(f"usmq trace: {cannot_write(path, problem)}", file=sys.stderr)
             status = status or 1
         else:
             print(f"usmq trace: written to {path}", file=sys.stderr)
@@ -55,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m usmq trace",
+        prog=f"{program()} trace",
         usage="%(prog)s [-o FILE ...] [--] (SCRIPT | -m MODULE) [ARGUMENT ...]",
         description="Profile a Python script that knows nothing of it: what usmq runs and copies, "
         "and the calls of other libraries into the SYCL runtime.",
@@ -77,12 +86,44 @@ def _options(argv: list[str]) -> argparse.Namespace:
         options.module = True
         del options.command[0]
     if not options.command:
-        parser.error("which script? python -m usmq trace -- script.py arguments")
+        parser.error(f"which script? {program()} trace -- script.py arguments")
     options.output = options.output or ["usmq-trace.svg", "usmq-trace.json"]
     for path in options.output:
         if Path(path).suffix.lower() not in _ENDINGS:
             parser.error(f"{path}: a profile is saved as {', '.join(_ENDINGS)}")
     return options
+
+
+def _cannot_run(options: argparse.Namespace) -> str | None:
+    """Return what is wrong with the script or the files to write, before anything runs."""
+    script = options.command[0]
+    if options.module:
+        if importlib.util.find_spec(script.partition(".")[0]) is None:
+            return f"no module named {script}"
+    else:
+        try:
+            Path(script).open("rb").close()
+        except OSError as problem:
+            return f"cannot open {script}: {problem.strerror}"
+    for path in options.output:
+        try:
+            check_file(path)
+        except OSError as problem:
+            return cannot_write(path, problem)
+    return None
+
+
+def _flushed() -> bool:
+    """Write what the script has printed; if nobody reads it, Python shall not try again."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as problem:
+        if not isinstance(problem, BrokenPipeError):
+            print(f"usmq trace: cannot write the output: {problem.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _start_again() -> None:
@@ -97,8 +138,9 @@ def _start_again() -> None:
         # The runtime's own subscriber prints nothing unless asked; with none, nothing is traced.
         environment["XPTI_SUBSCRIBERS"] = _with("XPTI_SUBSCRIBERS", str(subscriber), ",")
         environment["UR_ENABLE_LAYERS"] = _with("UR_ENABLE_LAYERS", "UR_LAYER_TRACING", ";")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     # orig_argv: with the interpreter's own options, as -X or -W.
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | environment)
 
@@ -129,16 +171,12 @@ def _run(is_module: bool, command: list[str]) -> int:
 
 def _run_script(command: list[str]) -> None:
     path = command[0]
-    try:
-        source = Path(path).read_bytes()
-    except OSError as problem:
-        print(f"usmq trace: cannot open {path}: {problem.strerror}", file=sys.stderr)
-        raise SystemExit(2) from None
-    code: CodeType = compile(source, path, "exec")
+    code: CodeType = compile(Path(path).read_bytes(), path, "exec")
     module = ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
     sys.argv[:] = command
-    sys.path[0] = str(Path(path).resolve().parent)
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path(path).resolve().parent)
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 

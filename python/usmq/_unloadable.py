@@ -52,10 +52,12 @@ def _owner(text: str) -> str:
     return f"; LD_LIBRARY_PATH has one in {before[0]}" if before else ""
 
 
-def asked_for_doctor() -> bool:
-    """Return whether this is ``python -m usmq doctor``, which tells of it by itself."""
-    arguments = sys.orig_argv
-    return any(
-        arguments[at : at + 2] == ["-m", "usmq"] and "doctor" in arguments[at + 2 : at + 3]
-        for at in range(len(arguments))
-    )
+def is_command() -> bool:
+    """Return whether this is the command ``usmq``, which reports a missing runtime itself."""
+    import os
+
+    called, arguments = (sys.argv or [""])[0], sys.orig_argv
+    # Python has yet to replace "-m" while it imports the package.
+    if called == "-m":
+        return any(arguments[at : at + 2] == ["-m", "usmq"] for at in range(len(arguments)))
+    return os.path.basename(called) == "usmq"

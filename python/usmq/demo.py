@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import usmq
+from usmq._command import cannot_write, check_folder, program
 
 if TYPE_CHECKING:  # numpy and pyarrow are extras: these are imported once main can say so
     from usmq._flights import Flights
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # numpy and pyarrow are extras: these are imported once main 
 KERNELS = ("great_circle", "carrier_partials", "carrier_totals")
 # Items of the first reduction step; each adds its share of the flights in a fixed order.
 WORKERS = 1024
+_PROFILE_FILES = ("timeline.svg", "trace.json")
 
 
 class _DemoError(Exception):
@@ -32,6 +34,13 @@ class _DemoError(Exception):
 def main(argv: list[str] | None = None) -> int:
     """Run the demo and return its exit status: 0 when every number agrees with numpy's."""
     options = _options(argv)
+    if options.profile is not None:
+        try:
+            check_folder(options.profile, _PROFILE_FILES)
+        except OSError as problem:
+            where = problem.filename or options.profile
+            print(f"usmq demo: {cannot_write(where, problem)}", file=sys.stderr)
+            return 2
     try:
         from usmq._flights import DataError
 
@@ -49,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m usmq demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"{program()} demo", description=__doc__)
     add = parser.add_argument
     add("--queue", metavar="FILTER", help="where to compute (default: the current queue)")
     add(
@@ -69,7 +78,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         help="where to put the profile, as timeline.svg and trace.json (default: a new folder)",
     )
     add("--require-dpnp", action="store_true", help="fail when dpnp cannot be imported")
-    return parser.parse_args(argv)
+    return parser.parse_args(None if argv is None else [os.fspath(word) for word in argv])
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -247,10 +256,10 @@ def _save(profile: usmq.Profile, folder: str | None) -> None:
     with _stage("profile") as note:
         try:
             where.mkdir(parents=True, exist_ok=True)
-            for name in ("timeline.svg", "trace.json"):
+            for name in _PROFILE_FILES:
                 profile.save(where / name)
         except OSError as problem:
-            raise _DemoError(f"cannot write the profile: {problem}") from problem
+            raise _DemoError(cannot_write(problem.filename or where, problem)) from problem
         note += [f"{where / 'timeline.svg'}, and trace.json beside it for ui.perfetto.dev"]
 
 

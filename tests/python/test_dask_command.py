@@ -242,32 +242,36 @@ def test_a_scheduler_that_does_not_answer_ends_the_command_in_time(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "message", "status"),
     [
-        ([], "no scheduler to connect to"),
-        (["tcp://127.0.0.1:9", "--devices", "cuda:*"], "and there is opencl:0"),
-        (["tcp://127.0.0.1:9", "--devices", "!opencl:*"], "cannot be divided among workers"),
-        (["tcp://127.0.0.1:9", "--nworkers", "-1"], "n_workers is -1"),
-        (["tcp://127.0.0.1:9", "--nworkers", "0"], "starts nothing"),
-        (["tcp://127.0.0.1:9", "--nthreads", "0"], "threads is 0"),
-        (["tcp://127.0.0.1:9", "--sub-devices", "1", "--parts", "0"], "parts is 0"),
-        (["tcp://127.0.0.1:9", "--resources", "GPU"], "are not names with numbers"),
-        (["tcp://127.0.0.1:9", "--memory-limit", "much"], "much"),
-        (["tcp://127.0.0.1:9", "--pool-limit", "3 apples"], "apples"),
-        (["tcp://127.0.0.1:9", "--device-memory-limit", "3 apples"], "apples"),
-        (["tcp://127.0.0.1:9", "--death-timeout", "soon"], "soon"),
-        (["--scheduler-file", "/nowhere.json", "--death-timeout", "0.2"], "file /nowhere.json"),
-        (["tcp://127.0.0.1:9", "--tls-key", "/nowhere"], "/nowhere"),
-        (["tcp://127.0.0.1:9", "--local-directory", "/proc/nowhere"], "/proc/nowhere"),
+        ([], "no scheduler to connect to", 2),
+        (["tcp://127.0.0.1:9", "--devices", "cuda:*"], "and there is opencl:0", 1),
+        (["tcp://127.0.0.1:9", "--devices", "!opencl:*"], "cannot be divided among workers", 2),
+        (["tcp://127.0.0.1:9", "--nworkers", "-1"], "n_workers is -1", 2),
+        (["tcp://127.0.0.1:9", "--nworkers", "0"], "starts nothing", 2),
+        (["tcp://127.0.0.1:9", "--nthreads", "0"], "threads is 0", 2),
+        (["tcp://127.0.0.1:9", "--sub-devices", "1", "--parts", "0"], "parts is 0", 2),
+        (["tcp://127.0.0.1:9", "--resources", "GPU"], "are not names with numbers", 2),
+        (["tcp://127.0.0.1:9", "--memory-limit", "much"], "much", 2),
+        (["tcp://127.0.0.1:9", "--pool-limit", "3 apples"], "apples", 2),
+        (["tcp://127.0.0.1:9", "--device-memory-limit", "3 apples"], "apples", 2),
+        (["tcp://127.0.0.1:9", "--death-timeout", "soon"], "soon", 2),
+        (["--scheduler-file", "/nowhere.json", "--death-timeout", "0.2"], "file /nowhere.json", 1),
+        (["tcp://127.0.0.1:9", "--tls-key", "/nowhere"], "/nowhere", 2),
+        (["tcp://127.0.0.1:9", "--local-directory", "/proc/nowhere"], "/proc/nowhere", 2),
+        (["tcp://127.0.0.1:9", "--pid-file", "/nowhere/pid"], "cannot write /nowhere/pid: No", 2),
+        (["tcp://127.0.0.1:9", "--pid-file", "/dev"], "/dev", 2),
+        (["--nosuch"], "--nosuch", 2),
+        (["tcp://127.0.0.1:9", "--nthreads", "two"], "two", 2),
     ],
 )
 def test_what_is_wrong_is_one_line(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [_selectors.Found("opencl:0", "opencl", "cpu", "Xeon")]
     monkeypatch.setattr(_selectors, "all_devices", lambda: found)
     done = CliRunner().invoke(_dask_command.group, ["worker", *words])
-    assert done.exit_code in (1, 2), done.output
+    assert done.exit_code == status, done.output
     assert message in done.output
     assert "Error: " in done.output
     assert "Traceback" not in done.output

@@ -1,0 +1,253 @@
+"""The commands in a shell: version, wrong options, closed output, files that cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import usmq
+from conftest import ENVIRONMENT
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "usmq"
+COMMANDS = {"usmq": [str(SCRIPT)], "python -m usmq": [sys.executable, "-m", "usmq"]}
+# With a buffer, what is printed fails late, in the flush at the end; without one, at once.
+BUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": None}
+UNBUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(params=COMMANDS)
+def program(request: pytest.FixtureRequest) -> str:
+    """Return the name of the command."""
+    return str(request.param)
+
+
+def run(
+    program: str,
+    *arguments: str,
+    shell: str = "",
+    cwd: Path | None = None,
+    **environment: str | None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; ``shell`` follows it in bash, whose status is then the command's."""
+    env = {name: value for name, value in (ENVIRONMENT | environment).items() if value is not None}
+    script = f'"$@" {shell}; exit ${{PIPESTATUS[0]}}'
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *COMMANDS[program], *arguments],
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version(program: str, option: str) -> None:
+    done = run(program, option)
+    assert (done.returncode, done.stdout) == (0, f"usmq {usmq.__version__}\n")
+
+
+def test_both_commands_list_the_same() -> None:
+    lists = [run(program, "list").stdout for program in COMMANDS]
+    assert lists[0] == lists[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "who", "told"),
+    [
+        (["nosuch"], "", "invalid choice: 'nosuch'"),
+        (["--nosuch"], "", "unrecognized arguments: --nosuch"),
+        (["--include-dir", "list"], "", "options go behind the command"),
+        (["list", "-x"], " list", "unrecognized arguments: -x"),
+        (["list", "extra"], " list", "unrecognized arguments: extra"),
+        (["list", "-s", "-l"], " list", "not allowed with"),
+        (["doctor", "-x"], " doctor", "unrecognized arguments: -x"),
+        (["doctor", "--timeout"], " doctor", "expected one argument"),
+        (["doctor", "--timeout", "1e300"], " doctor", "'1e300' is not a positive number"),
+        (["demo", "-x"], " demo", "unrecognized arguments: -x"),
+        (["demo", "--dtype", "f2"], " demo", "invalid choice: 'f2'"),
+        (["trace", "-x", "script.py"], " trace", "unrecognized arguments: -x"),
+        (["trace"], " trace", "which script?"),
+        (["trace", "-o", "x.png", "script.py"], " trace", "x.png"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_the_usage_and_one_line(
+    program: str, arguments: list[str], who: str, told: str
+) -> None:
+    done = run(program, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    *usage, last = done.stderr.splitlines()
+    assert usage[0].startswith(f"usage: {program}{who} ")
+    assert last.startswith(f"{program}{who}: error: ")
+    assert told in last
+
+
+@pytest.mark.parametrize("arguments", [[], ["list"], ["doctor"], ["demo"], ["trace"]], ids=str)
+def test_every_command_has_help(program: str, arguments: list[str]) -> None:
+    done = run(program, *arguments, "--help", ONEAPI_DEVICE_SELECTOR="nosuch")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {' '.join([program, *arguments])} ")
+
+
+@pytest.mark.parametrize("environment", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", [["list"], ["list", "-f"], ["doctor"], ["doctor", "--json"]])
+def test_a_closed_pipe_ends_it_quietly(
+    program: str, arguments: list[str], environment: dict[str, str | None]
+) -> None:
+    done = run(program, *arguments, shell="| true", **environment)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--include-dir"]])
+def test_a_closed_pipe_ends_what_needs_no_device_quietly_too(
+    program: str, arguments: list[str]
+) -> None:
+    done = run(program, *arguments, shell="| true", **BUFFERED)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("environment", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("shell", "why"),
+    [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")],
+)
+@pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["--include-dir"], ["demo"]])
+def test_output_that_cannot_be_written_is_one_line(
+    program: str, arguments: list[str], shell: str, why: str, environment: dict[str, str | None]
+) -> None:
+    done = run(program, *arguments, shell=shell, **environment)
+    assert done.returncode == 1
+    assert done.stderr == f"usmq: cannot write the output: {why}\n"
+
+
+@pytest.mark.parametrize("shell", ["2>&-", ">&- 2>&-", "<&-"])
+def test_other_closed_streams_break_nothing(program: str, shell: str) -> None:
+    done = run(program, "list", "-s", shell=shell)
+    if ">&- " in shell:
+        assert (done.returncode, done.stdout) == (1, "")
+    else:
+        assert done.returncode == 0
+        assert done.stdout.split() == [device.filter_string for device in usmq.devices()]
+    done = run(program, "nosuch", shell=shell)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ctrl_c_is_no_traceback(run_python: Run) -> None:
+    code = """
+import os, signal, sys
+import usmq._list
+usmq._list.show = lambda detail: os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["usmq", "list"]
+from usmq.__main__ import run
+sys.exit(run())
+"""
+    done = run_python(code, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Return a script that leaves a file when it runs, and prints."""
+    path = tmp_path / "script.py"
+    path.write_text("from pathlib import Path\nPath('ran').touch()\nprint('hello')\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("nowhere/x.svg", "No such file or directory"),
+        ("script.py/x.svg", "Not a directory"),
+        ("folder.svg", "Is a directory"),
+        ("/proc/x.json", "No such file or directory"),
+        (f"{'x' * 300}.txt", "File name too long"),
+    ],
+    ids=["no folder", "a file for a folder", "a folder", "proc", "too long"],
+)
+def test_a_profile_that_cannot_be_written_is_refused_before_the_script_runs(
+    program: str, script: Path, output: str, why: str
+) -> None:
+    (script.parent / "folder.svg").mkdir()
+    arguments = ["trace", "-o", "good.json", "-o", output, "--", str(script)]
+    done = run(program, *arguments, cwd=script.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"usmq trace: cannot write {output}: {why}\n"
+    assert {path.name for path in script.parent.iterdir()} == {"script.py", "folder.svg"}
+
+
+def test_files_that_are_there_are_replaced_only_by_a_profile(program: str, script: Path) -> None:
+    there = script.parent / "run.txt"
+    there.write_text("before")
+    (script.parent / "link.txt").symlink_to("later.txt")
+    arguments = ["trace", "-o", "run.txt", "-o", "link.txt"]
+    done = run(program, *arguments, "-o", "nowhere/x.txt", str(script), cwd=script.parent)
+    assert done.returncode == 2
+    assert there.read_text() == "before"
+    assert not (script.parent / "later.txt").exists()
+    done = run(program, *arguments, str(script), cwd=script.parent)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert there.read_text() == (script.parent / "later.txt").read_text() != "before"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nosuch.py"], "cannot open nosuch.py: No such file or directory"),
+        (["."], "cannot open .: Is a directory"),
+        (["-m", "nosuch.part"], "no module named nosuch.part"),
+    ],
+)
+def test_a_script_that_cannot_be_opened_leaves_no_files(
+    program: str, tmp_path: Path, arguments: list[str], why: str
+) -> None:
+    done = run(program, "trace", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"usmq trace: {why}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_modules_are_found_in_the_current_folder(program: str, script: Path) -> None:
+    done = run(program, "trace", "-o", "run.txt", "-m", "script", cwd=script.parent)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+
+
+@pytest.mark.parametrize("shell", ["| true", ">&-", ">/dev/full"])
+def test_a_profile_is_saved_also_when_nobody_reads_what_the_script_prints(
+    program: str, script: Path, shell: str
+) -> None:
+    arguments = ["trace", "-o", "run.txt", str(script)]
+    done = run(program, *arguments, shell=shell, cwd=script.parent, **BUFFERED)
+    assert done.returncode == (0 if "&" in shell else 1)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert (script.parent / "run.txt").exists()
+
+
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "file/profile"])
+def test_a_demo_that_cannot_write_its_profile_is_refused_at_once(
+    program: str, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "file").touch()
+    done = run(program, "demo", "--profile", folder, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"usmq demo: cannot write {folder}")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["demo"], ["trace", "x.py"]], ids=str)
+def test_without_the_runtime_each_command_says_so_in_one_line(
+    program: str, arguments: list[str], installed: Callable[..., dict[str, str | None]]
+) -> None:
+    done = run(program, *arguments, **installed("libsycl.so"))
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("usmq: usmq cannot load the SYCL runtime: libsycl.so")
+    assert "pip install" in line
+    assert run(program, "--version", **installed("libsycl.so")).stdout.startswith("usmq ")
