@@ -65,7 +65,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
         )
     doctor = commands.add_parser(
         "doctor",
-        help="why a device is visible or not, and how to mend it",
+        help="why a device is visible or not, and how to fix it",
         description="Exit status: 0 when all is well, 1 with a problem.",
     )
     doctor.add_argument("--json", action="store_true", help="the same for programs")
