@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-INSTALL = "pip install usmq[demo]"
+INSTALL = "pip install 'usmq[demo]'"
 # Indices of 32 bits are what the kernels read.
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 # The carrier of the row for all of them.

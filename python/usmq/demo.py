@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
         importlib.import_module("usmq._reference")  # numpy may be what is missing
     except ModuleNotFoundError as missing:
-        hint = "pip install usmq[demo]"
+        hint = "pip install 'usmq[demo]'"
         print(f"usmq demo: {missing.name} is not installed: {hint}", file=sys.stderr)
         return 1
     try:

@@ -125,4 +125,4 @@ print(main([]))
 """
     done = run_python(code)
     assert done.stdout.split() == ["1"]
-    assert f"{package} is not installed: pip install usmq[demo]" in done.stderr
+    assert f"{package} is not installed: pip install 'usmq[demo]'" in done.stderr
