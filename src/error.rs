@@ -90,7 +90,11 @@ pub enum Error {
     RuntimeConflict(String),
     /// The process was forked after the SYCL runtime had started.
     #[error(
-        "this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. Start workers with the \"spawn\" or \"forkserver\" method, or fork before the first use of a device"
+        "this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. {}, or fork before the first use of a device",
+        spelled(
+            "Start workers with the \"spawn\" or \"forkserver\" method",
+            "Start a new program, with std::process::Command"
+        )
     )]
     Fork,
     /// A wait that was given up on request; see [`with_interrupt`](crate::with_interrupt).
@@ -137,6 +141,15 @@ impl<T> During<T> for std::result::Result<T, cxx::Exception> {
         self.map_err(|exception| Error::from_shim(operation, &exception))
     }
 }
+
+/// A call as the reader of a message writes it: the extension is called from Python, the crate from Rust. (libusmq.so is
+/// built as the crate is.)
+pub(crate) const fn spelled(python: &'static str, rust: &'static str) -> &'static str {
+    if cfg!(feature = "python") { python } else { rust }
+}
+
+/// The call that looks for devices, for messages.
+pub(crate) const DOCTOR: &str = spelled("`python -m usmq doctor`", "`usmq::doctor()`");
 
 /// Bytes for people: `64 B`, `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {

@@ -3,7 +3,7 @@
 use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, Keep, drop_after, heap, ordered};
 use crate::runtime::interrupt::{self, shielded};
 
@@ -150,7 +150,8 @@ impl Array {
         }
         let source = source.on_queue(&self.queue).map_err(|error| match error {
             Error::Placement(why) => {
-                Error::Placement(format!("{why}; collocate(source, like=target) copies it"))
+                let call = spelled("collocate(source, like=target)", "collocate(&source, target.queue())");
+                Error::Placement(format!("{why}; {call} copies it"))
             }
             other => other,
         })?;

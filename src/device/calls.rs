@@ -4,7 +4,7 @@
 //! thread that makes it, with pointers to its arguments.
 
 use super::{journal, record};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -87,8 +87,8 @@ pub(crate) fn watch() -> Result<()> {
 fn register() -> Result<()> {
     let refuse = |why: &str| {
         Error::RuntimeNotFound(format!(
-            "calls of other libraries cannot be seen: {why}; start the process with `python -m usmq trace`, or with the \
-             variables that usmq::profile::watch_calls names"
+            "calls of other libraries cannot be seen: {why}; start the process with {}",
+            spelled("`python -m usmq trace`", "the variables that usmq::profile::watch_calls names")
         ))
     };
     let path = std::env::var("XPTI_FRAMEWORK_DISPATCHER")

@@ -3,7 +3,7 @@
 use super::queue::finish_work;
 use super::selector::Candidate;
 use super::{Device, Selector, UsmKind};
-use crate::error::{During, Error, Result};
+use crate::error::{DOCTOR, During, Error, Result};
 use crate::{ffi, runtime};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ fn hint() -> String {
     }
     match std::env::var("ONEAPI_DEVICE_SELECTOR") {
         Ok(selector) => format!("; ONEAPI_DEVICE_SELECTOR={selector:?} chooses which devices there are"),
-        Err(_) => "; `python -m usmq doctor` says what is missing".to_owned(),
+        Err(_) => format!("; {DOCTOR} says what is missing"),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::origin::INSTALL;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
 use super::report::{Finding, State, Topic};
-use crate::error::size;
+use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
 
@@ -37,15 +37,19 @@ pub(super) fn findings(asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<
     if asker.is_here() {
         found.push(Finding::note(
             TOPIC,
-            "devices are in use in this process, so drivers were not tried one by one; \
-             python -m usmq doctor tries them",
+            format!(
+                "devices are in use in this process, so drivers were not tried one by one; {} tries them",
+                spelled("python -m usmq doctor", "usmq::doctor() before the first use of a device")
+            ),
         ));
     }
     found
 }
 
-const TRACE: &str =
-    "SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1 python -m usmq list    # the last lines name the driver";
+const TRACE: &str = spelled(
+    "SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1 python -m usmq list    # the last lines name the driver",
+    "start the program with SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1; the last lines name the driver",
+);
 
 fn describe(device: &Shown, seen: &Seen) -> Finding {
     let Shown { filter, name, driver, memory, usm } = device;

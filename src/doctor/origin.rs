@@ -2,6 +2,7 @@
 
 use super::report::{Finding, Topic};
 use super::world::World;
+use crate::error::DOCTOR;
 use crate::runtime;
 use std::path::Path;
 
@@ -138,7 +139,7 @@ fn no_compiler(world: &World, libsycl: &Path) -> Option<Finding> {
 /// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
 pub(super) fn forked() -> Option<Finding> {
     let error = runtime::alive().err()?;
-    Some(Finding::problem(TOPIC, error.to_string(), "ask in a process of its own: python -m usmq doctor"))
+    Some(Finding::problem(TOPIC, error.to_string(), format!("ask in a process of its own: {DOCTOR}")))
 }
 
 #[cfg(test)]

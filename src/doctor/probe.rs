@@ -3,6 +3,7 @@
 use super::child::{self, Outcome};
 use super::library::{self, Driver};
 use crate::device::{self, Device, UsmKind};
+use crate::error::DOCTOR;
 use crate::runtime;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -184,7 +185,7 @@ fn look() -> Seen {
 
 /// The text of an error without its advice to ask the doctor, or to look at a variable that is looked at here.
 fn without_hint(error: &str) -> &str {
-    let hints = ["; `python -m usmq doctor`", "; ONEAPI_DEVICE_SELECTOR="];
+    let hints = [DOCTOR, "ONEAPI_DEVICE_SELECTOR="].map(|hint| format!("; {hint}"));
     let end = hints.iter().filter_map(|hint| error.find(hint)).min();
     &error[..end.unwrap_or(error.len())]
 }
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn advice_to_ask_the_doctor_is_left_out() {
-        assert_eq!(without_hint("bad; worse; `python -m usmq doctor` says more"), "bad; worse");
+        assert_eq!(without_hint(&format!("bad; worse; {DOCTOR} says more")), "bad; worse");
         assert_eq!(without_hint("bad; ONEAPI_DEVICE_SELECTOR=\"x\" chooses"), "bad");
         assert_eq!(without_hint("bad"), "bad");
     }

@@ -131,7 +131,7 @@ impl Finding {
     }
 }
 
-/// Everything that [`doctor`](super::doctor) found. Displayed, it is the text of `python -m usmq doctor`.
+/// Everything that [`doctor`](super::doctor) found. Displayed, it is a page of text.
 #[derive(Debug, Clone)]
 pub struct Report {
     findings: Vec<Finding>,

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::device::Queue;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::manager::current_queue;
 
 /// The queue on which work on these arrays runs: the one they all have. Without arrays, the current queue.
@@ -22,9 +22,14 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
         return Ok(first.queue().clone());
     }
     Err(Error::Placement(format!(
-        "the arrays are on different queues:\n{}\ngive queue= explicitly where they are usable from it, or bring them \
-         together: collocate(array, like=other), or collocate(...) of all for the fewest bytes",
-        describe(arrays)
+        "the arrays are on different queues:\n{}\ngive {} explicitly where they are usable from it, or bring them \
+         together: {} of all for the fewest bytes",
+        describe(arrays),
+        spelled("queue=", "a queue"),
+        spelled(
+            "collocate(array, like=other), or collocate(...)",
+            "collocate(&array, other.queue()), or collocate_all(...)"
+        )
     )))
 }
 
@@ -33,9 +38,9 @@ pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
     for (position, array) in arrays.iter().enumerate() {
         if let Some(why) = array.unusable_from(queue)? {
             return Err(Error::Placement(format!(
-                "array {position} cannot be used from {queue}: {why}\n{}\ncollocate(array, queue=queue) makes a copy \
-                 that can",
-                describe(arrays)
+                "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a copy that can",
+                describe(arrays),
+                spelled("collocate(array, queue=queue)", "collocate(&array, &queue)")
             )));
         }
     }

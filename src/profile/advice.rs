@@ -1,7 +1,7 @@
 //! Copies that could be avoided, and how.
 
 use super::{Event, Kind, Profile, Reason};
-use crate::error::size;
+use crate::error::{size, spelled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -75,9 +75,10 @@ fn mend(reason: Reason, calls: usize) -> Option<&'static str> {
         }
         Reason::Conversion => Some("create the data with the element type and USM kind that its users need"),
         Reason::Import if calls >= OFTEN => Some("import the data once and keep the array"),
-        Reason::HostRead if calls >= OFTEN => {
-            Some("read once after the loop, or read shared or host USM in place (host_view)")
-        }
+        Reason::HostRead if calls >= OFTEN => Some(spelled(
+            "read once after the loop, or read shared or host USM in place (host_view)",
+            "read once after the loop",
+        )),
         Reason::HostWrite if calls >= OFTEN => {
             Some("write once before the loop, or let the host write to shared or host USM in place")
         }

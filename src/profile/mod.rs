@@ -99,7 +99,7 @@ impl Drop for Session {
 ///
 /// The runtime must have been told to trace when the process was started, by the variables `XPTI_TRACE_ENABLE=1`,
 /// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and libsycl_ur_trace_collector.so, which lie
-/// beside libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`; `python -m usmq trace` does so.
+/// beside libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`. The Python package does so by `python -m usmq trace`.
 ///
 /// # Errors
 /// [`Error::RuntimeNotFound`] when it was not.

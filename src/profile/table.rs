@@ -2,7 +2,7 @@
 
 use super::scale::{duration, rate};
 use super::{Clock, Profile};
-use crate::error::size;
+use crate::error::{size, spelled};
 use std::fmt;
 
 impl fmt::Display for Profile {
@@ -96,10 +96,11 @@ impl Profile {
         )];
         notes.extend(match self.clocks()[..] {
             [Clock::Host] => Some(
-                "Times are what the host observed, to 0.1 ms. A queue made with profiling=True, or USMQ_PROFILING=1, \
-                 gives the device's own."
-                    .to_owned(),
-            ),
+                format!(
+                "Times are what the host observed, to 0.1 ms. A queue made with {}, or USMQ_PROFILING=1, gives the \
+                 device's own.",
+                spelled("profiling=True", "QueueProperties { profiling: true, .. }")
+            )),
             [Clock::Device, Clock::Host] => {
                 let queue = |(place, queue): (usize, &super::Queue)| {
                     (queue.clock == Clock::Host).then(|| format!("queue {}", place + 1))

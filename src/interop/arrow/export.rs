@@ -6,7 +6,7 @@ use super::cuda_export;
 use super::foreign::About;
 use crate::device::record::because;
 use crate::device::{Event, Reason, UsmKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use crate::runtime::checks::InDestructor;
@@ -82,8 +82,9 @@ impl Column {
     pub fn export_host(&self) -> Result<ArrowArray> {
         if let Some(array) = self.arrays()?.iter().find(|array| !array.usm_kind().is_host_accessible()) {
             return Err(Error::Interop(format!(
-                "{self} is in {} USM, which the host cannot read; to_arrow() copies it",
-                array.usm_kind()
+                "{self} is in {} USM, which the host cannot read; {}() copies it",
+                array.usm_kind(),
+                spelled("to_arrow", "to_host")
             )));
         }
         self.wait_for_writes()?;

@@ -23,8 +23,8 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
     }
     let unknown = || {
         Error::Interop(format!(
-            "DLPack device ({kind}, {id}) is none of usmq's, which are ({CPU}, 0) and, for each device of \
-             usmq.devices(), ({ONEAPI}, its ordinal)"
+            "DLPack device ({kind}, {id}) is none of usmq's, which are ({CPU}, 0) and, for each visible device, \
+             ({ONEAPI}, its ordinal)"
         ))
     };
     let ordinal = usize::try_from(id).ok().filter(|_| kind == ONEAPI).ok_or_else(unknown)?;

@@ -1,11 +1,12 @@
 //! An array as a DLPack tensor, for another library.
 
+use super::NO_COPY;
 use super::abi::{CPU, Device, IS_COPIED, Managed, ONEAPI, READ_ONLY, Tensor};
 use super::dtype;
 use crate::array::Array;
 use crate::device::record::because;
 use crate::device::{Queue, Reason, UsmKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::interop::place::check_nameable;
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
@@ -103,8 +104,12 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> 
         }
         _ => {
             return Err(Error::Interop(format!(
-                "DLPack device ({}, {}) was asked for, and {array} is on ({}, {}); collocate or to_numpy moves it",
-                destination.kind, destination.id, own.kind, own.id
+                "DLPack device ({}, {}) was asked for, and {array} is on ({}, {}); collocate or {} moves it",
+                destination.kind,
+                destination.id,
+                own.kind,
+                own.id,
+                spelled("to_numpy", "to_vec")
             )));
         }
     };
@@ -146,7 +151,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
     match (array.usm_kind().is_host_accessible(), copy) {
         (true, None | Some(false)) => Ok((array.clone(), false)),
         (false, Some(false)) => {
-            Err(Error::Interop(format!("the host cannot read {array} without a copy, but copy=False")))
+            Err(Error::Interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
         }
         _ => Ok((array.copy()?.converted(None, Some(UsmKind::Host), None)?, true)),
     }

@@ -1,5 +1,6 @@
 //! Another library's DLPack tensor as an array: USM is used where it is, host memory is copied.
 
+use super::NO_COPY;
 use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Managed, ONEAPI, Tensor};
 use super::dtype;
 use super::export::Local;
@@ -139,7 +140,7 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
         CPU if wanted.copy == Some(false) => {
-            Err(Error::Interop("host memory cannot become USM without a copy, but copy=False".to_owned()))
+            Err(Error::Interop(format!("host memory cannot become USM without a copy, but {NO_COPY}")))
         }
         CPU => view.copied(wanted),
         ONEAPI => {
@@ -147,7 +148,7 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
             let placed = array.converted(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
                 (Some(false), false) => Err(Error::Interop(format!(
-                    "{array} cannot go where it was asked for without a copy, but copy=False"
+                    "{array} cannot go where it was asked for without a copy, but {NO_COPY}"
                 ))),
                 (Some(true), true) => placed.copy(),
                 _ => Ok(placed),
@@ -157,9 +158,9 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
             let source = view.on_card(readonly, tensor.clone())?;
             let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
             if wanted.copy == Some(false) && source.explain(&queue)?.action != Action::Rebind {
-                return Err(Error::Interop(
-                    "CUDA memory cannot become USM without a copy, but copy=False".to_owned(),
-                ));
+                return Err(Error::Interop(format!(
+                    "CUDA memory cannot become USM without a copy, but {NO_COPY}"
+                )));
             }
             let array = source.to_queue(&queue, wanted.kind.unwrap_or(UsmKind::Device))?;
             // DLPack names no stream that the producer goes on with, so nothing else keeps its next write off.

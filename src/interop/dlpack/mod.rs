@@ -17,5 +17,8 @@ pub use exchange::{allocate, work_queue, work_stream};
 pub use export::{Destination, Export, Local, Order, device_of, export, lend};
 pub use import::{Foreign, Import, adopt, import};
 
+/// Says in an error that a copy was not allowed.
+const NO_COPY: &str = crate::error::spelled("copy=False", "`copy` is Some(false)");
+
 /// The version of DLPack whose structs usmq exports, and up to which it asks others for theirs.
 pub const VERSION: (u32, u32) = (abi::VERSION.major, abi::VERSION.minor);
