@@ -80,7 +80,7 @@ PLATFORM = manylinux_2_28
 .PHONY: library
 library: .venv/.ready
 	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then seconds)"
-	CARGO_PROFILE_RELEASE_STRIP=true cargo build --release --lib --target-dir target/library
+	CARGO_PROFILE_RELEASE_STRIP=true cargo rustc --release --lib --features c-library --crate-type cdylib --target-dir target/library
 	install -D -m 755 target/library/release/libusmq.so python/usmq/lib/libusmq.so.0
 
 .PHONY: wheel
@@ -182,7 +182,7 @@ sanitize-threads: setup nightly ## The same under ThreadSanitizer (minutes; not 
 COUNTED = PYTHONPATH=target/faults/site LD_LIBRARY_PATH=.venv/lib
 .PHONY: counted
 counted: setup
-	USMQ_FAULTS=1 PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo build --release --features python,arrow,cuda --lib --target-dir target/faults
+	USMQ_FAULTS=1 PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo rustc --release --features python,arrow,cuda --lib --crate-type cdylib --target-dir target/faults
 	rm -rf target/faults/site
 	mkdir -p target/faults/site
 	cp -r python/usmq target/faults/site/

@@ -1,18 +1,23 @@
 //! Compiles the C++ shim and says where the SYCL libraries are; see docs/building.md for the order of discovery.
 
+#[path = "build/application.rs"]
+mod application;
 #[path = "build/discover.rs"]
 mod discover;
 #[path = "build/manylinux.rs"]
 mod manylinux;
+#[path = "build/wheels.rs"]
+mod wheels;
 
+use application::Build;
 use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use wheels::WHEELS;
 
 const SOURCES: [&str; 9] =
     ["device", "context", "queue", "event", "user_event", "usm", "pool", "kernel", "opencl"];
 
 fn main() {
-    let manifest = PathBuf::from(env("CARGO_MANIFEST_DIR"));
     for path in ["build.rs", "build", "cpp", "src/ffi.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
@@ -20,11 +25,12 @@ fn main() {
     for name in VARIABLES {
         println!("cargo:rerun-if-env-changed={name}");
     }
-    match find_sycl(&manifest) {
+    let build = Build::current();
+    match find_sycl(&build) {
         _ if is_set("DOCS_RS") => build_stub("DOCS_RS is set"),
         Ok(sycl) => build_with(&sycl),
         Err(_) if is_set("USMQ_ALLOW_STUB") => build_stub("no SYCL was found and USMQ_ALLOW_STUB is set"),
-        Err(tried) => stop(&tried),
+        Err(tried) => stop(&build, &tried),
     }
 }
 
@@ -36,16 +42,19 @@ fn is_set(name: &str) -> bool {
     !matches!(env(name).as_str(), "" | "0")
 }
 
-/// One message with the fix; a panic would bury it under a backtrace.
-fn stop(tried: &str) -> ! {
+/// One message with the fix; a panic would bury it under a backtrace. Cargo runs a build script that failed again at the
+/// next build, so the fix takes effect without `cargo clean`.
+fn stop(build: &Build, tried: &str) -> ! {
     eprintln!(
         "usmq: no SYCL runtime was found to build against.\n\n\
-         To fix it, do one of these and build again:\n  \
-         - python3 -m venv .venv && .venv/bin/pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'\n  \
+         Run this, and build again:\n\n  \
+         {}\n\n\
+         Or do one of these, and build again:\n  \
          - set USMQ_SYCL_ROOT to a folder with include/sycl/sycl.hpp and lib/libsycl.so\n  \
          - source a oneAPI toolkit's setvars.sh (sets ONEAPI_ROOT and CMPLR_ROOT)\n  \
          - set USMQ_ALLOW_STUB=1 for a build whose every call returns Error::RuntimeNotFound\n\n\
-         Looked at, in this order:\n  {tried}\n"
+         Looked at, in this order:\n  {tried}\n",
+        wheels::install_into(&build.application().join(".venv")),
     );
     std::process::exit(1)
 }
@@ -59,8 +68,9 @@ fn bridge() -> cc::Build {
 fn build_with(sycl: &Sycl) {
     if is_set("USMQ_SYCL_ROOT") && sycl.source != "USMQ_SYCL_ROOT" {
         println!(
-            "cargo:warning=USMQ_SYCL_ROOT is not used: {} comes first, so that one process never holds two libsycl",
-            sycl.source
+            "cargo:warning=USMQ_SYCL_ROOT is not used: {} in {} comes first, so that one process never holds two libsycl",
+            sycl.source,
+            sycl.lib.display()
         );
     }
     let mut build = bridge();
@@ -81,18 +91,35 @@ fn build_with(sycl: &Sycl) {
     }
     build.compile("usmq_shim");
     link(sycl);
-    if let Some(version) = wheel_version(&sycl.lib) {
-        println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
-    }
+    watch(sycl);
 }
 
-/// For `doctor`: a runtime that is older than these headers may miss functions.
-fn wheel_version(lib: &Path) -> Option<String> {
-    let folders = std::fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path().join("site-packages"));
-    folders.filter_map(|packages| std::fs::read_dir(packages).ok()).flatten().flatten().find_map(|package| {
-        let name = package.file_name().into_string().ok()?;
-        Some(name.strip_prefix("intel_sycl_rt-")?.strip_suffix(".dist-info")?.to_owned())
-    })
+/// Notices another runtime in the same environment: cargo builds again when these files change or are gone. Warns of
+/// versions that are not tested.
+fn watch(sycl: &Sycl) {
+    let include = &sycl.include[0];
+    // A name that does not exist would count as changed at every build; a toolkit may have umf elsewhere.
+    for path in [sycl.lib.join("libsycl.so"), include.join("sycl/sycl.hpp"), include.join("umf/base.h")] {
+        if path.exists() {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+    }
+    for wheel in WHEELS {
+        let Some(version) = wheel.version(&sycl.lib) else { continue };
+        if wheel.name == "intel-sycl-rt" {
+            // For `doctor`: a runtime that is older than these headers may miss functions.
+            println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
+        }
+        if !wheel.is_tested(&version) {
+            println!(
+                "cargo:warning=usmq is tested with {}{}, and {} has {version}; to change it: pip install '{}'",
+                wheel.name,
+                wheel.range(),
+                sycl.lib.display(),
+                wheel.requirement()
+            );
+        }
+    }
 }
 
 /// Cargo puts search paths below its own target folder on the library path of `cargo run` and `cargo test`, for
@@ -113,24 +140,31 @@ fn link(sycl: &Sycl) {
     if Path::new(&env("CARGO_MANIFEST_DIR")).join("examples").is_dir() {
         println!("cargo:rustc-link-arg-examples=-Wl,-rpath,{lib}");
     }
-    link_cdylib();
+    if is_set("CARGO_FEATURE_PYTHON") || is_set("CARGO_FEATURE_C_LIBRARY") {
+        link_library();
+    }
     // For build scripts of dependents: DEP_USMQ_LIBDIR, DEP_USMQ_INCLUDE.
     println!("cargo:libdir={lib}");
     println!("cargo:include={}", sycl.include[0].display());
 }
 
-/// The extension usmq/_core.abi3.so lies in `<env>/lib/pythonX.Y/site-packages`, libusmq.so in the folder usmq/lib
+/// For the two shared libraries that are made of this crate, by `cargo rustc --crate-type cdylib`. (The crate itself is
+/// an rlib only: Rust programs need no shared library, and cargo gives one the same path whatever the features, so two
+/// members of a workspace would replace each other's. `rustc-link-arg-cdylib` would reach the shared libraries of
+/// dependents, too.)
+///
+/// The extension usmq/_core.abi3.so is in `<env>/lib/pythonX.Y/site-packages`, libusmq.so in the folder usmq/lib
 /// beside it, the runtime in `<env>/lib`, or in lib beside the packages after `pip install --target`. Build paths must
 /// not leak into either: under build isolation they are gone before the first use.
-fn link_cdylib() {
+fn link_library() {
     if is_set("CARGO_FEATURE_PYTHON") {
-        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/../../..:$ORIGIN/../lib");
+        println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../../..:$ORIGIN/../lib");
     } else {
-        println!("cargo:rustc-link-arg-cdylib=-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../lib");
-        println!("cargo:rustc-link-arg-cdylib=-Wl,-soname,libusmq.so.0");
+        println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../lib");
+        println!("cargo:rustc-link-arg=-Wl,-soname,libusmq.so.0");
     }
     // Where both are loaded, each calls its own functions.
-    println!("cargo:rustc-link-arg-cdylib=-Wl,-Bsymbolic");
+    println!("cargo:rustc-link-arg=-Wl,-Bsymbolic");
     if is_set("USMQ_MANYLINUX") {
         manylinux::link();
     }

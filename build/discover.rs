@@ -1,5 +1,6 @@
 //! Finds the SYCL headers and libraries to build against. Used by build.rs only; looks, never changes anything.
 
+use crate::application::{Build, ENVIRONMENTS};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,10 +28,10 @@ pub const VARIABLES: [&str; 10] = [
 
 /// The order: the running interpreter's wheel, then USMQ_SYCL_ROOT, then a oneAPI toolkit. Wheel first, because an
 /// extension built against a toolkit would bring a second libsycl into a process whose other packages use the wheel's.
-pub fn find_sycl(manifest: &Path) -> Result<Sycl, String> {
+pub fn find_sycl(build: &Build) -> Result<Sycl, String> {
     let mut tried = Vec::new();
     for (source, found) in [
-        ("the Python wheel intel-sycl-rt", from_interpreters(manifest, &mut tried)),
+        ("the Python wheel intel-sycl-rt", from_interpreters(build, &mut tried)),
         ("USMQ_SYCL_ROOT", from_root("USMQ_SYCL_ROOT", &[""], &mut tried)),
         ("ONEAPI_ROOT", from_root("ONEAPI_ROOT", &["compiler/latest", ""], &mut tried)),
         ("CMPLR_ROOT", from_root("CMPLR_ROOT", &[""], &mut tried)),
@@ -49,15 +50,45 @@ fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
-/// PYO3_PYTHON, VIRTUAL_ENV, `.venv` of the checkout, `python3` on PATH: the first that has the wheel.
-fn from_interpreters(manifest: &Path, tried: &mut Vec<String>) -> Found {
-    let candidates = [
-        set("PYO3_PYTHON"),
-        set("VIRTUAL_ENV").map(|v| v.join("bin/python")),
-        Some(manifest.join(".venv/bin/python")).filter(|p| p.exists()),
-        Some(PathBuf::from("python3")),
-    ];
-    candidates.into_iter().flatten().find_map(|python| from_wheel(&python, tried))
+/// PYO3_PYTHON, VIRTUAL_ENV, the environments of the application, `python3` on PATH: the first that has the wheel.
+fn from_interpreters(build: &Build, tried: &mut Vec<String>) -> Found {
+    for (variable, below) in [("PYO3_PYTHON", ""), ("VIRTUAL_ENV", "bin/python")] {
+        let found = match set(variable) {
+            Some(path) if below.is_empty() => from_wheel(&path, tried),
+            Some(path) => from_wheel(&path.join(below), tried),
+            None => {
+                tried.push(format!("{variable}: not set"));
+                None
+            }
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    from_environments(build, tried).or_else(|| from_wheel(Path::new("python3"), tried))
+}
+
+fn from_environments(build: &Build, tried: &mut Vec<String>) -> Found {
+    for folder in build.folders() {
+        let mut none = true;
+        for environment in ENVIRONMENTS.map(|name| folder.join(name)) {
+            let python = environment.join("bin/python");
+            if !python.exists() {
+                continue;
+            }
+            none = false;
+            if !build.trusts(&environment) {
+                let path = environment.display();
+                tried.push(format!("{path}: belongs to another user; to use it, set VIRTUAL_ENV={path}"));
+            } else if let Some(found) = from_wheel(&python, tried) {
+                return Some(found);
+            }
+        }
+        if none {
+            tried.push(format!("{}: has no environment .venv or venv", folder.display()));
+        }
+    }
+    None
 }
 
 const ASK_THE_WHEEL: &str = "

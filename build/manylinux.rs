@@ -8,16 +8,16 @@ pub fn link() {
     let text = std::fs::read_to_string(SOURCE).unwrap_or_default();
     // As an object: what the standard library's own objects ask for would come too late for an archive.
     for object in cc::Build::new().cpp(true).std("c++17").file(SOURCE).compile_intermediates() {
-        println!("cargo:rustc-link-arg-cdylib={}", object.display());
+        println!("cargo:rustc-link-arg={}", object.display());
     }
     for line in text.lines() {
         let name = line.strip_prefix("OLD(").or_else(|| line.strip_prefix("REPLACED("));
         if let Some(name) = name.and_then(|rest| rest.split([',', ')']).next()) {
-            println!("cargo:rustc-link-arg-cdylib=-Wl,--wrap={name}");
+            println!("cargo:rustc-link-arg=-Wl,--wrap={name}");
         }
     }
     // Where these functions were then.
     println!(
-        "cargo:rustc-link-arg-cdylib=-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--pop-state"
+        "cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--pop-state"
     );
 }

@@ -53,8 +53,8 @@
 //!
 //! # Features
 //!
-//! `arrow`: columns and tables from and to arrow-rs. `python`: the extension module. `cuda`: memory of
-//! NVIDIA cards, through a driver that is loaded at run time.
+//! `arrow`: columns and tables from and to arrow-rs. `cuda`: memory of NVIDIA cards, through a driver that is loaded at
+//! run time. Not for applications in Rust: `python`, the extension module, and `c-library`, libusmq.so.0.
 
 mod array;
 mod capi;

@@ -6,9 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD
 
-place=${ICPX_PLACE:-$PWD/target/icpx}
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target/downstream}
-rm -rf "$place"
+# Outside of the checkout, whose .venv a build below it would take.
+place=$(mktemp -d -t usmq-icpx.XXXXXX)
+trap 'rm -rf "$place"' EXIT
+export CARGO_TARGET_DIR=$place/target
 mkdir -p "$place/usmq" "$place/oneapi/compiler/2026.0/bin"
 tar -c --exclude=./.git --exclude='./.venv*' --exclude=./target . | tar -x -C "$place/usmq"
 
@@ -54,7 +55,7 @@ build() {
   name=$1
   shift
   : > "$log"
-  env "$@" cargo "${verb:-check}" --quiet || fail "$name does not build"
+  env "$@" cargo ${verb:-check} --quiet || fail "$name does not build"
   said=$(ls -t "$CARGO_TARGET_DIR"/debug/build/usmq-*/output | head -1)
   [ "$said" -nt "$place/stamp" ] || fail "$name: the build script did not run"
   touch "$place/stamp"
@@ -66,12 +67,13 @@ touch -d '1 hour ago' "$place/stamp"
 with_icpx=PATH="$toolkit/bin:$plain"
 
 # The whole way once: compiled, linked, run.
-verb=build build "ONEAPI_ROOT and CXX=icpx" CXX=icpx ONEAPI_ROOT="$place/oneapi" "$with_icpx"
+verb="build --features usmq/c-library" build "ONEAPI_ROOT and CXX=icpx" CXX=icpx ONEAPI_ROOT="$place/oneapi" "$with_icpx"
 shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 shim | grep -qF -- "-isystem $place/oneapi/compiler/latest/include " || fail "not the headers of the toolkit: $(shim)"
 shim | grep -q SYCL_DISABLE_FSYCL && fail "icpx is told that it does not compile SYCL: $(shim)"
 [ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
-grep '^cargo:rustc-link-arg-cdylib=' "$said" | grep -F "$place" && fail "a path of this machine is in the libraries"
+grep -q '^cargo:rustc-link-arg=.*-soname,libusmq' "$said" || fail "the library gets no soname"
+grep '^cargo:rustc-link-arg=' "$said" | grep -F "$place" && fail "a path of this machine is in the libraries"
 program=$CARGO_TARGET_DIR/debug/downstream
 readelf -d "$program" | grep -F RUNPATH | grep -qF "$place/oneapi/compiler/latest/lib" || fail "no run path to the toolkit"
 env -i PATH="$PATH" HOME="$HOME" "$program"
@@ -83,6 +85,18 @@ shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 build "icpx on PATH" CXX=icpx "$with_icpx"
 shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 [ "$(libdir)" = "$toolkit/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
+
+# Versions are those of the dist-info folders. Those of the toolkit's own lead to .venv, which is inside the range.
+grep -q 'usmq is tested with' "$said" && fail "a warning of tested versions: $(grep 'is tested with' "$said")"
+newer=$place/newer
+mkdir -p "$newer/lib/python3.99/site-packages/intel_sycl_rt-2027.0.0.dist-info"
+mkdir "$newer/lib/python3.99/site-packages/umf-1.1.0.dist-info"
+ln -s "$toolkit/include" "$newer/include"
+ln -s "$(readlink -f "$checkout/.venv")"/lib/lib*.so* "$newer/lib/"
+build "a runtime outside of the tested range" USMQ_SYCL_ROOT="$newer"
+warned=$(grep 'usmq is tested with' "$said" || true)
+[ "$warned" = "cargo:warning=usmq is tested with intel-sycl-rt>=2026.1,<2027, and $newer/lib has 2027.0.0; to change it: \
+pip install 'intel-sycl-rt>=2026.1,<2027'" ] || fail "the warning of the version is: $warned"
 
 # Another compiler takes the headers of the toolkit, but not its flag.
 ln -s "$(command -v g++)" "$place/python/bin/other++"

@@ -3,10 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-place="$PWD/target/no-sycl"
-# The dependencies are those of the downstream test: compiled once for both.
-export CARGO_TARGET_DIR="$PWD/target/downstream"
-rm -rf "$place"
+# Outside of the checkout, whose .venv a build below it would take.
+place=$(mktemp -d -t usmq-no-sycl.XXXXXX)
+trap 'rm -rf "$place"' EXIT
+export CARGO_TARGET_DIR="$place/target"
 mkdir -p "$place/usmq"
 tar -c --exclude=./.git --exclude='./.venv*' --exclude=./target . | tar -x -C "$place/usmq"
 

@@ -22,7 +22,8 @@ def show(names: list[str]) -> int:
         if name == "lib" and not (folder / _LIBRARY).exists():
             print(
                 f"this usmq was built from source and has no {_LIBRARY}, which programs without "
-                "Python need: `cargo build --release` makes it, target/release/libusmq.so",
+                "Python need. In the checkout, `cargo rustc --release --lib --features c-library "
+                "--crate-type cdylib` makes it: target/release/libusmq.so",
                 file=sys.stderr,
             )
             return 1

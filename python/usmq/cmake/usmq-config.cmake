@@ -6,7 +6,7 @@
 # SYCL is that of icpx with -fsycl where icpx is the compiler, else headers and libsycl of the Python environment.
 # USMQ_FSYCL=ON or OFF decides otherwise: ON for another compiler that takes -fsycl. USMQ_SYCL_ROOT is a folder with
 # include/sycl/sycl.hpp and lib/libsycl.so, asked first. find_package(usmq COMPONENTS library) fails where this usmq
-# has no libusmq.so.0; USMQ_LIBRARY names one from elsewhere, as that of `cargo build --release`.
+# has no libusmq.so.0; USMQ_LIBRARY names one from elsewhere, as one that cargo made.
 
 get_filename_component(_usmq_package "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 
@@ -44,8 +44,8 @@ if(USMQ_LIBRARY)
 elseif(usmq_FIND_REQUIRED_library)
   set(usmq_FOUND FALSE)
   set(usmq_NOT_FOUND_MESSAGE
-      "usmq: ${_usmq_package}/lib has no libusmq.so.0: this usmq was built from source. `cargo build --release` makes \
-it; set USMQ_LIBRARY to target/release/libusmq.so")
+      "usmq: ${_usmq_package}/lib has no libusmq.so.0: this usmq was built from source. In the checkout, \
+`cargo rustc --release --lib --features c-library --crate-type cdylib` makes it; set USMQ_LIBRARY to target/release/libusmq.so")
 endif()
 foreach(_usmq_component IN LISTS usmq_FIND_COMPONENTS)
   if(NOT _usmq_component STREQUAL "library" AND usmq_FIND_REQUIRED_${_usmq_component})
