@@ -1,4 +1,8 @@
-"""What a release needs: ``check`` its version, ``notes TAG`` for its changes; docs/releasing.md."""
+"""Prepare a release: ``check`` its version, ``notes TAG`` for its changes, ``readme`` for links.
+
+``readme`` makes the relative links of README.md absolute, in place: a registry shows the page
+outside of the repository. See docs/releasing.md.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,37 @@ def version() -> str:
     return str(cargo["package"]["version"])
 
 
+def repository() -> str | None:
+    """Return the address of the project: that of Cargo.toml, the one place that has it."""
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+    address = cargo["package"].get("repository")
+    return str(address).removesuffix("/").removesuffix(".git") if address else None
+
+
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?![a-z]+:|#)(?P<path>[^)\s]+)\)")
+
+
+def absolute_links(text: str, address: str, tag: str) -> str:
+    """Return the page with links to the files of this tag; those in blocks of code stay."""
+
+    def link(found: re.Match[str]) -> str:
+        kind = "raw" if found["image"] else "blob"
+        return f"{found['image']}[{found['text']}]({address}/{kind}/{tag}/{found['path']})"
+
+    # Every second part is a block of code.
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
+    return "".join(parts)
+
+
 def sections() -> dict[str, str]:
     """Return what the changelog says of each version, newest first."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     parts = re.split(r"^## \[([^\]]+)\].*$", text, flags=re.MULTILINE)
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+NO_ADDRESS = "Cargo.toml has no `repository`: set it to the address of the project"
 
 
 def problems() -> list[str]:
@@ -36,6 +66,8 @@ def problems() -> list[str]:
     changes = sections()
     if version() not in changes:
         found.append(f"CHANGELOG.md has no section [{version()}]")
+    if not repository():
+        found.append(NO_ADDRESS)
     if changes.get("Unreleased"):
         found.append("CHANGELOG.md still has changes under [Unreleased]")
     return found
@@ -54,7 +86,16 @@ def main(arguments: list[str]) -> int:
             return 1
         print(notes)
         return 0
-    print("usage: release.py check | notes TAG", file=sys.stderr)
+    if arguments == ["readme"]:
+        address = repository()
+        if not address:
+            print(NO_ADDRESS, file=sys.stderr)
+            return 1
+        readme = ROOT / "README.md"
+        text = absolute_links(readme.read_text(encoding="utf-8"), address, f"v{version()}")
+        readme.write_text(text, encoding="utf-8")
+        return 0
+    print("usage: release.py check | notes TAG | readme", file=sys.stderr)
     return 2
 
 

@@ -103,6 +103,44 @@ def test_the_changelog_gives_the_notes_of_a_release(capsys: pytest.CaptureFixtur
         assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     # Before a release the section is missing, and that is said.
     missing = [problem for problem in tool.problems() if "CHANGELOG" not in problem]
-    assert not missing, missing
+    assert missing == ([] if tool.repository() else [tool.NO_ADDRESS])
     assert tool.main(["notes", "v99.0.0"]) == 1
     assert "99.0.0" in capsys.readouterr().err
+
+
+def test_the_links_of_the_readme_become_absolute_in_a_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = release()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    relative = [found["path"] for found in tool.LINK.finditer(text)]
+    assert "docs/building.md" in relative
+    assert "docs/images/demo-timeline.svg" in relative
+    for path in relative:
+        assert (ROOT / path.partition("#")[0]).exists(), path
+
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    (tmp_path / "README.md").write_text(text, encoding="utf-8")
+    package = '[package]\nname = "usmq"\nversion = "1.2.3"\n'
+    (tmp_path / "Cargo.toml").write_text(package)
+    assert tool.main(["readme"]) == 1
+    assert "no `repository`" in capsys.readouterr().err
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == text
+
+    (tmp_path / "Cargo.toml").write_text(f'{package}repository = "https://example.org/a/usmq.git"')
+    assert tool.main(["readme"]) == 0
+    done = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert not tool.LINK.findall(done)
+    assert "](https://example.org/a/usmq/blob/v1.2.3/docs/building.md)" in done
+    assert "](https://example.org/a/usmq/raw/v1.2.3/docs/images/demo-timeline.svg)" in done
+    assert tool.absolute_links(done, "https://other", "v9") == done
+    assert tool.absolute_links("```\n[a](b)\n```\n[c](#d)", "https://x", "v1").count("https") == 0
+
+
+def test_the_wheel_of_a_release_has_the_absolute_links() -> None:
+    [wheels] = [path for path in WORKFLOWS if path.stem == "wheels"]
+    build = [step.get("run", "") for step in parsed(wheels)["jobs"]["build"]["steps"]]
+    readme = [place for place, command in enumerate(build) if "tests/release.py readme" in command]
+    made = [place for place, command in enumerate(build) if "make wheel" in command]
+    assert len(readme) == len(made) == 1
+    assert readme < made
