@@ -1,4 +1,4 @@
-"""The wheel in new environments as users make them, with no variable set but HOME and PATH.
+"""The wheel and the crate in new environments as users make them, with HOME and PATH set only.
 
     .venv/bin/python tests/environments.py target/wheels/usmq-*.whl [--only NAME …] [--list]
 
@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import rust_crate
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "python"))
@@ -186,18 +188,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     about.add_argument("wheel", type=Path, nargs="?")
-    about.add_argument("--only", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
+    names = [*ENVIRONMENTS, *rust_crate.CHECKS]
+    about.add_argument("--only", nargs="+", choices=names, default=names)
     about.add_argument("--list", action="store_true", help="the names, and what is installed")
     given = about.parse_args()
     if given.list:
         for name, environment in ENVIRONMENTS.items():
             commands = "; ".join(f"pip install {' '.join(names)}" for names in environment.commands)
             print(f"{name:<12} {commands.replace(WHEEL, 'usmq-*.whl')}")
+        for name, (_, what) in rust_crate.CHECKS.items():
+            print(f"{name:<12} {what}")
         return 0
     wheels = (
         [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
     )
-    if not wheels:
+    if not wheels and ENVIRONMENTS.keys() & set(given.only):
         about.error("found no wheel in target/wheels; run `make wheel`")
     PLACE.mkdir(parents=True, exist_ok=True)
     failed = []
@@ -205,8 +210,11 @@ def main() -> int:
         begun = time.monotonic()
         print(f"{name} …", flush=True)
         try:
-            check(name, wheels[-1].resolve())
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            if name in rust_crate.CHECKS:
+                rust_crate.check(name)
+            else:
+                check(name, wheels[-1].resolve())
+        except (RuntimeError, rust_crate.Failed, subprocess.TimeoutExpired) as error:
             failed.append(name)
             print(f"{name}: FAILED: {error}", flush=True)
         else:
