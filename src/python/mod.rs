@@ -77,9 +77,8 @@ mod core {
         crate::capi::refuse_a_second()?;
         super::site::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
-        crate::runtime::name_driver();
         // Programs that this one starts often get a copy of `os.environ`, and may ask for devices before usmq does.
-        if let Some((name, driver)) = crate::runtime::named_driver() {
+        if let Some((name, driver)) = crate::runtime::name_driver() {
             module.py().import("os")?.getattr("environ")?.set_item(name, driver.into_os_string())?;
         }
         crate::capi::scopes_of(&super::context::Contexts);

@@ -24,8 +24,8 @@ const DRIVERS: &str = "OCL_ICD_FILENAMES";
 const SELECTOR: &str = "ONEAPI_DEVICE_SELECTOR";
 
 /// Makes the pip-installed CPU device visible. Python calls it at the import, since another library may ask for devices
-/// before usmq does. Loads nothing.
-pub(crate) fn name_driver() {
+/// before usmq does. Loads nothing. Returns the driver that it has named, for copies of the environment.
+pub(crate) fn name_driver() -> Option<Setting> {
     load_an_adapter();
     static DONE: OnceCell<()> = OnceCell::new();
     // Once: what the user sets after the import is the user's.
@@ -36,11 +36,6 @@ pub(crate) fn name_driver() {
             .filter(|(name, _)| *name == DRIVERS)
             .for_each(|(name, value)| set(name, value));
     });
-}
-
-/// The driver that [`name_driver`] has named, for environments that are copies, as Python's `os.environ`.
-#[cfg(feature = "python")]
-pub(crate) fn named_driver() -> Option<Setting> {
     SET.get()?.iter().find(|(name, _)| *name == DRIVERS).cloned()
 }
 

@@ -19,7 +19,7 @@ mod shared;
 pub(crate) use cache::{Who, fault};
 pub(crate) use environment::{Setting, asked_too_early, settings};
 #[cfg(feature = "python")]
-pub(crate) use environment::{name_driver, named_driver};
+pub(crate) use environment::name_driver;
 pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
