@@ -270,7 +270,7 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	.venv/bin/python tests/coexistence
 
 # Most of their time they wait for processes that they have started.
-PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_runtime exits fork neighbours signals))
+PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork neighbours signals))
 
 .PHONY: test-processes
 test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)

@@ -12,7 +12,7 @@ _COLOURS = {"ok": "32", "note": "33", "problem": "31;1"}
 
 
 def doctor(*, timeout: float = 60.0) -> DoctorReport:
-    """Say why each device is visible or not, and how to mend what is broken.
+    """Say why each device is visible or not, and how to fix what is broken.
 
     It looks at the SYCL runtime and its adapters, the drivers, device nodes and their permissions,
     environment variables, and the packages of this environment that use SYCL too. What may crash

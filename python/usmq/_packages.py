@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
+import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 from usmq._core import runtime_libraries
-from usmq._unloadable import INSTALL
+from usmq._unloadable import limited, mismatch, version_of
 
 Fact = tuple[str, str, str | None]
 
 # They bring libsycl into the process by themselves.
 _USERS = ("dpctl", "dpnp", "torch")
 _RUNTIME = ("intel-sycl-rt", "intel-cmplr-lib-ur", "intel-opencl-rt", "umf")
+# The runtime of a package that asks for devices when it is imported reads them, too.
+_MAY_BREAK = (
+    "ONEAPI_DEVICE_SELECTOR",
+    "SYCL_DEVICE_ALLOWLIST",
+    "LD_LIBRARY_PATH",
+)
 _SAME_SOURCE = "install usmq, {name} and intel-sycl-rt into one environment by one pip command"
 
 # Prints the libraries of SYCL that are mapped once the package is imported.
@@ -34,7 +41,7 @@ os._exit(0)
 def facts(timeout: float) -> list[Fact]:
     """Return state, fact and fix of each package."""
     found = list(_wheels())
-    versions = {name: version for name in _USERS if (version := _version(name))}
+    versions = {name: version for name in _USERS if (version := version_of(name))}
     deadline = time.monotonic() + timeout
     ours = {os.path.realpath(path) for path in runtime_libraries("libsycl.so")}
     with contextlib.ExitStack() as children:
@@ -44,41 +51,47 @@ def facts(timeout: float) -> list[Fact]:
     return found
 
 
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _wheels() -> list[Fact]:
-    versions = {name: version for name in _RUNTIME if (version := _version(name))}
+    versions = {name: version for name in _RUNTIME if (version := version_of(name))}
     if not versions:
         return [("ok", "the runtime does not come from wheels of this environment", None)]
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     found: list[Fact] = [("ok", text, None)]
-    pair = [versions[name].split(".")[:2] for name in _RUNTIME[:2] if name in versions]
-    if len(pair) == 2 and pair[0] != pair[1]:
-        fix = INSTALL.replace("pip install", "pip install --force-reinstall")
-        found.append(("problem", "intel-sycl-rt and intel-cmplr-lib-ur differ in release", fix))
+    if odd := mismatch():
+        found.append(("problem", *odd))
     return found
 
 
-def _ask(name: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _LOOK, name]
+def _ask(name: str, before: str = ":") -> subprocess.Popen[bytes]:
+    shell = ["sh", "-c", f'{before}; exec "$@"', "sh"]
+    command = [*shell, sys.executable, "-c", _LOOK, name]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+
+
+def _answer(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    try:
+        return child.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=5)
+        raise
+
+
+def _suspects() -> Iterator[str]:
+    """Yield the commands that undo what may keep a package of SYCL from being imported."""
+    yield from (f"unset {name}" for name in _MAY_BREAK if name in os.environ)
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        yield "ulimit -v unlimited"
 
 
 def _judge(
     title: str, name: str, child: subprocess.Popen[bytes], deadline: float, ours: set[str]
 ) -> Fact:
     try:
-        output, errors = child.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+        output, errors = _answer(child, deadline)
     except subprocess.TimeoutExpired:
-        child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=5)
         return (
             "note",
             f"{title}: its import does not end",
@@ -86,8 +99,15 @@ def _judge(
         )
     if child.returncode != 0:
         lines = errors.decode(errors="replace").strip().splitlines() or [f"exit {child.returncode}"]
-        reinstall = f"pip install --force-reinstall {name}"
-        return "problem", f"{title} cannot be imported: {lines[-1]}", reinstall
+        limit = limited(lines[-1])
+        fix = limit[1] if limit else f"pip install --force-reinstall {name}"
+        for suspect in _suspects():
+            with contextlib.suppress(subprocess.TimeoutExpired), _ask(name, suspect) as again:
+                _answer(again, deadline)
+                if again.returncode == 0:
+                    fix = suspect
+                    break
+        return "problem", f"{title} cannot be imported: {lines[-1].strip()}", fix
     paths = {os.path.realpath(path) for path in os.fsdecode(output).split("\0") if path}
     theirs = {path for path in paths if os.path.basename(path).startswith("libsycl.so")}
     if not theirs:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 
 # The range of pyproject.toml.
 INSTALL = "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
+
+# The wheel of a library, by the start of its name; all others come with intel-sycl-rt.
+_WHEELS = {
+    "libumf": "umf",
+    "libur_": "intel-cmplr-lib-ur",
+    "libsvml": "intel-cmplr-lib-rt",
+    "libimf": "intel-cmplr-lib-rt",
+    "libirng": "intel-cmplr-lib-rt",
+    "libintlc": "intel-cmplr-lib-rt",
+}
+
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "bad_alloc", "MemoryError")
 
 
 def explained(missing: ImportError) -> ImportError:
@@ -16,40 +30,113 @@ def explained(missing: ImportError) -> ImportError:
 
 def reason(missing: ImportError) -> tuple[str, str]:
     """Return what is wrong, and what to do."""
-    import re
-
     text = str(missing)
+    return limited(text) or _shadowed(text) or _absent(text) or _mismatched(text) or (text, INSTALL)
+
+
+def limited(text: str) -> tuple[str, str] | None:
+    """Tell of a limit on memory, where the loader says that it has none."""
+    if not any(words in text for words in _NO_MEMORY):
+        return None
+    import resource
+
+    unlimited = resource.RLIM_INFINITY
+    limit, most = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == unlimited:
+        return None
+    what = f"ulimit -v is {limit >> 20} MiB, too little for the runtime ({text})"
+    if most == unlimited:
+        return what, "ulimit -v unlimited"
+    return what, "raise the limit where it is set; this process may not"
+
+
+def _shadowed(text: str) -> tuple[str, str] | None:
+    """Tell of libraries that LD_LIBRARY_PATH puts before those of this environment."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    for _ in range(3):  # The run path of the extension.
+        own = os.path.dirname(own)
+    found, rest, is_before = [], [], True
+    for folder in filter(None, re.split("[:;]", os.environ.get("LD_LIBRARY_PATH", ""))):
+        is_before = is_before and os.path.realpath(folder) != os.path.realpath(own)
+        taken = _taken(folder, own) if is_before else []
+        # The loader may name a library that this environment does not have, such as libstdc++.
+        named = re.search(re.escape(os.path.join(folder, "")) + r"[^/\s:]+", text)
+        taken = taken or ([named[0]] if named else [])
+        found += taken
+        rest += [] if taken else [folder]
+    if not found:
+        return None
+    what = f"{text}; LD_LIBRARY_PATH puts {', '.join(found[:3])} before the libraries in {own}"
+    path = ":".join(rest).replace("'", r"'\''")
+    return what, f"export LD_LIBRARY_PATH='{path}'" if rest else "unset LD_LIBRARY_PATH"
+
+
+def _taken(folder: str, own: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    libraries = [name for name in names if name.startswith("lib") and ".so" in name]
+    pairs = [(os.path.join(folder, name), os.path.join(own, name)) for name in libraries]
+    return [
+        path
+        for path, ours in pairs
+        if os.path.exists(ours) and os.path.realpath(path) != os.path.realpath(ours)
+    ]
+
+
+def _absent(text: str) -> tuple[str, str] | None:
     absent = re.match(r"(\S+\.so[.\d]*): cannot open shared object file", text)
-    if absent:
-        return _absent(absent[1])
-    if "undefined symbol" in text or "version `" in text:
-        where = _owner(text)
-        what = f"the runtime is older than the one that usmq was built with ({text}){where}"
-        return what, INSTALL.replace("pip install", "pip install --upgrade")
-    return text, INSTALL
+    if not absent:
+        return None
+    library = absent[1]
+    wheels = (wheel for start, wheel in _WHEELS.items() if library.startswith(start))
+    package = next(wheels, "intel-sycl-rt")
+    version = version_of(package)
+    if version is None:
+        return f"{library} was not found, and {package} is not installed", INSTALL
+    what = f"{library} was not found, though {package} {version} is installed"
+    return what, f"pip install --force-reinstall '{package}=={version}'"
 
 
-def _absent(library: str) -> tuple[str, str]:
-    package = "umf" if library.startswith("libumf") else "intel-sycl-rt"
+def _mismatched(text: str) -> tuple[str, str] | None:
+    """Tell of a library that lacks what another one asks for."""
+    if "undefined symbol" not in text and "version `" not in text:
+        return None
+    odd = mismatch()
+    if odd:
+        return f"{odd[0]} ({text})", odd[1]
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    others = [folder for folder in folders if os.path.exists(os.path.join(folder, "libsycl.so.9"))]
+    where = f"; LD_LIBRARY_PATH has one in {others[0]}" if others else ""
+    what = f"the runtime lacks what usmq was built with; it is older, or incomplete ({text}){where}"
+    return what, INSTALL.replace("pip install", "pip install --upgrade --force-reinstall")
+
+
+def mismatch() -> tuple[str, str] | None:
+    """Return which wheels of the runtime are not of one release, and what to do."""
+    runtime, other = version_of("intel-sycl-rt"), version_of("intel-cmplr-lib-ur")
+    if not runtime or not other or _release(runtime) == _release(other):
+        return None
+    how = "newer" if _release(other) > _release(runtime) else "older"
+    what = (
+        f"intel-cmplr-lib-ur {other} is {how} than intel-sycl-rt {runtime}: they are two releases"
+    )
+    return what, f"pip install 'intel-cmplr-lib-ur=={runtime}'"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package."""
     from importlib import metadata
 
     try:
-        version = metadata.version(package)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return f"{library} was not found, and {package} is not installed", INSTALL
-    what = f"{library} was not found, though {package} {version} is installed"
-    if package == "intel-sycl-rt" and not library.startswith("libsycl"):
-        what = f"{library}, which the runtime needs, was not found"
-    return what, INSTALL.replace("pip install", "pip install --force-reinstall")
-
-
-def _owner(text: str) -> str:
-    """Say when a variable puts another runtime before the installed one."""
-    import os
-
-    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    before = [folder for folder in folders if os.path.exists(os.path.join(folder, "libsycl.so.9"))]
-    return f"; LD_LIBRARY_PATH has one in {before[0]}" if before else ""
+        return None
 
 
 def is_command() -> bool:

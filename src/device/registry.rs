@@ -3,7 +3,7 @@
 use super::queue::finish_work;
 use super::selector::Candidate;
 use super::{Device, Selector, UsmKind};
-use crate::error::{DOCTOR, During, Error, Result};
+use crate::error::{DOCTOR, During, Error, Result, spelled};
 use crate::{ffi, runtime};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -131,8 +131,13 @@ pub fn platform_problems() -> Result<Vec<PlatformProblem>> {
 
 /// Why devices may be missing, to be put behind "none".
 fn hint() -> String {
-    if let Some(why) = crate::runtime::asked_too_early() {
-        return format!("; {why}");
+    if let Some(driver) = runtime::asked_too_early() {
+        return format!(
+            "; {}. {} before that library's first use, or set OCL_ICD_FILENAMES={} before the program starts",
+            runtime::TOO_EARLY,
+            spelled("Put `import usmq`", "Call `usmq::devices()`"),
+            driver.display()
+        );
     }
     match std::env::var("ONEAPI_DEVICE_SELECTOR") {
         Ok(selector) => format!("; ONEAPI_DEVICE_SELECTOR={selector:?} chooses which devices there are"),

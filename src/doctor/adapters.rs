@@ -1,6 +1,6 @@
 //! The adapters of the Unified Runtime: which are there, which were loaded, and what keeps one from loading.
 
-use super::origin::INSTALL;
+use super::origin::reinstall;
 use super::probe::{Asker, Probe};
 use super::report::{Finding, Topic};
 use super::world::{World, named};
@@ -20,7 +20,8 @@ const KNOWN: [(&str, &str); 7] = [
     ("offload", "devices of LLVM's offload library"),
 ];
 
-pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
+/// `cause`: the fix of what breaks more than adapters, when that is known.
+pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
     let mut found = variables(world);
     let (mut missing, mut none) = (Vec::new(), true);
     for (name, purpose) in KNOWN {
@@ -35,20 +36,20 @@ pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Findi
             Some(Err(how)) => found.push(Finding::problem(
                 TOPIC,
                 format!("{name}: {} {how}", path.display()),
-                "install the runtime again, or take what it loads out of LD_LIBRARY_PATH",
+                cause.map_or_else(|| reinstall(world, "intel-cmplr-lib-ur"), str::to_owned),
             )),
             Some(Ok(reason)) if !reason.is_empty() => {
                 found.push(Finding::problem(
                     TOPIC,
                     format!("{name}, for {purpose}, cannot be loaded: {reason}"),
-                    fix_of(name),
+                    cause.map_or_else(|| fix_of(world, name, &reason), str::to_owned),
                 ));
             }
             _ => found.push(Finding::ok(TOPIC, format!("{name:<14} {purpose}{}", elsewhere(world, &path)))),
         }
     }
     if world.libsycl().is_some() {
-        found.extend(absent(probe, &missing, none));
+        found.extend(absent(world, probe, &missing, none));
     }
     found
 }
@@ -60,15 +61,18 @@ fn elsewhere(world: &World, path: &Path) -> String {
     if beside { String::new() } else { format!("\n{}", path.display()) }
 }
 
-fn fix_of(name: &str) -> &'static str {
+fn fix_of(world: &World, name: &str, reason: &str) -> String {
     match name {
-        "cuda" => "install the NVIDIA driver, which brings libcuda.so.1; in a container: --gpus all",
-        "hip" => "install ROCm, which brings the libraries named above",
-        _ => INSTALL,
+        "cuda" => {
+            "install the NVIDIA driver, which brings libcuda.so.1; in a container: --gpus all".to_owned()
+        }
+        "hip" => "install ROCm, which brings the libraries named above".to_owned(),
+        "opencl" if reason.contains("libOpenCL") => reinstall(world, "intel-opencl-rt"),
+        _ => reinstall(world, "intel-cmplr-lib-ur"),
     }
 }
 
-fn absent(probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
+fn absent(world: &World, probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     if missing.contains(&"opencl") {
         let what = if none {
@@ -77,10 +81,11 @@ fn absent(probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
             "opencl is missing, so there is no CPU device"
         };
         // A GPU is enough for some.
+        let fix = reinstall(world, "intel-cmplr-lib-ur");
         let finding = if probe.count() == 0 {
-            Finding::problem(TOPIC, what, INSTALL)
+            Finding::problem(TOPIC, what, fix)
         } else {
-            Finding::note(TOPIC, what).fix(INSTALL)
+            Finding::note(TOPIC, what).fix(fix)
         };
         found.push(finding);
     }
@@ -106,14 +111,17 @@ fn place(world: &World, probe: &Probe, name: &str) -> Option<PathBuf> {
     });
     let folders = listed("UR_ADAPTERS_SEARCH_PATH");
     let searched = || folders.iter().map(|folder| folder.join(&file)).find(|path| world.exists(path));
-    forced.or_else(searched).or_else(|| world.find_library(&file)).or_else(|| inside_loader(world, name))
+    forced.or_else(searched).or_else(|| world.find_library(&file)).or_else(|| inside(world, name))
 }
 
-/// The loader itself, which has the adapter for OpenCL inside from 2026.2 on.
-fn inside_loader(world: &World, name: &str) -> Option<PathBuf> {
-    let loader = world.loaded_as("libur_loader.so").next().map(Path::to_owned);
-    let loader = loader.or_else(|| world.find_library("libur_loader.so.0"))?;
-    (name == "opencl" && world.has_bytes(&loader, b"clGetPlatformIDs")).then_some(loader)
+/// The runtime's own library that has the adapter for OpenCL inside, from 2026.2 on.
+fn inside(world: &World, name: &str) -> Option<PathBuf> {
+    if name != "opencl" {
+        return None;
+    }
+    let mut libraries =
+        ["libur_loader.so", "libsycl.so"].into_iter().filter_map(|name| world.loaded_as(name).next());
+    libraries.find(|library| world.has_bytes(library, b"clGetPlatformIDs")).map(Path::to_owned)
 }
 
 fn file_of<'a>(loaded: &'a BTreeSet<PathBuf>, name: &str) -> Option<&'a Path> {
@@ -149,7 +157,7 @@ mod tests {
     use std::time::Duration;
 
     fn look(world: &World, seen: Seen) -> Vec<Finding> {
-        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen))
+        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen), None)
     }
 
     fn with_one_device() -> Seen {
@@ -176,15 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_inside_the_loader_is_found() {
-        let world = Fake::new()
-            .file("/env/lib/libsycl.so.9", "loaded")
-            .file("/env/lib/libur_loader.so.0", "\u{1}clGetPlatformIDs\u{1}");
-        assert_eq!(inside_loader(&world, "opencl").as_deref(), Some(Path::new("/env/lib/libur_loader.so.0")));
-        assert_eq!(inside_loader(&world, "cuda"), None);
-        let world =
-            Fake::new().file("/env/lib/libsycl.so.9", "loaded").file("/env/lib/libur_loader.so.0", "");
-        assert_eq!(inside_loader(&world, "opencl"), None);
+    fn an_adapter_inside_the_runtime_is_found() {
+        let with = |library: &str, text: &str| {
+            let mut world = Fake::new().file("/env/lib/libsycl.so.9", "loaded").file(library, text);
+            world.loaded.insert(library.into());
+            world
+        };
+        for library in ["/env/lib/libur_loader.so.0", "/env/lib/libsycl.so.9"] {
+            let world = with(library, "\u{1}clGetPlatformIDs\u{1}");
+            assert_eq!(inside(&world, "opencl").as_deref(), Some(Path::new(library)));
+            assert_eq!(inside(&world, "cuda"), None);
+            assert_eq!(inside(&with(library, ""), "opencl"), None);
+        }
     }
 
     #[test]

@@ -167,7 +167,9 @@ fn described(status: Option<libc::c_int>) -> String {
 }
 
 fn last_line(text: &str) -> String {
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    // LLVM's last words are the same for everything.
+    let says = |line: &&str| !line.is_empty() && !line.starts_with("PLEASE submit a bug report");
+    let line = text.lines().map(str::trim).rfind(says).unwrap_or_default();
     line.chars().take(300).collect()
 }
 

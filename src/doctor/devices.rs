@@ -1,19 +1,20 @@
 //! What is visible in the end: devices, platforms that fail, and a runtime that does not come back.
 
-use super::origin::INSTALL;
+use super::origin::reinstall;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
 use super::report::{Finding, State, Topic};
+use super::world::World;
 use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
 
 /// `others`: what is known so far, which may hold the reason.
-pub(super) fn findings(asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
+pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     let explained = others.iter().any(|finding| finding.state == State::Problem);
     match probe {
         Probe::Seen(seen) => {
-            found.extend(seen.devices.iter().map(|device| describe(device, seen)));
+            found.extend(seen.devices.iter().map(|device| describe(world, device, seen, explained)));
             found.extend(seen.broken.iter().map(|(platform, reason)| {
                 Finding::problem(
                     TOPIC,
@@ -21,24 +22,24 @@ pub(super) fn findings(asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<
                     "update or remove its driver; the devices of other platforms work without it",
                 )
             }));
-            found.extend(nothing(seen, explained));
+            found.extend(nothing(world, seen, explained));
         }
         Probe::Died { how, said } => found.push(Finding::problem(
             TOPIC,
             format!("asking for the devices {}", ended(how, said)),
-            if explained { "mend what is shown above, first a driver that does the same" } else { TRACE },
+            if explained { ABOVE } else { TRACE },
         )),
         Probe::TooLong(limit) => found.push(Finding::problem(
             TOPIC,
             format!("the runtime does not tell its devices within {} s", limit.as_secs_f32()),
-            if explained { "mend what is shown above, first a driver that does the same" } else { TRACE },
+            if explained { ABOVE } else { TRACE },
         )),
     }
     if asker.is_here() {
         found.push(Finding::note(
             TOPIC,
             format!(
-                "devices are in use in this process, so drivers were not tried one by one; {} tries them",
+                "the SYCL runtime has started in this process, so drivers and kernels were not tried here; {} tries them",
                 spelled("python -m usmq doctor", "usmq::doctor() before the first use of a device")
             ),
         ));
@@ -46,12 +47,15 @@ pub(super) fn findings(asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<
     found
 }
 
+/// The reason, and its fix, come earlier in the report.
+const ABOVE: &str = "fix what is shown above";
+
 const TRACE: &str = spelled(
     "SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1 python -m usmq list    # the last lines name the driver",
     "start the program with SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1; the last lines name the driver",
 );
 
-fn describe(device: &Shown, seen: &Seen) -> Finding {
+fn describe(world: &World, device: &Shown, seen: &Seen, explained: bool) -> Finding {
     let Shown { filter, name, driver, memory, usm } = device;
     let text = format!("{filter:<18} {name}, {}, driver {driver}", size(*memory));
     if !usm.is_empty() {
@@ -61,24 +65,33 @@ fn describe(device: &Shown, seen: &Seen) -> Finding {
     if seen.devices.iter().any(|other| !other.usm.is_empty()) {
         return Finding::note(TOPIC, what).fix("use another device");
     }
-    Finding::problem(TOPIC, what, INSTALL)
+    Finding::problem(
+        TOPIC,
+        what,
+        if explained { ABOVE.to_owned() } else { reinstall(world, "intel-opencl-rt") },
+    )
 }
 
-fn nothing(seen: &Seen, explained: bool) -> Option<Finding> {
+fn nothing(world: &World, seen: &Seen, explained: bool) -> Option<Finding> {
     if !seen.devices.is_empty() {
         return None;
     }
     let what = seen.error.clone().unwrap_or_else(|| "no device is visible".to_owned());
-    Some(Finding::problem(TOPIC, what, if explained { "mend what is shown above" } else { INSTALL }))
+    Some(Finding::problem(
+        TOPIC,
+        what,
+        if explained { ABOVE.to_owned() } else { reinstall(world, "intel-opencl-rt") },
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::world::fake::Fake;
     use super::*;
     use std::time::Duration;
 
     fn look(probe: &Probe, others: &[Finding]) -> Vec<Finding> {
-        findings(&Asker::new(Duration::from_secs(1)), probe, others)
+        findings(&Fake::new(), &Asker::new(Duration::from_secs(1)), probe, others)
     }
 
     fn device(usm: &str) -> Shown {

@@ -2,7 +2,7 @@
 //!
 //! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
 
-use super::world::World;
+use super::world::{World, quoted};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -90,11 +90,10 @@ impl Entry {
     }
 
     /// What to do so that it is not named any more, when `others` shall stay.
-    pub(super) fn removal(&self, others: &[&Entry]) -> String {
+    pub(super) fn removal(&self, world: &World, others: &[&Entry]) -> String {
         let file = match &self.source {
             Source::File(file) => file,
-            Source::Usmq => return "install intel-opencl-rt again".to_owned(),
-            Source::Variable => {
+            Source::Variable | Source::Usmq => {
                 let rest: Vec<_> = others
                     .iter()
                     .filter(|other| other.source == Source::Variable && **other != self)
@@ -103,11 +102,13 @@ impl Entry {
                 return if rest.is_empty() {
                     "unset OCL_ICD_FILENAMES".to_owned()
                 } else {
-                    format!("export OCL_ICD_FILENAMES='{}'", rest.join(":"))
+                    format!("export OCL_ICD_FILENAMES={}", quoted(&rest.join(":")))
                 };
             }
         };
-        format!("sudo rm {}    # or install its driver again", file.display())
+        let may_write = file.parent().is_some_and(|folder| (world.may_open)(&world.at(folder)));
+        let sudo = if may_write { "" } else { "sudo " };
+        format!("{sudo}rm {}    # or install its driver again", quoted(&file.display().to_string()))
     }
 
     /// How it came to be named.
@@ -252,8 +253,11 @@ mod tests {
         let (bad, good) = (variable("/bad.so"), variable("/good.so"));
         let file =
             Entry { source: Source::File("/etc/OpenCL/vendors/x.icd".into()), library: "/x.so".to_owned() };
-        assert_eq!(bad.removal(&[&bad, &file]), "unset OCL_ICD_FILENAMES");
-        assert_eq!(bad.removal(&[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");
-        assert!(file.removal(&[&file]).starts_with("sudo rm /etc/OpenCL/vendors/x.icd"));
+        let mut world = Fake::new();
+        assert_eq!(bad.removal(&world, &[&bad, &file]), "unset OCL_ICD_FILENAMES");
+        assert_eq!(bad.removal(&world, &[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");
+        assert!(file.removal(&world, &[&file]).starts_with("rm '/etc/OpenCL/vendors/x.icd'"));
+        world.may_open = |_| false;
+        assert!(file.removal(&world, &[&file]).starts_with("sudo rm '/etc/OpenCL/vendors/x.icd'"));
     }
 }

@@ -1,7 +1,7 @@
 //! Why a device is visible or not, and what to do about it.
 //!
 //! [`doctor()`] looks at everything that decides which devices a process sees, and says of each fact how it stands and
-//! how it is mended. It starts no runtime in this process: it asks in child processes, so that a driver that crashes or
+//! how to fix it. It starts no runtime in this process: it asks in child processes, so that a driver that crashes or
 //! hangs is a finding, not the end. Only where this process has started the runtime already is it asked here.
 
 mod adapters;
@@ -9,13 +9,16 @@ mod child;
 mod devices;
 mod icd;
 mod intel;
+mod kernels;
 mod library;
+mod limits;
 mod machine;
 mod nvidia;
 mod opencl;
 mod origin;
 mod probe;
 mod report;
+mod search_path;
 mod settings;
 mod variables;
 mod world;
@@ -24,7 +27,8 @@ pub use report::{Finding, Report, State, Topic};
 
 use crate::error::{Error, Result};
 use crate::runtime::interrupt::shielded;
-use probe::{Asker, Probe};
+use kernels::Trial;
+use probe::{Asker, Change, Probe};
 use std::time::Duration;
 use world::{World, named};
 
@@ -64,15 +68,81 @@ fn report(asker: &Asker) -> Report {
         return Report::new(found, 0);
     }
     let probe = asker.devices();
-    found.extend(adapters::findings(&world, asker, &probe));
-    found.extend(opencl::findings(&world, asker, &probe));
+    let chosen = variables::without_choice(&world, asker);
+    let plain = chosen.as_ref().unwrap_or(&probe);
+    let hidden = probe.count() == 0 && chosen.is_some();
+    // What a variable hides says nothing of the drivers, and the kernel is tried where there is a device.
+    let changes: &[_] = if hidden { &variables::NONE_CHOOSES } else { &[] };
+    let trial = kernels::trial(&world, asker, if hidden { plain } else { &probe }, changes);
+    let works = plain.count() > 0 && trial.as_ref().is_none_or(Trial::works);
+    let cause = if works { None } else { cause(&world, asker, changes, plain.count()) };
+    let fix = cause.as_ref().and_then(|cause| cause.fix.clone());
+    let fix = fix.as_deref();
+    found.extend(adapters::findings(&world, asker, &probe, fix));
+    let (drivers, repaired) = opencl::findings(&world, asker, plain, fix);
+    found.extend(drivers);
     let loads = |name: &str| asker.refusal(name) == Some(Ok(String::new()));
     found.extend(intel::findings(&world, &probe, loads));
     found.extend(nvidia::findings(&world, asker, has_cuda_adapter(&world, &probe), cuda_devices));
-    found.extend(variables::findings(&world, asker, &probe));
+    found.extend(choices(&world, asker, &probe, chosen.as_ref(), repaired));
     found.extend(settings::findings(&world));
-    found.extend(devices::findings(asker, &probe, &found));
+    if let Some(trial) = trial {
+        found.extend(kernels::findings(&world, asker, changes, &trial, fix));
+    }
+    if let Some(cause) = cause {
+        found.push(judged(cause, &found));
+    } else {
+        found.extend(limits::harmless(&world));
+        found.extend(search_path::finding(&world).map(|finding| Finding { fix: None, ..finding }));
+        found.extend(origin::too_early(plain.count()));
+    }
+    found.extend(devices::findings(&world, asker, &probe, &found));
     Report::new(found, probe.count())
+}
+
+/// A reason why the runtime as a whole may not work here, with its fix. A problem is certain; anything else is a suspect.
+fn cause(world: &World, asker: &Asker, changes: &[Change<'_>], devices: usize) -> Option<Finding> {
+    let works = |more: &[Change<'_>]| {
+        let all: Vec<_> = changes.iter().chain(more).copied().collect();
+        let Some(probe) = asker.devices_with(&all) else { return false };
+        probe.count() > 0 && kernels::trial(world, asker, &probe, &all).is_none_or(|trial| trial.works())
+    };
+    origin::too_early(devices)
+        .filter(|finding| finding.state == State::Problem)
+        .or_else(|| limits::cause(world, asker, works))
+        .or_else(|| search_path::finding(world))
+}
+
+/// A suspect is the problem where something that fails is said to need its fix, or where nothing else explains it.
+fn judged(cause: Finding, found: &[Finding]) -> Finding {
+    const RELATED: [Topic; 5] =
+        [Topic::Runtime, Topic::Adapters, Topic::OpenCl, Topic::Variables, Topic::Kernels];
+    let problems = || found.iter().filter(|finding| finding.state == State::Problem);
+    let needed = problems().any(|finding| finding.fix == cause.fix);
+    if cause.state == State::Problem || needed || !problems().any(|finding| RELATED.contains(&finding.topic))
+    {
+        Finding { state: State::Problem, ..cause }
+    } else {
+        Finding { fix: None, ..cause }
+    }
+}
+
+/// What the variables that choose devices do; beside drivers that do not work, with those that `repaired` names.
+fn choices(
+    world: &World,
+    asker: &Asker,
+    probe: &Probe,
+    chosen: Option<&Probe>,
+    repaired: Option<String>,
+) -> Vec<Finding> {
+    if let (Some(0), Some(drivers)) = (chosen.map(Probe::count), repaired) {
+        let set = Change::Set("OCL_ICD_FILENAMES", &drivers);
+        let without: Vec<_> = variables::NONE_CHOOSES.into_iter().chain([set]).collect();
+        if let (Some(probe), Some(plain)) = (asker.devices_with(&[set]), asker.devices_with(&without)) {
+            return variables::findings(world, asker, &probe, Some(&plain), &[set]);
+        }
+    }
+    variables::findings(world, asker, probe, chosen, &[])
 }
 
 fn has_cuda_adapter(world: &World, probe: &Probe) -> bool {

@@ -2,113 +2,152 @@
 
 use super::icd::{self, Entry, Fault, Source, Twin};
 use super::library::Driver;
-use super::origin::INSTALL;
+use super::origin::reinstall;
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic, counted};
+use super::variables;
 use super::world::{World, named};
 use std::path::Path;
 
 const TOPIC: Topic = Topic::OpenCl;
 
 const LOADER: &str = "libOpenCL.so.1";
+/// The wheel that has it, and the driver for CPUs.
+const PACKAGE: &str = "intel-opencl-rt";
 
 /// No platform: the code of `cl_khr_icd` for a driver whose devices are not there.
 const PLATFORM_NOT_FOUND: i32 = -1001;
 
-pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
-    let mut found = loader(world, asker, probe);
+/// The findings, and what `OCL_ICD_FILENAMES` is once their fixes are applied, where there is something to fix.
+///
+/// `plain`: what is seen when no variable chooses among devices. `cause`: the fix of what breaks more than drivers.
+pub(super) fn findings(
+    world: &World,
+    asker: &Asker,
+    plain: &Probe,
+    cause: Option<&str>,
+) -> (Vec<Finding>, Option<String>) {
+    let mut found = loader(world, asker, plain, cause);
     found.extend(folder(world));
     found.extend(unread(world));
-    found.extend(variable(world));
     let entries = icd::entries(world);
-    let answers: Vec<_> = entries.iter().map(|entry| answer(world, asker, entry)).collect();
-    // What a fix keeps.
-    let mut sound: Vec<_> = entries
-        .iter()
-        .zip(&answers)
-        .filter(|(_, answer)| answer.is_sound())
-        .map(|(entry, _)| entry)
-        .collect();
-    for (position, (entry, answer)) in entries.iter().zip(&answers).enumerate() {
-        let earlier = || entries[..position].iter();
-        match earlier().find_map(|known| icd::twin(world, known, entry).map(|twin| (known, twin))) {
-            Some((known, Twin::SameFile)) => found.push(Finding::ok(
-                TOPIC,
-                format!(
-                    "{}, {}: the same file as {}, taken once",
-                    entry.library,
-                    entry.origin(),
-                    known.library
-                ),
-            )),
-            Some((known, Twin::Copy)) => found.push(Finding::problem(
-                TOPIC,
-                format!(
-                    "{}, {}, is a copy of {}: one driver loaded twice, and its second device may fail",
-                    entry.library,
-                    entry.origin(),
-                    known.library
-                ),
-                entry.removal(&sound),
-            )),
-            None => found.push(describe(world, entry, answer, &sound)),
+    let answers = answers(world, asker, plain, &entries);
+    // Every fix keeps the same drivers, so that no fix names a driver that another one removes.
+    let kept: Vec<_> =
+        entries.iter().zip(&answers).filter(|(_, answer)| answer.works()).map(|(entry, _)| entry).collect();
+    found.extend(
+        entries.iter().zip(&answers).map(|(entry, answer)| describe(world, entry, answer, &kept, cause)),
+    );
+    let is_sound = answers.iter().all(Answer::is_sound);
+    if is_empty(world) {
+        found.push(Finding::problem(
+            TOPIC,
+            "OCL_ICD_FILENAMES is set but empty: usmq then adds no driver, and none is named",
+            "unset OCL_ICD_FILENAMES",
+        ));
+    } else if entries.is_empty() {
+        found.push(none(world, plain));
+    } else if is_sound {
+        found.extend(unhelpful(world, asker, plain));
+    }
+    if is_sound && !is_empty(world) {
+        return (found, None);
+    }
+    found.extend(without_the_others(asker, plain, &kept));
+    let named: Vec<_> = kept.iter().map(|entry| entry.library.clone()).collect();
+    (found, if named.is_empty() { cpu_driver(world) } else { Some(named.join(":")) })
+}
+
+/// The driver that usmq adds where `OCL_ICD_FILENAMES` is not set.
+fn cpu_driver(world: &World) -> Option<String> {
+    let path = world.runtime_folder()?.join("libintelocl.so");
+    world.exists(&path).then(|| path.display().to_string())
+}
+
+/// What each driver says, alone and when its devices are listed.
+fn answers<'a>(world: &World, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
+    let mut answers: Vec<Answer<'a>> = Vec::new();
+    for (position, entry) in entries.iter().enumerate() {
+        let twin =
+            entries[..position].iter().find_map(|known| Some((icd::twin(world, known, entry)?, known)));
+        answers.push(match twin {
+            Some((Twin::SameFile, known)) => Answer::SameFile(known),
+            Some((Twin::Copy, known)) => Answer::Copy(known),
+            None => answer(world, asker, entry),
+        });
+    }
+    // A driver may start and fail only when its devices are listed: each alone shows which one does.
+    if answers.iter().all(Answer::is_sound) && failure(plain).is_some() {
+        // What fails without any driver is not the fault of one.
+        if alone(asker, &[]).is_some_and(|probe| failure(&probe).is_none()) {
+            for (entry, answer) in entries.iter().zip(&mut answers) {
+                if let (Answer::Driver(_), Some(how)) =
+                    (&answer, alone(asker, &[entry]).as_ref().and_then(failure))
+                {
+                    *answer = Answer::Broken(format!("{how}, when its devices are listed"));
+                }
+            }
         }
     }
-    if entries.is_empty() {
-        found.push(none(world, probe));
-    }
-    if sound.len() == entries.len() {
-        found.extend(culprits(asker, probe, &mut sound));
-    }
-    if sound.len() < entries.len() {
-        found.extend(without_the_others(asker, probe, &sound));
-    }
-    found
+    answers
 }
 
-/// A driver may start and fail only when its devices are listed: each alone shows which one does.
-fn culprits(asker: &Asker, probe: &Probe, sound: &mut Vec<&Entry>) -> Vec<Finding> {
-    let fault = |probe: &Probe| match probe {
-        Probe::Seen(seen) => seen.error.clone().map(|error| format!("lets the runtime fail: {error}")),
+/// How asking for the devices failed.
+fn failure(probe: &Probe) -> Option<String> {
+    match probe {
+        Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("lets the runtime fail: {error}")),
         Probe::Died { how, said } => Some(ended(how, said)),
         Probe::TooLong(limit) => Some(format!("does not answer within {} s", limit.as_secs_f32())),
-    };
-    // What fails without any driver is not the fault of one.
-    if fault(probe).is_none() || alone(asker, &[]).is_none_or(|probe| fault(&probe).is_some()) {
-        return Vec::new();
     }
-    let how = |entry: &&Entry| fault(&alone(asker, &[*entry])?);
-    let broken: Vec<_> = sound.iter().filter_map(|entry| Some((*entry, how(entry)?))).collect();
-    sound.retain(|entry| broken.iter().all(|(other, _)| other != entry));
-    let describe = |(entry, how): &(&Entry, String)| {
-        let what = format!("{}, {}, {how}, when its devices are listed", entry.library, entry.origin());
-        Finding::problem(TOPIC, what, entry.removal(sound))
-    };
-    broken.iter().map(describe).collect()
 }
 
-/// What is seen with some of the drivers.
+/// What is seen with some of the drivers, and no variable that chooses among devices.
 fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     let drivers = drivers.iter().map(|entry| entry.library.as_str()).collect::<Vec<_>>().join(":");
-    asker.devices_with(&[
-        Change::Set("OCL_ICD_FILENAMES", &drivers),
-        Change::Set("OCL_ICD_VENDORS", "/nonexistent"),
-    ])
+    let mut changes = variables::NONE_CHOOSES.to_vec();
+    changes.push(Change::Set("OCL_ICD_FILENAMES", &drivers));
+    changes.push(Change::Set("OCL_ICD_VENDORS", "/nonexistent"));
+    asker.devices_with(&changes)
 }
 
 /// What is seen without the drivers that do not work, where they take everything with them.
-fn without_the_others(asker: &Asker, probe: &Probe, sound: &[&Entry]) -> Option<Finding> {
-    if probe.count() > 0 {
+fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<Finding> {
+    if plain.count() > 0 {
         return None;
     }
-    let probe = alone(asker, sound)?;
+    let probe = alone(asker, kept)?;
     let seen = probe.seen()?;
     let what = format!("with the other drivers alone: {}", seen.names());
     (!seen.devices.is_empty()).then(|| Finding::ok(TOPIC, what))
 }
 
+/// Drivers that work, have no device for arrays, and keep usmq from adding the one for CPUs.
+fn unhelpful(world: &World, asker: &Asker, plain: &Probe) -> Option<Finding> {
+    let has_usm = |probe: &Probe| {
+        probe.seen().is_some_and(|seen| seen.devices.iter().any(|device| !device.usm.is_empty()))
+    };
+    let value = world.variable("OCL_ICD_FILENAMES").filter(|_| !has_usm(plain))?;
+    let added = cpu_driver(world)?;
+    let mut changes = variables::NONE_CHOOSES.to_vec();
+    changes.push(Change::Set("OCL_ICD_FILENAMES", &added));
+    let without = asker.devices_with(&changes).filter(has_usm)?;
+    Some(Finding::problem(
+        TOPIC,
+        format!(
+            "OCL_ICD_FILENAMES={value} names no driver that has a device for arrays, and keeps usmq from adding one\n\
+             without it: {}",
+            without.seen()?.names()
+        ),
+        "unset OCL_ICD_FILENAMES",
+    ))
+}
+
 /// What is known of one driver.
-enum Answer {
+enum Answer<'a> {
+    /// The loader takes one file once.
+    SameFile(&'a Entry),
+    /// A second copy of a driver.
+    Copy(&'a Entry),
     Fault(Fault),
     Driver(Driver),
     Broken(String),
@@ -118,13 +157,24 @@ enum Answer {
     Unsearched(String),
 }
 
-impl Answer {
+impl Answer<'_> {
+    /// Whether nothing is wrong with it.
     fn is_sound(&self) -> bool {
-        matches!(self, Self::Driver(Driver::Platforms(_) | Driver::Refuses(_)) | Self::Untried)
+        matches!(
+            self,
+            Self::Driver(Driver::Platforms(_) | Driver::Refuses(PLATFORM_NOT_FOUND))
+                | Self::Untried
+                | Self::SameFile(_)
+        )
+    }
+
+    /// Whether it may have a device: what a fix keeps.
+    fn works(&self) -> bool {
+        matches!(self, Self::Driver(Driver::Platforms(1..)) | Self::Untried)
     }
 }
 
-fn answer(world: &World, asker: &Asker, entry: &Entry) -> Answer {
+fn answer<'a>(world: &World, asker: &Asker, entry: &Entry) -> Answer<'a> {
     if let Some(fault) = entry.fault(world) {
         return Answer::Fault(fault);
     }
@@ -143,14 +193,29 @@ fn answer(world: &World, asker: &Asker, entry: &Entry) -> Answer {
     }
 }
 
-fn describe(world: &World, entry: &Entry, answer: &Answer, sound: &[&Entry]) -> Finding {
+fn describe(
+    world: &World,
+    entry: &Entry,
+    answer: &Answer<'_>,
+    kept: &[&Entry],
+    cause: Option<&str>,
+) -> Finding {
     let (library, origin) = (&entry.library, entry.origin());
     let broken = |what: String| {
-        let fix =
-            if matches!(entry.source, Source::Usmq) { INSTALL.to_owned() } else { entry.removal(sound) };
+        let fix = match entry.source {
+            Source::Usmq => cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
+            _ => entry.removal(world, kept),
+        };
         Finding::problem(TOPIC, what, fix)
     };
     match answer {
+        Answer::SameFile(known) => {
+            Finding::ok(TOPIC, format!("{library}, {origin}: the same file as {}, taken once", known.library))
+        }
+        Answer::Copy(known) => broken(format!(
+            "{library}, {origin}, is a copy of {}: one driver loaded twice, and its second device may fail",
+            known.library
+        )),
         Answer::Fault(Fault::Empty) => broken(format!("the file is empty, {origin}")),
         Answer::Fault(Fault::Absent) => broken(format!("{library} does not exist, {origin}")),
         Answer::Fault(Fault::NotALibrary) => broken(format!("{library} is not a library, {origin}")),
@@ -177,7 +242,7 @@ fn describe(world: &World, entry: &Entry, answer: &Answer, sound: &[&Entry]) -> 
         Answer::Broken(how) => broken(format!("{library}, {origin}, {how}")),
         Answer::Untried => {
             let loaded = world.loaded.iter().any(|path| world.same_file(path, Path::new(library)));
-            let what = if loaded { "loaded" } else { "not tried: this process uses its devices already" };
+            let what = if loaded { "loaded" } else { "not tried: the runtime has started in this process" };
             Finding::ok(TOPIC, format!("{library}, {origin}: {what}"))
         }
         Answer::Unsearched(path) => Finding::problem(
@@ -194,26 +259,21 @@ fn shorter<'a>(reason: &'a str, library: &str) -> &'a str {
 }
 
 /// Which libOpenCL the adapter has, or would have.
-fn loader(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
-    let loaded = probe.seen().map(|seen| named(&seen.loaded, "libOpenCL.so").collect::<Vec<_>>());
-    match loaded.as_deref() {
-        Some([one]) => vec![Finding::ok(TOPIC, format!("loader of drivers: {}", one.display()))],
-        Some([one, other, ..]) => vec![Finding::problem(
+fn loader(world: &World, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
+    let loaded: Vec<_> =
+        probe.seen().into_iter().flat_map(|seen| named(&seen.loaded, "libOpenCL.so")).collect();
+    if !loaded.is_empty() {
+        let used = |path: &&Path| Finding::ok(TOPIC, format!("loader of drivers: {}", path.display()));
+        return loaded.iter().map(used).collect();
+    }
+    match world.find_library(LOADER) {
+        Some(path) => vec![Finding::ok(TOPIC, format!("loader of drivers, not in use: {}", path.display()))],
+        None if asker.refusal(LOADER) == Some(Ok(String::new())) => Vec::new(),
+        None => vec![Finding::problem(
             TOPIC,
-            format!("two loaders of drivers are in use: {} and {}", one.display(), other.display()),
-            "take the folder of one of them out of LD_LIBRARY_PATH",
+            format!("{LOADER}, the loader of drivers, was not found: no CPU device"),
+            cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
         )],
-        _ => match world.find_library(LOADER) {
-            Some(path) => {
-                vec![Finding::ok(TOPIC, format!("loader of drivers, not in use: {}", path.display()))]
-            }
-            None if asker.refusal(LOADER) == Some(Ok(String::new())) => Vec::new(),
-            None => vec![Finding::problem(
-                TOPIC,
-                format!("{LOADER}, the loader of drivers, was not found: no CPU device"),
-                INSTALL,
-            )],
-        },
     }
 }
 
@@ -244,29 +304,15 @@ fn folder(world: &World) -> Option<Finding> {
     })
 }
 
-fn variable(world: &World) -> Option<Finding> {
-    let value = world.variable("OCL_ICD_FILENAMES")?;
-    value.split(':').all(str::is_empty).then(|| {
-        Finding::problem(
-            TOPIC,
-            "OCL_ICD_FILENAMES is set but empty: usmq then adds no driver, and none is named",
-            "unset OCL_ICD_FILENAMES",
-        )
-    })
+fn is_empty(world: &World) -> bool {
+    world.variable("OCL_ICD_FILENAMES").is_some_and(|value| value.split(':').all(str::is_empty))
 }
 
 fn none(world: &World, probe: &Probe) -> Finding {
-    let what = match world.runtime_folder() {
-        Some(folder) if world.exists(folder.join("libintelocl.so")) => {
-            "no driver is named, though that for CPUs is installed".to_owned()
-        }
-        _ => format!("no driver is installed: none beside libsycl, none in {}", icd::folder(world).display()),
-    };
-    if probe.count() == 0 {
-        Finding::problem(TOPIC, what, INSTALL)
-    } else {
-        Finding::note(TOPIC, what).fix(INSTALL)
-    }
+    let what =
+        format!("no driver is installed: none beside libsycl, none in {}", icd::folder(world).display());
+    let fix = reinstall(world, PACKAGE);
+    if probe.count() == 0 { Finding::problem(TOPIC, what, fix) } else { Finding::note(TOPIC, what).fix(fix) }
 }
 
 #[cfg(test)]
@@ -278,7 +324,7 @@ mod tests {
     use std::time::Duration;
 
     fn look(world: &World) -> Vec<Finding> {
-        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(Seen::default()))
+        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(Seen::default()), None).0
     }
 
     fn only_problem(world: &World) -> (String, String) {
@@ -318,7 +364,7 @@ mod tests {
             what.contains("not an OpenCL driver") && what.contains("/etc/OpenCL/vendors/a.icd"),
             "{what}"
         );
-        assert!(fix.contains("rm /etc/OpenCL/vendors/a.icd"), "{fix}");
+        assert!(fix.contains("rm '/etc/OpenCL/vendors/a.icd'"), "{fix}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Which libsycl this process has, where it comes from, and whether its parts belong together.
 
 use super::report::{Finding, Topic};
-use super::world::World;
-use crate::error::DOCTOR;
+use super::search_path::without;
+use super::world::{World, quoted};
+use crate::error::{DOCTOR, spelled};
 use crate::runtime;
 use std::path::Path;
 
@@ -10,6 +11,15 @@ const TOPIC: Topic = Topic::Runtime;
 
 pub(super) const INSTALL: &str =
     "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'";
+
+/// The command that installs a wheel of the runtime again, in the version that is there.
+pub(super) fn reinstall(world: &World, package: &str) -> String {
+    let version = world.runtime_folder().and_then(|folder| wheel_version(world, folder, package));
+    version.map_or_else(
+        || INSTALL.to_owned(),
+        |version| format!("pip install --force-reinstall '{package}=={version}'"),
+    )
+}
 
 pub(super) fn findings(world: &World) -> Vec<Finding> {
     let Some(libsycl) = world.libsycl() else {
@@ -48,7 +58,7 @@ fn origin(world: &World, path: &Path) -> String {
     } else {
         ""
     };
-    if let Some(version) = wheel_version(world, folder) {
+    if let Some(version) = wheel_version(world, folder, "intel-sycl-rt") {
         return format!("of the wheel intel-sycl-rt {version}{how}");
     }
     if let Some(package) = conda_package(world, folder) {
@@ -64,13 +74,14 @@ fn origin(world: &World, path: &Path) -> String {
     format!("{what}{how}")
 }
 
-/// The version of the wheel that put libsycl into this folder.
-fn wheel_version(world: &World, folder: &Path) -> Option<String> {
+/// The version of a wheel whose libraries are in this folder.
+fn wheel_version(world: &World, folder: &Path, package: &str) -> Option<String> {
+    let prefix = format!("{}-", package.replace('-', "_"));
     let pythons = world.names(folder).into_iter().filter(|name| name.starts_with("python3"));
     let packages = pythons.map(|python| folder.join(python).join("site-packages"));
     packages
         .flat_map(|packages| world.names(packages))
-        .find_map(|name| Some(name.strip_prefix("intel_sycl_rt-")?.strip_suffix(".dist-info")?.to_owned()))
+        .find_map(|name| Some(name.strip_prefix(&prefix)?.strip_suffix(".dist-info")?.to_owned()))
 }
 
 fn conda_package(world: &World, folder: &Path) -> Option<String> {
@@ -106,14 +117,18 @@ fn loader_elsewhere(world: &World, libsycl: &Path) -> Option<Finding> {
     Some(Finding::problem(
         TOPIC,
         format!("its loader of adapters is not the one beside it:\n{}", loader.display()),
-        format!("take {} out of LD_LIBRARY_PATH, or put {} first", other.display(), folder.display()),
+        if world.library_path().any(|entry| entry == other || world.same_file(entry, other)) {
+            without(world, &[other])
+        } else {
+            format!("take {} out of the folders that are searched for libraries", other.display())
+        },
     ))
 }
 
 /// Headers newer than the runtime may ask for symbols that it lacks.
 fn built_with_another(world: &World, libsycl: &Path) -> Option<Finding> {
     let built = world.built_with?;
-    let running = wheel_version(world, libsycl.parent()?)?;
+    let running = wheel_version(world, libsycl.parent()?, "intel-sycl-rt")?;
     let release = |version: &str| -> Option<(u32, u32)> {
         let mut parts = version.split('.').map(|part| part.parse().ok());
         Some((parts.next()??, parts.next()??))
@@ -131,9 +146,25 @@ fn built_with_another(world: &World, libsycl: &Path) -> Option<Finding> {
 fn no_compiler(world: &World, libsycl: &Path) -> Option<Finding> {
     let names = world.names(libsycl.parent()?);
     (!names.iter().any(|name| name.starts_with("libsycl-jit.so"))).then(|| {
-        Finding::note(TOPIC, "libsycl-jit.so is not beside libsycl: kernels from SYCL C++ cannot be compiled")
-            .fix(INSTALL)
+        Finding::problem(
+            TOPIC,
+            "libsycl-jit.so is not beside libsycl: kernels in SYCL C++ cannot be compiled",
+            reinstall(world, "intel-sycl-rt"),
+        )
     })
+}
+
+/// Another library has asked for devices when usmq had not yet named the driver for CPUs.
+pub(super) fn too_early(devices: usize) -> Option<Finding> {
+    let driver = runtime::asked_too_early()?.display().to_string();
+    let finding = if devices == 0 {
+        Finding::problem(TOPIC, runtime::TOO_EARLY, "")
+    } else {
+        Finding::note(TOPIC, runtime::TOO_EARLY)
+    };
+    let variable = format!("export OCL_ICD_FILENAMES={}", quoted(&driver));
+    let first = spelled("`import usmq`", "call `usmq::devices()`");
+    Some(finding.fix(format!("{variable}    # or {first} before that library")))
 }
 
 /// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
@@ -210,7 +241,9 @@ mod tests {
         let found = problems(&world);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].what.contains("/opt/lib/libur_loader.so.0"));
-        assert!(found[0].fix.as_ref().unwrap().contains("LD_LIBRARY_PATH"));
+        assert!(found[0].fix.as_ref().unwrap().contains("take /opt/lib out"));
+        world = world.variable("LD_LIBRARY_PATH", "/opt/lib:/env/lib");
+        assert_eq!(problems(&world)[0].fix.as_deref(), Some("export LD_LIBRARY_PATH='/env/lib'"));
     }
 
     #[test]
@@ -227,7 +260,9 @@ mod tests {
         let world = healthy();
         std::fs::remove_file(world.at("/env/lib/libsycl-jit.so")).unwrap();
         let found = problems(&world);
-        assert!(matches!(&found[..], [one] if one.state == State::Note && one.what.contains("libsycl-jit")));
+        assert!(
+            matches!(&found[..], [one] if one.state == State::Problem && one.what.contains("libsycl-jit"))
+        );
     }
 
     #[test]

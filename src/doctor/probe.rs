@@ -2,6 +2,7 @@
 
 use super::child::{self, Outcome};
 use super::library::{self, Driver};
+use super::limits;
 use crate::device::{self, Device, UsmKind};
 use crate::error::DOCTOR;
 use crate::runtime;
@@ -71,15 +72,18 @@ pub(super) struct Asker {
 }
 
 /// What a child changes in its environment before it asks.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'a> {
     Unset(&'a str),
     Set(&'a str, &'a str),
+    /// Its limits of memory, as far as it may raise them.
+    RaiseLimits,
 }
 
 impl Asker {
     pub(super) fn new(limit: Duration) -> Self {
         // Another library may have started the runtime.
-        let here = runtime::started() || !runtime::libraries("libur_adapter_").is_empty();
+        let here = runtime::started() || runtime::drivers_are_loaded();
         Self { limit, here, interrupted: Cell::new(false) }
     }
 
@@ -113,18 +117,10 @@ impl Asker {
     }
 
     fn in_child(&self, changes: &[Change<'_>]) -> Probe {
-        let outcome = self.ask(self.limit, || {
-            for change in changes {
-                match change {
-                    // SAFETY: the child has one thread.
-                    Change::Unset(name) => unsafe { std::env::remove_var(name) },
-                    // SAFETY: as above.
-                    Change::Set(name, value) => unsafe { std::env::set_var(name, value) },
-                }
-            }
+        match self.ask(self.limit, || {
+            apply(changes);
             encode(&look())
-        });
-        match outcome {
+        }) {
             Outcome::Answer(text) => Probe::Seen(decode(&text)),
             Outcome::Died { how, said } => Probe::Died { how, said },
             Outcome::TooLong(limit) => Probe::TooLong(limit),
@@ -133,6 +129,18 @@ impl Asker {
                 Probe::Seen(Seen { error: Some(format!("no child process: {reason}")), ..Seen::default() })
             }
         }
+    }
+
+    /// What becomes of some work of the runtime in a child with these changes; `None` where that cannot be learnt.
+    pub(super) fn trial(&self, changes: &[Change<'_>], work: impl FnOnce() -> String) -> Option<Outcome> {
+        if self.here {
+            return None;
+        }
+        let outcome = self.ask(self.limit, || {
+            apply(changes);
+            work()
+        });
+        (!matches!(outcome, Outcome::Interrupted | Outcome::Unasked(_))).then_some(outcome)
     }
 
     /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
@@ -157,6 +165,18 @@ impl Asker {
             Outcome::Died { how, said } => Some(Err(ended(&how, &said))),
             Outcome::TooLong(limit) => Some(Err(format!("does not answer within {} s", limit.as_secs_f32()))),
             Outcome::Interrupted | Outcome::Unasked(_) => None,
+        }
+    }
+}
+
+fn apply(changes: &[Change<'_>]) {
+    for change in changes {
+        match change {
+            // SAFETY: the child has one thread.
+            Change::Unset(name) => unsafe { std::env::remove_var(name) },
+            // SAFETY: as above.
+            Change::Set(name, value) => unsafe { std::env::set_var(name, value) },
+            Change::RaiseLimits => limits::raise(),
         }
     }
 }

@@ -24,10 +24,12 @@ pub enum Topic {
     Packages,
     /// What is visible in the end.
     Devices,
+    /// Whether a kernel compiles and runs.
+    Kernels,
 }
 
 impl Topic {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Runtime,
         Self::Adapters,
         Self::OpenCl,
@@ -37,6 +39,7 @@ impl Topic {
         Self::Settings,
         Self::Packages,
         Self::Devices,
+        Self::Kernels,
     ];
 
     /// A short name, for programs.
@@ -52,6 +55,7 @@ impl Topic {
             Self::Settings => "settings",
             Self::Packages => "packages",
             Self::Devices => "devices",
+            Self::Kernels => "kernels",
         }
     }
 
@@ -66,6 +70,7 @@ impl Topic {
             Self::Settings => "Settings",
             Self::Packages => "Python packages",
             Self::Devices => "Devices",
+            Self::Kernels => "Kernels",
         }
     }
 }
@@ -78,7 +83,7 @@ pub enum State {
     Ok,
     /// Worth knowing; nothing is broken.
     Note,
-    /// Something to mend.
+    /// Something to fix.
     Problem,
 }
 
@@ -119,7 +124,7 @@ impl Finding {
         Self { state: State::Note, ..Self::ok(topic, what) }
     }
 
-    /// A fact to mend, and how.
+    /// A fact to fix, and how.
     pub fn problem(topic: Topic, what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { state: State::Problem, ..Self::ok(topic, what) }.fix(fix)
     }

@@ -1,7 +1,7 @@
 //! usmq's own variables, limits of memory, and the folder where compiled kernels are kept.
 
 use super::report::{Finding, Topic};
-use super::world::World;
+use super::world::{World, quoted};
 use crate::device::UsmKind;
 use crate::error::size;
 use crate::memory;
@@ -17,7 +17,7 @@ pub(super) fn findings(world: &World) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(cache(world));
     found.extend(own(world));
-    found.extend(limits());
+    found.extend(memory_limits());
     found
 }
 
@@ -41,8 +41,8 @@ fn cache(world: &World) -> Option<Finding> {
                 folder.display()
             ),
             format!(
-                "rm -r {0} && mkdir -m 700 {0}    # or export SYCL_CACHE_DIR=<a folder of your own>",
-                folder.display()
+                "rm -r {0} && mkdir -m 700 {0}    # or set SYCL_CACHE_DIR to a folder of your own",
+                quoted(&folder.display().to_string())
             ),
         ));
     }
@@ -54,7 +54,11 @@ fn cache(world: &World) -> Option<Finding> {
                 "compiled kernels cannot be kept in {}: {reason}; each process compiles its own again",
                 folder.display()
             ),
-            "export SYCL_CACHE_DIR=<a folder that you may write to>    # or SYCL_CACHE_PERSISTENT=0",
+            if world.variable("SYCL_CACHE_DIR").is_some() {
+                "unset SYCL_CACHE_DIR    # or set it to a folder that you may write to"
+            } else {
+                "export SYCL_CACHE_PERSISTENT=0    # or set SYCL_CACHE_DIR to a folder that you may write to"
+            },
         ),
     })
 }
@@ -88,7 +92,7 @@ fn own(world: &World) -> Vec<Finding> {
 }
 
 /// Limits that this process has set for all devices.
-fn limits() -> Vec<Finding> {
+fn memory_limits() -> Vec<Finding> {
     let limit = |kind: UsmKind| Some((kind, memory::limit(None, kind).ok()??));
     let set = UsmKind::ALL.into_iter().filter_map(limit);
     set.map(|(kind, bytes)| {

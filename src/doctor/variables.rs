@@ -1,7 +1,7 @@
 //! The environment variables that choose among devices: which are in force, and which hides what.
 
 use super::probe::{Asker, Change, Probe, Seen};
-use super::report::{Finding, Topic};
+use super::report::{Finding, State, Topic};
 use super::world::World;
 
 const TOPIC: Topic = Topic::Variables;
@@ -17,6 +17,17 @@ const HIDING: [&str; 5] = [
 
 const HIERARCHY: &str = "ZE_FLAT_DEVICE_HIERARCHY";
 
+/// The environment in which none of them is set.
+pub(super) const NONE_CHOOSES: [Change<'static>; HIDING.len()] = {
+    let mut changes = [Change::Unset(""); HIDING.len()];
+    let mut next = 0;
+    while next < HIDING.len() {
+        changes[next] = Change::Unset(HIDING[next]);
+        next += 1;
+    }
+    changes
+};
+
 /// What other groups tell of.
 const ELSEWHERE: [&str; 6] = [
     "OCL_ICD_FILENAMES",
@@ -27,13 +38,34 @@ const ELSEWHERE: [&str; 6] = [
     "SYCL_CACHE_PERSISTENT",
 ];
 
-pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe) -> Vec<Finding> {
+/// What is seen when none of the variables that may hide a device is set; `None` where that cannot be learnt, or none is.
+pub(super) fn without_choice(world: &World, asker: &Asker) -> Option<Probe> {
+    HIDING.iter().find(|name| world.variable(name).is_some())?;
+    asker.devices_with(&NONE_CHOOSES)
+}
+
+/// `plain`: what is seen when none of them is set. Both were asked for with `changes`.
+pub(super) fn findings(
+    world: &World,
+    asker: &Asker,
+    probe: &Probe,
+    plain: Option<&Probe>,
+    changes: &[Change<'_>],
+) -> Vec<Finding> {
+    let set: Vec<_> = HIDING.iter().filter_map(|name| Some((*name, world.variable(name)?))).collect();
     let mut found = Vec::new();
-    for name in HIDING {
-        if let Some(value) = world.variable(name) {
-            let without = asker.devices_with(&[Change::Unset(name)]);
-            found.push(effect(name, value, probe, without.as_ref().and_then(Probe::seen)));
-        }
+    for (name, value) in &set {
+        let others: Vec<_> =
+            set.iter().filter(|(other, _)| other != name).map(|(other, _)| Change::Unset(other)).collect();
+        // What this one does by itself.
+        let alone = if others.is_empty() { None } else { asker.devices_with(&[&others, changes].concat()) };
+        found.push(effect(name, value, alone.as_ref().unwrap_or(probe), plain.and_then(Probe::seen)));
+    }
+    let hides = |probe: &Probe| probe.count() == 0 && plain.is_some_and(|plain| plain.count() > 0);
+    if set.len() > 1 && hides(probe) && found.iter().all(|finding| finding.state == State::Ok) {
+        let names: Vec<_> = set.iter().map(|(name, _)| *name).collect();
+        let what = format!("{} hide every device together", names.join(" and "));
+        found.push(Finding::problem(TOPIC, what, format!("unset {}", names.join(" "))));
     }
     found.extend(both(world));
     found.extend(hierarchy(world));
@@ -59,16 +91,17 @@ fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Fin
             (None, false) => Finding::ok(TOPIC, set),
         };
     };
-    if without.devices.is_empty() {
-        return Finding::ok(TOPIC, format!("{set} hides nothing: no device is seen without it either"));
-    }
-    if let Some(error) = &with.error {
+    if let (Some(error), None) = (&with.error, &without.error) {
         let reason = error.strip_prefix("no platform can be listed: ").unwrap_or(error);
+        let names = if without.devices.is_empty() { "no device".to_owned() } else { without.names() };
         return Finding::problem(
             TOPIC,
-            format!("{set} is not understood: {reason}\nwithout it: {}", without.names()),
+            format!("{set} is not understood: {reason}\nwithout it: {names}"),
             unset,
         );
+    }
+    if without.devices.is_empty() {
+        return Finding::ok(TOPIC, format!("{set} hides nothing: no device is seen without it either"));
     }
     if with.devices.is_empty() {
         return Finding::problem(
@@ -135,6 +168,12 @@ fn ignored(world: &World) -> Vec<Finding> {
         .collect()
 }
 
+/// Whether the runtime or a driver may read a variable.
+pub(super) fn of_runtime(name: &str) -> bool {
+    let read = ["ONEAPI_DEVICE_", "SYCL_", "ZE_", "UR_", "OCL_ICD_", "CL_CONFIG_", "NEO"];
+    read.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Everything else that the runtime and the drivers read.
 fn others(world: &World) -> Vec<Finding> {
     let told = |name: &str| {
@@ -143,8 +182,6 @@ fn others(world: &World) -> Vec<Finding> {
             || name == HIERARCHY
             || ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].contains(&name)
     };
-    let read = ["ONEAPI_DEVICE_", "SYCL_", "ZE_", "UR_", "OCL_ICD_", "CL_CONFIG_", "NEO"];
-    let of_runtime = |name: &str| read.iter().any(|prefix| name.starts_with(prefix));
     world
         .variables
         .iter()
@@ -156,7 +193,6 @@ fn others(world: &World) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::probe::Shown;
-    use super::super::report::State;
     use super::super::world::fake::Fake;
     use super::*;
 

@@ -1,5 +1,7 @@
 //! What the doctor looks at besides the runtime: files, variables, loaded libraries. Tests put a made-up world in its place.
 
+use super::limits::{self, Limit};
+use crate::kernel::is_root;
 use crate::runtime::{self, Setting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +20,10 @@ pub(super) struct World {
     pub may_open: fn(&Path) -> bool,
     /// Why others could put files into a folder.
     pub fault: fn(&Path) -> Option<String>,
+    /// Whether commands need no `sudo`.
+    pub is_root: bool,
+    /// Limits of this process on its memory.
+    pub limits: Vec<Limit>,
     /// Version of the runtime that usmq was built with: of its wheel, else of libsycl.
     pub built_with: Option<&'static str>,
 }
@@ -34,6 +40,9 @@ impl World {
                 variables.remove(*name);
             }
         }
+        if let Some(selector) = variables.get_mut("ONEAPI_DEVICE_SELECTOR") {
+            *selector = runtime::without_own_term(selector).to_owned();
+        }
         Self {
             root: PathBuf::from("/"),
             variables,
@@ -41,6 +50,8 @@ impl World {
             loaded: runtime::libraries("lib"),
             may_open,
             fault: |folder| runtime::fault(folder, runtime::Who::here()),
+            is_root: is_root(),
+            limits: limits::in_force(),
             built_with: option_env!("USMQ_BUILT_WITH"),
         }
     }
@@ -129,6 +140,11 @@ impl World {
     }
 }
 
+/// A word for a shell, whatever it has in it.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Libraries whose file name starts so.
 pub(super) fn named<'a>(
     libraries: &'a BTreeSet<PathBuf>,
@@ -169,6 +185,8 @@ pub(super) mod fake {
                 loaded: BTreeSet::new(),
                 may_open: |_| true,
                 fault: |_| None,
+                is_root: false,
+                limits: Vec::new(),
                 built_with: None,
             })
         }

@@ -1,5 +1,6 @@
 //! A kernel: what it is made from, and what was built of it.
 
+use super::build_log::with_advice;
 use super::given::agreed;
 use super::module::refuse_module;
 use super::signature::{Param, Signature, read_signature};
@@ -67,7 +68,15 @@ impl Inner {
         if let Some(built) = self.built.lock()?.iter().find(is_it) {
             return Ok(built.program.clone());
         }
-        let program = Program::get(context, device, &self.code, &self.name, &self.options)?;
+        let program =
+            Program::get(context, device, &self.code, &self.name, &self.options).map_err(|error| {
+                match (error, &self.code) {
+                    (Error::KernelBuild { name, device, log }, Code::Sycl(_)) => {
+                        Error::KernelBuild { name, device, log: with_advice(log) }
+                    }
+                    (other, _) => other,
+                }
+            })?;
         let is_kept = context.is_kept();
         let new = Built { context: key, is_kept, device: device.clone(), program: program.clone() };
         let mut built = self.built.lock()?;

@@ -2,6 +2,7 @@
 
 mod arg;
 mod build;
+mod build_log;
 mod definitions;
 mod given;
 mod launch;
@@ -13,6 +14,7 @@ mod words;
 
 pub use arg::{Arg, local, read, write};
 pub use build::{Kernel, KernelOptions};
+pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, temporary_folder};
 pub use launch::Launch;
 pub use signature::Param;
 pub(crate) use signature::read_signature;

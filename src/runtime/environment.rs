@@ -23,6 +23,14 @@ const DRIVERS: &str = "OCL_ICD_FILENAMES";
 /// The variable that chooses devices.
 const SELECTOR: &str = "ONEAPI_DEVICE_SELECTOR";
 
+/// What [`load_an_adapter`] adds to it.
+const NO_DEVICE: &str = ";*:99";
+
+/// A selector as the user has set it.
+pub(crate) fn without_own_term(selector: &str) -> &str {
+    selector.strip_suffix(NO_DEVICE).unwrap_or(selector)
+}
+
 /// Makes the pip-installed CPU device visible. Python calls it at the import, since another library may ask for devices
 /// before usmq does. Loads nothing. Returns the driver that it has named, for copies of the environment.
 pub(crate) fn name_driver() -> Option<Setting> {
@@ -45,7 +53,7 @@ fn load_an_adapter() {
     let Ok(selector) = std::env::var(SELECTOR) else { return };
     let apart = || Some(runtime_folder()?.join("libur_adapter_opencl.so.0").exists());
     if names_opencl_alone(&selector) && apart() == Some(false) {
-        set(SELECTOR, Path::new(&format!("{selector};*:99")));
+        set(SELECTOR, Path::new(&format!("{selector}{NO_DEVICE}")));
     }
 }
 
@@ -63,7 +71,8 @@ fn names_opencl_alone(selector: &str) -> bool {
 /// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
 pub(super) fn prepare() {
     name_driver();
-    let others = SET.get_or_init(plan).iter().filter(|(name, _)| *name != DRIVERS);
+    // What the user has set since the plan was made stays.
+    let others = SET.get_or_init(plan).iter().filter(|(name, _)| *name != DRIVERS && !is_set(name));
     others.for_each(|(name, value)| set(name, value));
     let Some((folder, fault)) = unsafe_cache() else {
         // Where it cannot be made, the runtime goes on without. A folder of the user's that is there stays as it is.
@@ -86,8 +95,10 @@ pub(super) fn prepare() {
     eprintln!("usmq: {text}");
 }
 
-/// The runtime loads them at the first question for devices.
-fn drivers_are_loaded() -> bool {
+/// Whether the runtime has been asked for devices, by whichever library: it then loads what connects it to drivers.
+/// Until 2026.1 that is an adapter for each kind of driver; from 2026.2 on the one for OpenCL is part of the runtime,
+/// and only the loader of OpenCL drivers shows that it is in use.
+pub(crate) fn drivers_are_loaded() -> bool {
     ["libur_adapter_", "libOpenCL.so"].iter().any(|name| !libraries(name).is_empty())
 }
 
@@ -113,16 +124,17 @@ pub(crate) fn settings() -> Vec<Setting> {
     SET.get().cloned().unwrap_or_else(plan)
 }
 
-/// Why the CPU device of the pip packages is missing, when another library asked for devices first.
-pub(crate) fn asked_too_early() -> Option<String> {
-    let driver = SET.get()?.iter().find(|(name, _)| *name == DRIVERS)?.1.display().to_string();
+/// The OpenCL driver for CPUs that usmq could not name, since another library asked the runtime for devices first, and
+/// the runtime asks for drivers once.
+pub(crate) fn asked_too_early() -> Option<PathBuf> {
+    let driver = &SET.get()?.iter().find(|(name, _)| *name == DRIVERS)?.1;
     TOO_LATE.get().filter(|late| **late)?;
-    Some(format!(
-        "another library asked the SYCL runtime for devices before usmq could name the OpenCL driver for CPUs, and the \
-         runtime asks for drivers once. Put `import usmq` before that library's first use, or set \
-         OCL_ICD_FILENAMES={driver} before the program starts"
-    ))
+    Some(driver.clone())
 }
+
+/// What to say where [`asked_too_early`] has an answer.
+pub(crate) const TOO_EARLY: &str = "another library asked the SYCL runtime for devices before usmq could name the \
+    OpenCL driver for CPUs, and the runtime asks for drivers once";
 
 fn plan() -> Vec<Setting> {
     let mut settings = Vec::new();

@@ -17,7 +17,9 @@ mod retry;
 mod shared;
 
 pub(crate) use cache::{Who, fault};
-pub(crate) use environment::{Setting, asked_too_early, settings};
+pub(crate) use environment::{
+    Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
+};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
 pub(crate) use exit::Pending;

@@ -19,7 +19,9 @@ from doctor_environment import (  # noqa: F401
     compiled,
     cpu_driver,
     doctor,
-    installed,
+    fresh,
+    index,
+    pristine,
     runtime_copy,
 )
 

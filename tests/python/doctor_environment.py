@@ -1,21 +1,23 @@
-"""Environments broken on purpose, and what the doctor says in them."""
+"""Environments broken on purpose, what the doctor says there, and its fix in a new shell."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import usmq
 from usmq._core import runtime_libraries
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CLEAN = {
     name: None
@@ -25,29 +27,120 @@ CLEAN = {
     )
 }
 FOLDER = Path(runtime_libraries("libsycl.so")[0]).parent
+WHEELS = (
+    "intel-sycl-rt",
+    "intel-cmplr-lib-rt",
+    "intel-cmplr-lib-ur",
+    "intel-cmplr-lic-rt",
+    "intel-opencl-rt",
+    "tbb",
+    "tcmlib",
+    "umf",
+)
+# Second names of large libraries, and those that nothing here loads.
+SPARE = re.compile(
+    r"libsycl-preview|libpstloffload|icx-lto|libintelocl\.so\.|libcommon_clang\.so$"
+    r"|libsycl-jit\.so\.|\.pyc$|/include/"
+)
+
+# Lists the devices and compiles and runs a kernel in SYCL C++, without SYCL's headers, which take
+# seconds.
+WORKS = """
+import os
+os.environ.setdefault("SYCL_CACHE_PERSISTENT", "0")
+import usmq
+assert usmq.devices(), "no device"
+source = '''
+#include <cstdint>
+#include <vector>
+extern "C" [[__sycl_detail__::add_ir_attributes_function("sycl-nd-range-kernel", 1)]]
+__attribute__((sycl_device)) void triple(int *x) { *x *= 3; }'''
+x = usmq.asarray([14], "i4", usm_type="shared")
+usmq.Kernel.from_sycl(source, "triple")(1, x)
+assert list(memoryview(x)) == [42], list(memoryview(x))
+print("works on", *[device.filter_string for device in usmq.devices()])
+"""
+
+
+@dataclass
+class Environment:
+    """A virtual environment of its own with usmq and the wheels of the runtime, nothing else."""
+
+    root: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    # Starts a shell in another view of the machine.
+    wrapper: tuple[str, ...] = ()
+
+    @property
+    def lib(self) -> Path:
+        return self.root / "lib"
+
+    @property
+    def site(self) -> Path:
+        return next((self.root / "lib").glob("python3*")) / "site-packages"
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    def shell(
+        self, script: str, variables: dict[str, str | None], timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a script in a new shell in which nothing is set but what every user has."""
+        path = f"{self.root / 'bin'}:{os.defpath}"
+        basic = {"HOME": str(self.root), "PATH": path, "LANG": "C.UTF-8"}
+        given = basic | self.variables | variables
+        env = {name: value for name, value in given.items() if value is not None}
+        command = [*self.wrapper, "bash", "--norc", "-c", script]
+        return subprocess.run(command, env=env, text=True, capture_output=True, timeout=timeout)
+
+    def command(self, name: str, script: str) -> None:
+        """Put a command on the search path of its shells."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def without(self, *names: str) -> None:
+        """Remove libraries, as a broken installation would."""
+        for name in names:
+            found = list(self.lib.glob(f"{name}*"))
+            assert found, f"no {name} in {self.lib}"
+            for library in found:
+                library.unlink()
+
+    def try_out(
+        self, before: str, variables: dict[str, str | None]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run these lines in a new shell, and then the program that uses a device."""
+        return self.shell(f"set -e\n{before}\nexec python {self.root / 'works.py'}", variables)
 
 
 @dataclass
 class Checked:
-    """What the command said and how it ended."""
+    """What the command said and how it ended, in which environment."""
 
     status: int
     text: str
     findings: list[dict[str, Any]]
+    environment: Environment
+    before: str
+    variables: dict[str, str | None]
 
-    def problem(self, *words: str, topic: str | None = None) -> str:
-        """Return the fix of the one problem that has these words."""
+    def finding(self, *words: str, state: str, topic: str | None = None) -> str:
+        """Return the fix of the one finding that has these words."""
         hits = [
             finding
             for finding in self.findings
-            if finding["state"] == "problem"
+            if finding["state"] == state
             and all(word in finding["what"] for word in words)
             and topic in (None, finding["topic"])
         ]
         assert len(hits) == 1, f"{words}: {self.text}"
-        assert self.status == 1
-        assert hits[0]["fix"], "a problem without a fix"
         return str(hits[0]["fix"])
+
+    def problem(self, *words: str, topic: str | None = None) -> str:
+        assert self.status == 1
+        return self.finding(*words, state="problem", topic=topic)
 
     def devices(self) -> list[str]:
         return [
@@ -56,14 +149,147 @@ class Checked:
             if finding["topic"] == "devices" and finding["state"] == "ok"
         ]
 
+    def applied(self, fix: str, *, broken: bool = True) -> None:
+        """Apply the printed fix in a new shell, and then see a device and the result of a kernel.
+
+        ``broken`` says that without the fix there is none: else the fix would show nothing.
+        """
+        if broken:
+            without = self.environment.try_out(self.before, self.variables)
+            assert without.returncode != 0, "it works without the fix"
+        lines = f"{self.before}\n{fix}"
+        done = self.environment.try_out(lines, self.variables)
+        assert done.returncode == 0, f"{fix}\n{done.stdout}\n{done.stderr}\n{self.text}"
+        assert done.stdout.rstrip().splitlines()[-1].startswith("works on "), done.stdout
+
+    def all_applied(self) -> None:
+        """Apply every command that the report has for a problem, in its order."""
+        fixes = [finding["fix"] for finding in self.findings if finding["state"] == "problem"]
+        commands = dict.fromkeys(fix for fix in fixes if fix != "fix what is shown above")
+        assert commands, self.text
+        self.applied("\n".join(commands))
+
+
+def version(name: str) -> str:
+    return importlib.metadata.version(name)
+
+
+def second_name(source: str | Path, target: str | Path) -> None:
+    """A link would be followed back to where the rest is."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)
+
+
+def make_environment(root: Path, variables: dict[str, str] | None = None) -> Environment:
+    """Make a virtual environment from the one that runs the tests, file by file."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root)], check=True)
+    new = Environment(root, variables or {})
+    for source in FOLDER.iterdir():
+        if source.is_file() and not SPARE.search(str(source)):
+            second_name(source.resolve(), new.lib / source.name)
+    shutil.copytree(Path(usmq.__file__).parent, new.site / "usmq", copy_function=second_name)
+    (root / "works.py").write_text(WORKS)
+    for name in ("usmq", *WHEELS):
+        for info in infos(name):
+            shutil.copytree(info, new.site / info.name)
+    return new
+
+
+def infos(name: str) -> list[Path]:
+    """Return the folder that describes an installed wheel; none where it is not installed."""
+    try:
+        files = importlib.metadata.files(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [Path(str(file.locate())).parent for file in files if file.name == "METADATA"]
+
+
+def rebuilt_wheel(name: str, into: Path) -> None:
+    """Make the wheel again that an installed package came from, without what is not needed here."""
+    (info,) = infos(name)
+    tags = re.findall(r"^Tag: (\S+)", (info / "WHEEL").read_text(), re.MULTILINE)
+    stem = info.name.removesuffix(".dist-info")
+    tag = next(tag for tag in tags if "py3" in tag)
+    with zipfile.ZipFile(into / f"{stem}-{tag}.whl", "w") as wheel:
+        listed = []
+        for file in importlib.metadata.files(name) or []:
+            place = Path(str(file.locate())).resolve()
+            if (
+                not place.is_file()
+                or SPARE.search(str(place))
+                or file.name in ("RECORD", "INSTALLER")
+            ):
+                continue
+            inside = str(file)
+            if inside.startswith(".."):
+                inside = f"{stem}.data/data/{place.relative_to(FOLDER.parent.resolve())}"
+            wheel.write(place, inside)
+            listed.append(f"{inside},,")
+        record = f"{stem}.dist-info/RECORD"
+        wheel.writestr(record, "\n".join([*listed, f"{record},,"]) + "\n")
+
 
 @pytest.fixture(scope="session")
-def doctor(run_python: Run) -> Callable[..., Checked]:
-    """Return a call of ``python -m usmq doctor`` with variables changed; no others are set."""
+def index(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a call that makes a folder with some wheels of the runtime, for pip."""
+    folder = tmp_path_factory.mktemp("index")
 
-    def doctor(*arguments: str, **environment: str | None) -> Checked:
-        command = ("-m", "usmq", "doctor", "--json", *arguments)
-        done = run_python(None, *command, check=False, **(CLEAN | environment))
+    def index(*names: str) -> Path:
+        for name in names:
+            if not infos(name):
+                pytest.skip(f"the runtime does not come from wheels: {name} is not installed")
+            if not list(folder.glob(f"{name.replace('-', '_')}-*")):
+                rebuilt_wheel(name, folder)
+        return folder
+
+    yield index
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Return the environment of the tests that change variables only."""
+    root = tmp_path_factory.mktemp("environment")
+    yield make_environment(root)
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environment]:
+    """Return a call that makes an environment to break, in which pip can install these wheels."""
+    root = tmp_path / "environment"
+
+    def fresh(*wheels: str) -> Environment:
+        pip = {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(index(*wheels)),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+        }
+        new = make_environment(root, pip)
+        # Of the interpreter that runs the tests: a new environment has none.
+        new.command("pip", f'exec "{sys.executable}" -m pip --python "{new.python}" "$@"')
+        return new
+
+    yield fresh
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def doctor(pristine: Environment) -> Callable[..., Checked]:
+    """Return a call of ``python -m usmq doctor`` with variables set; no others are."""
+
+    def doctor(
+        *arguments: str,
+        environment: Environment = pristine,
+        before: str = "",
+        **variables: str | None,
+    ) -> Checked:
+        words = " ".join(arguments)
+        script = f"{before}\nexec python -m usmq doctor --json {words}"
+        done = environment.shell(script, variables)
         assert "Traceback" not in done.stderr, done.stderr
         report = json.loads(done.stdout)
         assert report["ok"] == (done.returncode == 0)
@@ -71,14 +297,16 @@ def doctor(run_python: Run) -> Callable[..., Checked]:
             assert finding["state"] in ("ok", "note", "problem")
             assert finding["what"].strip()
             assert (finding["state"] == "problem") <= bool(finding["fix"])
-        return Checked(done.returncode, done.stdout, report["findings"])
+            assert not re.search("it does the same|shown below", finding["fix"] or "")
+        findings = report["findings"]
+        return Checked(done.returncode, done.stdout, findings, environment, before, variables)
 
     return doctor
 
 
 @pytest.fixture(scope="session")
-def cpu_driver() -> str:
-    path = FOLDER / "libintelocl.so"
+def cpu_driver(pristine: Environment) -> str:
+    path = pristine.lib / "libintelocl.so"
     if not path.exists():
         pytest.skip(f"no OpenCL driver for CPUs beside libsycl in {FOLDER}")
     return str(path)
@@ -94,43 +322,11 @@ def runtime_copy(tmp_path: Path) -> Callable[..., Path]:
             return folder
         folder.mkdir(parents=True)
         for library in FOLDER.glob("lib*.so*"):
-            if library.name.startswith(without or "none"):
-                continue
-            if library.name.startswith(("libsycl.so", "libur_")):
+            if not library.name.startswith(without or "none"):
                 second_name(library.resolve(), folder / library.name)
-            else:
-                (folder / library.name).symlink_to(library.resolve())
-        for other in (*FOLDER.glob("*.rtl"), *FOLDER.glob("*.o"), *FOLDER.glob("cl.cfg")):
-            (folder / other.name).symlink_to(other.resolve())
         return folder
 
     return runtime_copy
-
-
-@pytest.fixture
-def installed(runtime_copy: Callable[..., Path]) -> Callable[..., dict[str, str | None]]:
-    """Return a call that makes an environment with usmq, without some libraries, and its variables.
-
-    The run path of the extension leads to the runtime there, as in an environment that pip made.
-    """
-
-    def installed(*without: str) -> dict[str, str | None]:
-        site = runtime_copy(*without) / "python3" / "site-packages"
-        if not site.exists():
-            site.mkdir(parents=True)
-            package = Path(usmq.__file__).parent
-            shutil.copytree(package, site / "usmq", copy_function=second_name)
-        return {"PYTHONPATH": str(site), "LD_LIBRARY_PATH": None}
-
-    return installed
-
-
-def second_name(source: str | Path, target: str | Path) -> None:
-    """A link would be followed back to where the rest is."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy(source, target)
 
 
 @pytest.fixture
@@ -142,6 +338,7 @@ def compiled(tmp_path: Path) -> Callable[..., str]:
 
     def compiled(name: str, source: str, *options: str) -> str:
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         headers = f"-I{FOLDER.parent / 'include'}"
         command = [compiler, "-shared", "-fPIC", headers, *options, "-x", "c", "-", "-o", str(path)]
         subprocess.run(command, input=source, text=True, check=True)

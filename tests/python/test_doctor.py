@@ -1,4 +1,4 @@
-"""The doctor and devices: broken drivers, variables and settings; line, fix and status."""
+"""The doctor and devices: broken drivers, variables and settings; line, status, applied fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import usmq
-from doctor_environment import CLEAN, FOLDER, Checked
+from doctor_environment import CLEAN, Checked, Environment
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -24,11 +24,14 @@ def test_a_healthy_environment_is_well(doctor: Callable[..., Checked], cpu_drive
     assert found.devices() == ["opencl:cpu:0"]
     topics = {finding["topic"] for finding in found.findings}
     assert topics >= {"runtime", "adapters", "opencl", "variables", "settings", "packages"}
-    assert str(FOLDER) in found.text
+    assert topics >= {"devices", "kernels"}
+    assert str(found.environment.lib) in found.text
 
 
-def test_the_text_is_grouped_and_ends_with_a_verdict(run_python: Run, cpu_driver: str) -> None:
-    done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
+def test_the_text_is_grouped_and_ends_with_a_verdict(
+    pristine: Environment, cpu_driver: str
+) -> None:
+    done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
     assert re.fullmatch(r"All is well: 1 device is visible(, \d+ notes?)?\.", lines[-1])
     assert "\033" not in done.stdout, "colours in what is no terminal"
@@ -63,20 +66,26 @@ def test_a_driver_that_does_not_exist(
     else:
         assert fix == "unset OCL_ICD_FILENAMES"
         assert found.devices() == []
+    found.applied(fix, broken=not beside)
 
 
 def test_a_driver_that_is_no_library(doctor: Callable[..., Checked], tmp_path: Path) -> None:
     text = tmp_path / "libtext.so"
     text.write_text("no library at all\n")
     found = doctor(OCL_ICD_FILENAMES=str(text))
-    assert found.problem(f"{text} is not a library") == "unset OCL_ICD_FILENAMES"
+    fix = found.problem(f"{text} is not a library")
+    assert fix == "unset OCL_ICD_FILENAMES"
+    found.applied(fix)
 
 
-def test_a_library_that_is_no_driver(doctor: Callable[..., Checked], cpu_driver: str) -> None:
-    library = str(FOLDER / "libur_loader.so.0")
+def test_a_library_that_is_no_driver(
+    doctor: Callable[..., Checked], pristine: Environment, cpu_driver: str
+) -> None:
+    library = str(pristine.lib / "libur_loader.so.0")
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{library}")
     fix = found.problem(f"{library} is a library, but not an OpenCL driver")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.applied(fix, broken=False)
 
 
 def test_a_driver_whose_own_libraries_are_missing(
@@ -89,17 +98,24 @@ def test_a_driver_whose_own_libraries_are_missing(
     found = doctor(OCL_ICD_FILENAMES=broken)
     fix = found.problem(broken, "cannot be loaded", "libbase.so: cannot open shared object file")
     assert fix == "unset OCL_ICD_FILENAMES"
+    found.applied(fix)
 
 
 def test_one_driver_by_two_copies(
-    doctor: Callable[..., Checked], cpu_driver: str, runtime_copy: Callable[..., Path]
+    doctor: Callable[..., Checked], cpu_driver: str, compiled: Callable[..., str], tmp_path: Path
 ) -> None:
-    second = runtime_copy() / "libintelocl.so"
-    second.unlink()
+    second = tmp_path / "libcopy.so"
     shutil.copy(cpu_driver, second)
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}")
     fix = found.problem(str(second), f"is a copy of {cpu_driver}")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.applied(fix, broken=False)
+    # Beside another fault each fix removes both drivers: none brings back what another one removes.
+    broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
+    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}:{broken}")
+    assert found.problem(str(second), "is a copy") == fix
+    assert found.problem(broken, "refuses to start") == fix
+    found.applied(fix, broken=False)
 
 
 def test_one_driver_by_a_link_is_no_problem(
@@ -114,15 +130,12 @@ def test_one_driver_by_a_link_is_no_problem(
 
 
 def test_a_bare_name_that_the_loader_does_not_find(
-    doctor: Callable[..., Checked], cpu_driver: str, installed: Callable[..., dict[str, str | None]]
+    doctor: Callable[..., Checked], cpu_driver: str
 ) -> None:
-    found = doctor(**installed(), OCL_ICD_FILENAMES="libintelocl.so")
+    found = doctor(OCL_ICD_FILENAMES="libintelocl.so")
     fix = found.problem("libintelocl.so", "does not search", topic="opencl")
-    there = re.fullmatch("export OCL_ICD_FILENAMES='(.*)'", fix)
-    assert there
-    assert os.path.samefile(there[1], cpu_driver)
-    # The other packages have the runtime of their own environment, which is told of too.
-    assert doctor(**installed(), OCL_ICD_FILENAMES=there[1]).devices() == ["opencl:cpu:0"]
+    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.applied(fix)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +161,7 @@ __attribute__((constructor)) static void start(void) {{
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
     fix = found.problem(broken, f"signal {signal}", "the last words", topic="opencl")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.all_applied()
     found.problem("asking for the devices", f"signal {signal}", topic="devices")
     assert "with the other drivers alone: opencl:cpu:0" in found.text
     assert found.devices() == []
@@ -181,7 +195,7 @@ static cl_int get_platform_ids(cl_uint n, cl_platform_id *to, cl_uint *found) {
   functions.clGetDeviceIDs = get_device_ids;
   if (to) *to = &platform;
   if (found) *found = 1;
-  return REFUSES ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
+  return REFUSES == 2 ? CL_PLATFORM_NOT_FOUND_KHR : REFUSES ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 void *clGetExtensionFunctionAddress(const char *name) {
   return strcmp(name, "clIcdGetPlatformIDsKHR") ? NULL : (void *)get_platform_ids;
@@ -196,6 +210,7 @@ def test_a_driver_that_crashes_when_its_devices_are_listed(
     found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
     fix = found.problem(broken, "signal SIGABRT", "when its devices are listed")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
+    found.all_applied()
     found.problem("asking for the devices", "signal SIGABRT", topic="devices")
     assert "with the other drivers alone: opencl:cpu:0" in found.text
 
@@ -207,7 +222,8 @@ def test_a_driver_that_lets_the_runtime_fail(
     found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
     fix = found.problem(broken, "OUT_OF_HOST_MEMORY", "when its devices are listed", topic="opencl")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    assert "mend what is shown above" in found.problem("no platform can be listed", topic="devices")
+    assert found.problem("no platform can be listed", topic="devices") == "fix what is shown above"
+    found.all_applied()
     assert "with the other drivers alone: opencl:cpu:0" in found.text
 
 
@@ -218,6 +234,18 @@ def test_a_driver_that_refuses_to_start(
     found = doctor(OCL_ICD_FILENAMES=broken)
     fix = found.problem(broken, "refuses to start: OpenCL error -5")
     assert fix == "unset OCL_ICD_FILENAMES"
+    found.applied(fix)
+
+
+def test_a_driver_without_a_device(
+    doctor: Callable[..., Checked], compiled: Callable[..., str]
+) -> None:
+    idle = compiled("libidle.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=2")
+    found = doctor(OCL_ICD_FILENAMES=idle)
+    fix = found.problem(f"OCL_ICD_FILENAMES={idle} names no driver that has a device for arrays")
+    assert fix == "unset OCL_ICD_FILENAMES"
+    assert f"{idle}, named by OCL_ICD_FILENAMES: a driver, but it finds no device" in found.text
+    found.applied(fix)
 
 
 def test_a_driver_that_hangs_when_it_is_loaded(
@@ -227,10 +255,11 @@ def test_a_driver_that_hangs_when_it_is_loaded(
 #include <unistd.h>
 __attribute__((constructor)) static void start(void) { for (;;) sleep(100); }"""
     broken = compiled("libhang.so", source)
-    found = doctor("--timeout", "8", OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
-    fix = found.problem(broken, "does not answer within 8 s")
+    found = doctor("--timeout", "5", OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
+    fix = found.problem(broken, "does not answer within 5 s")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.problem("does not tell its devices within 8 s", topic="devices")
+    found.problem("does not tell its devices within 5 s", topic="devices")
+    found.applied(fix, broken=False)  # Without it the program would hang.
 
 
 INTERRUPTED = """
@@ -273,7 +302,10 @@ __attribute__((constructor)) static void start(void) {{
 
 def test_a_variable_that_is_set_to_nothing(doctor: Callable[..., Checked]) -> None:
     found = doctor(OCL_ICD_FILENAMES="")
-    assert found.problem("OCL_ICD_FILENAMES is set but empty") == "unset OCL_ICD_FILENAMES"
+    fix = found.problem("OCL_ICD_FILENAMES is set but empty")
+    assert fix == "unset OCL_ICD_FILENAMES"
+    assert "pip install" not in found.text, "the driver is installed"
+    found.applied(fix)
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -283,7 +315,9 @@ def test_a_folder_of_vendors_without_a_driver(
     folder = tmp_path if exists else tmp_path / "gone"
     found = doctor(OCL_ICD_VENDORS=str(folder))
     words = "holds no .icd file" if exists else "does not exist"
-    assert found.problem(f"OCL_ICD_VENDORS={folder} {words}") == "unset OCL_ICD_VENDORS"
+    fix = found.problem(f"OCL_ICD_VENDORS={folder} {words}")
+    assert fix == "unset OCL_ICD_VENDORS"
+    found.applied(fix, broken=False)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +337,9 @@ def test_a_file_of_a_vendor_that_is_wrong(
     file.write_text(text.format(driver=cpu_driver))
     found = doctor(OCL_ICD_VENDORS=str(tmp_path))
     fix = found.problem(words, f"named by {file}", topic="opencl")
-    assert fix.startswith(f"sudo rm {file}")
+    assert fix.startswith(f"rm '{file}'")
+    found.applied(fix, broken=False)
+    assert not file.exists()
 
 
 def test_a_device_without_usm(doctor: Callable[..., Checked], cpu_driver: str) -> None:
@@ -313,7 +349,8 @@ def test_a_device_without_usm(doctor: Callable[..., Checked], cpu_driver: str) -
     if pocl is None:
         pytest.skip("PoCL, whose device has no USM, is not installed")
     found = doctor(OCL_ICD_FILENAMES=str(pocl))
-    assert "intel-opencl-rt" in found.problem("it has no USM", topic="devices")
+    found.problem("it has no USM", topic="devices")
+    found.all_applied()
     found = doctor(OCL_ICD_FILENAMES=f"{pocl}:{cpu_driver}")
     assert found.status == 0, found.text
     notes = [finding for finding in found.findings if finding["state"] == "note"]
@@ -329,17 +366,30 @@ def test_a_selector_that_hides_everything(
 ) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
     words = (f'ONEAPI_DEVICE_SELECTOR="{selector}" hides every device', "without it: opencl:cpu:0")
-    assert found.problem(*words) == "unset ONEAPI_DEVICE_SELECTOR"
+    fix = found.problem(*words)
+    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
     found.problem("no device is visible", topic="devices")
+    found.applied(fix)
 
 
-@pytest.mark.parametrize("selector", ["nosuch", "opencl:fpga", "opencl:cpu:0", "", "cpu"])
+@pytest.mark.parametrize("selector", ["foo", "opencl:fpga", "opencl:cpu:0", "", "cpu"])
 def test_a_selector_that_is_not_understood(
     doctor: Callable[..., Checked], cpu_driver: str, selector: str
 ) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
     words = f'ONEAPI_DEVICE_SELECTOR="{selector}" is not understood: '
-    assert found.problem(words, "without it: opencl:cpu:0") == "unset ONEAPI_DEVICE_SELECTOR"
+    fix = found.problem(words, "without it: opencl:cpu:0")
+    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
+    problems = [finding for finding in found.findings if finding["state"] == "problem"]
+    assert [finding["topic"] for finding in problems] == ["variables", "devices"], found.text
+    found.applied(fix)
+
+
+def test_a_selector_beside_a_driver_that_does_not_exist(doctor: Callable[..., Checked]) -> None:
+    found = doctor(ONEAPI_DEVICE_SELECTOR="foo", OCL_ICD_FILENAMES="/nonexistent/libnone.so")
+    assert found.problem("libnone.so does not exist") == "unset OCL_ICD_FILENAMES"
+    assert found.problem('"foo" is not understood') == "unset ONEAPI_DEVICE_SELECTOR"
+    found.all_applied()
 
 
 def test_a_selector_that_shows_all_is_no_problem(
@@ -352,12 +402,24 @@ def test_a_selector_that_shows_all_is_no_problem(
 
 def test_two_selectors_at_once(doctor: Callable[..., Checked]) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR="*:*", ZE_AFFINITY_MASK="0")
-    assert found.problem("ONEAPI_DEVICE_SELECTOR", "are both set") == "unset ZE_AFFINITY_MASK"
+    fix = found.problem("ONEAPI_DEVICE_SELECTOR", "are both set")
+    assert fix == "unset ZE_AFFINITY_MASK"
+    found.applied(fix, broken=False)
+
+
+def test_two_variables_that_hide_everything_by_themselves(doctor: Callable[..., Checked]) -> None:
+    nothing = "DeviceName:{{nosuch}}"
+    found = doctor(ONEAPI_DEVICE_SELECTOR="level_zero:*", SYCL_DEVICE_ALLOWLIST=nothing)
+    for name in ("ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_ALLOWLIST"):
+        assert found.problem(f"{name}=", "hides every device") == f"unset {name}"
+    found.all_applied()
 
 
 def test_a_hierarchy_of_no_such_name(doctor: Callable[..., Checked]) -> None:
     found = doctor(ZE_FLAT_DEVICE_HIERARCHY="flat")
-    assert found.problem("FLAT, COMPOSITE and COMBINED") == "unset ZE_FLAT_DEVICE_HIERARCHY"
+    fix = found.problem("FLAT, COMPOSITE and COMBINED")
+    assert fix == "unset ZE_FLAT_DEVICE_HIERARCHY"
+    found.applied(fix, broken=False)
 
 
 # --- settings
@@ -367,14 +429,40 @@ def test_a_cache_that_cannot_be_written(doctor: Callable[..., Checked], tmp_path
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
-    assert "SYCL_CACHE_DIR" in found.problem(f"cannot be kept in {folder}", "is no folder")
+    fix = found.problem(f"cannot be kept in {folder}", "is no folder")
+    assert fix.startswith("unset SYCL_CACHE_DIR")
+    found.applied(fix, broken=False)
+    # The place that usmq chooses, in a home that is no folder.
+    found = doctor(HOME=str(tmp_path / "file"))
+    fix = found.problem("cannot be kept in", "is no folder")
+    assert fix.startswith("export SYCL_CACHE_PERSISTENT=0")
+    found.applied(fix, broken=False)
 
 
-def test_a_pool_that_is_off_is_noted(doctor: Callable[..., Checked]) -> None:
-    found = doctor(USMQ_POOL="0")
+def test_a_cache_that_others_may_write_to(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+    folder = tmp_path / "it's open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
+    fix = found.problem("kernels are not kept in", topic="settings")
+    found.applied(fix, broken=False)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_worth_knowing_is_noted(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_POOL="0", USMQ_POLL="1", SYCL_DEVICE_FILTER="gpu")
     assert found.status == 0, found.text
-    notes = [finding for finding in found.findings if finding["state"] == "note"]
-    assert any(finding["fix"] == "unset USMQ_POOL" for finding in notes)
+    fixes = [
+        found.finding("USMQ_POOL=0", state="note"),
+        found.finding("USMQ_POLL=1: usmq has no variable of this name", state="note"),
+        found.finding("SYCL_DEVICE_FILTER is set", state="note"),
+    ]
+    assert [fix.split()[:2] for fix in fixes] == [
+        ["unset", "USMQ_POOL"],
+        ["unset", "USMQ_POLL"],
+        ["unset", "SYCL_DEVICE_FILTER"],
+    ]
+    found.applied("\n".join(fixes), broken=False)
 
 
 # --- the page about it
@@ -391,6 +479,7 @@ def test_the_page_has_its_table() -> None:
 @pytest.mark.parametrize("words", SAID)
 def test_what_the_page_explains_is_what_the_doctor_says(words: str) -> None:
     sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
+    sources.append(ROOT / "src" / "runtime" / "environment.rs")
     text = " ".join(path.read_text(encoding="utf-8") for path in sources)
     # Long texts are broken across lines.
     text = re.sub(r"\\\n\s+", "", text)

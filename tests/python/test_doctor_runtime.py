@@ -2,93 +2,241 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import usmq
-from doctor_environment import CLEAN, FOLDER, Checked, second_name
+from doctor_environment import CLEAN, FOLDER, Checked, Environment, second_name, version
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+# Where a system has libraries of its own.
+USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+
 # --- the runtime and its adapters
 
+UR = ("intel-cmplr-lib-ur", "umf", "tcmlib")
+SYCL = ("intel-sycl-rt", "intel-cmplr-lib-rt", "intel-cmplr-lic-rt", *UR)
+OPENCL = ("intel-opencl-rt", "intel-cmplr-lic-rt", "tbb", "tcmlib")
 
-def test_a_runtime_without_the_opencl_adapter(
-    doctor: Callable[..., Checked], runtime_copy: Callable[..., Path]
+
+def reinstalls(package: str) -> str:
+    return f"pip install --force-reinstall '{package}=={version(package)}'"
+
+
+def test_a_runtime_without_adapters(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
-    found = doctor(LD_LIBRARY_PATH=str(runtime_copy("libur_adapter_opencl")))
+    if not list(FOLDER.glob("libur_adapter_opencl.so*")):
+        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+    environment = fresh(*UR)
+    environment.without("libur_adapter_opencl")
+    found = doctor(environment=environment)
     fix = found.problem("opencl is missing", topic="adapters")
-    assert "pip install 'intel-sycl-rt>=2026.1,<2027'" in fix
+    assert fix == reinstalls("intel-cmplr-lib-ur")
     assert found.devices() == []
+    environment.without("libur_adapter_")
+    found = doctor(environment=environment)
+    assert found.problem("no adapter is beside libsycl") == fix
+    found.applied(fix)
 
 
-def test_a_runtime_without_any_adapter(
-    doctor: Callable[..., Checked], runtime_copy: Callable[..., Path]
+def test_a_runtime_without_its_opencl_driver(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
-    found = doctor(LD_LIBRARY_PATH=str(runtime_copy("libur_adapter_")))
-    assert "pip install" in found.problem("no adapter is beside libsycl")
+    environment = fresh(*OPENCL)
+    environment.without("libintelocl")
+    found = doctor(environment=environment)
+    fix = found.problem("no driver is installed", topic="opencl")
+    assert fix == reinstalls("intel-opencl-rt")
+    # The loader of drivers is of the same wheel.
+    environment.without("libOpenCL")
+    found = doctor(environment=environment)
+    found.problem("no driver is installed", topic="opencl")
+    if not any(Path(folder, "libOpenCL.so.1").exists() for folder in USUAL):
+        assert found.problem("libOpenCL.so.1, the loader of drivers, was not found") == fix
+    if list(FOLDER.glob("libur_adapter_opencl.so*")):
+        assert (
+            found.problem("opencl", "cannot be loaded", "libOpenCL.so.1", topic="adapters") == fix
+        )
+    found.applied(fix)
 
 
-def test_an_adapter_whose_loader_is_missing(
-    doctor: Callable[..., Checked], runtime_copy: Callable[..., Path]
+def test_a_runtime_whose_opencl_driver_is_damaged(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
-    folder = runtime_copy("libOpenCL", "libur_adapter_opencl")
-    adapter = (FOLDER / "libur_adapter_opencl.so.0").resolve().read_bytes()
-    # The run path of the adapter, not LD_LIBRARY_PATH, may lead to the loader of the real folder.
-    gone = adapter.replace(b"libOpenCL.so.1\0", b"libOpenCL.so.7\0")
-    (folder / "libur_adapter_opencl.so.0").write_bytes(gone)
-    found = doctor(LD_LIBRARY_PATH=str(folder))
-    fix = found.problem("opencl", "cannot be loaded", "libOpenCL.so.7", topic="adapters")
-    assert "intel-opencl-rt" in fix
+    environment = fresh(*OPENCL)
+    environment.without("libtbb")
+    found = doctor(environment=environment)
+    fix = found.problem("libintelocl.so cannot be loaded, added by usmq", "libtbb")
+    assert fix == reinstalls("intel-opencl-rt")
+    found.applied(fix)
+
+
+def test_an_opencl_driver_without_its_builtin_functions(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
+) -> None:
+    environment = fresh(*OPENCL)
+    environment.without("clbltfn")
+    found = doctor(environment=environment)
+    assert found.devices() == ["opencl:cpu:0"]
+    fix = found.problem("no kernel runs on the default device", topic="kernels")
+    assert fix == reinstalls("intel-opencl-rt")
+    found.applied(fix)
+
+
+def test_an_adapter_that_crashes(
+    doctor: Callable[..., Checked],
+    fresh: Callable[..., Environment],
+    compiled: Callable[..., str],
+) -> None:
+    if not list(FOLDER.glob("libur_adapter_opencl.so*")):
+        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+    environment = fresh(*UR)
+    environment.without("libur_adapter_opencl")
+    source = """
+#include <stdlib.h>
+__attribute__((constructor)) static void start(void) { abort(); }"""
+    compiled("environment/lib/libur_adapter_opencl.so.0", source)
+    found = doctor(environment=environment)
+    fix = found.problem("opencl", "signal SIGABRT", topic="adapters")
+    assert fix == reinstalls("intel-cmplr-lib-ur")
+    found.problem("asking for the devices", "signal SIGABRT", topic="devices")
+    found.applied(fix)
 
 
 def test_a_loader_of_adapters_from_elsewhere(
-    doctor: Callable[..., Checked], tmp_path: Path
+    doctor: Callable[..., Checked], pristine: Environment, tmp_path: Path
 ) -> None:
     second_name((FOLDER / "libur_loader.so.0").resolve(), tmp_path / "libur_loader.so.0")
-    found = doctor(LD_LIBRARY_PATH=f"{tmp_path}:{FOLDER}")
+    maps = pristine.shell("python -c 'import usmq; print(open(\"/proc/self/maps\").read())'", {})
+    if "libur_loader" not in maps.stdout:
+        pytest.skip("this runtime has its loader of adapters inside libsycl")
+    found = doctor(LD_LIBRARY_PATH=f"{tmp_path}:{pristine.lib}")
     fix = found.problem("not the one beside it", str(tmp_path / "libur_loader.so.0"))
-    assert f"take {tmp_path} out of LD_LIBRARY_PATH" in fix
+    assert fix == f"export LD_LIBRARY_PATH='{pristine.lib}'"
+    found.applied(fix, broken=False)
 
 
-def test_an_adapter_that_is_forced_but_not_there(doctor: Callable[..., Checked]) -> None:
-    found = doctor(UR_ADAPTERS_FORCE_LOAD="/nonexistent/libur_adapter_opencl.so.0")
-    assert found.problem("UR_ADAPTERS_FORCE_LOAD names") == "unset UR_ADAPTERS_FORCE_LOAD"
-
-
-@pytest.mark.parametrize(
-    ("gone", "package"), [("libsycl.so", "intel-sycl-rt"), ("libumf.so", "umf")]
-)
-@pytest.mark.parametrize("as_json", [False, True])
-def test_without_the_runtime_the_command_still_answers(
-    run_python: Run,
-    installed: Callable[..., dict[str, str | None]],
-    gone: str,
-    package: str,
-    as_json: bool,
+@pytest.mark.parametrize("name", ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"])
+def test_adapters_that_a_variable_names_but_are_not_there(
+    doctor: Callable[..., Checked], name: str
 ) -> None:
-    arguments = ["-m", "usmq", "doctor", *(["--json"] if as_json else [])]
-    environment = installed(gone)
-    done = run_python(None, *arguments, check=False, **environment)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr, done.stderr
+    found = doctor(**{name: "/nonexistent/libur_adapter_opencl.so.0"})
+    fix = found.problem(f"{name} names")
+    assert fix == f"unset {name}"
+    found.applied(fix, broken=name == "UR_ADAPTERS_FORCE_LOAD")
+
+
+def answers_without_the_extension(environment: Environment, gone: str, fix: str) -> None:
+    """See that the command answers, as text too, and that the import says the same."""
+    done = environment.shell("python -m usmq doctor", {})
+    assert (done.returncode, done.stderr) == (1, "")
     assert gone in done.stdout
-    assert "pip install" in done.stdout
-    assert package in done.stdout
-    if as_json:
-        assert json.loads(done.stdout)["findings"][0]["state"] == "problem"
-    else:
-        assert done.stdout.rstrip().endswith("1 problem; no device is visible.")
-    # Without the command it is an error that says the same.
-    done = run_python("import usmq", check=False, **environment)
+    assert f"fix: {fix}" in done.stdout
+    assert done.stdout.rstrip().endswith("1 problem; no device is visible.")
+    done = environment.shell("python -c 'import usmq'", {})
     last = done.stderr.rstrip().splitlines()[-1]
     assert last.startswith("ImportError: usmq cannot load the SYCL runtime")
     assert gone in last
-    assert "pip install" in last
+    assert fix in last
+
+
+@pytest.mark.parametrize(
+    ("gone", "package", "wheels"),
+    [
+        ("libumf.so", "umf", ("umf", "tcmlib")),
+        ("libur_loader.so", "intel-cmplr-lib-ur", UR),
+        ("libsvml.so", "intel-cmplr-lib-rt", ("intel-cmplr-lib-rt",)),
+    ],
+)
+def test_without_a_part_of_the_runtime_the_command_still_answers(
+    doctor: Callable[..., Checked],
+    fresh: Callable[..., Environment],
+    gone: str,
+    package: str,
+    wheels: tuple[str, ...],
+) -> None:
+    environment = fresh(*wheels)
+    environment.without(gone)
+    fix = reinstalls(package)
+    if environment.shell("python -c 'import usmq'", {}).returncode == 0:
+        pytest.skip(f"this runtime is loaded without {gone}")
+    answers_without_the_extension(environment, gone, fix)
+    found = doctor(environment=environment)
+    assert found.problem(gone, f"though {package} {version(package)} is installed") == fix
+    found.applied(fix)
+
+
+def test_without_libsycl_or_its_compiler(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
+) -> None:
+    fix = reinstalls("intel-sycl-rt")
+    environment = fresh(*SYCL)
+    environment.without("libsycl-jit.so")
+    found = doctor(environment=environment)
+    assert found.devices() == ["opencl:cpu:0"]
+    assert found.problem("libsycl-jit.so is not beside libsycl", topic="runtime") == fix
+    assert found.problem("libsycl finds no compiler", "OpenCL C work", topic="kernels") == fix
+    found.applied(fix)
+    environment.without("libsycl.so")
+    answers_without_the_extension(environment, "libsycl.so", fix)
+    found = doctor(environment=environment)
+    assert found.problem("libsycl.so") == fix
+    found.applied(fix)
+
+
+def as_if_of_release(environment: Environment, package: str, other: str) -> None:
+    """Let an installed wheel say that it is of another version."""
+    (info,) = environment.site.glob(f"{package.replace('-', '_')}-*.dist-info")
+    metadata = (info / "METADATA").read_text()
+    (info / "METADATA").write_text(re.sub(r"(?m)^Version: .*$", f"Version: {other}", metadata))
+    stem = info.name.removesuffix(".dist-info")
+    renamed = f"{stem.rsplit('-', 1)[0]}-{other}"
+    record = (info / "RECORD").read_text().replace(f"{stem}.dist-info", f"{renamed}.dist-info")
+    (info / "RECORD").write_text(record)
+    info.rename(info.with_name(f"{renamed}.dist-info"))
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_wheels_of_two_releases(
+    doctor: Callable[..., Checked],
+    fresh: Callable[..., Environment],
+    compiled: Callable[..., str],
+    loads: bool,
+) -> None:
+    environment = fresh(*UR)
+    as_if_of_release(environment, "intel-cmplr-lib-ur", "2026.9.0")
+    if not loads:
+        # A newer loader may lack what an older libsycl asks for.
+        environment.without("libur_loader.so")
+        compiled("environment/lib/libur_loader.so.0", "int none;", "-Wl,-soname,libur_loader.so.0")
+        if environment.shell("python -c 'import usmq'", {}).returncode == 0:
+            pytest.skip("this runtime has its loader of adapters inside libsycl")
+    found = doctor(environment=environment)
+    runtime = version("intel-sycl-rt")
+    fix = found.problem(f"intel-cmplr-lib-ur 2026.9.0 is newer than intel-sycl-rt {runtime}")
+    assert fix == f"pip install 'intel-cmplr-lib-ur=={runtime}'"
+    assert "older" not in found.text
+    found.applied(fix, broken=not loads)
+
+
+def test_a_runtime_that_is_older_than_the_build(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
+) -> None:
+    environment = fresh(*SYCL)
+    for package in ("intel-sycl-rt", "intel-cmplr-lib-ur"):
+        as_if_of_release(environment, package, "2026.0.0")
+    found = doctor(environment=environment)
+    fix = found.problem("runs with the older 2026.0.0", topic="runtime")
+    assert re.fullmatch(r"pip install 'intel-sycl-rt>=2026\.\d,<2027'", fix)
+    found.applied(fix, broken=False)
+    assert doctor(environment=environment).status == 0
 
 
 def test_two_runtimes_in_one_process(run_python: Run, runtime_copy: Callable[..., Path]) -> None:
@@ -120,19 +268,20 @@ def make_package(folder: Path, code: str) -> None:
     info = folder / "torch-9.9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    names = [path.relative_to(folder) for path in (*folder.glob("torch/*"), *info.iterdir())]
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*names, info.name + "/RECORD")))
 
 
-def before(folder: Path) -> dict[str, str]:
-    own = str(Path(usmq.__file__).parents[1])
-    return {"PYTHONPATH": f"{folder}:{own}"}
+def index_of(environment: Environment) -> Path:
+    return Path(environment.variables["PIP_FIND_LINKS"])
 
 
 @pytest.mark.parametrize("name", ["dpctl", "dpnp"])
-def test_a_package_that_shares_the_runtime(
-    doctor: Callable[..., Checked], cpu_driver: str, name: str
-) -> None:
+def test_a_package_that_shares_the_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
     pytest.importorskip(name)
-    assert re.search(rf"{name} \S+ shares the runtime of usmq", doctor().text)
+    done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
+    assert re.search(rf"{name} \S+ shares the runtime of usmq", done.stdout)
 
 
 def test_a_package_that_brings_another_runtime(
@@ -141,7 +290,7 @@ def test_a_package_that_brings_another_runtime(
     other = runtime_copy()
     code = f"import ctypes; ctypes.CDLL('{other}/libsycl.so.9', ctypes.RTLD_GLOBAL)"
     make_package(tmp_path / "site", code)
-    found = doctor(**before(tmp_path / "site"))
+    found = doctor(PYTHONPATH=str(tmp_path / "site"))
     fix = found.problem("torch 9.9 loads another SYCL runtime", str(other), topic="packages")
     assert "one environment" in fix
 
@@ -155,12 +304,33 @@ def test_a_package_that_brings_another_runtime(
     ids=["error", "abort"],
 )
 def test_a_package_that_cannot_be_imported(
-    doctor: Callable[..., Checked], tmp_path: Path, code: str, words: str
+    doctor: Callable[..., Checked],
+    fresh: Callable[..., Environment],
+    tmp_path: Path,
+    code: str,
+    words: str,
 ) -> None:
-    make_package(tmp_path / "site", code)
-    found = doctor(**before(tmp_path / "site"))
+    environment = fresh()
+    make_package(environment.site, code)
+    make_package(tmp_path / "good", "")
+    with zipfile.ZipFile(index_of(environment) / "torch-9.9-py3-none-any.whl", "w") as wheel:
+        for file in (tmp_path / "good").rglob("*"):
+            wheel.write(file, file.relative_to(tmp_path / "good"))
+    found = doctor(environment=environment)
     fix = found.problem("torch 9.9 cannot be imported", words, topic="packages")
     assert fix == "pip install --force-reinstall torch"
+    found.applied(fix, broken=False)
+    assert environment.shell("python -c 'import torch'", {}).returncode == 0
+
+
+def test_a_package_that_a_variable_keeps_from_being_imported(
+    doctor: Callable[..., Checked], tmp_path: Path
+) -> None:
+    make_package(tmp_path, "import os; assert 'ONEAPI_DEVICE_SELECTOR' not in os.environ, 'no'")
+    found = doctor(PYTHONPATH=str(tmp_path), ONEAPI_DEVICE_SELECTOR="opencl:*")
+    fix = found.problem("torch 9.9 cannot be imported: AssertionError: no", topic="packages")
+    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
+    found.applied(f"{fix}\npython -c 'import torch'", broken=False)
 
 
 # --- in a process of one's own
@@ -230,6 +400,38 @@ print(report.devices, len(dpctl.get_devices()), "tries them" in str(report))
     out = run_python(code, **(CLEAN | {"OCL_ICD_FILENAMES": driver})).stdout.split()
     assert out[0] == out[1]
     assert out[2] == "True"
+
+
+def test_where_another_library_asked_first_that_is_the_cause(pristine: Environment) -> None:
+    pytest.importorskip("dpctl")
+    code = """
+import dpctl
+print("dpctl sees", len(dpctl.get_devices()))
+import usmq
+report = usmq.doctor()
+problems = [finding for finding in report.findings if finding.state == "problem"]
+try:
+    print("usmq has", usmq.Queue().device.filter_string)
+except usmq.RuntimeNotFoundError as error:
+    print("says", "another library asked" in str(error), "OCL_ICD_FILENAMES=" in str(error))
+    assert not any("devices are in use" in finding.what for finding in report.findings)
+    print("problem", problems[0].what)
+    print(problems[0].fix)
+"""
+    program = pristine.root / "asks_first.py"
+    program.write_text(code)
+    # The environment that runs the tests has dpctl.
+    done = pristine.shell(f"{sys.executable} {program}", {})
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["dpctl sees 0", "says True True"], done.stdout + done.stderr
+    assert lines[2].startswith("problem another library asked the SYCL runtime for devices before")
+    assert len(lines) == 4, "the fix is one line"
+    done = pristine.shell(f"{lines[3]}\n{sys.executable} {program}", {})
+    assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
+    # And as its comment says: usmq first.
+    program.write_text(code.replace("import dpctl", "import usmq, dpctl"))
+    done = pristine.shell(f"{sys.executable} {program}", {})
+    assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
 
 
 def test_in_a_forked_child_it_says_so(run_python: Run) -> None:

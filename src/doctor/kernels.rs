@@ -1,0 +1,256 @@
+//! Whether a kernel compiles and runs on the default device, tried in a child, and the reason when it does not.
+
+use super::child::Outcome;
+use super::origin::{INSTALL, reinstall};
+use super::probe::{Asker, Change, Probe, ended};
+use super::report::{Finding, Topic};
+use super::variables;
+use super::world::{World, quoted};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, KernelOptions, Lack, TEMPORARY, install_compiler, lack, temporary_folder};
+use crate::manager::current_queue;
+
+const TOPIC: Topic = Topic::Kernels;
+
+/// The headers of C++ that SYCL's own include. Those of SYCL are inside the compiler and take a second or more.
+const HEADERS: &str = "#include <algorithm>\n#include <cmath>\n#include <cstdint>\n#include <cstdlib>\n\
+                       #include <functional>\n#include <memory>\n#include <string>\n#include <tuple>\n\
+                       #include <type_traits>\n#include <vector>\n";
+/// With a limit of memory the kernel must need as much of it as those of users.
+const SYCL_HEADERS: &str = "#include <sycl/sycl.hpp>\n";
+const SYCL_KERNEL: &str = "extern \"C\" \
+    [[__sycl_detail__::add_ir_attributes_function(\"sycl-nd-range-kernel\", 1)]] __attribute__((sycl_device)) \
+    void answer(int *to) { *to = 42; }\n";
+const OPENCL_KERNEL: &str = "kernel void answer(global int *to) { *to = 42; }\n";
+
+/// The compiler that libsycl does not find.
+const NO_COMPILER: &str = "kernel_bundle creation from source not supported";
+
+/// A kernel that ran, with its device, or the reason why not.
+type Outcomes = std::result::Result<String, String>;
+
+/// What came of the kernels that were tried.
+#[derive(Debug)]
+pub(super) struct Trial {
+    sycl: Outcomes,
+    /// One in OpenCL C, where that in SYCL C++ failed and the device takes it.
+    opencl: Option<Outcomes>,
+}
+
+impl Trial {
+    pub(super) fn works(&self) -> bool {
+        self.sycl.is_ok()
+    }
+}
+
+/// Tries a kernel in a child; `None` where that cannot be done, or no device can hold an array.
+pub(super) fn trial(world: &World, asker: &Asker, probe: &Probe, changes: &[Change<'_>]) -> Option<Trial> {
+    if probe.seen()?.devices.iter().all(|device| device.usm.is_empty()) {
+        return None;
+    }
+    let sycl = sycl(world, asker, changes)?;
+    let opencl = if sycl.is_ok() { None } else { opencl(asker, changes) };
+    Some(Trial { sycl, opencl })
+}
+
+fn sycl(world: &World, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
+    let headers = if world.limits.is_empty() { HEADERS } else { SYCL_HEADERS };
+    let source = format!("{headers}{SYCL_KERNEL}");
+    tried(asker, changes, || Kernel::from_sycl(&source, "answer"))
+}
+
+fn opencl(asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
+    let outcome = tried(asker, changes, || {
+        if current_queue()?.device().backend() != "opencl" {
+            return Err(Error::Value(String::new()));
+        }
+        Kernel::from_opencl(OPENCL_KERNEL, "answer", KernelOptions::default())
+    });
+    outcome.filter(|outcome| outcome.as_ref().err().is_none_or(|reason| !reason.is_empty()))
+}
+
+/// Whether a kernel gives its answer in a child with these changes.
+fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<Kernel>) -> Option<Outcomes> {
+    // What an earlier process has kept would hide that nothing compiles any more.
+    let changes: Vec<_> =
+        changes.iter().copied().chain([Change::Set("SYCL_CACHE_PERSISTENT", "0")]).collect();
+    let work = || match answer(kernel) {
+        Ok(device) => format!("+{device}"),
+        Err(Error::KernelBuild { log, .. }) => format!("-{log}"),
+        Err(error) => format!("-{error}"),
+    };
+    Some(match asker.trial(&changes, work)? {
+        Outcome::Answer(text) => match text.strip_prefix('+') {
+            Some(device) => Ok(device.to_owned()),
+            None => Err(text.trim_start_matches('-').to_owned()),
+        },
+        Outcome::Died { how, said } => Err(ended(&how, &said)),
+        Outcome::TooLong(limit) => Err(format!("does not end within {} s", limit.as_secs_f32())),
+        Outcome::Interrupted | Outcome::Unasked(_) => return None,
+    })
+}
+
+/// Runs a kernel that writes one number, and returns its device.
+fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
+    let to = Array::zeros::<i32>([1])?;
+    // SAFETY: the kernel writes the one element of its only argument.
+    unsafe { kernel()?.launch([1], &[(&to).into()]) }?;
+    match to.to_vec::<i32>()?[..] {
+        [42] => Ok(to.queue().device().filter_string().unwrap_or("a device").to_owned()),
+        ref other => Err(Error::Value(format!("the kernel wrote {other:?} instead of [42]"))),
+    }
+}
+
+/// `cause`: the fix of what breaks more than kernels, when that is known.
+pub(super) fn findings(
+    world: &World,
+    asker: &Asker,
+    changes: &[Change<'_>],
+    trial: &Trial,
+    cause: Option<&str>,
+) -> Vec<Finding> {
+    let reason = match &trial.sycl {
+        Ok(device) => {
+            return vec![Finding::ok(TOPIC, format!("a kernel in SYCL C++ compiled and ran on {device}"))];
+        }
+        Err(reason) => reason,
+    };
+    let lack = lack(reason);
+    if let (None, Some(Err(other))) = (&lack, &trial.opencl) {
+        let fix = cause.map_or_else(|| reinstall(world, "intel-opencl-rt"), str::to_owned);
+        return vec![Finding::problem(
+            TOPIC,
+            format!("no kernel runs on the default device: {}", shorter(other)),
+            fix,
+        )];
+    }
+    let works = |more: &[Change<'_>]| {
+        let all: Vec<_> = changes.iter().chain(more).copied().collect();
+        matches!(sycl(world, asker, &all), Some(Ok(_)))
+    };
+    let (what, fix) = match (lack, cause) {
+        (Some(Lack::Header(header)), _) => (
+            format!(
+                "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ standard library of \
+                 this machine, and they are not installed"
+            ),
+            install_compiler(&world.read("/etc/os-release").unwrap_or_default(), world.is_root),
+        ),
+        (Some(Lack::TemporaryFile(reason)), _) => temporary(world, &reason, works),
+        (None, Some(cause)) => (shorter(reason), cause.to_owned()),
+        (None, None) => match culprit(world, works) {
+            Some(name) => (
+                format!("{name} is set, and without it they do: {}", shorter(reason)),
+                format!("unset {name}"),
+            ),
+            None if reason.contains(NO_COMPILER) => {
+                ("libsycl finds no compiler for them".to_owned(), reinstall(world, "intel-sycl-rt"))
+            }
+            None => (shorter(reason), INSTALL.to_owned()),
+        },
+    };
+    let others = match &trial.opencl {
+        Some(Ok(_)) => "\nkernels in OpenCL C work",
+        _ => "",
+    };
+    vec![Finding::problem(TOPIC, format!("kernels in SYCL C++ do not compile: {what}{others}"), fix)]
+}
+
+/// The compiler makes a folder, though it may write nothing there.
+fn temporary(world: &World, reason: &str, works: impl Fn(&[Change<'_>]) -> bool) -> (String, String) {
+    let set: Vec<_> = TEMPORARY.into_iter().filter(|name| world.variable(name).is_some()).collect();
+    let what = format!(
+        "no temporary file can be made in {}: {reason}",
+        match set.first() {
+            Some(name) => format!("{name}={}", world.variable(name).unwrap_or_default()),
+            None => temporary_folder(),
+        }
+    );
+    let unset: Vec<_> = set.iter().map(|name| Change::Unset(name)).collect();
+    if !set.is_empty() && works(&unset) {
+        return (what, format!("unset {}", set.join(" ")));
+    }
+    let home = world.variable("HOME").unwrap_or("/");
+    let other = ["/tmp", "/var/tmp", "/dev/shm", home]
+        .into_iter()
+        .find(|folder| works(&[Change::Set("TMPDIR", folder)]));
+    let fix = match other {
+        Some(folder) => format!("export TMPDIR={}", quoted(folder)),
+        None => "set TMPDIR to a folder that you may write to".to_owned(),
+    };
+    (what, fix)
+}
+
+/// A variable of the runtime or of a driver without which the kernel works.
+fn culprit(world: &World, works: impl Fn(&[Change<'_>]) -> bool) -> Option<String> {
+    let names = world.variables.keys().filter(|name| variables::of_runtime(name));
+    names.cloned().find(|name| works(&[Change::Unset(name)]))
+}
+
+/// The start of a log, which may have hundreds of lines, from its first error on.
+fn shorter(log: &str) -> String {
+    let lines: Vec<_> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let first = lines.iter().position(|line| line.contains("error")).unwrap_or(0);
+    lines[first..].iter().take(3).copied().collect::<Vec<_>>().join("\n").chars().take(400).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+    use std::time::Duration;
+
+    const HEADER: &str =
+        "Device compilation failed\n\trtc_0.cpp:1:10: fatal error: 'cstddef' file not found\n";
+
+    fn look(world: &World, sycl: Outcomes, opencl: Option<Outcomes>, cause: Option<&str>) -> Finding {
+        let asker = Asker::new(Duration::from_secs(30));
+        let mut found = findings(world, &asker, &[], &Trial { sycl, opencl }, cause);
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    fn fails(reason: &str) -> Outcomes {
+        Err(reason.to_owned())
+    }
+
+    #[test]
+    fn a_kernel_that_ran_is_told_with_its_device() {
+        let found = look(&Fake::new(), Ok("opencl:cpu:0".to_owned()), None, None);
+        assert_eq!((found.state, found.what.contains("opencl:cpu:0")), (State::Ok, true));
+    }
+
+    #[test]
+    fn missing_headers_are_told_with_the_command_of_the_distribution() {
+        let world = Fake::new().file("/etc/os-release", "ID=ubuntu\n");
+        let found = look(&world, fails(HEADER), Some(Ok(String::new())), None);
+        assert!(
+            found.what.contains("'cstddef' was not found") && found.what.contains("OpenCL C work"),
+            "{found:?}"
+        );
+        assert!(found.fix.unwrap().contains("apt-get install -y g++"));
+    }
+
+    #[test]
+    fn a_cause_that_is_known_gives_the_fix() {
+        for reason in ["out of memory", "takes the asking process down (signal SIGABRT)"] {
+            let found = look(&Fake::new(), fails(reason), None, Some("ulimit -v unlimited"));
+            assert_eq!(found.fix.as_deref(), Some("ulimit -v unlimited"));
+        }
+        let found = look(&Fake::new(), fails("error"), Some(fails("it crashes")), Some("unset X"));
+        assert_eq!((found.what.contains("no kernel runs"), found.fix.as_deref()), (true, Some("unset X")));
+    }
+
+    #[test]
+    fn the_first_error_of_a_long_log_is_shown() {
+        let log = format!(
+            "Device compilation failed\nIn file included from x\nx.cpp:1:2: error: bad\n{}",
+            "more\n".repeat(90)
+        );
+        assert_eq!(shorter(&log), "x.cpp:1:2: error: bad\nmore\nmore");
+        assert_eq!(shorter("one line"), "one line");
+        assert_eq!(shorter(""), "");
+    }
+}

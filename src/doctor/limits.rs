@@ -1,0 +1,138 @@
+//! Limits of the process on its memory, `ulimit -v` and `ulimit -d`: drivers and compilers reserve much of it.
+
+use super::probe::{Asker, Change};
+use super::report::{Finding, Topic};
+use super::world::World;
+use crate::error::size;
+
+const TOPIC: Topic = Topic::Settings;
+
+/// With less than this a compiler may fail; where a limit cannot be raised for a trial, it is then the likely reason.
+const SMALL: u64 = 2 << 30;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// What a shell calls it.
+    pub option: &'static str,
+    pub bytes: u64,
+    /// What this user may raise it to; `None` for any value.
+    pub most: Option<u64>,
+}
+
+const RESOURCES: [(&str, libc::__rlimit_resource_t); 2] =
+    [("-v", libc::RLIMIT_AS), ("-d", libc::RLIMIT_DATA)];
+
+fn read(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes to the struct; on failure it stays as it is.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit
+}
+
+/// Whether this process may raise a limit beyond the most that is set: `CAP_SYS_RESOURCE`, which containers take from root.
+fn may_exceed() -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> SYS_RESOURCE & 1 == 1)
+}
+
+/// The limits in force.
+pub(super) fn in_force() -> Vec<Limit> {
+    let limits = RESOURCES.iter().map(|(option, resource)| (*option, read(*resource)));
+    limits
+        .filter(|(_, limit)| limit.rlim_cur != libc::RLIM_INFINITY)
+        .map(|(option, limit)| Limit {
+            option,
+            bytes: limit.rlim_cur,
+            most: (limit.rlim_max != libc::RLIM_INFINITY && !may_exceed()).then_some(limit.rlim_max),
+        })
+        .collect()
+}
+
+/// In a child: takes the limits away, or raises them as far as this user may.
+pub(super) fn raise() {
+    for (_, resource) in RESOURCES {
+        let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: reads the struct.
+        if unsafe { libc::setrlimit(resource, &raw const none) } != 0 {
+            let most = read(resource).rlim_max;
+            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+            // SAFETY: as above. Where this fails, too, the limit stays.
+            unsafe { libc::setrlimit(resource, &raw const limit) };
+        }
+    }
+}
+
+/// The finding that a limit is the reason why something fails; `works` says whether a trial with changes succeeds.
+pub(super) fn cause(world: &World, asker: &Asker, works: impl Fn(&[Change<'_>]) -> bool) -> Option<Finding> {
+    let (first, others) = world.limits.split_first()?;
+    let can_raise = world.limits.iter().any(|limit| limit.most.is_none_or(|most| most > limit.bytes));
+    let is_small = std::iter::once(first).chain(others).any(|limit| limit.bytes < SMALL);
+    let certain = can_raise && !asker.is_here() && works(&[Change::RaiseLimits]);
+    (certain || (!can_raise && is_small))
+        .then(|| Finding::problem(TOPIC, described(&world.limits), fix(&world.limits, certain)))
+}
+
+fn described(limits: &[Limit]) -> String {
+    let each = limits.iter().map(|limit| format!("ulimit {} is {}", limit.option, size(limit.bytes)));
+    format!(
+        "{}: too little memory for the drivers, or for the compiler of kernels",
+        each.collect::<Vec<_>>().join(" and ")
+    )
+}
+
+fn fix(limits: &[Limit], certain: bool) -> String {
+    if !certain {
+        return "raise the limit where it is set, as in the script or service that starts this process, or in \
+                /etc/security/limits.conf; this process may not"
+            .to_owned();
+    }
+    let raised =
+        |limit: &Limit| limit.most.map_or_else(|| "unlimited".to_owned(), |most| (most / 1024).to_string());
+    let each = limits.iter().map(|limit| format!("ulimit {} {}", limit.option, raised(limit)));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// The limits that do no harm.
+pub(super) fn harmless(world: &World) -> Vec<Finding> {
+    let each = world.limits.iter();
+    each.map(|limit| Finding::ok(TOPIC, format!("ulimit {} is {}", limit.option, size(limit.bytes))))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::world::fake::Fake;
+    use super::*;
+    use std::time::Duration;
+
+    const MIB: u64 = 1 << 20;
+
+    fn limited(bytes: u64, most: Option<u64>) -> Fake {
+        let mut world = Fake::new();
+        world.limits = vec![Limit { option: "-v", bytes, most }];
+        world
+    }
+
+    fn fix_of(world: &World, works: bool) -> Option<String> {
+        let asker = Asker::new(Duration::from_secs(30));
+        cause(world, &asker, |_| works).map(|finding| finding.fix.unwrap())
+    }
+
+    #[test]
+    fn a_limit_is_the_cause_where_a_trial_without_it_succeeds() {
+        assert_eq!(fix_of(&limited(600 * MIB, None), true).as_deref(), Some("ulimit -v unlimited"));
+        let up_to = limited(600 * MIB, Some(900 * MIB));
+        assert_eq!(fix_of(&up_to, true).as_deref(), Some("ulimit -v 921600"));
+        assert_eq!(fix_of(&up_to, false), None);
+        assert_eq!(fix_of(&Fake::new(), true), None);
+    }
+
+    #[test]
+    fn a_small_limit_that_cannot_be_raised_is_the_likely_cause() {
+        assert!(fix_of(&limited(600 * MIB, Some(600 * MIB)), false).unwrap().contains("limits.conf"));
+        assert_eq!(fix_of(&limited(64 << 30, Some(64 << 30)), false), None);
+    }
+}

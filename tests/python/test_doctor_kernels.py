@@ -1,0 +1,245 @@
+"""The doctor and kernels: headers, temporary files, limits of memory, LD_LIBRARY_PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from doctor_environment import FOLDER, Checked, Environment
+
+# --- LD_LIBRARY_PATH
+
+TEXT = "text, not a library\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "content", "words"),
+    [
+        ("libsycl.so.9", TEXT, "file too short"),
+        ("libsycl.so.9", "int nothing;", "undefined symbol"),
+        ("libumf.so.1", TEXT, "file too short"),
+        ("libumf.so.1", "int nothing;", "undefined symbol"),
+        ("libstdc++.so.6", TEXT, "file too short"),
+        ("libOpenCL.so.1", TEXT, "puts other libraries before those of"),
+        ("libOpenCL.so.1", "int nothing;", "puts other libraries before those of"),
+        ("libur_adapter_opencl.so.0", "int nothing;", "puts other libraries before those of"),
+    ],
+    ids=lambda value: "text" if value == TEXT else "empty" if value == "int nothing;" else None,
+)
+def test_a_library_that_hides_one_of_the_runtime(
+    doctor: Callable[..., Checked],
+    compiled: Callable[..., str],
+    tmp_path: Path,
+    library: str,
+    content: str,
+    words: str,
+) -> None:
+    if not (library.startswith("libstdc++") or (FOLDER / library).exists()):
+        pytest.skip(f"this runtime has no {library}")
+    hiding, harmless = tmp_path / "hiding", tmp_path / "it's harmless"
+    hiding.mkdir()
+    harmless.mkdir()
+    if content == TEXT:
+        (hiding / library).write_text(content)
+    else:
+        compiled(f"hiding/{library}", content, f"-Wl,-soname,{library}")
+    found = doctor(LD_LIBRARY_PATH=f"{harmless}:{hiding}")
+    fix = found.problem(words, "LD_LIBRARY_PATH", str(hiding / library))
+    assert fix == "export LD_LIBRARY_PATH='{}'".format(str(harmless).replace("'", "'\\''"))
+    assert "pip install" not in found.text, "the runtime is not to blame"
+    found.all_applied()
+    if content != TEXT:
+        found = doctor(LD_LIBRARY_PATH=str(hiding))
+        assert found.problem(words) == "unset LD_LIBRARY_PATH"
+        found.applied("unset LD_LIBRARY_PATH")
+
+
+def test_a_library_that_hides_one_and_harms_nothing(
+    doctor: Callable[..., Checked], tmp_path: Path
+) -> None:
+    (tmp_path / "libsycl_ur_trace_collector.so").write_text(TEXT)
+    found = doctor(LD_LIBRARY_PATH=str(tmp_path))
+    assert found.status == 0, found.text
+    assert "puts other libraries before those of" in found.text
+
+
+def test_a_hiding_library_is_not_blamed_for_a_driver_that_does_not_exist(
+    doctor: Callable[..., Checked], tmp_path: Path
+) -> None:
+    (tmp_path / "libsycl_ur_trace_collector.so").write_text(TEXT)
+    found = doctor(LD_LIBRARY_PATH=str(tmp_path), OCL_ICD_FILENAMES="/nonexistent/libnone.so")
+    fix = found.problem("libnone.so does not exist")
+    assert "unset LD_LIBRARY_PATH" not in found.text
+    found.applied(fix)
+
+
+# --- temporary files
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "fix"),
+    [
+        ({"TMPDIR": "{}/gone"}, "TMPDIR={}/gone: No such file", "unset TMPDIR"),
+        ({"TMPDIR": "{}/file"}, "TMPDIR={}/file: Not a directory", "unset TMPDIR"),
+        ({"TMP": "{}/gone", "TEMP": "{}/gone"}, "TMP={}/gone: No such", "unset TMP TEMP"),
+    ],
+    ids=["gone", "file", "others"],
+)
+def test_a_folder_for_temporary_files_that_cannot_be_used(
+    doctor: Callable[..., Checked],
+    tmp_path: Path,
+    variables: dict[str, str],
+    words: str,
+    fix: str,
+) -> None:
+    (tmp_path / "file").write_text("")
+    given = {name: value.format(tmp_path) for name, value in variables.items()}
+    found = doctor(**given)
+    assert found.devices() == ["opencl:cpu:0"]
+    hit = found.problem("no temporary file can be made", words.format(tmp_path), "OpenCL C work")
+    assert hit == fix
+    found.applied(hit)
+
+
+# --- another view of the machine
+
+
+@pytest.fixture
+def view(pristine: Environment, tmp_path: Path) -> Callable[..., Environment]:
+    """Return a call that gives the environment a machine with other mounts."""
+    unshare = shutil.which("unshare")
+    tried = [unshare or "false", "--mount", "true"]
+    if unshare is None or subprocess.run(tried, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounts of its own need unshare, and the right to use it")
+
+    def view(*mounts: str) -> Environment:
+        script = tmp_path / "view.sh"
+        script.write_text("\n".join(["set -e", *mounts, 'exec "$@"', ""]))
+        return replace(pristine, wrapper=(unshare, "--mount", "sh", str(script)))
+
+    return view
+
+
+def test_a_folder_for_temporary_files_that_is_full_or_read_only(
+    doctor: Callable[..., Checked], view: Callable[..., Environment], tmp_path: Path
+) -> None:
+    for options, words in [("nr_inodes=1", "No space left"), ("ro", "Read-only file system")]:
+        folder = tmp_path / options
+        folder.mkdir()
+        environment = view(f"mount -t tmpfs -o {options} none {folder}")
+        found = doctor(environment=environment, TMPDIR=str(folder))
+        fix = found.problem("no temporary file can be made", words)
+        assert fix == "unset TMPDIR"
+        found.applied(fix)
+
+
+def test_a_default_folder_for_temporary_files_that_is_full(
+    doctor: Callable[..., Checked], view: Callable[..., Environment], pristine: Environment
+) -> None:
+    root = pristine.root
+    if root.is_relative_to("/mnt"):
+        pytest.skip("the tests run in /mnt, which this one needs")
+    moved = Environment(Path("/mnt/environment"))
+    mounts = [
+        "mount -t tmpfs none /mnt",
+        "mkdir /mnt/environment",
+        f"mount --bind {root} /mnt/environment",
+        "mount -t tmpfs -o nr_inodes=1 none /tmp",
+    ]
+    script = root / "view.sh"
+    script.write_text("\n".join(["set -e", *mounts, 'exec "$@"', ""]))
+    wrapper = (*view().wrapper[:-1], str(script))
+    moved = replace(moved, wrapper=wrapper)
+    found = doctor(environment=moved)
+    fix = found.problem("no temporary file can be made in /tmp: No space left")
+    assert fix in ("export TMPDIR='/var/tmp'", "export TMPDIR='/dev/shm'")
+    found.applied(fix)
+
+
+# What puts the headers back here; elsewhere it installs them.
+INSTALLS = """case "$*" in
+*install*g++*|*install*gcc*|-S*gcc*) umount /usr/include /usr/lib/gcc ;;
+update) ;;
+*) exit 1 ;;
+esac"""
+SOURCE = """
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
+void f(int *x) { *x = 1; }"""
+
+
+def test_a_machine_without_the_headers_of_cxx(
+    doctor: Callable[..., Checked],
+    view: Callable[..., Environment],
+    pristine: Environment,
+    tmp_path: Path,
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    folders = [folder for folder in ("/usr/lib/gcc", "/usr/include") if os.path.isdir(folder)]
+    environment = view(*(f"mount --bind {empty} {folder}" for folder in folders))
+    found = doctor(environment=environment)
+    assert found.devices() == ["opencl:cpu:0"]
+    fix = found.problem("was not found", "headers of a C++ standard library", "OpenCL C work")
+    if " install " not in fix and " -S " not in fix:
+        pytest.skip(f"no command is known for this distribution: {fix}")
+    # The error of a kernel says the same.
+    program = pristine.root / "fails.py"
+    program.write_text(f"import usmq\nusmq.Kernel.from_sycl('''{SOURCE}''', 'f')")
+    done = environment.shell(f"python {program}", {})
+    assert "file not found" in done.stderr
+    assert f"headers of a C++ standard library on this machine: {fix}" in done.stderr
+    for command in ("apt-get", "dnf", "zypper", "pacman"):
+        pristine.command(command, INSTALLS)
+    pristine.command("sudo", 'exec "$@"')
+    found.applied(fix)
+
+
+# --- limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (60_000, "too little for the runtime"),
+        (300_000, "too little memory for the drivers"),
+        (560_000, "or for the compiler of kernels"),
+    ],
+)
+def test_a_limit_of_memory(doctor: Callable[..., Checked], limit: int, words: str) -> None:
+    found = doctor(before=f"ulimit -c 0; ulimit -S -v {limit}")
+    fix = found.problem("ulimit -v is", words)
+    assert fix == "ulimit -v unlimited"
+    assert "pip install" not in found.text, "no package is to blame"
+    found.all_applied()
+
+
+def test_a_limit_of_memory_that_this_user_cannot_raise(doctor: Callable[..., Checked]) -> None:
+    found = doctor(before="ulimit -c 0; ulimit -v 560000")
+    if "ulimit -v unlimited" in found.text:
+        pytest.skip("this user may raise every limit")
+    fixes = {finding["fix"] for finding in found.findings if finding["state"] == "problem"}
+    assert len(fixes) == 1
+    assert "raise the limit where it is set" in fixes.pop()
+
+
+def test_a_limit_that_is_high_enough(doctor: Callable[..., Checked]) -> None:
+    found = doctor(before="ulimit -S -v 64000000")
+    assert found.status == 0, found.text
+    assert "ulimit -v is 61.0 GiB" in found.text
+
+
+# --- variables
+
+
+def test_a_variable_that_breaks_the_compiler(doctor: Callable[..., Checked]) -> None:
+    found = doctor(SYCL_PROGRAM_COMPILE_OPTIONS="--nonsense")
+    fix = found.problem("SYCL_PROGRAM_COMPILE_OPTIONS is set, and without it they do")
+    assert fix == "unset SYCL_PROGRAM_COMPILE_OPTIONS"
+    found.applied(fix)
