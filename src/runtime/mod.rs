@@ -17,11 +17,11 @@ mod retry;
 mod shared;
 
 pub(crate) use cache::{Who, fault};
+#[cfg(feature = "python")]
+pub(crate) use environment::name_driver;
 pub(crate) use environment::{
     Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
 };
-#[cfg(feature = "python")]
-pub(crate) use environment::name_driver;
 pub(crate) use exit::Pending;
 pub use interrupt::with_interrupt;
 pub(crate) use loaded::libraries;
