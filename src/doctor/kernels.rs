@@ -184,8 +184,8 @@ fn temporary(world: &World, reason: &str, works: impl Fn(&[Change<'_>]) -> bool)
 
 /// A variable of the runtime or of a driver without which the kernel works.
 fn culprit(world: &World, works: impl Fn(&[Change<'_>]) -> bool) -> Option<String> {
-    let names = world.variables.keys().filter(|name| variables::of_runtime(name));
-    names.cloned().find(|name| works(&[Change::Unset(name)]))
+    let mut names = world.variables.keys().filter(|name| variables::of_runtime(name));
+    names.find(|name| works(&[Change::Unset(name)])).cloned()
 }
 
 /// The start of a log, which may have hundreds of lines, from its first error on.

@@ -94,6 +94,14 @@ class Environment:
         command = [*self.wrapper, "bash", "--norc", "-c", script]
         return subprocess.run(command, env=env, text=True, capture_output=True, timeout=timeout)
 
+    def run(self, code: str) -> str:
+        """Run Python code, which must succeed, and return its output."""
+        program = self.root / "program.py"
+        program.write_text(code)
+        done = self.shell(f"exec python {program}", {})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def command(self, name: str, script: str) -> None:
         """Put a command on the search path of its shells."""
         path = self.root / "bin" / name

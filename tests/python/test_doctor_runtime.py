@@ -336,7 +336,7 @@ def test_a_package_that_a_variable_keeps_from_being_imported(
 # --- in a process of one's own
 
 
-def test_the_report_is_an_object(run_python: Run) -> None:
+def test_the_report_is_an_object(pristine: Environment) -> None:
     code = """
 import usmq
 report = usmq.doctor()
@@ -349,12 +349,12 @@ assert type(finding) is usmq.DoctorFinding
 assert finding == report.findings[0] != report.findings[1]
 print(repr(report), repr(finding))
 """
-    out = run_python(code, **CLEAN).stdout
+    out = pristine.run(code)
     assert out.startswith("<usmq.DoctorReport: ")
     assert "<usmq.DoctorFinding runtime: ok: libsycl" in out
 
 
-def test_asking_starts_nothing_in_this_process(run_python: Run) -> None:
+def test_asking_starts_nothing_in_this_process(pristine: Environment) -> None:
     code = """
 import os, usmq
 before = dict(os.environ)
@@ -367,20 +367,20 @@ if (pid := os.fork()) == 0:  # nothing here forbids it
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 print(first.devices, len(usmq.devices()), usmq.doctor().devices)
 """
-    out = run_python(code, **CLEAN).stdout.split()
+    out = pristine.run(code).split()
     assert len(set(out)) == 1
     assert int(out[0]) >= 1
 
 
-def test_where_devices_are_in_use_they_are_asked_here(run_python: Run) -> None:
+def test_where_devices_are_in_use_they_are_asked_here(pristine: Environment) -> None:
     code = """
 import usmq
 x = usmq.zeros(3)
 usmq.set_memory_limit(1 << 30)
 print(usmq.doctor())
-print(x.to_numpy().tolist())
+print(x.tolist())
 """
-    out = run_python(code, **CLEAN).stdout
+    out = pristine.run(code)
     assert "python -m usmq doctor tries them" in out
     assert "limit of device memory on each device: 1.0 GiB" in out
     assert "opencl:cpu:0" in out
@@ -434,7 +434,7 @@ except usmq.RuntimeNotFoundError as error:
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
 
 
-def test_in_a_forked_child_it_says_so(run_python: Run) -> None:
+def test_in_a_forked_child_it_says_so(pristine: Environment) -> None:
     code = """
 import os, usmq
 usmq.devices()
@@ -444,12 +444,12 @@ if (pid := os.fork()) == 0:
     os._exit(report.ok)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    out = run_python(code, **CLEAN).stdout
+    out = pristine.run(code)
     assert "forked" in out
     assert "python -m usmq doctor" in out
 
 
-def test_many_threads_may_ask_at_once(run_python: Run) -> None:
+def test_many_threads_may_ask_at_once(pristine: Environment) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
 import usmq
@@ -457,7 +457,7 @@ with ThreadPoolExecutor(4) as pool:
     reports = list(pool.map(lambda _: usmq.doctor(), range(4)))
 print(*[(report.ok, report.devices) for report in reports], sep="\\n")
 """
-    lines = run_python(code, **CLEAN).stdout.splitlines()
+    lines = pristine.run(code).splitlines()
     assert len(lines) == 4
     assert len(set(lines)) == 1, lines
 
