@@ -35,3 +35,11 @@ echo "no-sycl: the build stops and says why"
 
 USMQ_ALLOW_STUB=1 cargo run
 DOCS_RS=1 cargo run
+
+# A stub stays no longer than it is asked for.
+if cargo build 2> "$place/log"; then
+  echo "no-sycl: the stub stays where it is not asked for" >&2
+  exit 1
+fi
+grep -q 'no SYCL runtime was found' "$place/log"
+echo "no-sycl: without the variable the build looks for SYCL again"

@@ -229,7 +229,7 @@ def check_sdist(path: Path) -> None:
     needed = set(tracked.stdout.split())
     demand("src/lib.rs" in needed, "git does not list the sources")
     demand(needed <= names, f"missing: {sorted(needed - names)}")
-    folders = ("src/", "cpp/", "build/", "python/usmq/", "examples/")
+    folders = ("src/", "cpp/", "build/", "docs/", "python/usmq/", "examples/")
     single = {"Cargo.toml", "Cargo.lock", "PKG-INFO", "README.md", "CHANGELOG.md"} | needed
     foreign = [name for name in names if name not in single and not name.startswith(folders)]
     foreign += [name for name in names if re.search(r"\.so\b|__pycache__|\.pyc$", name)]
