@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import usmq
 from conftest import ENVIRONMENT
+from doctor_environment import second_name
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -243,11 +245,15 @@ def test_a_demo_that_cannot_write_its_profile_is_refused_at_once(
 
 @pytest.mark.parametrize("arguments", [["list"], ["demo"], ["trace", "x.py"]], ids=str)
 def test_without_the_runtime_each_command_says_so_in_one_line(
-    program: str, arguments: list[str], installed: Callable[..., dict[str, str | None]]
+    program: str, arguments: list[str], runtime_copy: Callable[..., Path]
 ) -> None:
-    done = run(program, *arguments, **installed("libsycl.so"))
+    # The run path of the extension leads to the runtime there, as in an environment that pip made.
+    site = runtime_copy("libsycl.so") / "python3" / "site-packages"
+    shutil.copytree(Path(usmq.__file__).parent, site / "usmq", copy_function=second_name)
+    variables = {"PYTHONPATH": str(site), "LD_LIBRARY_PATH": None}
+    done = run(program, *arguments, **variables)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert line.startswith("usmq: usmq cannot load the SYCL runtime: libsycl.so")
     assert "pip install" in line
-    assert run(program, "--version", **installed("libsycl.so")).stdout.startswith("usmq ")
+    assert run(program, "--version", **variables).stdout.startswith("usmq ")
