@@ -140,7 +140,15 @@ fn hint() -> String {
         );
     }
     match std::env::var("ONEAPI_DEVICE_SELECTOR") {
-        Ok(selector) => format!("; ONEAPI_DEVICE_SELECTOR={selector:?} chooses which devices there are"),
+        Ok(selector) => {
+            let own = runtime::without_own_term(&selector);
+            let order = if own == selector {
+                ""
+            } else {
+                ", and hides all where another library asks for devices before usmq"
+            };
+            format!("; ONEAPI_DEVICE_SELECTOR={own:?} chooses which devices there are{order}")
+        }
         Err(_) => format!("; {DOCTOR} says what is missing"),
     }
 }

@@ -111,6 +111,7 @@ fn cause(world: &World, asker: &Asker, changes: &[Change<'_>], devices: usize) -
         .filter(|finding| finding.state == State::Problem)
         .or_else(|| limits::cause(world, asker, works))
         .or_else(|| search_path::finding(world))
+        .or_else(|| variables::asked_before(world))
 }
 
 /// A suspect is the problem where something that fails is said to need its fix, or where nothing else explains it.

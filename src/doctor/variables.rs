@@ -2,7 +2,8 @@
 
 use super::probe::{Asker, Change, Probe, Seen};
 use super::report::{Finding, State, Topic};
-use super::world::World;
+use super::world::{World, quoted};
+use crate::error::spelled;
 
 const TOPIC: Topic = Topic::Variables;
 
@@ -127,6 +128,25 @@ fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Fin
     )
 }
 
+/// Where another library asked for devices before usmq could add its term, the runtime keeps the empty list that it made.
+/// Nothing else shows that, so this is a suspect.
+pub(super) fn asked_before(world: &World) -> Option<Finding> {
+    let (value, completed) = (world.variable(HIDING[0])?, world.completed_selector.as_deref()?);
+    let what = format!(
+        "{}={value:?} names the backend opencl alone: this runtime finds no device then when another library asks for \
+         devices before usmq",
+        HIDING[0]
+    );
+    let drivers = world.settings.iter().find(|(name, _)| *name == "OCL_ICD_FILENAMES");
+    let drivers = drivers
+        .map(|(name, value)| format!(" {name}={}", quoted(&value.display().to_string())))
+        .unwrap_or_default();
+    let first = spelled("`import usmq`", "call `usmq::devices()`");
+    let fix =
+        format!("export {}={}{drivers}    # or {first} before that library", HIDING[0], quoted(completed));
+    Some(Finding::ok(TOPIC, what).fix(fix))
+}
+
 fn both(world: &World) -> Option<Finding> {
     let (selector, mask) = (world.variable("ONEAPI_DEVICE_SELECTOR")?, world.variable("ZE_AFFINITY_MASK")?);
     Some(Finding::problem(
@@ -248,6 +268,18 @@ mod tests {
         assert!(both(&world).is_none());
         let found = both(&world.variable("ZE_AFFINITY_MASK", "0")).unwrap();
         assert_eq!((found.state, found.fix.as_deref()), (State::Problem, Some("unset ZE_AFFINITY_MASK")));
+    }
+
+    #[test]
+    fn a_selector_that_usmq_completed_too_late_is_a_suspect() {
+        let mut world = Fake::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:cpu");
+        assert_eq!(asked_before(&world), None);
+        world.completed_selector = Some("opencl:cpu;*:99".to_owned());
+        world.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
+        let fix = asked_before(&world).unwrap().fix.unwrap();
+        let expected =
+            "export ONEAPI_DEVICE_SELECTOR='opencl:cpu;*:99' OCL_ICD_FILENAMES='/env/lib/libintelocl.so' ";
+        assert!(fix.starts_with(expected), "{fix}");
     }
 
     #[test]

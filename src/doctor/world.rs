@@ -4,6 +4,8 @@ use super::limits::{self, Limit};
 use crate::kernel::is_root;
 use crate::runtime::{self, Setting};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,8 @@ pub(super) struct World {
     pub root: PathBuf,
     /// As the user set them.
     pub variables: BTreeMap<String, String>,
+    /// The value of `ONEAPI_DEVICE_SELECTOR` where usmq has added a term to the user's.
+    pub completed_selector: Option<String>,
     /// What usmq sets, or has set, where the user set nothing.
     pub settings: Vec<Setting>,
     /// Libraries mapped into this process.
@@ -40,12 +44,15 @@ impl World {
                 variables.remove(*name);
             }
         }
+        let mut completed_selector = None;
         if let Some(selector) = variables.get_mut("ONEAPI_DEVICE_SELECTOR") {
-            *selector = runtime::without_own_term(selector).to_owned();
+            let own = runtime::without_own_term(selector).to_owned();
+            completed_selector = (own != *selector).then(|| std::mem::replace(selector, own));
         }
         Self {
             root: PathBuf::from("/"),
             variables,
+            completed_selector,
             settings,
             loaded: runtime::libraries("lib"),
             may_open,
@@ -83,10 +90,19 @@ impl World {
         std::fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether a file has these bytes somewhere.
+    /// Whether a file has these bytes somewhere. A part at a time: where memory is short, the file may not fit into it.
     pub(super) fn has_bytes(&self, path: impl AsRef<Path>, wanted: &[u8]) -> bool {
-        let bytes = std::fs::read(self.at(path)).unwrap_or_default();
-        bytes.windows(wanted.len()).any(|window| window == wanted)
+        let Ok(mut file) = File::open(self.at(path)) else { return false };
+        let mut part = Vec::new();
+        loop {
+            // The end of the last part may begin what is wanted.
+            part.drain(..part.len().saturating_sub(wanted.len()));
+            match file.by_ref().take(1 << 20).read_to_end(&mut part) {
+                Ok(0) | Err(_) => return false,
+                Ok(_) if part.windows(wanted.len()).any(|window| window == wanted) => return true,
+                Ok(_) => {}
+            }
+        }
     }
 
     /// Names in a folder, sorted; none when it cannot be read.
@@ -181,6 +197,7 @@ pub(super) mod fake {
             Self(World {
                 root,
                 variables: BTreeMap::new(),
+                completed_selector: None,
                 settings: Vec::new(),
                 loaded: BTreeSet::new(),
                 may_open: |_| true,
@@ -230,5 +247,20 @@ pub(super) mod fake {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0.root);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Fake;
+
+    #[test]
+    fn bytes_are_found_wherever_they_are_in_a_file() {
+        for before in [0, 5, (1 << 20) - 3, 1 << 20, (3 << 20) - 1] {
+            let world = Fake::new().file("/x", &format!("{}wanted{}", "-".repeat(before), "-".repeat(9)));
+            assert!(world.has_bytes("/x", b"wanted"), "{before}");
+            assert!(!world.has_bytes("/x", b"other"));
+        }
+        assert!(!Fake::new().has_bytes("/x", b"wanted"));
     }
 }

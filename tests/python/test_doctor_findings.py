@@ -102,6 +102,7 @@ FINDINGS = {
         "may hide every device": "no: as the line before",
         "hide every device together": "no: it takes several devices and two variables",
         "are both set": "test_two_selectors_at_once",
+        "names the backend opencl alone": "test_where_another_library_asked_first_with",
         "is none of FLAT, COMPOSITE and COMBINED": "test_a_hierarchy_of_no_such_name",
         "is set, but runtimes of today do not read it": "test_what_is_worth_knowing_is_noted",
     },

@@ -45,7 +45,9 @@ def test_a_library_that_hides_one_of_the_runtime(
     hiding.mkdir()
     harmless.mkdir()
     if content == TEXT:
-        (hiding / library).write_text(content)
+        # Some runtimes go on with the name without a number.
+        for name in (library, library.removesuffix(".1")):
+            (hiding / name).write_text(content)
     else:
         compiled(f"hiding/{library}", content, f"-Wl,-soname,{library}")
     found = doctor(LD_LIBRARY_PATH=f"{harmless}:{hiding}")
@@ -204,17 +206,11 @@ def test_a_machine_without_the_headers_of_cxx(
 # --- limits
 
 
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [
-        (60_000, "too little for the runtime"),
-        (300_000, "too little memory for the drivers"),
-        (560_000, "or for the compiler of kernels"),
-    ],
-)
-def test_a_limit_of_memory(doctor: Callable[..., Checked], limit: int, words: str) -> None:
+# For the runtime itself, for the drivers, and for the compiler.
+@pytest.mark.parametrize("limit", [60_000, 300_000, 560_000])
+def test_a_limit_of_memory(doctor: Callable[..., Checked], limit: int) -> None:
     found = doctor(before=f"ulimit -c 0; ulimit -S -v {limit}")
-    fix = found.problem("ulimit -v is", words)
+    fix = found.problem("ulimit -v is", "too little")
     assert fix == "ulimit -v unlimited"
     assert "pip install" not in found.text, "no package is to blame"
     found.all_applied()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -432,6 +433,29 @@ except usmq.RuntimeNotFoundError as error:
     program.write_text(code.replace("import dpctl", "import usmq, dpctl"))
     done = pristine.shell(f"{sys.executable} {program}", {})
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
+
+
+def test_where_another_library_asked_first_with_a_selector(pristine: Environment) -> None:
+    pytest.importorskip("dpctl")
+    if list(FOLDER.glob("libur_adapter_opencl.so*")):
+        pytest.skip("this runtime finds devices for selectors of the backend opencl alone")
+    code = """
+import dpctl
+dpctl.get_devices()
+import usmq
+report = usmq.doctor()
+print([finding.fix for finding in report.findings if "opencl alone" in finding.what])
+print(report.devices)
+"""
+    program = pristine.root / "asks_first.py"
+    program.write_text(code)
+    variables: dict[str, str | None] = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
+    done = pristine.shell(f"{sys.executable} {program}", variables)
+    fixes, devices = done.stdout.splitlines()
+    (fix,) = ast.literal_eval(fixes)
+    assert devices == "0"
+    done = pristine.shell(f"{fix}\n{sys.executable} {program}", variables)
+    assert done.stdout.splitlines() == ["[]", "1"], done.stderr
 
 
 def test_in_a_forked_child_it_says_so(pristine: Environment) -> None:
