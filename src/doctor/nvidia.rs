@@ -63,9 +63,10 @@ fn driver(world: &World, seen: &str, answer: Option<Result<String, String>>) -> 
             format!("{seen}, but libcuda.so.1 {how}"),
             "install the NVIDIA driver again, in the version that the kernel has loaded",
         ),
-        None => {
-            Finding::ok(TOPIC, format!("{seen}; the driver was not asked, since devices are in use here"))
-        }
+        None => Finding::ok(
+            TOPIC,
+            format!("{seen}; the driver was not asked, since the runtime has started here"),
+        ),
     }
 }
 
