@@ -56,6 +56,7 @@ assert usmq.devices(), "usmq sees no device"
 # The runtime asks for drivers once: the error says so, and the variable that it names helps.
 ASKED_TOO_EARLY = """
 import os, re, sys
+given = dict(os.environ)
 import dpctl
 if dpctl.get_devices():
     sys.exit()
@@ -64,10 +65,8 @@ try:
     usmq.current_queue()
 except usmq.RuntimeNotFoundError as error:
     name, value = re.search("or set ([A-Z_]+)=(\\S+) before", str(error)).groups()
-    assert name not in os.environ, error
-    os.environ[name] = value
     again = "import dpctl; assert dpctl.get_devices(); import usmq; usmq.current_queue()"
-    os.execv(sys.executable, [sys.executable, "-c", again])
+    os.execve(sys.executable, [sys.executable, "-c", again], given | {name: value})
 sys.exit("a queue without a device")
 """
 WITH_DPNP = """
