@@ -149,7 +149,7 @@ fn link(sycl: &Sycl) {
 }
 
 /// For the two shared libraries that are made of this crate, by `cargo rustc --crate-type cdylib`. (The crate itself is
-/// an rlib only: Rust programs need no shared library, and cargo gives one the same path whatever the features, so two
+/// an rlib only. Rust programs need no shared library. Cargo gives a shared library the same path for all features, so two
 /// members of a workspace would replace each other's. `rustc-link-arg-cdylib` would reach the shared libraries of
 /// dependents, too.)
 ///

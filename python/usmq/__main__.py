@@ -16,7 +16,7 @@ _DETAILS = {
     "long": "a paragraph per device",
     "full": "everything, aspects included",
 }
-# What a shell reports for a process that a closed pipe or Ctrl-C has ended.
+# The statuses that a shell reports when a closed pipe or Ctrl-C ends a process.
 _BROKEN_PIPE, _INTERRUPTED = 141, 130
 
 

@@ -114,7 +114,7 @@ def _cannot_run(options: argparse.Namespace) -> str | None:
 
 
 def _flushed() -> bool:
-    """Write what the script has printed; if nobody reads it, Python shall not try again."""
+    """Flush the script's output; after a failure, keep Python from flushing it again at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

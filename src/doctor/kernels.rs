@@ -30,7 +30,7 @@ const NO_COMPILER: &str = "kernel_bundle creation from source not supported";
 /// A kernel that ran, with its device, or the reason why not.
 type Outcomes = std::result::Result<String, String>;
 
-/// What came of the kernels that were tried.
+/// The outcomes of the trial kernels.
 #[derive(Debug)]
 pub(super) struct Trial {
     sycl: Outcomes,

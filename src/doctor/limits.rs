@@ -12,10 +12,10 @@ const SMALL: u64 = 2 << 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// What a shell calls it.
+    /// The name of the limit in `ulimit`.
     pub option: &'static str,
     pub bytes: u64,
-    /// What this user may raise it to; `None` for any value.
+    /// The hard limit: the largest value that this user may set; `None` for any value.
     pub most: Option<u64>,
 }
 

@@ -128,7 +128,8 @@ fn judged(cause: Finding, found: &[Finding]) -> Finding {
     }
 }
 
-/// What the variables that choose devices do; beside drivers that do not work, with those that `repaired` names.
+/// Reports the effect of the variables that choose devices. Where a driver does not work, asks with the drivers that
+/// `repaired` names.
 fn choices(
     world: &World,
     asker: &Asker,

@@ -64,7 +64,7 @@ fn cpu_driver(world: &World) -> Option<String> {
     world.exists(&path).then(|| path.display().to_string())
 }
 
-/// What each driver says, alone and when its devices are listed.
+/// Asks each driver alone, and for the list of its devices.
 fn answers<'a>(world: &World, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
     let mut answers: Vec<Answer<'a>> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
@@ -101,7 +101,7 @@ fn failure(probe: &Probe) -> Option<String> {
     }
 }
 
-/// What is seen with some of the drivers, and no variable that chooses among devices.
+/// Lists the devices with some of the drivers, and without the variables that choose among devices.
 fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     let drivers = drivers.iter().map(|entry| entry.library.as_str()).collect::<Vec<_>>().join(":");
     let mut changes = variables::NONE_CHOOSES.to_vec();

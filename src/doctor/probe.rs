@@ -131,7 +131,7 @@ impl Asker {
         }
     }
 
-    /// What becomes of some work of the runtime in a child with these changes; `None` where that cannot be learnt.
+    /// Runs some work of the runtime in a child with these changes. Returns `None` where no child can run.
     pub(super) fn trial(&self, changes: &[Change<'_>], work: impl FnOnce() -> String) -> Option<Outcome> {
         if self.here {
             return None;

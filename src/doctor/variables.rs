@@ -39,7 +39,7 @@ const ELSEWHERE: [&str; 6] = [
     "SYCL_CACHE_PERSISTENT",
 ];
 
-/// What is seen when none of the variables that may hide a device is set; `None` where that cannot be learnt, or none is.
+/// Lists the devices without the variables that may hide one. Returns `None` where none is set, or no child can run.
 pub(super) fn without_choice(world: &World, asker: &Asker) -> Option<Probe> {
     HIDING.iter().find(|name| world.variable(name).is_some())?;
     asker.devices_with(&NONE_CHOOSES)
