@@ -9,8 +9,8 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours and the three that depend on it from outside.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
-	tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
+CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
+	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # How long `fuzz` stays with each target.
 FUZZ_MINUTES ?= 10
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
@@ -187,6 +187,7 @@ counted: setup
 	mkdir -p target/faults/site
 	cp -r python/usmq target/faults/site/
 	cp target/faults/release/libusmq.so target/faults/site/usmq/_core.abi3.so
+	install -D "$$(ls -t target/faults/release/build/usmq-*/out/libusmq_emulator.so | head -1)" target/faults/site/usmq/lib/libusmq_emulator.so
 
 SOAK_MINUTES ?= 30
 

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The suites on emulated GPUs of one context, with the strict rule: `tests/run gpus [PART ...]`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Test files that are not run here, and why.
+left_out() {
+    cat << 'END'
+test_cuda              memory of NVIDIA cards, which the emulator does not change
+test_demo              runs as the part `demo`
+test_doctor            breaks the environment of CPU drivers; test_doctor_emulator.py is about emulated GPUs
+test_doctor_findings   as test_doctor
+test_doctor_kernels    as test_doctor
+test_doctor_runtime    as test_doctor
+test_emulated_gpus     sets the emulator up by itself
+test_emulated_layer    as test_emulated_gpus
+test_emulate_command   as test_emulated_gpus
+test_doctor_emulator   as test_emulated_gpus
+test_first_query       is about the CPU driver that another library asks for first
+test_neighbours        as test_first_query
+test_runtime           as test_first_query
+test_profile_pictures  draws the same pictures for any device
+test_site              is about pages
+test_docs              as test_site
+test_workflows         is about files of the repository
+test_packages          runs as the part `packages`
+test_dask_cluster      with the other test_dask files, runs as the part `dask`
+test_dask_command      as test_dask_cluster
+test_dask_faults       as test_dask_cluster
+test_dask_losses       as test_dask_cluster
+test_dask_same_host    as test_dask_cluster
+test_dask_tables       as test_dask_cluster
+END
+}
+
+pytest() {
+    USMQ_EMULATE_GPUS=$1 USMQ_CHECKS=1 .venv/bin/python -m pytest "${@:2}"
+}
+
+python_part() {
+    echo "==> pytest on 2 emulated GPUs beside the CPU (about 10 minutes); not run here:"
+    left_out
+    local ignored=()
+    while read -r name _; do ignored+=("--ignore=tests/python/$name.py"); done < <(left_out)
+    pytest 2 tests/python "${ignored[@]}"
+}
+
+rust_part() {
+    echo "==> cargo test on 4 emulated GPUs (about 6 minutes once built)"
+    USMQ_EMULATE_GPUS=4 RUST_TEST_THREADS=1 cargo test --features arrow
+}
+
+packages_part() {
+    echo "==> the five packages on 2 emulated GPUs (about 1 minute)"
+    pytest 2 tests/python/test_packages.py
+}
+
+demo_part() {
+    echo "==> the demo on 2 emulated GPUs (about 15 seconds)"
+    USMQ_EMULATE_GPUS=2 .venv/bin/python -m usmq demo
+}
+
+dask_part() {
+    echo "==> dask on 2 emulated GPUs (about 3 minutes)"
+    pytest 2 tests/python/test_dask_*.py
+}
+
+soak_part() {
+    echo "==> soak on 2 emulated GPUs (${SOAK_MINUTES:=10} minutes)"
+    mkdir -p target/soak
+    USMQ_EMULATE_GPUS=2 .venv/bin/python tests/soak.py --minutes "$SOAK_MINUTES" --folder target/soak
+}
+
+[ $# -gt 0 ] || set -- python rust packages demo dask soak
+for part in "$@"; do
+    case $part in
+    python | rust | packages | demo | dask | soak) "${part}_part" ;;
+    *)
+        echo "tests/run gpus: no part is called '$part'; they are python, rust, packages, demo, dask, soak" >&2
+        exit 2
+        ;;
+    esac
+done
