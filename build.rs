@@ -4,6 +4,8 @@
 mod application;
 #[path = "build/discover.rs"]
 mod discover;
+#[path = "build/emulator.rs"]
+mod emulator;
 #[path = "build/manylinux.rs"]
 mod manylinux;
 #[path = "build/wheels.rs"]
@@ -14,8 +16,8 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 9] =
-    ["device", "context", "queue", "event", "user_event", "usm", "pool", "kernel", "opencl"];
+const SOURCES: [&str; 10] =
+    ["device", "context", "queue", "event", "user_event", "usm", "pool", "kernel", "opencl", "emulation"];
 
 fn main() {
     for path in ["build.rs", "build", "cpp", "src/ffi.rs"] {
@@ -83,13 +85,14 @@ fn build_with(sycl: &Sycl) {
     } else {
         build.define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None);
     }
-    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc")));
+    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).file(emulator::settings());
     if is_set("USMQ_FAULTS") {
         println!("cargo:warning=usmq is built with faults on demand (USMQ_FAULTS): for its own tests only");
         println!("cargo:rustc-cfg=usmq_faults");
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
     build.compile("usmq_shim");
+    emulator::build(sycl);
     link(sycl);
     watch(sycl);
 }

@@ -18,6 +18,7 @@
           ".type __wrap_" #name ",@function\n"                                                                         \
           "__wrap_" #name ": jmp *usmq_old_" #name "@GOTPCREL(%rip)\n");
 
+OLD(dladdr, "GLIBC_2.2.5")
 OLD(dlclose, "GLIBC_2.2.5")
 OLD(dlerror, "GLIBC_2.2.5")
 OLD(dlopen, "GLIBC_2.2.5")

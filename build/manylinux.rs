@@ -2,22 +2,29 @@
 
 const SOURCE: &str = "build/manylinux.cc";
 
-/// Compiles the replacements into the libraries, and has the linker use them.
+/// Compiles the replacements into the libraries that are made of the crate, and has the linker use them.
 pub fn link() {
+    for argument in arguments() {
+        println!("cargo:rustc-link-arg={argument}");
+    }
+}
+
+/// Compiles the replacements and returns the linker arguments that use them.
+pub fn arguments() -> Vec<String> {
     println!("cargo:rerun-if-changed={SOURCE}");
+    let mut found = Vec::new();
     let text = std::fs::read_to_string(SOURCE).unwrap_or_default();
     // As an object: what the standard library's own objects ask for would come too late for an archive.
     for object in cc::Build::new().cpp(true).std("c++17").file(SOURCE).compile_intermediates() {
-        println!("cargo:rustc-link-arg={}", object.display());
+        found.push(object.display().to_string());
     }
     for line in text.lines() {
         let name = line.strip_prefix("OLD(").or_else(|| line.strip_prefix("REPLACED("));
         if let Some(name) = name.and_then(|rest| rest.split([',', ')']).next()) {
-            println!("cargo:rustc-link-arg=-Wl,--wrap={name}");
+            found.push(format!("-Wl,--wrap={name}"));
         }
     }
     // Where these functions were then.
-    println!(
-        "cargo:rustc-link-arg=-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--pop-state"
-    );
+    found.push("-Wl,--push-state,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--pop-state".to_owned());
+    found
 }

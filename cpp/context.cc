@@ -23,6 +23,8 @@ std::size_t context_copy_to_heap(const Context &context) {
 
 void context_free_heap(std::size_t address) { delete reinterpret_cast<sycl::context *>(address); }
 
+rust::String context_backend(const Context &context) { return backend_name(context.get_backend()); }
+
 std::size_t context_id(const Context &context) { return std::hash<Context>{}(context); }
 
 std::unique_ptr<std::vector<Device>> context_devices(const Context &context) {

@@ -3,8 +3,6 @@
 
 namespace usmq {
 
-namespace {
-
 const char *backend_name(sycl::backend backend) {
   switch (backend) {
   case sycl::backend::opencl:
@@ -21,6 +19,8 @@ const char *backend_name(sycl::backend backend) {
     return "other";
   }
 }
+
+namespace {
 
 const char *type_name(const Device &device) {
   switch (device.get_info<sycl::info::device::device_type>()) {
@@ -145,10 +145,33 @@ std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device) 
       sycl::info::partition_affinity_domain::numa));
 }
 
-bool device_can_access_peer(const Device &device, const Device &peer) {
+bool device_enable_peer_access(const Device &device, const Device &peer) {
   // The runtime itself must be asked: peer access is a matter of the bus, not of the context.
-  return const_cast<Device &>(device).ext_oneapi_can_access_peer(peer,
-                                                                 sycl::ext::oneapi::peer_access::access_supported);
+  auto handle = device;
+  if (!handle.ext_oneapi_can_access_peer(peer, sycl::ext::oneapi::peer_access::access_supported)) {
+    return false;
+  }
+  try {
+    handle.ext_oneapi_enable_peer_access(peer);
+  } catch (const sycl::exception &error) {
+    // Another library has enabled it before.
+    if (error.code() != sycl::errc::invalid) {
+      throw;
+    }
+  }
+  return true;
+}
+
+namespace exp = sycl::ext::oneapi::experimental;
+
+bool device_builds_opencl(const Device &device) {
+  auto handle = device;
+  return handle.ext_oneapi_can_build(exp::source_language::opencl);
+}
+
+bool device_builds_spirv(const Device &device) {
+  auto handle = device;
+  return handle.ext_oneapi_can_build(exp::source_language::spirv);
 }
 
 } // namespace usmq

@@ -1,16 +1,27 @@
-// Kernels from SYCL C++ source, through the runtime compiler.
+// Kernels from SYCL C++, OpenCL C and SPIR-V, through the kernel compiler of the runtime.
 #include "usmq/src/ffi.rs.h"
+
+#include <cstring>
 
 namespace usmq {
 
 namespace exp = sycl::ext::oneapi::experimental;
 
+namespace {
+
+std::vector<std::string> strings(const rust::Vec<rust::String> &list) {
+  std::vector<std::string> strings;
+  for (const auto &text : list) {
+    strings.emplace_back(text);
+  }
+  return strings;
+}
+
+} // namespace
+
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,
                                          const rust::Vec<rust::String> &options, rust::Str registered) {
-  std::vector<std::string> flags;
-  for (const auto &option : options) {
-    flags.emplace_back(option);
-  }
+  const auto flags = strings(options);
   auto text = exp::create_kernel_bundle_from_source(context, exp::source_language::sycl, std::string(source));
   if (registered.empty()) {
     return std::make_unique<Bundle>(exp::build(text, {device}, exp::properties{exp::build_options{flags}}));
@@ -18,6 +29,20 @@ std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &d
   const std::vector<std::string> names{std::string(registered)};
   return std::make_unique<Bundle>(
       exp::build(text, {device}, exp::properties{exp::build_options{flags}, exp::registered_names{names}}));
+}
+
+std::unique_ptr<Bundle> bundle_from_opencl(const Context &context, const Device &device, rust::Str source,
+                                           const rust::Vec<rust::String> &options) {
+  auto text = exp::create_kernel_bundle_from_source(context, exp::source_language::opencl, std::string(source));
+  return std::make_unique<Bundle>(exp::build(text, {device}, exp::properties{exp::build_options{strings(options)}}));
+}
+
+std::unique_ptr<Bundle> bundle_from_spirv(const Context &context, const Device &device,
+                                          rust::Slice<const std::uint8_t> module) {
+  std::vector<std::byte> bytes(module.size());
+  std::memcpy(bytes.data(), module.data(), module.size());
+  auto binary = exp::create_kernel_bundle_from_source(context, exp::source_language::spirv, bytes);
+  return std::make_unique<Bundle>(exp::build(binary, {device}));
 }
 
 std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {

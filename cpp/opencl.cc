@@ -87,22 +87,19 @@ void ask(cl_kernel kernel, rust::Vec<std::uint32_t> &slots) {
 } // namespace
 
 void queue_flush(const Queue &queue) {
-  if (queue.handle.get_backend() != sycl::backend::opencl) {
-    return; // Asking for the state of an event is enough there.
-  }
   const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   opencl_check(flush(native.object), "clFlush");
 }
 
-rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel) {
+rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
   rust::Vec<std::uint32_t> slots;
   const std::uint32_t count = kernel.get_info<sycl::info::kernel::num_args>();
   for (std::uint32_t i = 0; i < count; ++i) {
     slots.push_back(0);
   }
-  if (kernel.get_backend() == sycl::backend::opencl) {
+  if (ask_driver) {
     Owned<cl_kernel> native("clReleaseKernel");
     native.object = sycl::get_native<sycl::backend::opencl>(kernel);
     ask(native.object, slots);

@@ -106,6 +106,8 @@ PlatformInfo platform_info(std::size_t index);
 std::unique_ptr<std::vector<Device>> platform_devices(std::size_t index);
 
 // devices
+// The name of a backend in filter strings.
+const char *backend_name(sycl::backend backend);
 std::unique_ptr<Device> device_copy(const Device &device);
 std::size_t device_id(const Device &device);
 DeviceInfo device_info(const Device &device);
@@ -115,7 +117,9 @@ std::unique_ptr<std::vector<Device>> device_split_equally(const Device &device, 
 std::unique_ptr<std::vector<Device>> device_split_by_counts(const Device &device,
                                                             rust::Slice<const std::size_t> counts);
 std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device);
-bool device_can_access_peer(const Device &device, const Device &peer);
+bool device_enable_peer_access(const Device &device, const Device &peer);
+bool device_builds_opencl(const Device &device);
+bool device_builds_spirv(const Device &device);
 
 // contexts
 std::unique_ptr<Context> context_default(const Device &device);
@@ -125,6 +129,7 @@ std::unique_ptr<Context> context_new(const std::vector<Device> &devices);
 std::unique_ptr<Context> context_copy_from(std::size_t address);
 std::size_t context_copy_to_heap(const Context &context);
 void context_free_heap(std::size_t address);
+rust::String context_backend(const Context &context);
 std::size_t context_id(const Context &context);
 std::unique_ptr<std::vector<Device>> context_devices(const Context &context);
 
@@ -171,6 +176,7 @@ std::array<std::uint64_t, 3> event_profiling(const Event &event);
 std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context);
 std::uint8_t usm_kind(std::size_t pointer, const Context &context);
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
+std::unique_ptr<Device> usm_device_of_driver(std::size_t pointer, const Context &context);
 
 // memory pools
 std::unique_ptr<UsmBudget> budget_new();
@@ -191,11 +197,18 @@ void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noe
 // kernels
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,
                                          const rust::Vec<rust::String> &options, rust::Str registered);
+std::unique_ptr<Bundle> bundle_from_opencl(const Context &context, const Device &device, rust::Str source,
+                                           const rust::Vec<rust::String> &options);
+std::unique_ptr<Bundle> bundle_from_spirv(const Context &context, const Device &device,
+                                          rust::Slice<const std::uint8_t> module);
 std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name);
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,
                                            rust::Str name, const rust::Vec<rust::String> &options);
 std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &device,
                                           rust::Slice<const std::uint8_t> binary, rust::Str name);
-rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel);
+rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver);
+
+// emulated GPUs
+rust::String emulation_fault(rust::Str gpus, rust::Str memory, rust::Str system_usm, rust::Str faults);
 
 } // namespace usmq

@@ -12,8 +12,9 @@ namespace usmq {
 namespace {
 
 // Of the OpenCL extension cl_intel_unified_shared_memory.
-constexpr cl_uint kAllocBase = 0x419B; // CL_MEM_ALLOC_BASE_PTR_INTEL
-constexpr cl_uint kAllocSize = 0x419C; // CL_MEM_ALLOC_SIZE_INTEL
+constexpr cl_uint kAllocBase = 0x419B;   // CL_MEM_ALLOC_BASE_PTR_INTEL
+constexpr cl_uint kAllocSize = 0x419C;   // CL_MEM_ALLOC_SIZE_INTEL
+constexpr cl_uint kAllocDevice = 0x419D; // CL_MEM_ALLOC_DEVICE_INTEL
 
 } // namespace
 
@@ -52,9 +53,6 @@ MemoryInfo memory_info(const sycl::platform &platform) {
 } // namespace
 
 std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context) {
-  if (context.get_backend() != sycl::backend::opencl) {
-    return {0, 0};
-  }
   const auto info = memory_info(context.get_platform());
   if (info == nullptr) {
     return {0, 0};
@@ -84,6 +82,27 @@ std::uint8_t usm_kind(std::size_t pointer, const Context &context) {
 
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context) {
   return std::make_unique<Device>(sycl::get_pointer_device(reinterpret_cast<const void *>(pointer), context));
+}
+
+std::unique_ptr<Device> usm_device_of_driver(std::size_t pointer, const Context &context) {
+  const auto info = memory_info(context.get_platform());
+  if (info == nullptr) {
+    return nullptr;
+  }
+  Owned<cl_context> native("clReleaseContext");
+  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
+  cl_device_id owner = nullptr;
+  opencl_check(
+      info(native.object, reinterpret_cast<const void *>(pointer), kAllocDevice, sizeof owner, &owner, nullptr),
+      "clGetMemAllocInfoINTEL");
+  for (const auto &device : context.get_devices()) {
+    Owned<cl_device_id> candidate("clReleaseDevice");
+    candidate.object = sycl::get_native<sycl::backend::opencl>(device); // which retains it
+    if (candidate.object == owner) {
+      return std::make_unique<Device>(device);
+    }
+  }
+  return nullptr; // host memory, or the parent of a sub-device
 }
 
 } // namespace usmq

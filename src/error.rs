@@ -115,6 +115,10 @@ pub enum Error {
 /// Separates code and message in the text that the shim throws (`kCodeEnd` in cpp/error.h).
 const CODE_END: char = '\u{1f}';
 
+/// In the text of the error by which an emulated GPU refuses memory of another one (`kForeignMemory` in
+/// cpp/emulator/checks.h).
+const FOREIGN_MEMORY: &str = "UR_RESULT_ERROR_INVALID_MEM_OBJECT";
+
 impl Error {
     /// Turns an exception of the shim into an error that names the operation.
     pub(crate) fn from_shim(operation: &str, exception: &cxx::Exception) -> Self {
@@ -122,6 +126,12 @@ impl Error {
         let (code, message) = text.split_once(CODE_END).unwrap_or(("unknown", text));
         if code == "runtime_not_found" {
             return Self::RuntimeNotFound(message.to_owned());
+        }
+        if message.contains(FOREIGN_MEMORY) && std::env::var_os("USMQ_EMULATE_GPUS").is_some() {
+            return Self::Placement(format!(
+                "{operation}: a device used memory of another device, which it does not reach; the line of the usmq \
+                 emulator on standard error names both. Copy the data first, as collocate() does, or keep it in host memory"
+            ));
         }
         Self::Sycl {
             operation: operation.to_owned(),

@@ -115,7 +115,12 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_split_by_counts(device: &Device, counts: &[usize]) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_split_by_numa(device: &Device) -> Result<UniquePtr<CxxVector<Device>>>;
-        fn device_can_access_peer(device: &Device, peer: &Device) -> Result<bool>;
+        /// Whether commands on `device` may use memory of `peer` from now on.
+        fn device_enable_peer_access(device: &Device, peer: &Device) -> Result<bool>;
+        /// Whether the kernel compiler takes OpenCL C for this device.
+        fn device_builds_opencl(device: &Device) -> Result<bool>;
+        /// Whether the kernel compiler takes SPIR-V for this device.
+        fn device_builds_spirv(device: &Device) -> Result<bool>;
 
         fn context_default(device: &Device) -> Result<UniquePtr<Context>>;
         fn device_list() -> Result<UniquePtr<CxxVector<Device>>>;
@@ -128,6 +133,8 @@ pub(crate) mod bridge {
         /// # Safety
         /// `address` came from `context_copy_to_heap` and is freed once.
         unsafe fn context_free_heap(address: usize) -> Result<()>;
+        /// As `DeviceInfo::backend`.
+        fn context_backend(context: &Context) -> Result<String>;
         fn context_id(context: &Context) -> Result<usize>;
         fn context_devices(context: &Context) -> Result<UniquePtr<CxxVector<Device>>>;
 
@@ -205,10 +212,13 @@ pub(crate) mod bridge {
         fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
-        /// Address and bytes of the allocation that `pointer` is in; zeros where the backend does not tell.
+        /// Address and bytes of the allocation that `pointer` is in; zeros where the driver does not tell. Only for contexts
+        /// of the opencl backend.
         fn usm_range(pointer: usize, context: &Context) -> Result<[usize; 2]>;
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
+        /// The device of the context that the driver names; null when it names none of them.
+        fn usm_device_of_driver(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
 
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
@@ -250,6 +260,13 @@ pub(crate) mod bridge {
             options: &Vec<String>,
             registered: &str,
         ) -> Result<UniquePtr<Bundle>>;
+        fn bundle_from_opencl(
+            context: &Context,
+            device: &Device,
+            source: &str,
+            options: &Vec<String>,
+        ) -> Result<UniquePtr<Bundle>>;
+        fn bundle_from_spirv(context: &Context, device: &Device, module: &[u8]) -> Result<UniquePtr<Bundle>>;
         /// Null when the bundle has no kernel of that name.
         fn bundle_kernel(bundle: &Bundle, name: &str) -> Result<UniquePtr<Kernel>>;
         fn kernel_from_opencl(
@@ -266,8 +283,11 @@ pub(crate) mod bridge {
             name: &str,
         ) -> Result<UniquePtr<Kernel>>;
         /// For each argument of the driver's kernel the bytes that it takes; 0 where that is unknown, `u32::MAX` for
-        /// local memory.
-        fn kernel_slots(kernel: &Kernel) -> Result<Vec<u32>>;
+        /// local memory. The driver is asked only for kernels of the opencl backend.
+        fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
+
+        /// Which of the variables `USMQ_EMULATE_*` has a value that is not understood; empty when none has.
+        fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;
     }
 
     impl CxxVector<Device> {}

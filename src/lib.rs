@@ -80,8 +80,8 @@ pub use array::{Array, DType, Element, Index, Number};
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Context, Device, Event, Partition, PlatformProblem, Queue, QueueProperties, Selector, UsmKind,
-    platform_problems,
+    Backend, Context, Device, Event, Partition, PlatformProblem, PointerInfo, Queue, QueueProperties,
+    Selector, UsmKind, platform_problems,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
@@ -102,12 +102,15 @@ pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod fuzzing {
-    use crate::device::{Candidate, Selector};
+    use crate::device::{Backend, Candidate, Selector};
 
     #[must_use]
     pub fn choose(selector: &Selector, devices: &[(&str, &str, i32)]) -> Option<usize> {
-        let candidate = |(backend, device_type, score)| Candidate { backend, device_type, score };
-        selector.choose(&devices.iter().copied().map(candidate).collect::<Vec<_>>())
+        let candidate = |&(backend, device_type, score): &(&str, _, _)| {
+            let backend = Backend::from_name(backend);
+            Candidate { backend, device_type, score }
+        };
+        selector.choose(&devices.iter().map(candidate).collect::<Vec<_>>())
     }
 
     #[must_use]

@@ -156,7 +156,7 @@ fn threads(name: &str) -> usize {
 #[test]
 fn any_number_of_contexts_needs_two_threads() -> Result<()> {
     let home = default_queue()?;
-    if home.device().backend() != "opencl" {
+    if home.device().backend() != usmq::Backend::OpenCl {
         println!("no thread is needed between contexts of {}: nothing to test", home.device());
         return Ok(());
     }

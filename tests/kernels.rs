@@ -35,7 +35,7 @@ kernel void scalars(char a, uchar b, short c, ushort d, int e, uint f, long g, u
 /// The queue, when its device takes OpenCL C and SPIR-V.
 fn opencl() -> Result<Option<Queue>> {
     let queue = default_queue()?;
-    let is_opencl = queue.device().backend() == "opencl";
+    let is_opencl = queue.device().backend() == usmq::Backend::OpenCl;
     if !is_opencl {
         println!("{} is not of the opencl backend: this test is left out", queue.device());
     }
@@ -370,7 +370,7 @@ fn a_source_without_code_is_refused_before_a_compiler_reads_it() -> Result<()> {
     for text in ["", " \n\t", "// only a comment", "/* one */\n // two\n#\n"] {
         let log = log_of(Kernel::from_sycl(text, "k"));
         assert!(log.contains("source") && log.contains("no code"), "{text:?}: {log}");
-        if queue.device().backend() == "opencl" {
+        if queue.device().backend() == usmq::Backend::OpenCl {
             let log = log_of(Kernel::from_opencl(text, "k", KernelOptions::default()));
             assert!(log.contains("source") && log.contains("no code"), "{text:?}: {log}");
         }

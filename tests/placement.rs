@@ -66,7 +66,7 @@ fn moves_as(source: &Array, target: &Queue, expected: Action) -> Result<Array> {
 }
 
 fn elsewhere_action(kind: UsmKind) -> Action {
-    if kind == UsmKind::Device { Action::CopyStaged } else { Action::CopyDirect }
+    if kind == UsmKind::Host { Action::CopyDirect } else { Action::CopyStaged }
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn nothing_moves_of_an_array_without_elements() -> Result<()> {
 }
 
 #[test]
-fn parts_of_a_device_share_all_but_device_memory_within_one_context() -> Result<()> {
+fn parts_of_a_device_share_host_memory_within_one_context() -> Result<()> {
     let home = default_queue()?;
     let Some(parts) = two_parts(home.device())? else { return Ok(()) };
     let shared = Context::new(&parts)?;
@@ -169,7 +169,7 @@ fn parts_of_a_device_share_all_but_device_memory_within_one_context() -> Result<
         let (here, there) =
             (Queue::new(first, Some(&shared), IN_ORDER)?, Queue::new(second, Some(&shared), LOOSE)?);
         let x = filled(&[bytes.len()], DType::U8, kind, &here, &bytes)?;
-        let within = if kind == UsmKind::Device { Action::CopyStaged } else { Action::Rebind };
+        let within = if kind == UsmKind::Host { Action::Rebind } else { Action::CopyStaged };
         for (target, action) in [
             (&there, within),
             (&Queue::new(first, Some(&shared), LOOSE)?, Action::Rebind),

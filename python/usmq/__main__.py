@@ -1,4 +1,4 @@
-"""The command ``usmq``, also ``python -m usmq``: list, doctor, demo, trace."""
+"""The command ``usmq``, also ``python -m usmq``: list, doctor, demo, trace, emulate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def main(argv: list[str] | None = None) -> int:
         from usmq._trace import main as trace
 
         return trace(rest)
-    if name in ("demo", "trace"):
+    if name == "emulate" and _can_load():
+        from usmq._emulate import main as emulate
+
+        return emulate(rest)
+    if name in ("demo", "trace", "emulate"):
         return 1
     parser, listing, doctor = _parsers()
     if name == "list":
@@ -79,6 +83,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
     # Named for the help; each reads its own options.
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
+    commands.add_parser("emulate", help="run a command that sees emulated GPUs", add_help=False)
     return parser, listing, doctor
 
 

@@ -41,13 +41,14 @@ from usmq._travel import (
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
     "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
-    "Plan", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table", "TableView",
-    "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange", "asarray", "collocate",
-    "current_queue", "devices", "empty", "examine", "explain", "fill_frame", "follow",
+    "Plan", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table",
+    "TableView", "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange", "asarray",
+    "collocate", "current_queue", "devices", "empty", "examine", "explain", "fill_frame", "follow",
     "from_arrow", "from_dlpack", "full", "local", "memory_stats", "observe_pickles",
-    "platform_problems", "profile", "read", "restore_array", "restore_column", "restore_field",
-    "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
-    "set_memory_limit", "trim_memory", "use_queue", "watch_calls", "write", "zeros",
+    "platform_problems", "pointer_info", "prepare_emulation", "profile", "read", "restore_array",
+    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
+    "runtime_libraries", "set_default_queue", "set_memory_limit", "trim_memory", "use_queue",
+    "watch_calls", "write", "zeros",
 ]
 # fmt: on
 
@@ -150,6 +151,19 @@ class Context:
     def __hash__(self) -> int: ...
 
 @final
+class PointerInfo:
+    @property
+    def kind(self) -> _UsmType: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def base(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int | None: ...
+
+def pointer_info(ptr: int, context: Context | _SupportsGetCapsule) -> PointerInfo | None: ...
+
+@final
 class Queue:
     def __new__(
         cls,
@@ -199,6 +213,7 @@ class QueueManager:
 
 def devices() -> list[Device]: ...
 def platform_problems() -> list[tuple[str, str]]: ...
+def prepare_emulation() -> None: ...
 def runtime_libraries(prefix: str) -> list[str]: ...
 def current_queue() -> Queue: ...
 def use_queue(target: _Target | None) -> UseQueue: ...

@@ -196,10 +196,17 @@ impl Array {
                 queue.context()
             )));
         }
-        let reachable = self.usm_kind() != UsmKind::Device
-            || memory.device() == queue.device()
-            || queue.device().can_access_peer(memory.device())?;
-        Ok((!reachable).then(|| format!("it is memory of {}, without peer access", memory.device())))
+        // Host memory belongs to its context, other kinds to their device.
+        let reachable =
+            self.usm_kind() == UsmKind::Host || queue.device().reaches_memory_of(memory.device())?;
+        Ok((!reachable).then(|| {
+            format!(
+                "it is {} memory of {}, to which {} has no peer access",
+                self.usm_kind(),
+                memory.device(),
+                queue.device()
+            )
+        }))
     }
 
     /// Another shape for the same elements in C order, one extent at most being -1. A view where the memory allows

@@ -1,7 +1,7 @@
 //! A context: the devices among which USM pointers mean something.
 
 use super::program::Built;
-use super::{Device, UsmKind};
+use super::{Backend, Capabilities, Device, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Result};
 use crate::ffi;
@@ -28,6 +28,7 @@ struct Inner {
     /// Taken when the last handle goes.
     parts: ManuallyDrop<Parts>,
     id: usize,
+    backend: Backend,
 }
 
 struct Parts {
@@ -43,6 +44,20 @@ impl Drop for Inner {
         let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
         release(move || drop(parts));
     }
+}
+
+/// Kind, device and allocation of an address in USM. [`Context::pointer_info`] returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PointerInfo {
+    /// The USM kind.
+    pub kind: UsmKind,
+    /// The device that owns device or shared memory; for host memory a device of the context.
+    pub device: Device,
+    /// First address of the allocation; `None` where the driver does not tell.
+    pub base: Option<usize>,
+    /// Bytes of the allocation; `None` where the driver does not tell.
+    pub bytes: Option<usize>,
 }
 
 /// A context as part of a key, which keeps none: another may come to have the same, once this one is gone.
@@ -77,8 +92,10 @@ impl Context {
         let id = ffi::context_id(raw.get()?).during("identifying a context")?;
         CONTEXTS
             .get_or_make(id, keep, |id| {
+                let backend = ffi::context_backend(raw.get()?).during("asking a context for its backend")?;
+                let backend = Backend::from_name(&backend);
                 let parts = ManuallyDrop::new(Parts { built: Built::default(), raw });
-                Ok(Held::new(Inner { parts, id: *id }))
+                Ok(Held::new(Inner { parts, id: *id, backend }))
             })
             .map(Self)
     }
@@ -128,6 +145,11 @@ impl Context {
         self.0.parts.raw.get()
     }
 
+    /// The features that usmq chooses a mechanism by.
+    pub(super) fn capabilities(&self) -> &'static Capabilities {
+        self.0.backend.capabilities()
+    }
+
     pub(super) fn built(&self) -> &Built {
         &self.0.parts.built
     }
@@ -143,14 +165,40 @@ impl Context {
             .collect()
     }
 
+    /// Asks the runtime for kind, device and allocation of an address. `None` when it is not USM of this context. Any
+    /// address may be asked about. The answer is out of date once another thread frees the memory.
+    ///
+    /// ```
+    /// let x = usmq::Array::zeros::<f32>([3])?;
+    /// let found = x.context().pointer_info(x.address())?;
+    /// assert!(found.is_some_and(|found| found.kind == x.usm_kind() && found.device == *x.device()));
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Sycl`](crate::Error::Sycl) when the runtime cannot answer.
+    pub fn pointer_info(&self, address: usize) -> Result<Option<PointerInfo>> {
+        let Some(kind) = self.kind_of(address)? else { return Ok(None) };
+        let range = self.range_of(address)?;
+        Ok(Some(PointerInfo {
+            kind,
+            device: self.device_of(address)?,
+            base: range.map(|(base, _)| base),
+            bytes: range.map(|(base, end)| end - base),
+        }))
+    }
+
     /// The USM kind of a pointer, `None` when this context does not know it. The question is safe for any address.
     pub(crate) fn kind_of(&self, pointer: usize) -> Result<Option<UsmKind>> {
         let code = ffi::usm_kind(pointer, self.raw()?).during("asking what a pointer is")?;
         Ok(UsmKind::from_code(code))
     }
 
-    /// First address and end of the allocation that a pointer is in; `None` where the backend does not tell.
+    /// First address and end of the allocation that a pointer is in; `None` where the driver does not tell.
     pub(crate) fn range_of(&self, pointer: usize) -> Result<Option<(usize, usize)>> {
+        if !self.capabilities().pointer_info {
+            return Ok(None);
+        }
         let [base, bytes] =
             ffi::usm_range(pointer, self.raw()?).during("asking for the range of a pointer")?;
         Ok((base != 0).then(|| (base, base + bytes.max(1))))
@@ -158,7 +206,15 @@ impl Context {
 
     /// The device of a USM pointer that [`Context::kind_of`] knows.
     pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
-        Device::adopt(ffi::usm_device(pointer, self.raw()?).during("asking for the device of a pointer")?)
+        let raw = self.raw()?;
+        let during = "asking for the device of a pointer";
+        if self.capabilities().pointer_info {
+            let named = ffi::usm_device_of_driver(pointer, raw).during(during)?;
+            if !named.is_null() {
+                return Device::adopt(named);
+            }
+        }
+        Device::adopt(ffi::usm_device(pointer, raw).during(during)?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
 
 mod assist;
+mod backend;
 mod brief;
 pub(crate) mod calls;
 mod code;
@@ -21,8 +22,10 @@ mod user_event;
 pub(crate) mod watch;
 pub(crate) mod what;
 
-pub use context::Context;
+pub use backend::Backend;
+pub(crate) use backend::Capabilities;
 pub(crate) use context::ContextKey;
+pub use context::{Context, PointerInfo};
 pub use event::Event;
 pub use kind::UsmKind;
 pub(crate) use program::{Code, Program, Slot};

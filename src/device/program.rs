@@ -13,9 +13,9 @@ use std::sync::{Arc, Once};
 pub(crate) enum Code {
     /// SYCL C++, for the runtime compiler.
     Sycl(Arc<str>),
-    /// OpenCL C, on OpenCL backends.
+    /// OpenCL C, for drivers that compile it.
     OpenCl(Arc<str>),
-    /// A SPIR-V module, on OpenCL backends.
+    /// A SPIR-V module.
     SpirV(Arc<[u8]>),
 }
 
@@ -104,7 +104,9 @@ impl Program {
         })?;
         record::built(begun, name, device);
         // Some backends do not tell; then only the source says what the kernel takes.
-        let slots = ffi::kernel_slots(&raw).ok().map(|codes| codes.into_iter().map(Slot::of).collect());
+        let ask_driver = device.capabilities().argument_sizes;
+        let slots =
+            ffi::kernel_slots(&raw, ask_driver).ok().map(|codes| codes.into_iter().map(Slot::of).collect());
         let built = Self(Arc::new(Inner { raw: Handle::new(raw), slots }));
         Ok(kernels.lock()?.entry(key).or_insert(built).clone())
     }
@@ -136,31 +138,57 @@ impl Slot {
 
 impl Place<'_> {
     fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let options = unit.options.to_vec();
-        let native = || -> Result<(&ffi::Context, &ffi::Device)> {
-            if self.device.backend() == "opencl" {
-                return Ok((self.context.raw()?, self.device.raw()?));
-            }
-            let log = "OpenCL C and SPIR-V kernels need a device of the opencl backend; use SYCL source here";
-            Err(self.failure(name, log.to_owned()))
-        };
         match &unit.code {
-            Code::Sycl(source) => self.kernel_of_bundle(unit, source, name),
-            Code::OpenCl(source) => {
-                let (context, device) = native()?;
-                ffi::kernel_from_opencl(context, device, source, name, &options).during("building OpenCL C")
-            }
-            Code::SpirV(module) => {
-                let (context, device) = native()?;
-                ffi::kernel_from_spirv(context, device, module, name).during("building SPIR-V")
-            }
+            Code::Sycl(source) => self.kernel_of_source(unit, source, name),
+            Code::OpenCl(source) => self.kernel_of_opencl(unit, source, name),
+            Code::SpirV(module) => self.kernel_of_module(unit, module, name),
         }
+    }
+
+    fn no_compiler(&self, language: &str) -> String {
+        format!("{} has no compiler for {language}; use SYCL source here", self.device)
+    }
+
+    /// By the driver on OpenCL, elsewhere by the kernel compiler of the runtime.
+    fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        const BUILDING: &str = "building OpenCL C";
+        let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
+        if self.device.capabilities().opencl_c {
+            return ffi::kernel_from_opencl(context, device, source, name, &options).during(BUILDING);
+        }
+        if !ffi::device_builds_opencl(device).during(BUILDING)? {
+            return Err(self.failure(name, self.no_compiler("OpenCL C")));
+        }
+        let make = || ffi::bundle_from_opencl(context, device, source, &options).during(BUILDING);
+        self.kernel_in(&*self.bundle(unit, make)?, name)
+    }
+
+    /// By the kernel compiler of the runtime, as on every backend; where it takes no SPIR-V, by the driver.
+    fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        const BUILDING: &str = "building SPIR-V";
+        let (context, device) = (self.context.raw()?, self.device.raw()?);
+        if ffi::device_builds_spirv(device).during(BUILDING)? {
+            let make = || ffi::bundle_from_spirv(context, device, module).during(BUILDING);
+            return self.kernel_in(&*self.bundle(unit, make)?, name);
+        }
+        if !self.device.capabilities().native_spirv {
+            return Err(self.failure(name, self.no_compiler("SPIR-V")));
+        }
+        ffi::kernel_from_spirv(context, device, module, name).during(BUILDING)
+    }
+
+    fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        if kernel.is_null() {
+            return Err(self.failure(name, "what was built has no kernel of this name".to_owned()));
+        }
+        Ok(kernel)
     }
 
     /// A kernel with an `extern "C"` name is found as it is. Any other, a C++ function or a template instance, has
     /// to be registered before the build, which then serves that one name.
-    fn kernel_of_bundle(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let bundle = self.bundle(unit, source)?;
+    fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+        let bundle = self.bundle(unit, || self.compile(unit, source, ""))?;
         let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
         if !kernel.is_null() {
             return Ok(kernel);
@@ -173,12 +201,16 @@ impl Place<'_> {
         Ok(kernel)
     }
 
-    fn bundle(&self, unit: &Unit, source: &str) -> Result<Arc<Handle<ffi::Bundle>>> {
+    fn bundle(
+        &self,
+        unit: &Unit,
+        make: impl FnOnce() -> Result<UniquePtr<ffi::Bundle>>,
+    ) -> Result<Arc<Handle<ffi::Bundle>>> {
         let bundles = &self.context.built().bundles;
         if let Some(bundle) = bundles.lock()?.get(unit) {
             return Ok(bundle.clone());
         }
-        let bundle = Arc::new(Handle::new(self.compile(unit, source, "")?));
+        let bundle = Arc::new(Handle::new(make()?));
         Ok(bundles.lock()?.entry(unit.clone()).or_insert(bundle).clone())
     }
 

@@ -187,8 +187,10 @@ impl Queue {
     /// Before an event of this queue is polled: OpenCL lets a command wait until a thread waits for it or flushes the queue
     /// (OpenCL 3.0, section 5.15).
     pub(super) fn flush(&self) {
-        // A command that is not flushed shows at the next wait.
-        let _ = self.raw().map(ffi::queue_flush);
+        if self.context().capabilities().needs_flush {
+            // A command that is not flushed shows at the next wait.
+            let _ = self.raw().map(ffi::queue_flush);
+        }
     }
 
     /// How many proxy events commands of this queue still wait for.

@@ -2,7 +2,7 @@
 
 use super::queue::finish_work;
 use super::selector::Candidate;
-use super::{Device, Selector, UsmKind};
+use super::{Backend, Device, Selector, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
 use crate::{ffi, runtime};
 use once_cell::sync::OnceCell;
@@ -79,19 +79,19 @@ impl Registry {
     fn add_platform(
         &mut self,
         platform: usize,
-        indices: &mut HashMap<(String, String), usize>,
+        indices: &mut HashMap<(Backend, String), usize>,
     ) -> Result<()> {
         let list = twice(|| ffi::platform_devices(platform)).during("listing the devices of a platform")?;
         for raw in &*list {
             let device = twice(|| {
                 let raw = ffi::device_copy(raw).during("keeping a device")?;
                 Device::root(raw, self.devices.len(), |backend, device_type| {
-                    indices.get(&(backend.to_owned(), device_type.to_owned())).copied().unwrap_or(0)
+                    indices.get(&(backend, device_type.to_owned())).copied().unwrap_or(0)
                 })
             });
             match device {
                 Ok(device) => {
-                    let kind = (device.backend().to_owned(), device.device_type().to_owned());
+                    let kind = (device.backend(), device.device_type().to_owned());
                     *indices.entry(kind).or_default() += 1;
                     self.devices.push(device);
                 }

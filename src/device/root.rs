@@ -1,6 +1,6 @@
 //! A device: a root device of a platform, or a part of one.
 
-use super::{Context, UsmKind};
+use super::{Backend, Capabilities, Context, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Lock};
@@ -18,11 +18,14 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     raw: Handle<ffi::Device>,
     id: usize,
+    backend: Backend,
     info: ffi::DeviceInfo,
     place: Place,
     /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
     parts: Lock<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
+    /// By the number of another device: whether this one has access to its memory.
+    peers: Lock<Vec<(usize, bool)>>,
 }
 
 enum Place {
@@ -47,12 +50,13 @@ impl Device {
     pub(super) fn root(
         raw: UniquePtr<ffi::Device>,
         ordinal: usize,
-        index: impl Fn(&str, &str) -> usize,
+        index: impl Fn(Backend, &str) -> usize,
     ) -> Result<Self> {
         let raw = Handle::new(raw);
         let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
-        let index = index(&info.backend, &info.device_type);
-        let filter = format!("{}:{}:{index}", info.backend, info.device_type);
+        let backend = Backend::from_name(&info.backend);
+        let index = index(backend, &info.device_type);
+        let filter = format!("{backend}:{}:{index}", info.device_type);
         Self::new(raw, info, Place::Root { ordinal, filter })
     }
 
@@ -77,8 +81,9 @@ impl Device {
 
     fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, place: Place) -> Result<Self> {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
-        let (parts, context) = (Lock::default(), OnceCell::new());
-        Ok(Self(Arc::new(Inner { raw, id, info, place, parts, context })))
+        let backend = Backend::from_name(&info.backend);
+        let (parts, context, peers) = (Lock::default(), OnceCell::new(), Lock::default());
+        Ok(Self(Arc::new(Inner { raw, id, backend, info, place, parts, context, peers })))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Device> {
@@ -112,10 +117,15 @@ impl Device {
         &self.0.info.driver_version
     }
 
-    /// `opencl`, `level_zero`, `cuda`, `hip`, `native_cpu` or `other`.
+    /// The backend through which the device is used.
     #[must_use]
-    pub fn backend(&self) -> &str {
-        &self.0.info.backend
+    pub fn backend(&self) -> Backend {
+        self.0.backend
+    }
+
+    /// The features that usmq chooses a mechanism by.
+    pub(crate) fn capabilities(&self) -> &'static Capabilities {
+        self.backend().capabilities()
     }
 
     /// `cpu`, `gpu`, `accelerator` or `custom`.
@@ -285,13 +295,26 @@ impl Device {
             .cloned()
     }
 
-    /// Whether kernels on this device may use device memory of `peer`. Source: `sycl_ext_oneapi_peer_access`.
-    pub(crate) fn can_access_peer(&self, peer: &Self) -> Result<bool> {
-        // Adapters without the extension end the process when they are asked.
-        if !matches!(self.backend(), "level_zero" | "cuda" | "hip") || self.backend() != peer.backend() {
+    /// Whether commands on this device may use device and shared memory of `owner`, a device of the same context: its own
+    /// memory, and that of a peer to which access could be enabled. Enables it at the first question.
+    ///
+    /// Source: SYCL 2020, section 4.8.3 (table of USM kinds), and `sycl_ext_oneapi_peer_access`.
+    pub(crate) fn reaches_memory_of(&self, owner: &Self) -> Result<bool> {
+        if self == owner {
+            return Ok(true);
+        }
+        if !self.capabilities().peer_access || self.backend() != owner.backend() {
             return Ok(false);
         }
-        ffi::device_can_access_peer(self.raw()?, peer.raw()?).during("asking for peer access")
+        let known = self.0.peers.lock()?.iter().find(|(peer, _)| *peer == owner.0.id).copied();
+        if let Some((_, enabled)) = known {
+            return Ok(enabled);
+        }
+        // Without the lock, which a launch takes while it holds Python's. Two threads may both ask: the answer is the same.
+        let enabled =
+            ffi::device_enable_peer_access(self.raw()?, owner.raw()?).during("enabling peer access")?;
+        self.0.peers.lock()?.push((owner.0.id, enabled));
+        Ok(enabled)
     }
 
     pub(super) fn list(devices: &[Self]) -> Result<UniquePtr<CxxVector<ffi::Device>>> {

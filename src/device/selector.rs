@@ -10,12 +10,13 @@
 //! parts of its filter, so `opencl:gpu:1` is the second OpenCL GPU. Where several devices match, SYCL's default
 //! rating decides, and the first of the best wins.
 
+use super::Backend;
 use crate::error::{Error, Result};
 
 /// What a filter is matched against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
-    pub backend: &'a str,
+    pub backend: Backend,
     pub device_type: &'a str,
     /// The default selector's rating; a negative one is never chosen.
     pub score: i32,
@@ -23,7 +24,7 @@ pub(crate) struct Candidate<'a> {
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Filter {
-    backend: Option<&'static str>,
+    backend: Option<Backend>,
     device_type: Option<&'static str>,
     index: Option<usize>,
 }
@@ -35,7 +36,6 @@ pub struct Selector {
     filters: Vec<Filter>,
 }
 
-const BACKENDS: [&str; 4] = ["opencl", "level_zero", "cuda", "hip"];
 const DEVICE_TYPES: [&str; 3] = ["cpu", "gpu", "accelerator"];
 
 impl Selector {
@@ -94,10 +94,10 @@ impl Filter {
         }
         let mut filter = Self::default();
         for token in tokens {
-            let known = |names: &[&'static str]| names.iter().copied().find(|name| *name == token);
-            if let Some(backend) = known(&BACKENDS) {
+            let device_type = DEVICE_TYPES.into_iter().find(|name| *name == token);
+            if let Some(backend) = Backend::IN_FILTERS.into_iter().find(|backend| backend.name() == token) {
                 put(&mut filter.backend, backend, "backend", piece)?;
-            } else if let Some(device_type) = known(&DEVICE_TYPES) {
+            } else if let Some(device_type) = device_type {
                 put(&mut filter.device_type, device_type, "device type", piece)?;
             } else if token.bytes().all(|byte| byte.is_ascii_digit()) {
                 // libsycl reads the number as an int.
@@ -106,7 +106,7 @@ impl Filter {
             } else {
                 return Err(format!(
                     "{token:?} is neither a backend ({}), a device type ({}) nor an index",
-                    BACKENDS.join(", "),
+                    Backend::IN_FILTERS.map(Backend::name).join(", "),
                     DEVICE_TYPES.join(", ")
                 ));
             }
@@ -137,16 +137,16 @@ fn put<T>(place: &mut Option<T>, value: T, what: &str, piece: &str) -> std::resu
 mod tests {
     use super::*;
 
-    const fn device(backend: &'static str, device_type: &'static str, score: i32) -> Candidate<'static> {
+    const fn device(backend: Backend, device_type: &'static str, score: i32) -> Candidate<'static> {
         Candidate { backend, device_type, score }
     }
 
     const MACHINE: [Candidate<'static>; 5] = [
-        device("opencl", "cpu", 300),
-        device("opencl", "gpu", 500),
-        device("level_zero", "gpu", 550),
-        device("level_zero", "gpu", 550),
-        device("opencl", "accelerator", 75),
+        device(Backend::OpenCl, "cpu", 300),
+        device(Backend::OpenCl, "gpu", 500),
+        device(Backend::LevelZero, "gpu", 550),
+        device(Backend::LevelZero, "gpu", 550),
+        device(Backend::OpenCl, "accelerator", 75),
     ];
 
     fn choose(text: &str) -> Option<usize> {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_rejected_device_is_never_chosen() {
-        let devices = [device("opencl", "cpu", -1)];
+        let devices = [device(Backend::OpenCl, "cpu", -1)];
         assert_eq!(Selector::parse("cpu").unwrap_or_else(|e| panic!("{e}")).choose(&devices), None);
     }
 

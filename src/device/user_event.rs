@@ -17,7 +17,7 @@ impl UserEvent {
     /// A user event and the SYCL event made of it, in the queue's context but outside the queue's order. `None` where the backend has no
     /// such events.
     pub(crate) fn new(queue: &Queue) -> Result<Option<(Self, Event)>> {
-        if queue.device().backend() != "opencl" {
+        if !queue.device().capabilities().user_events {
             return Ok(None);
         }
         let raw = ffi::user_event_new(queue.context().raw()?).during("making an event for a host thread")?;
@@ -68,7 +68,7 @@ mod tests {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
             return Ok(());
         }
-        let Some(device) = devices()?.into_iter().find(|device| device.backend() == "opencl") else {
+        let Some(device) = devices()?.into_iter().find(|device| device.capabilities().user_events) else {
             return Ok(());
         };
         let queue = Queue::create(&device.default_context()?, &device, Default::default())?;

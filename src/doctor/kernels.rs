@@ -62,7 +62,7 @@ fn sycl(world: &World, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes
 
 fn opencl(asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
     let outcome = tried(asker, changes, || {
-        if current_queue()?.device().backend() != "opencl" {
+        if !current_queue()?.device().capabilities().opencl_c {
             return Err(Error::Value(String::new()));
         }
         Kernel::from_opencl(OPENCL_KERNEL, "answer", KernelOptions::default())

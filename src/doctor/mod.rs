@@ -7,6 +7,7 @@
 mod adapters;
 mod child;
 mod devices;
+mod emulator;
 mod icd;
 mod intel;
 mod kernels;
@@ -67,6 +68,10 @@ fn report(asker: &Asker) -> Report {
         found.push(forked);
         return Report::new(found, 0);
     }
+    if let Some(fault) = emulator::fault(&world) {
+        found.push(fault);
+        return Report::new(found, 0);
+    }
     let probe = asker.devices();
     let chosen = variables::without_choice(&world, asker);
     let plain = chosen.as_ref().unwrap_or(&probe);
@@ -86,6 +91,7 @@ fn report(asker: &Asker) -> Report {
     found.extend(nvidia::findings(&world, asker, has_cuda_adapter(&world, &probe), cuda_devices));
     found.extend(choices(&world, asker, &probe, chosen.as_ref(), repaired));
     found.extend(settings::findings(&world));
+    found.extend(emulator::findings(&world, &probe));
     if let Some(trial) = trial {
         found.extend(kernels::findings(&world, asker, changes, &trial, fix));
     }

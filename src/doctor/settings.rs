@@ -1,5 +1,6 @@
 //! usmq's own variables, limits of memory, and the folder where compiled kernels are kept.
 
+use super::emulator;
 use super::report::{Finding, Topic};
 use super::world::{World, quoted};
 use crate::device::UsmKind;
@@ -73,7 +74,8 @@ fn hindrance(world: &World, folder: &Path) -> Option<String> {
 }
 
 fn own(world: &World) -> Vec<Finding> {
-    let of_usmq = world.variables.iter().filter(|(name, _)| name.starts_with("USMQ_"));
+    let is_here = |name: &str| name.starts_with("USMQ_") && !emulator::is_own(name);
+    let of_usmq = world.variables.iter().filter(|(name, _)| is_here(name));
     of_usmq
         .map(|(name, value)| match (name.as_str(), value.as_str()) {
             ("USMQ_POOL", "0") => Finding::note(

@@ -2,6 +2,7 @@
 
 use super::limits::{self, Limit};
 use crate::kernel::is_root;
+use crate::runtime::emulator::Fault;
 use crate::runtime::{self, Setting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,6 +27,8 @@ pub(super) struct World {
     pub fault: fn(&Path) -> Option<String>,
     /// Whether commands need no `sudo`.
     pub is_root: bool,
+    /// Why the emulated GPUs that are asked for cannot be had.
+    pub emulation: Option<Fault>,
     /// Limits of this process on its memory.
     pub limits: Vec<Limit>,
     /// Version of the runtime that usmq was built with: of its wheel, else of libsycl.
@@ -58,6 +61,7 @@ impl World {
             may_open,
             fault: |folder| runtime::fault(folder, runtime::Who::here()),
             is_root: is_root(),
+            emulation: runtime::emulator::fault().ok().flatten(),
             limits: limits::in_force(),
             built_with: option_env!("USMQ_BUILT_WITH"),
         }
@@ -203,6 +207,7 @@ pub(super) mod fake {
                 may_open: |_| true,
                 fault: |_| None,
                 is_root: false,
+                emulation: None,
                 limits: Vec::new(),
                 built_with: None,
             })

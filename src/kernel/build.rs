@@ -60,14 +60,20 @@ impl Inner {
         matches!(self.code, Code::Sycl(_))
     }
 
+    /// What was built for this queue before.
+    pub(super) fn built_program(&self, queue: &Queue) -> Result<Option<Program>> {
+        let (key, device) = (queue.context().key(), queue.device());
+        let is_it = |built: &&Built| built.context == key && built.device == *device;
+        Ok(self.built.lock()?.iter().find(is_it).map(|built| built.program.clone()))
+    }
+
     /// What was built for this queue, now unless before.
     pub(super) fn program(&self, queue: &Queue) -> Result<Program> {
+        if let Some(program) = self.built_program(queue)? {
+            return Ok(program);
+        }
         let (context, device) = (queue.context(), queue.device());
         let key = context.key();
-        let is_it = |built: &&Built| built.context == key && built.device == *device;
-        if let Some(built) = self.built.lock()?.iter().find(is_it) {
-            return Ok(built.program.clone());
-        }
         let program =
             Program::get(context, device, &self.code, &self.name, &self.options).map_err(|error| {
                 match (error, &self.code) {
@@ -113,7 +119,7 @@ impl Kernel {
         Self::build(Code::Sycl(source.into()), name, read, options)
     }
 
-    /// A kernel from OpenCL C, for devices of the `opencl` backend.
+    /// A kernel from OpenCL C, for devices whose driver or runtime compiles it.
     ///
     /// # Errors
     /// As [`Kernel::from_sycl_with`].
@@ -124,7 +130,7 @@ impl Kernel {
         Self::build(Code::OpenCl(source.into()), name, read, options)
     }
 
-    /// A kernel from a SPIR-V module, for devices of the `opencl` backend.
+    /// A kernel from a SPIR-V module, for devices whose runtime or driver takes one.
     ///
     /// # Errors
     /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for one that the driver does not take, and for one

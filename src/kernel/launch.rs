@@ -7,7 +7,7 @@ use super::slots::{expected, misfit};
 use crate::array::Array;
 use crate::device::command::{Extents, KernelArg};
 use crate::device::record::Label;
-use crate::device::{Device, Event, Kind, Queue, Slot};
+use crate::device::{Device, Event, Kind, Program, Queue, Slot};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, ordered};
 use crate::placement::{follow, usable_from};
@@ -22,6 +22,50 @@ pub struct Launch<'a> {
     pub local: Option<&'a [usize]>,
     /// The queue; that of the data when `None`.
     pub queue: Option<&'a Queue>,
+}
+
+/// A launch that is checked and not yet submitted.
+pub(crate) struct Prepared<'a> {
+    kernel: &'a Kernel,
+    launch: Launch<'a>,
+    args: &'a [Arg],
+    queue: Queue,
+    program: Program,
+    bound: SmallVec<[KernelArg; 8]>,
+    operands: SmallVec<[Operand<'a>; 6]>,
+    extents: Extents,
+}
+
+impl Prepared<'_> {
+    /// Submits the launch in the order of its operands.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    pub(crate) unsafe fn submit(self) -> Result<Event> {
+        let label = Label { kind: Kind::Kernel, name: Some(&self.kernel.0.name), bytes: 0 };
+        ordered(&self.queue, &self.operands, |after| {
+            if self.extents.global.contains(&0) {
+                // No work-items: nothing to launch, but the event still stands for the order.
+                return self.queue.barrier(after);
+            }
+            // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and reachability of the
+            // arguments, and the operands' logs keep their memory until the event is complete.
+            unsafe { self.queue.submit(&self.program, self.extents, &self.bound, label, after) }
+        })
+        .map_err(|error| self.kernel.explain(error, self.launch, self.args, &self.bound))
+    }
+}
+
+/// The queue of a launch: the one given, if all arrays can be used from it, or that of the arrays.
+fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
+    let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
+    match launch.queue {
+        Some(queue) => usable_from(queue, &arrays).map(|()| queue.clone()),
+        None => follow(&arrays),
+    }
 }
 
 impl Kernel {
@@ -51,34 +95,41 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::Placement`] also when an array is not usable from the queue given.
     pub unsafe fn launch_with(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
-        let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
-        let queue = match launch.queue {
-            Some(queue) => {
-                usable_from(queue, &arrays)?;
-                queue.clone()
-            }
-            None => follow(&arrays)?,
-        };
+        let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.prepare(queue, program, launch, args)?.submit() }
+    }
+
+    /// The launch up to its submission, where the kernel has been built for its queue. Takes no lock that a thread holds
+    /// while it submits, waits or frees, so a caller may hold Python's.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn prepare_built<'a>(
+        &'a self,
+        launch: Launch<'a>,
+        args: &'a [Arg],
+    ) -> Result<Option<Prepared<'a>>> {
+        let queue = queue_of(launch, args)?;
+        let Some(program) = self.0.built_program(&queue)? else { return Ok(None) };
+        self.prepare(queue, program, launch, args).map(Some)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        queue: Queue,
+        program: Program,
+        launch: Launch<'a>,
+        args: &'a [Arg],
+    ) -> Result<Prepared<'a>> {
         let bound = self.bind(launch, args, program.slots())?;
-        let operands: SmallVec<[Operand<'_>; 6]> = args
+        let operands = args
             .iter()
             .enumerate()
             .filter_map(|(position, arg)| Some((arg.array()?.allocation(), arg.access(self.param(position)))))
             .collect();
         let extents = self.extents(launch, queue.device())?;
         self.check_local_memory(args, queue.device())?;
-        let label = Label { kind: Kind::Kernel, name: Some(&self.0.name), bytes: 0 };
-        ordered(&queue, &operands, |after| {
-            if extents.global.contains(&0) {
-                // No work-items: nothing to launch, but the event still stands for the order.
-                return queue.barrier(after);
-            }
-            // SAFETY: the caller's promise for the kernel; count, types and reachability of the arguments were
-            // checked above, and the operands' logs keep their memory until the event is complete.
-            unsafe { queue.submit(&program, extents, &bound, label, after) }
-        })
-        .map_err(|error| self.explain(error, launch, args, &bound))
+        Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })
     }
 
     fn param(&self, position: usize) -> Option<&Param> {

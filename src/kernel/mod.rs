@@ -8,6 +8,7 @@ mod given;
 mod launch;
 mod macros;
 mod module;
+mod module_ids;
 mod signature;
 mod slots;
 mod words;

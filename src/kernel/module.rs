@@ -1,5 +1,7 @@
 //! Looks at a SPIR-V module before a driver does: some drivers crash on what is none. Pure.
 
+use super::module_ids::refuse_ids;
+
 /// Source: the SPIR-V specification, section 2.3.
 const MAGIC: u32 = 0x0723_0203;
 const HEADER: usize = 5;
@@ -44,10 +46,11 @@ pub(super) fn refuse_module(module: &[u8], name: &str) -> Result<(), String> {
         }
         at += instruction.len();
     }
-    if names.iter().any(|found| found == name) {
-        return Ok(());
+    if !names.iter().any(|found| found == name) {
+        return Err(format!("the module has no kernel of this name; it has {names:?}"));
     }
-    Err(format!("the module has no kernel of this name; it has {names:?}"))
+    let little_endian: Vec<u8> = words.iter().flat_map(|word| read(*word).to_le_bytes()).collect();
+    refuse_ids(&little_endian)
 }
 
 fn is_magic(word: &[u8; 4]) -> bool {
@@ -103,6 +106,23 @@ mod tests {
             }
             let why = refuse_module(&module, "ad").unwrap_err();
             assert!(why.ends_with(r#"it has ["add", "a_long_name", "four"]"#), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_id_at_the_bound_is_refused_by_instruction_and_number() {
+        let whole = module(&[b"add"], u32::to_le_bytes);
+        // The bound is the fourth word, the function of the entry point the eighth.
+        for (at, value, expected) in [
+            (12, 0u32, "gives 0 as the bound"),
+            (12, u32::MAX, "gives 4294967295 as the bound"),
+            (28, 9, "OpEntryPoint of the module uses the id 9, and the header allows ids from 1 to 8"),
+            (28, 0, "OpEntryPoint of the module uses the id 0"),
+        ] {
+            let mut changed = whole.clone();
+            changed[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let why = refuse_module(&changed, "add").unwrap_err();
+            assert!(why.contains(expected), "{why}");
         }
     }
 

@@ -132,8 +132,8 @@ fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
         same_queue: array.queue() == target,
         same_context,
         same_device,
-        peer_access: same_context && !same_device && target.device().can_access_peer(memory.device())?,
-        sub_device: memory.device().parent().is_some() || target.device().parent().is_some(),
+        peer_access: same_context && target.device().reaches_memory_of(memory.device())?,
+        direct_copies: target.device().capabilities().direct_copies,
         kind: memory.kind(),
     };
     let (action, reason) = decide(facts);

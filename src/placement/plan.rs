@@ -46,30 +46,31 @@ pub(super) struct Facts {
     pub same_context: bool,
     /// The memory belongs to the target's device.
     pub same_device: bool,
-    /// The target's device may use device memory of the array's device.
+    /// The target's device has access to memory of the array's device.
     pub peer_access: bool,
-    /// The memory's device or the target's is a part of another.
-    pub sub_device: bool,
+    /// One command can copy between the two devices.
+    pub direct_copies: bool,
     pub kind: UsmKind,
 }
 
 /// The cheapest action that is right, and why it must be that one.
 pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
-    let Facts { same_queue, same_context, same_device, peer_access, sub_device, kind } = facts;
-    let on_device = kind == UsmKind::Device;
+    let Facts { same_queue, same_context, same_device, peer_access, direct_copies, kind } = facts;
+    let host = kind == UsmKind::Host;
     match (same_queue, same_context) {
         (true, _) => (Action::Keep, "it is on the target queue"),
-        (_, true) if !on_device => {
-            (Action::Rebind, "same context, and the memory is reachable from every device of it")
-        }
+        (_, true) if host => (Action::Rebind, "same context, and every device of it can use host memory"),
         (_, true) if same_device => (Action::Rebind, "same context and device"),
         (_, true) if peer_access => (Action::Rebind, "same context, and the devices have peer access"),
-        // A direct copy between parts of one device hangs in the OpenCL adapter's completion callback.
-        (_, true) if sub_device => (Action::CopyStaged, "device memory of another part of the device"),
-        (_, true) => (Action::CopyDirect, "device memory of another device of the same context"),
-        // To another context, memory that the host can read is plain host memory.
-        (_, false) if !on_device => (Action::CopyDirect, "the contexts differ; the host can read the source"),
-        (_, false) => (Action::CopyStaged, "device memory of another context"),
+        (_, true) if direct_copies => {
+            (Action::CopyDirect, "memory of another device of the same context, without peer access")
+        }
+        (_, true) => {
+            (Action::CopyStaged, "memory of another device of the same context, without peer access")
+        }
+        // To another context, host memory is like any memory of the host.
+        (_, false) if host => (Action::CopyDirect, "the contexts differ; the source is host memory"),
+        (_, false) => (Action::CopyStaged, "memory of a device in another context"),
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
                 same_context: bits & 2 != 0,
                 same_device: bits & 4 != 0,
                 peer_access: bits & 8 != 0,
-                sub_device: bits & 16 != 0,
+                direct_copies: bits & 16 != 0,
                 kind,
             })
         })
@@ -190,25 +191,25 @@ mod tests {
     #[test]
     fn memory_is_used_in_place_exactly_where_the_target_can_reach_it() {
         for facts in all().filter(|facts| !facts.same_queue) {
-            let reachable = facts.same_context
-                && (facts.kind != UsmKind::Device || facts.same_device || facts.peer_access);
+            let reachable =
+                facts.same_context && (facts.kind == UsmKind::Host || facts.same_device || facts.peer_access);
             assert_eq!(decide(facts).0 == Action::Rebind, reachable, "{facts:?}");
         }
     }
 
     #[test]
-    fn device_memory_never_crosses_contexts_or_sub_devices_directly() {
-        for facts in all().filter(|facts| facts.kind == UsmKind::Device) {
+    fn memory_of_a_device_is_copied_directly_only_in_one_context_and_where_one_command_can() {
+        for facts in all().filter(|facts| facts.kind != UsmKind::Host) {
             let (action, _) = decide(facts);
             if action == Action::CopyDirect {
-                assert!(facts.same_context && !facts.sub_device, "{facts:?}");
+                assert!(facts.same_context && facts.direct_copies, "{facts:?}");
             }
         }
     }
 
     #[test]
-    fn host_readable_memory_is_never_staged() {
-        for facts in all().filter(|facts| facts.kind != UsmKind::Device) {
+    fn host_memory_is_never_staged() {
+        for facts in all().filter(|facts| facts.kind == UsmKind::Host) {
             assert_ne!(decide(facts).0, Action::CopyStaged, "{facts:?}");
         }
     }

@@ -103,6 +103,7 @@ parameters! {
     options: "a sequence of str, as [\"-DN=3\"]",
     path: "a str or a path object",
     profiling: FLAG,
+    ptr: "a whole number from 0 to 2**64 - 1",
     source: "a str, the text of the kernel (of a file: Path(...).read_text())",
     stream: "a whole number or None",
     timeout: "a number of seconds",

@@ -2,7 +2,9 @@
 
 use super::site::detach;
 use super::{argument, index, pickle, target};
+use crate::runtime::emulator::{self, Fault};
 use crate::{Partition, UsmKind};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 
@@ -59,7 +61,7 @@ impl Device {
     /// ``"opencl"``, ``"level_zero"``, ``"cuda"``, ``"hip"``, ``"native_cpu"`` or ``"other"``.
     #[getter]
     fn backend(&self) -> &str {
-        self.0.backend()
+        self.0.backend().name()
     }
 
     /// ``"cpu"``, ``"gpu"``, ``"accelerator"`` or ``"custom"``.
@@ -219,6 +221,26 @@ pub(super) fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
 pub(super) fn platform_problems(py: Python<'_>) -> PyResult<Vec<(String, String)>> {
     let problems = detach(py, crate::platform_problems)?;
     Ok(problems.into_iter().map(|problem| (problem.platform, problem.error.to_string())).collect())
+}
+
+/// Puts what usmq has set for the runtime into ``os.environ``: programs that this one starts often get a copy of that, and
+/// may ask for devices before usmq does.
+pub(super) fn share_environment(py: Python<'_>) -> PyResult<()> {
+    let environ = py.import("os")?.getattr("environ")?;
+    for (name, value) in crate::runtime::name_driver() {
+        environ.set_item(name, value.into_os_string())?;
+    }
+    Ok(())
+}
+
+/// Check the variables of the emulated GPUs and set what a program needs to see them; for ``usmq emulate``.
+#[pyfunction]
+pub(super) fn prepare_emulation(py: Python<'_>) -> PyResult<()> {
+    match emulator::fault()? {
+        Some(Fault::Setting(text)) => Err(PyValueError::new_err(text)),
+        Some(fault) => Err(crate::Error::from(fault).into()),
+        None => share_environment(py),
+    }
 }
 
 /// Paths of libraries of this process whose names start so; for ``doctor``.

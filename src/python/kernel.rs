@@ -111,7 +111,7 @@ impl Kernel {
         Ok(Self(detach(py, || crate::Kernel::from_opencl(source, name, options))?))
     }
 
-    /// A kernel from the bytes of a SPIR-V module, for devices of the opencl backend; parameters as ``from_sycl``.
+    /// A kernel from the bytes of a SPIR-V module; parameters as ``from_sycl``.
     ///
     /// Raises
     /// ------
@@ -157,8 +157,14 @@ impl Kernel {
         };
         let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
-        // SAFETY: Python has no unsafe: whoever writes a kernel answers for what it does with its arguments.
-        let event = detach(py, || unsafe { self.0.launch_with(launch, &args) })?;
+        // Another Python thread may take the lock while this one is without it, and keeps it for milliseconds. So only
+        // a build and the submission go without.
+        let event = match self.0.prepare_built(launch, &args)? {
+            // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
+            Some(prepared) => detach(py, || unsafe { prepared.submit() })?,
+            // SAFETY: as above.
+            None => detach(py, || unsafe { self.0.launch_with(launch, &args) })?,
+        };
         Ok(Event(event))
     }
 

@@ -64,7 +64,7 @@ mod core {
         },
         placement::{Plan, Step, collocate, explain, follow},
         profile::{Profile, ProfileEvent, profile, watch_calls},
-        queue::{Context, Event, Queue},
+        queue::{Context, Event, PointerInfo, Queue, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
         task::{TaskContext, TaskMemory, run_task},
@@ -77,12 +77,10 @@ mod core {
         crate::capi::refuse_a_second()?;
         super::site::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
-        // Programs that this one starts often get a copy of `os.environ`, and may ask for devices before usmq does.
-        if let Some((name, driver)) = crate::runtime::name_driver() {
-            module.py().import("os")?.getattr("environ")?.set_item(name, driver.into_os_string())?;
-        }
+        super::device::share_environment(module.py())?;
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add_function(wrap_pyfunction!(super::device::prepare_emulation, module)?)?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)
     }
 }

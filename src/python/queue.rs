@@ -127,6 +127,79 @@ impl Queue {
     }
 }
 
+/// Ask a context for kind, device and allocation of an address.
+///
+/// Parameters
+/// ----------
+/// ptr : int
+///     Any address.
+/// context : Context
+///     A usmq.Context, or another library's context.
+///
+/// Returns
+/// -------
+/// PointerInfo or None
+///     None for an address that is not USM of this context.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> x = usmq.zeros(3)
+/// >>> info = usmq.pointer_info(x.ptr, x.queue.context)
+/// >>> info.kind, info.device == x.device, info.base <= x.ptr
+/// ('device', True, True)
+/// >>> usmq.pointer_info(0, x.queue.context) is None
+/// True
+#[pyfunction]
+pub(super) fn pointer_info(
+    #[pyo3(from_py_with = argument::ptr)] ptr: usize,
+    context: &Bound<'_, PyAny>,
+) -> PyResult<Option<PointerInfo>> {
+    let context = target::required_context(context)?;
+    Ok(context.pointer_info(ptr)?.map(PointerInfo))
+}
+
+/// The answer of ``usmq.pointer_info``.
+#[pyclass(module = "usmq", frozen)]
+pub(super) struct PointerInfo(crate::PointerInfo);
+
+#[pymethods]
+impl PointerInfo {
+    /// The USM kind: ``"device"``, ``"shared"`` or ``"host"``.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind.name()
+    }
+
+    /// The device that owns device or shared memory; for host memory a device of the context.
+    #[getter]
+    fn device(&self) -> super::device::Device {
+        super::device::Device(self.0.device.clone())
+    }
+
+    /// The first address of the allocation; None where the driver does not tell.
+    #[getter]
+    fn base(&self) -> Option<usize> {
+        self.0.base
+    }
+
+    /// The bytes of the allocation; None where the driver does not tell.
+    #[getter]
+    fn nbytes(&self) -> Option<usize> {
+        self.0.bytes
+    }
+
+    fn __repr__(&self) -> String {
+        let base = self.0.base.map_or("None".to_owned(), |base| format!("{base:#x}"));
+        let bytes = self.0.bytes.map_or("None".to_owned(), |bytes| bytes.to_string());
+        format!(
+            "<usmq.PointerInfo kind={:?} device={:?} base={base} nbytes={bytes}>",
+            self.0.kind.name(),
+            self.0.device.to_string()
+        )
+    }
+}
+
 /// A SYCL context: the devices among which USM addresses mean something.
 ///
 /// A platform's default context stays for the process. One made here goes with the last object that uses it, a queue,

@@ -59,12 +59,14 @@ pub(super) fn queue_or_current(py: Python<'_>, object: Option<&Bound<'_, PyAny>>
 
 /// A context for an argument `context=`.
 pub(super) fn context(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Context>> {
-    let Some(object) = object else { return Ok(None) };
+    object.map(required_context).transpose()
+}
+
+/// A context for an argument `context` that must be given.
+pub(super) fn required_context(object: &Bound<'_, PyAny>) -> PyResult<crate::Context> {
     if let Ok(context) = object.cast::<Context>() {
-        return Ok(Some(context.get().0.clone()));
+        return Ok(context.get().0.clone());
     }
-    match context_from(object)? {
-        Some(context) => Ok(Some(context)),
-        None => Err(argument::wrong_type(object, "context", "a usmq.Context or another library's context")),
-    }
+    context_from(object)?
+        .ok_or_else(|| argument::wrong_type(object, "context", "a usmq.Context or another library's context"))
 }

@@ -1,6 +1,7 @@
 //! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
 
 use super::cache::{Who, fault, make_private};
+use super::emulator;
 use super::loaded::{libraries, runtime_folder};
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
@@ -31,10 +32,14 @@ pub(crate) fn without_own_term(selector: &str) -> &str {
     selector.strip_suffix(NO_DEVICE).unwrap_or(selector)
 }
 
-/// Makes the pip-installed CPU device visible. Python calls it at the import, since another library may ask for devices
-/// before usmq does. Loads nothing. Returns the driver that it has named, for copies of the environment.
-pub(crate) fn name_driver() -> Option<Setting> {
+/// Makes the pip-installed CPU device visible, and the emulated GPUs that are asked for. Python calls it at the import,
+/// since another library may ask for devices before usmq does. Loads nothing. Returns the driver and layers that it has
+/// named, for copies of the environment.
+pub(crate) fn name_driver() -> Vec<Setting> {
     load_an_adapter();
+    // Each time: the variable may be set between the import and the first question about a device.
+    let layers = emulator::layers().map(|layers| (emulator::LAYERS, PathBuf::from(layers)));
+    layers.iter().for_each(|(name, value)| set(name, value));
     static DONE: OnceCell<()> = OnceCell::new();
     // Once: what the user sets after the import is the user's.
     DONE.get_or_init(|| {
@@ -44,7 +49,8 @@ pub(crate) fn name_driver() -> Option<Setting> {
             .filter(|(name, _)| *name == DRIVERS)
             .for_each(|(name, value)| set(name, value));
     });
-    SET.get()?.iter().find(|(name, _)| *name == DRIVERS).cloned()
+    let driver = SET.get().into_iter().flatten().find(|(name, _)| *name == DRIVERS).cloned();
+    driver.into_iter().chain(layers).collect()
 }
 
 /// Runtime 2026.2.0 has its OpenCL adapter inside the loader, and reports that there is none where a selector makes it

@@ -5,6 +5,7 @@
 
 mod cache;
 pub(crate) mod checks;
+pub(crate) mod emulator;
 mod environment;
 pub(crate) mod exit;
 #[cfg(usmq_faults)]
@@ -51,8 +52,11 @@ const EXITING: u8 = 2;
 /// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
 pub(crate) fn ready() -> Result<()> {
     alive()?;
-    STARTED.get_or_try_init(|| {
+    STARTED.get_or_try_init(|| -> Result<()> {
         loaded::refuse_two_runtimes()?;
+        if let Some(fault) = emulator::fault()? {
+            return Err(fault.into());
+        }
         environment::prepare();
         watch_for_fork();
         Ok(())

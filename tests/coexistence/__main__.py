@@ -6,8 +6,9 @@
     python tests/coexistence --only 17       one case, or several: 17,18
     python tests/coexistence --case 'peer=dpnp; next=fill'    those with these values
 
-A process that exceeds its time is killed; its Python stacks, the native threads and what each of
-its threads had begun are printed. The environment of a case is empty but for HOME and PATH.
+A process that exceeds its time is killed; its Python stacks, the native threads with their stacks
+(where gdb is installed) and what each of its threads had begun are printed. The environment of a
+case is empty but for HOME and PATH.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,19 @@ def native_threads(pid: int) -> str:
         except OSError:  # it has ended meanwhile
             continue
     return "\n".join(lines)
+
+
+def native_stacks(pid: int) -> str:
+    """Return the stack of each native thread of a process, or why there is none."""
+    if shutil.which("gdb") is None:
+        return "    not shown: gdb is not installed"
+    command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace 40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return "    not shown: gdb took more than 120 s"
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("Thread ", "#"))]
+    return "\n".join(f"    {line}" for line in lines or done.stderr.splitlines()[-3:])
 
 
 def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -> Outcome:
@@ -109,7 +124,7 @@ def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int
             size, since = now, time.monotonic()
         # Its own watchdog prints the stacks at the limit.
         if time.monotonic() - since > limit + 1:
-            threads = native_threads(process.pid)
+            threads = native_threads(process.pid) + "\n" + native_stacks(process.pid)
             process.kill()
             process.wait()
             return None, threads

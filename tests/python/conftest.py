@@ -58,9 +58,10 @@ def queue() -> usmq.Queue:
 
 @pytest.fixture(scope="session")
 def two_devices() -> tuple[usmq.Device, usmq.Device]:
-    """Return cpu:0 and cpu:1, two root devices of two platforms."""
+    """Return two root devices: emulated GPUs of one context, or the CPUs of two platforms."""
+    kind = "gpu" if os.environ.get("USMQ_EMULATE_GPUS") else "cpu"
     try:
-        pair = usmq.Device("cpu:0"), usmq.Device("cpu:1")
+        pair = usmq.Device(f"{kind}:0"), usmq.Device(f"{kind}:1")
     except usmq.DeviceNotFoundError as missing:
         pytest.skip(f"needs a second OpenCL CPU runtime beside the first: {missing}")
     for device in pair:
@@ -80,11 +81,22 @@ def sub_device() -> usmq.Device:
 
 @pytest.fixture(params=["second root device", "sub-device"])
 def other_queue(request: pytest.FixtureRequest) -> usmq.Queue:
-    """Return a queue whose context is not that of the default queue."""
+    """Return a queue of another device: of one context with the default queue, on emulated GPUs."""
+    return usmq.Queue(other_device(request))
+
+
+@pytest.fixture(params=["second root device", "sub-device"])
+def queue_of_other_context(request: pytest.FixtureRequest) -> usmq.Queue:
+    """Return a queue of another device, whose context is not that of the default queue."""
+    device = other_device(request)
+    return usmq.Queue(device, context=usmq.Context([device]))
+
+
+def other_device(request: pytest.FixtureRequest) -> usmq.Device:
     if request.param == "sub-device":
-        return usmq.Queue(request.getfixturevalue("sub_device"))
+        return request.getfixturevalue("sub_device")
     first, second = request.getfixturevalue("two_devices")
-    return usmq.Queue(second if usmq.current_queue().device == first else first)
+    return second if usmq.current_queue().device == first else first
 
 
 @pytest.fixture(scope="session")

@@ -210,6 +210,12 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         "a whole number from 0 to 2**64 - 1",
         (),
     ),
+    "pointer_info.ptr": (
+        lambda g, v: usmq.pointer_info(v, g.x.queue.context),
+        "ptr",
+        "a whole number from 0 to 2**64 - 1",
+        (),
+    ),
     "memory_stats": (lambda g, v: usmq.memory_stats(v), "device", TARGET, ("text", "None")),
     "trim_memory": (lambda g, v: usmq.trim_memory(v), "device", TARGET, ("text", "None")),
     "set_memory_limit.bytes": (

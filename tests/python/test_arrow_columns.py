@@ -309,7 +309,7 @@ def test_host_data_goes_to_the_current_queue_or_the_one_named(queue: usmq.Queue)
     with usmq.use_queue(other):
         assert usmq.from_arrow(array).queue == other
         assert usmq.from_arrow(array, queue=queue).queue == queue
-    assert usmq.from_arrow(array, queue="cpu").queue == queue
+    assert usmq.from_arrow(array, queue=queue.device.filter_string).queue == queue
 
 
 @pytest.mark.parametrize("kind", ["host", "shared"])

@@ -212,7 +212,10 @@ def test_later_work_on_the_stream_comes_after_ours_without_a_wait(
 def test_a_stream_of_another_context_finds_the_data_complete(
     two_devices: tuple[usmq.Device, usmq.Device], advanced: Oracle
 ) -> None:
-    for queue in (usmq.Queue(two_devices[1]), dl.other_context()):
+    others = [dl.other_context(), usmq.Queue(two_devices[1])]
+    own = usmq.current_queue().context
+    # Where the second device shares the context, its queue is ordered instead.
+    for queue in (other for other in others if getattr(other, "context", None) != own):
         x = usmq.arange(0, 4, 1, dtype="u4", usm_type="shared")
         kernel("advance")(4, x, STEPS // 4)
         given = Tensor(x, stream=queue)

@@ -479,7 +479,8 @@ def test_the_page_has_its_table() -> None:
 @pytest.mark.parametrize("words", SAID)
 def test_what_the_page_explains_is_what_the_doctor_says(words: str) -> None:
     sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
-    sources.append(ROOT / "src" / "runtime" / "environment.rs")
+    runtime = ROOT / "src" / "runtime"
+    sources += [runtime / "environment.rs", runtime / "emulator.rs"]
     text = " ".join(path.read_text(encoding="utf-8") for path in sources)
     # Long texts are broken across lines.
     text = re.sub(r"\\\n\s+", "", text)

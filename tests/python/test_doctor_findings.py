@@ -34,6 +34,13 @@ FINDINGS = {
         "use another device": "test_a_device_without_usm",
         "no device is visible": ABOVE,
     },
+    "emulator": {
+        "Fault::Setting(text) => {": "test_a_wrong_setting_of_emulated_gpus",
+        "Fault::NoLibrary(text) if": "test_an_emulator_library_that_is_not_there",
+        "or install usmq again": "test_an_installation_without_the_emulator",
+        "Fault::TooLate { text, layers }": "test_emulated_gpus_asked_for_too_late",
+        "has no effect without": "test_a_setting_without_emulated_gpus",
+    },
     "intel": {
         "this user may not open it": NO_GPU,
         "container was started without the GPU": NO_GPU,
@@ -111,6 +118,7 @@ FINDINGS = {
 PLACES = {
     "adapters": 5,
     "devices": 7,
+    "emulator": 5,
     "intel": 4,
     "kernels": 2,
     "limits": 1,

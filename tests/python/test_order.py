@@ -159,7 +159,7 @@ def test_random_work_on_random_queues_is_as_if_done_in_program_order(
 # These run in a process of their own: they guard against a hang, or a crash in a driver thread.
 SECOND = {
     "sub_device": "usmq.Queue(queue.device.sub_devices(1)[0])",
-    "two_devices": "usmq.Queue('cpu:1')",
+    "two_devices": "usmq.Queue(next(d for d in usmq.devices() if d != queue.device))",
 }
 
 

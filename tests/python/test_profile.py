@@ -86,13 +86,13 @@ def test_arrow_data_is_an_import_and_to_arrow_a_read() -> None:
     assert reasons == ["import", "import", "host read", "host read"]
 
 
-def test_a_copy_to_another_context_says_so(other_queue: usmq.Queue) -> None:
+def test_a_copy_to_another_context_says_so(queue_of_other_context: usmq.Queue) -> None:
     x = usmq.zeros(1000, "u1")
     with usmq.profile() as profile:
-        usmq.collocate(x, queue=other_queue).wait()
+        usmq.collocate(x, queue=queue_of_other_context).wait()
     moved = copies(profile)
     assert {reason for reason, _ in moved} == {"context mismatch"}
-    step = usmq.explain(x, queue=other_queue).steps[0]
+    step = usmq.explain(x, queue=queue_of_other_context).steps[0]
     hops = {"copy_staged": 2, "copy_direct": 1}[step.action]
     assert sum(nbytes for _, nbytes in moved) == hops * step.bytes
     assert any("context mismatch" in text and __file__ in text for text in profile.warnings)

@@ -124,11 +124,11 @@ def test_a_root_device_lives_in_the_default_context_of_its_platform(number: int)
     assert dpctl.SyclContext(context._get_capsule()) == peer.sycl_platform.default_context
 
 
-def test_contexts_compare_and_hash(queue: usmq.Queue, other_queue: usmq.Queue) -> None:
+def test_contexts_compare_and_hash(queue: usmq.Queue, queue_of_other_context: usmq.Queue) -> None:
     again = usmq.Queue(queue.device, profiling=True).context
     assert again == queue.context
     assert hash(again) == hash(queue.context)
-    assert other_queue.context != queue.context
+    assert queue_of_other_context.context != queue.context
 
 
 def test_the_default_context_may_be_given_by_name(queue: usmq.Queue) -> None:
@@ -136,10 +136,10 @@ def test_the_default_context_may_be_given_by_name(queue: usmq.Queue) -> None:
 
 
 def test_a_context_without_the_device_is_refused(
-    queue: usmq.Queue, other_queue: usmq.Queue
+    queue: usmq.Queue, queue_of_other_context: usmq.Queue
 ) -> None:
     with pytest.raises((usmq.Error, ValueError)):
-        usmq.Queue(queue.device, context=other_queue.context)
+        usmq.Queue(queue.device, context=queue_of_other_context.context)
 
 
 def test_a_sub_device_has_a_context_of_its_own(queue: usmq.Queue, sub_device: usmq.Device) -> None:

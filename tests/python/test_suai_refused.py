@@ -222,9 +222,9 @@ def foreign_context(kind: str) -> Callable[[usmq.Queue], Any]:
 
 @pytest.mark.parametrize("kind", ["queue", "context", "queue capsule", "context capsule", "holder"])
 def test_a_pointer_of_another_context_is_refused(
-    memory: Any, other_queue: usmq.Queue, kind: str
+    memory: Any, queue_of_other_context: usmq.Queue, kind: str
 ) -> None:
-    interface = good(memory) | {"syclobj": foreign_context(kind)(other_queue)}
+    interface = good(memory) | {"syclobj": foreign_context(kind)(queue_of_other_context)}
     with pytest.raises(REFUSED):
         usmq.asarray(Foreign(interface), copy=False)
 

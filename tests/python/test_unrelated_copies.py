@@ -10,7 +10,7 @@ from children import PRELUDE
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CODE = """
-device = usmq.devices()[0]
+device = usmq.Device("cpu")
 parts = device.sub_devices(1)
 if len(parts) < 2:
     print("one core: no second part for the slow copy")

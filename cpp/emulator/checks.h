@@ -1,0 +1,43 @@
+// The strict rule of SYCL 2020: device and shared USM is for its own device, host USM for its own context.
+#pragma once
+
+#include "memory.h"
+
+#include <optional>
+#include <string>
+
+namespace usmq::emulator {
+
+// The status of a command that uses memory of another device. The adapter and the runtime pass its name on.
+inline constexpr cl_int kForeignMemory = CL_INVALID_MEM_OBJECT;
+
+// Where a command uses a pointer, for the message.
+struct Use {
+  const void *pointer;
+  const char *where;
+};
+
+// kForeignMemory and a line on standard error where the queue's device may not use one of the pointers.
+cl_int check(cl_command_queue queue, const Use *uses, std::size_t count);
+template <std::size_t Count> cl_int check(cl_command_queue queue, const Use (&uses)[Count]) {
+  return check(queue, uses, Count);
+}
+
+// The same for all pointers that are set as arguments of a kernel.
+cl_int check_arguments(cl_command_queue queue, cl_kernel kernel);
+
+// Remembers the owner of a pointer that this thread has asked for; see check_staging.
+void note_asked_owner(const std::optional<Allocation> &allocation) noexcept;
+
+// The functions of OpenCL that the layer replaces.
+cl_int CL_API_CALL set_argument_pointer(cl_kernel kernel, cl_uint index, const void *pointer);
+cl_int CL_API_CALL set_argument_svm_pointer(cl_kernel kernel, cl_uint index, const void *pointer);
+cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t size, const void *value);
+cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int *status);
+cl_int CL_API_CALL create_kernels_in_program(cl_program program, cl_uint room, cl_kernel *kernels, cl_uint *count);
+cl_kernel CL_API_CALL clone_kernel(cl_kernel kernel, cl_int *status);
+cl_int CL_API_CALL release_kernel(cl_kernel kernel);
+cl_command_queue CL_API_CALL create_command_queue(cl_context context, cl_device_id device,
+                                                  cl_command_queue_properties properties, cl_int *status);
+
+} // namespace usmq::emulator

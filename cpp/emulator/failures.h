@@ -1,0 +1,24 @@
+// Faults on demand: which command or allocation of which GPU fails, and how.
+#pragma once
+
+#include "devices.h"
+
+#include <chrono>
+
+namespace usmq::emulator {
+
+enum class Outcome : std::uint8_t { works, fails, lost };
+
+// Counts a command of a GPU and tells what becomes of it.
+Outcome next_command(const Root &gpu);
+
+// Counts an allocation of a GPU and tells whether it fails.
+bool next_allocation_fails(const Root &gpu);
+
+// Whether the GPU was lost.
+bool is_lost(const Root &gpu);
+
+// How much longer each command of the GPU takes.
+std::chrono::microseconds delay_of(const Root &gpu);
+
+} // namespace usmq::emulator

@@ -1,0 +1,20 @@
+"""Two GPUs, one kernel on each, and a copy where data must move.
+
+On a machine without two GPUs: usmq emulate -n 2 -- python examples/two_gpus.py
+"""
+
+import usmq
+
+SOURCE = "kernel void scale(float a, global float *x) { x[get_global_id(0)] *= a; }"
+
+with usmq.use_queue("gpu:0"):
+    x = usmq.arange(4, dtype="f4")
+    scale = usmq.Kernel.from_opencl(SOURCE, "scale")
+with usmq.use_queue("gpu:1"):
+    y = usmq.arange(4, dtype="f4")
+
+scale(4, 2.0, x)  # on gpu:0, where x is
+scale(4, 10.0, y)  # on gpu:1
+z = usmq.collocate(x, like=y)  # comes after the kernel, without a wait here
+print(usmq.explain(x, like=y).steps[0].action)
+print(z.device.filter_string, z.tolist(), y.tolist())

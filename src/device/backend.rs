@@ -1,0 +1,142 @@
+//! The backends of SYCL, and the one table of decisions that depend on them.
+
+use std::fmt;
+
+/// A backend of SYCL. Source: SYCL 2020, section 4.1, and the backend documents of DPC++.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// OpenCL.
+    OpenCl,
+    /// Level Zero.
+    LevelZero,
+    /// CUDA.
+    Cuda,
+    /// HIP.
+    Hip,
+    /// Kernels compiled for the host.
+    NativeCpu,
+    /// A backend that usmq does not know.
+    Other,
+}
+
+/// The features of a backend that usmq chooses a mechanism by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Capabilities {
+    /// A host thread can complete an event, so a proxy event orders commands of two contexts. Elsewhere libsycl orders
+    /// them.
+    pub user_events: bool,
+    /// A command may start only when its queue is flushed (OpenCL 3.0, section 5.15).
+    pub needs_flush: bool,
+    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such a copy and
+    /// frees its buffer in an event callback, which hangs.
+    pub direct_copies: bool,
+    /// `sycl_ext_oneapi_peer_access` may be asked. Other adapters end the process when they are asked.
+    pub peer_access: bool,
+    /// The driver tells the range and the device of a pointer (`clGetMemAllocInfoINTEL`). The OpenCL adapter itself names
+    /// the first device of a context for every pointer.
+    pub pointer_info: bool,
+    /// The driver compiles OpenCL C, and its program becomes a SYCL kernel.
+    pub opencl_c: bool,
+    /// The driver takes a SPIR-V module, and its program becomes a SYCL kernel.
+    pub native_spirv: bool,
+    /// The driver refuses an argument of a wrong size, which tells the sizes of a kernel's arguments.
+    pub argument_sizes: bool,
+}
+
+const NONE: Capabilities = Capabilities {
+    user_events: false,
+    needs_flush: false,
+    direct_copies: false,
+    peer_access: false,
+    pointer_info: false,
+    opencl_c: false,
+    native_spirv: false,
+    argument_sizes: false,
+};
+
+/// Backends whose adapters copy between devices and have peer access.
+const WITH_PEERS: Capabilities = Capabilities { direct_copies: true, peer_access: true, ..NONE };
+
+const OPENCL: Capabilities = Capabilities {
+    user_events: true,
+    needs_flush: true,
+    pointer_info: true,
+    opencl_c: true,
+    native_spirv: true,
+    argument_sizes: true,
+    ..NONE
+};
+
+/// Name and capabilities of each backend.
+const TABLE: [(Backend, &str, Capabilities); 6] = [
+    (Backend::OpenCl, "opencl", OPENCL),
+    (Backend::LevelZero, "level_zero", WITH_PEERS),
+    (Backend::Cuda, "cuda", WITH_PEERS),
+    (Backend::Hip, "hip", WITH_PEERS),
+    (Backend::NativeCpu, "native_cpu", NONE),
+    (Backend::Other, "other", NONE),
+];
+
+impl Backend {
+    /// Those that a filter string can name.
+    pub(super) const IN_FILTERS: [Self; 4] = [Self::OpenCl, Self::LevelZero, Self::Cuda, Self::Hip];
+
+    /// `opencl`, `level_zero`, `cuda`, `hip`, `native_cpu` or `other`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    pub(crate) const fn capabilities(self) -> &'static Capabilities {
+        &self.row().2
+    }
+
+    /// The table has the order of the enum.
+    const fn row(self) -> &'static (Self, &'static str, Capabilities) {
+        &TABLE[self as usize]
+    }
+
+    /// The backend that the shim names so.
+    pub(crate) fn from_name(name: &str) -> Self {
+        TABLE.iter().find(|(_, known, _)| *known == name).map_or(Self::Other, |(backend, ..)| *backend)
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_backend_has_its_row_and_its_name() {
+        for (backend, name, capabilities) in TABLE {
+            assert_eq!(backend.name(), name);
+            assert_eq!(*backend.capabilities(), capabilities);
+            assert_eq!(Backend::from_name(name), backend);
+        }
+        assert_eq!(Backend::from_name("a new one"), Backend::Other);
+    }
+
+    /// One row per decision: a change of the table must be meant.
+    #[test]
+    fn decisions_are_those_of_the_documented_table() {
+        let list = |decision: fn(&Capabilities) -> bool| -> Vec<&str> {
+            TABLE.iter().filter(|row| decision(&row.2)).map(|row| row.1).collect()
+        };
+        let discrete = ["level_zero", "cuda", "hip"];
+        assert_eq!(list(|can| can.user_events), ["opencl"]);
+        assert_eq!(list(|can| can.needs_flush), ["opencl"]);
+        assert_eq!(list(|can| can.direct_copies), discrete);
+        assert_eq!(list(|can| can.peer_access), discrete);
+        assert_eq!(list(|can| can.pointer_info), ["opencl"]);
+        assert_eq!(list(|can| can.opencl_c), ["opencl"]);
+        assert_eq!(list(|can| can.native_spirv), ["opencl"]);
+        assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
+    }
+}

@@ -1,0 +1,122 @@
+//! The emulated GPUs: whether what asks for them is right, and that they are not real hardware.
+
+use super::probe::Probe;
+use super::report::{Finding, Topic, counted};
+use super::world::{World, quoted};
+use crate::runtime::emulator::{Fault, GPUS, LIBRARY_VARIABLE, OTHERS};
+
+const TOPIC: Topic = Topic::Settings;
+
+/// How the layer begins the name of each device.
+const NAME: &str = "Emulated GPU ";
+
+/// The variables that this file tells of.
+pub(super) fn is_own(variable: &str) -> bool {
+    variable == GPUS || variable == LIBRARY_VARIABLE || OTHERS.contains(&variable)
+}
+
+/// Why usmq refuses to use any device: the emulated ones that are asked for cannot be had.
+pub(super) fn fault(world: &World) -> Option<Finding> {
+    Some(match world.emulation.as_ref()? {
+        Fault::Setting(text) => {
+            let name = text.split('=').next().unwrap_or(GPUS);
+            Finding::problem(TOPIC, text, format!("unset {name}    # or give it such a value"))
+        }
+        Fault::NoLibrary(text) if world.variable(LIBRARY_VARIABLE).is_some() => {
+            Finding::problem(TOPIC, text, format!("unset {LIBRARY_VARIABLE}"))
+        }
+        Fault::NoLibrary(text) => {
+            Finding::problem(TOPIC, text, format!("unset {GPUS}    # or install usmq again"))
+        }
+        Fault::TooLate { text, layers } => {
+            let gpus = quoted(world.variable(GPUS).unwrap_or_default());
+            let layers = quoted(&layers.display().to_string());
+            Finding::problem(TOPIC, text, format!("export {GPUS}={gpus} OPENCL_LAYERS={layers}"))
+        }
+    })
+}
+
+pub(super) fn findings(world: &World, probe: &Probe) -> Vec<Finding> {
+    let others = OTHERS.iter().filter_map(|name| Some((name, world.variable(name)?)));
+    let Some(gpus) = world.variable(GPUS).filter(|value| !value.is_empty()) else {
+        return others
+            .map(|(name, value)| {
+                Finding::note(TOPIC, format!("{name}={value} has no effect without {GPUS}"))
+                    .fix(format!("unset {name}    # or set {GPUS}, too"))
+            })
+            .collect();
+    };
+    let mut found = Vec::new();
+    if let Some(seen) = probe.seen() {
+        let visible = seen.devices.iter().filter(|device| device.name.starts_with(NAME)).count();
+        found.push(Finding::ok(
+            TOPIC,
+            format!(
+                "{} ({GPUS}={gpus}): parts of the CPU device, not real hardware",
+                counted(visible, "emulated GPU")
+            ),
+        ));
+    }
+    found.extend(others.map(|(name, value)| Finding::ok(TOPIC, format!("{name}={value}"))));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Seen, Shown};
+    use super::super::report::State;
+    use super::super::world::fake::Fake;
+    use super::*;
+
+    fn seen(names: &[&str]) -> Probe {
+        let devices = names.iter().map(|name| Shown {
+            filter: "opencl:gpu:0".to_owned(),
+            name: (*name).to_owned(),
+            driver: "1".to_owned(),
+            memory: 0,
+            usm: "device".to_owned(),
+        });
+        Probe::Seen(Seen { devices: devices.collect(), ..Seen::default() })
+    }
+
+    #[test]
+    fn the_visible_ones_are_counted() {
+        let world = Fake::new().variable(GPUS, "2").variable(OTHERS[2], "gpu:0=lost");
+        let found = findings(&world, &seen(&["Emulated GPU 0 (a CPU)", "Emulated GPU 1 (a CPU)", "a CPU"]));
+        let texts: Vec<_> = found.iter().map(|finding| finding.what.as_str()).collect();
+        let first = "2 emulated GPUs (USMQ_EMULATE_GPUS=2): parts of the CPU device, not real hardware";
+        assert_eq!(texts, [first, "USMQ_EMULATE_FAULTS=gpu:0=lost"]);
+        assert!(found.iter().all(|finding| finding.state == State::Ok));
+    }
+
+    #[test]
+    fn variables_without_effect_are_noted() {
+        let found = findings(&Fake::new().variable(OTHERS[0], "4GiB"), &seen(&[]));
+        assert!(matches!(&found[..], [one] if one.state == State::Note), "{found:?}");
+        assert_eq!(findings(&Fake::new(), &seen(&[])), []);
+    }
+
+    #[test]
+    fn each_fault_has_its_fix() {
+        let mut world = Fake::new().variable(GPUS, "2");
+        assert_eq!(fault(&world), None);
+        for (emulation, fix) in [
+            (Fault::Setting("USMQ_EMULATE_GPU_MEMORY=\"x\": y".to_owned()), "unset USMQ_EMULATE_GPU_MEMORY "),
+            (Fault::NoLibrary("x".to_owned()), "unset USMQ_EMULATE_GPUS "),
+            (
+                Fault::TooLate { text: "x".to_owned(), layers: "/l/x.so".into() },
+                "export USMQ_EMULATE_GPUS='2' OPENCL_LAYERS='/l/x.so'",
+            ),
+        ] {
+            world.emulation = Some(emulation);
+            let found = fault(&world).unwrap();
+            assert!(
+                found.state == State::Problem && found.fix.as_ref().unwrap().starts_with(fix),
+                "{found:?}"
+            );
+        }
+        let mut world = world.variable(LIBRARY_VARIABLE, "/none");
+        world.emulation = Some(Fault::NoLibrary("x".to_owned()));
+        assert_eq!(fault(&world).unwrap().fix.as_deref(), Some("unset USMQ_EMULATOR_LIBRARY"));
+    }
+}

@@ -1,0 +1,243 @@
+//! The emulated GPUs: what the variables of the process ask for, and where the OpenCL layer is that shows them.
+
+use super::environment::drivers_are_loaded;
+use super::loaded::libraries;
+use crate::error::{During, Error, Result, spelled};
+use crate::ffi;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// How many GPUs to emulate; without it the others have no effect.
+pub(crate) const GPUS: &str = "USMQ_EMULATE_GPUS";
+/// What else the layer reads.
+pub(crate) const OTHERS: [&str; 3] =
+    ["USMQ_EMULATE_GPU_MEMORY", "USMQ_EMULATE_SYSTEM_USM", "USMQ_EMULATE_FAULTS"];
+/// Where the layer is, for applications that are installed without it beside them.
+pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_EMULATOR_LIBRARY";
+
+/// The variable that names layers to the OpenCL loader, which reads it once.
+pub(super) const LAYERS: &str = "OPENCL_LAYERS";
+
+/// The name of the layer; see build/emulator.rs.
+const LIBRARY: &str = "libusmq_emulator.so";
+
+/// What is wrong with emulated GPUs that are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A variable has a value that is not understood.
+    Setting(String),
+    /// The layer is not where it should be.
+    NoLibrary(String),
+    /// The OpenCL loader has read its variables already.
+    TooLate {
+        /// What is wrong.
+        text: String,
+        /// What OPENCL_LAYERS has to be before the process starts.
+        layers: PathBuf,
+    },
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        let (Fault::Setting(text) | Fault::NoLibrary(text) | Fault::TooLate { text, .. }) = fault;
+        Self::RuntimeNotFound(text)
+    }
+}
+
+/// Number of GPUs that are asked for, as the user wrote it.
+fn asked_for() -> Option<String> {
+    value_of(GPUS)
+}
+
+fn value_of(name: &str) -> Option<String> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+    Some(value.to_string_lossy().into_owned())
+}
+
+/// Which variable has a value that the layer does not understand, and what it takes.
+fn wrong_setting() -> Result<Option<String>> {
+    let [gpus, memory, system_usm, faults] =
+        [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]].map(|name| value_of(name).unwrap_or_default());
+    let fault = ffi::emulation_fault(&gpus, &memory, &system_usm, &faults)
+        .during("reading the settings of the emulated GPUs")?;
+    Ok((!fault.is_empty()).then_some(fault))
+}
+
+/// Looks for whatever would keep the GPUs that are asked for from being seen. `None` where none are asked for or all is
+/// well.
+pub(crate) fn fault() -> Result<Option<Fault>> {
+    if asked_for().is_none() {
+        return Ok(None);
+    }
+    if let Some(wrong) = wrong_setting()? {
+        return Ok(Some(Fault::Setting(wrong)));
+    }
+    if let Err(missing) = layer() {
+        return Ok(Some(missing));
+    }
+    let too_late = drivers_are_loaded() && libraries(LIBRARY).is_empty();
+    let layers = || layers().or_else(|| std::env::var_os(LAYERS)).unwrap_or_default().into();
+    Ok(too_late.then(|| Fault::TooLate { text: too_late_text(), layers: layers() }))
+}
+
+fn too_late_text() -> String {
+    format!(
+        "{GPUS} was set after the SYCL runtime had been asked for its devices, and the runtime reads its settings once; \
+         set it before the process starts, or before the first question about a device{}",
+        spelled(" and before another library than usmq asks", "")
+    )
+}
+
+/// The value of OPENCL_LAYERS that shows the GPUs, where they are asked for and it does not name the layer yet.
+pub(super) fn layers() -> Option<OsString> {
+    asked_for()?;
+    let Ok(Some(library)) = layer() else { return None };
+    let mut layers = std::env::var_os(LAYERS).unwrap_or_default();
+    if !layers.is_empty() {
+        layers.push(":");
+    }
+    layers.push(library);
+    Some(layers)
+}
+
+/// The layer that OPENCL_LAYERS lacks; `None` where it names one, as a parent process has set it.
+fn layer() -> Result<Option<PathBuf>, Fault> {
+    let layers = std::env::var_os(LAYERS).unwrap_or_default();
+    let named = layers.as_bytes().split(|byte| *byte == b':').map(|part| Path::new(OsStr::from_bytes(part)));
+    if named.into_iter().any(is_present_layer) {
+        return Ok(None);
+    }
+    find().map(Some)
+}
+
+fn is_present_layer(path: &Path) -> bool {
+    path.file_name() == Some(OsStr::new(LIBRARY)) && path.exists()
+}
+
+fn find() -> Result<PathBuf, Fault> {
+    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from) {
+        let fault = || {
+            Fault::NoLibrary(format!("{LIBRARY_VARIABLE} names {}, which does not exist", named.display()))
+        };
+        return named.canonicalize().map_err(|_| fault());
+    }
+    let own = own_folder();
+    let beside = own.iter().flat_map(|folder| [folder.join(LIBRARY), folder.join("lib").join(LIBRARY)]);
+    let built = option_env!("USMQ_EMULATOR_BUILT").map(PathBuf::from);
+    beside.chain(built).find(|path| path.exists()).ok_or_else(|| {
+        let place = own.map_or_else(|| "this program".to_owned(), |folder| folder.display().to_string());
+        Fault::NoLibrary(format!(
+            "the emulated GPUs need {LIBRARY}, which is not in {place}; {}",
+            spelled(
+                "install usmq again, or name the library in USMQ_EMULATOR_LIBRARY",
+                "put it beside the program, or name it in USMQ_EMULATOR_LIBRARY (build scripts find it in DEP_USMQ_EMULATOR)"
+            )
+        ))
+    })
+}
+
+/// The folder of the library or program that contains this code.
+fn own_folder() -> Option<PathBuf> {
+    let address = own_folder as fn() -> Option<PathBuf> as *const libc::c_void;
+    // SAFETY: Dl_info is a C struct of pointers, for which zeros are valid.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is that of a function of this library, and `about` outlives the call.
+    let found = unsafe { libc::dladdr(address, &raw mut about) };
+    if found == 0 || about.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader owns the name, which ends with a NUL and stays while this library is loaded.
+    let name = unsafe { CStr::from_ptr(about.dli_fname) };
+    // That of a program may be relative to a folder that is no longer the current one.
+    let path = Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize();
+    Some(path.or_else(|_| std::env::current_exe()).ok()?.parent()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+    use crate::ffi::emulation_fault;
+
+    fn fault(memory: &str, system_usm: &str, faults: &str) -> String {
+        emulation_fault("2", memory, system_usm, faults).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_gpus() {
+        for right in ["", "1", "2", "64", "007"] {
+            assert_eq!(emulation_fault(right, "", "", "").unwrap(), "", "{right}");
+        }
+        for wrong in ["0", "65", "-1", "+1", " 1", "1 ", "two", "1.0", "99999999999999999999"] {
+            let text = emulation_fault(wrong, "", "", "").unwrap();
+            assert_eq!(
+                text,
+                format!("USMQ_EMULATE_GPUS=\"{wrong}\": expected a number of GPUs from 1 to 64")
+            );
+        }
+    }
+
+    #[test]
+    fn without_gpus_nothing_else_is_read() {
+        assert_eq!(emulation_fault("", "x", "x", "x").unwrap(), "");
+    }
+
+    #[test]
+    fn sizes_of_memory() {
+        for right in ["1048576", "1MiB", "4GiB", "1024KiB", "2TiB", "5MB", "1GB", "1500kB", "1048576B"] {
+            assert_eq!(fault(right, "", ""), "", "{right}");
+        }
+        for wrong in
+            ["0", "1048575", "4", "4 GiB", "GiB", "-1MiB", "1.5GiB", "4G", "99999999999TiB", "0x100000"]
+        {
+            assert!(fault(wrong, "", "").starts_with("USMQ_EMULATE_GPU_MEMORY="), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn system_usm_is_0_or_1() {
+        assert_eq!([fault("", "0", ""), fault("", "1", "")], ["", ""]);
+        assert_eq!(fault("", "yes", ""), "USMQ_EMULATE_SYSTEM_USM=\"yes\": expected 0 or 1");
+    }
+
+    #[test]
+    fn faults_follow_their_grammar() {
+        for right in [
+            "gpu:0=lost",
+            "gpu:1=lost@10",
+            "gpu:0=alloc@3,gpu:0=alloc@5+",
+            "gpu:0=slow:50us,gpu:1=slow:2ms,gpu:1=command-error@1",
+            "gpu:0=slow:60s",
+        ] {
+            assert_eq!(fault("", "", right), "", "{right}");
+        }
+        for wrong in [
+            "lost",
+            "gpu=lost",
+            "gpu:=lost",
+            "gpu:2=lost",
+            "gpu:0=",
+            "gpu:0=lose",
+            "gpu:0=lost@",
+            "gpu:0=lost@0",
+            "gpu:0=lost@-1",
+            "gpu:0=alloc@+",
+            "gpu:0=slow",
+            "gpu:0=slow:",
+            "gpu:0=slow:3",
+            "gpu:0=slow:0us",
+            "gpu:0=slow:61s",
+            "gpu:0=lost,,gpu:1=lost",
+            "gpu:0=lost gpu:1=lost",
+            "cpu:0=lost",
+        ] {
+            let text = fault("", "", wrong);
+            assert!(text.starts_with("USMQ_EMULATE_FAULTS=") && text.contains(wrong), "{wrong}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_build_of_cargo_finds_the_layer_that_it_made() {
+        assert!(find().is_ok(), "{:?}", find());
+    }
+}

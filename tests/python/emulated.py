@@ -1,0 +1,52 @@
+"""Child processes that see emulated GPUs, in an environment of HOME, PATH and what is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+AXPY = """
+import usmq
+AXPY = '''
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
+void axpy(float a, const float *x, float *y) {
+  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  y[i] += a * x[i];
+}'''
+"""
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return HOME and PATH of this process, and the variables."""
+    kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    return kept | variables
+
+
+def start(
+    *command: str, timeout: float = 120, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in that environment."""
+    return subprocess.run(
+        command, env=environment(**variables), text=True, capture_output=True, timeout=timeout
+    )
+
+
+def run(code: str, gpus: str = "2", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code with emulated GPUs."""
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    return start(*command, **{"USMQ_EMULATE_GPUS": gpus} | variables)
+
+
+def result(code: str, gpus: str = "2", **variables: str) -> list[str]:
+    """Return the lines that the code prints, where it succeeds and the emulator says nothing."""
+    done = run(code, gpus, **variables)
+    assert (done.returncode, done.stderr) == (0, ""), f"{done.stdout}{done.stderr}"
+    return done.stdout.splitlines()
+
+
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the lines of the emulator on standard error."""
+    return [line for line in done.stderr.splitlines() if line.startswith("usmq emulator: ")]

@@ -1,0 +1,88 @@
+"""The doctor and the emulated GPUs: what keeps them from being seen, and its fix."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from doctor_environment import Checked, Environment
+
+
+def test_it_counts_them_and_says_that_they_are_not_real(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_EMULATE_GPUS="2", USMQ_EMULATE_GPU_MEMORY="1GiB")
+    assert found.status == 0, found.text
+    found.finding("2 emulated GPUs (USMQ_EMULATE_GPUS=2)", "not real hardware", state="ok")
+    found.finding("USMQ_EMULATE_GPU_MEMORY=1GiB", state="ok")
+    assert found.devices() == ["opencl:gpu:0", "opencl:gpu:1", "opencl:cpu:0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("USMQ_EMULATE_GPUS", "none"),
+        ("USMQ_EMULATE_GPUS", "65"),
+        ("USMQ_EMULATE_GPU_MEMORY", "1 GiB"),
+        ("USMQ_EMULATE_SYSTEM_USM", "yes"),
+        ("USMQ_EMULATE_FAULTS", "gpu:2=lost"),
+    ],
+)
+def test_a_wrong_setting_of_emulated_gpus(
+    doctor: Callable[..., Checked], name: str, value: str
+) -> None:
+    found = doctor(**{"USMQ_EMULATE_GPUS": "2", name: value})
+    fix = found.problem(f'{name}="{value}": ', topic="settings")
+    assert fix.startswith(f"unset {name} ")
+    found.applied(fix)
+
+
+def test_an_emulator_library_that_is_not_there(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_EMULATE_GPUS="1", USMQ_EMULATOR_LIBRARY="/nonexistent/emulator.so")
+    fix = found.problem("USMQ_EMULATOR_LIBRARY names /nonexistent/emulator.so", topic="settings")
+    assert fix == "unset USMQ_EMULATOR_LIBRARY"
+    found.applied(fix)
+
+
+def test_an_installation_without_the_emulator(
+    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
+) -> None:
+    environment = fresh()
+    (environment.site / "usmq" / "lib" / "libusmq_emulator.so").unlink()
+    found = doctor(environment=environment, USMQ_EMULATE_GPUS="1")
+    fix = found.problem("the emulated GPUs need libusmq_emulator.so", topic="settings")
+    found.applied(fix)
+
+
+def test_a_setting_without_emulated_gpus(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_EMULATE_FAULTS="gpu:0=lost")
+    fix = found.finding("USMQ_EMULATE_FAULTS=gpu:0=lost has no effect", state="note")
+    assert fix.startswith("unset USMQ_EMULATE_FAULTS ")
+    found.applied(fix, broken=False)
+
+
+def test_emulated_gpus_asked_for_too_late(pristine: Environment, cpu_driver: str) -> None:
+    pytest.importorskip("dpctl")
+    code = """
+import dpctl
+print("dpctl sees", len(dpctl.get_devices()))
+import usmq
+problems = [finding for finding in usmq.doctor().findings if finding.state == "problem"]
+print(*[finding.fix for finding in problems if "was set after" in finding.what])
+print(len(problems))
+"""
+    program = Path(pristine.root, "asks_first_emulated.py")
+    program.write_text(code)
+
+    def lines(before: str) -> list[str]:
+        given: dict[str, str | None] = {"USMQ_EMULATE_GPUS": "2", "OCL_ICD_FILENAMES": cpu_driver}
+        done: subprocess.CompletedProcess[str]
+        done = pristine.shell(f"{before}\n{sys.executable} {program}", given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    seen, fix, _ = lines("")
+    assert seen == "dpctl sees 1"
+    assert fix.startswith("export USMQ_EMULATE_GPUS='2' OPENCL_LAYERS='/")
+    assert lines(fix) == ["dpctl sees 3", "", "0"]

@@ -1,0 +1,117 @@
+"""``python -m usmq emulate``: a command that sees emulated GPUs, and what it says of wrong ones."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from emulated import start
+
+DEVICES = "import dpctl; print([d.filter_string for d in dpctl.get_devices()])"
+
+
+def emulate(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return start(sys.executable, "-m", "usmq", "emulate", *arguments, **variables)
+
+
+def test_the_command_sees_the_gpus_without_importing_usmq() -> None:
+    done = emulate("-n", "3", "--", sys.executable, "-c", DEVICES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "['opencl:gpu:0', 'opencl:gpu:1', 'opencl:gpu:2', 'opencl:cpu:0']\n"
+
+
+def test_two_gpus_are_the_default_and_the_dashes_may_be_left_out() -> None:
+    done = emulate(sys.executable, "-m", "usmq", "list", "-s")
+    assert done.stdout.split() == ["opencl:gpu:0", "opencl:gpu:1", "opencl:cpu:0"]
+
+
+def test_list_calls_them_emulated() -> None:
+    done = emulate("--memory", "512MiB", "--", sys.executable, "-m", "usmq", "list")
+    first, second, cpu = done.stdout.splitlines()
+    assert "Emulated GPU 0" in first
+    assert "Emulated GPU 1" in second
+    assert first.endswith("512.0 MiB")
+    assert "Emulated" not in cpu
+
+
+def test_options_become_variables() -> None:
+    code = "import os; print(sorted(v for v in os.environ.items() if v[0][:12] == 'USMQ_EMULATE'))"
+    options = ("--memory", "1GiB", "--system-usm", "--faults", "gpu:0=lost@9")
+    done = emulate("-n", "2", *options, "--", sys.executable, "-c", code)
+    assert eval(done.stdout) == [
+        ("USMQ_EMULATE_FAULTS", "gpu:0=lost@9"),
+        ("USMQ_EMULATE_GPUS", "2"),
+        ("USMQ_EMULATE_GPU_MEMORY", "1GiB"),
+        ("USMQ_EMULATE_SYSTEM_USM", "1"),
+    ]
+
+
+@pytest.mark.parametrize("status", [0, 3, 127])
+def test_it_ends_as_the_command_does(status: int) -> None:
+    done = emulate("--", "sh", "-c", f"exit {status}")
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def test_it_is_the_command_that_a_signal_reaches() -> None:
+    done = emulate("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)")
+    assert done.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "which command? "),
+        (("-n", "2", "--"), "which command? "),
+        (("-n", "0", "--", "true"), 'USMQ_EMULATE_GPUS="0": expected a number'),
+        (("-n", "65", "--", "true"), 'USMQ_EMULATE_GPUS="65": expected a number'),
+        (("-n", "two", "--", "true"), 'USMQ_EMULATE_GPUS="two": expected a number'),
+        (("--memory", "4 GiB", "--", "true"), 'USMQ_EMULATE_GPU_MEMORY="4 GiB": expected bytes'),
+        (("--faults", "gpu:0=odd", "--", "true"), '"gpu:0=odd": expected faults separated by'),
+        (("--faults", "gpu:2=lost", "--", "true"), "gpu:2 does not exist with USMQ_EMULATE_GPUS=2"),
+        (("--nosuch", "--", "true"), ""),
+    ],
+)
+def test_wrong_options_show_the_usage_and_one_line(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    done = emulate(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: python -m usmq emulate ")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("python -m usmq emulate: error: ") or not expected
+    assert expected in last
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_that_is_not_there_is_one_line() -> None:
+    done = emulate("--", "no-such-command-here")
+    assert done.returncode == 127
+    assert done.stderr == (
+        "usmq emulate: cannot run no-such-command-here: No such file or directory\n"
+    )
+
+
+def test_a_file_that_cannot_be_run_is_one_line() -> None:
+    done = emulate("--", "/etc/passwd")
+    assert (done.returncode, done.stderr) == (
+        126,
+        "usmq emulate: cannot run /etc/passwd: Permission denied\n",
+    )
+
+
+def test_without_the_layer_it_says_where_it_looked() -> None:
+    done = emulate("--", "true", USMQ_EMULATOR_LIBRARY="/nonexistent.so")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "usmq emulate: USMQ_EMULATOR_LIBRARY names /nonexistent.so, which does not exist\n"
+    )
+
+
+def test_the_help_lists_it() -> None:
+    done = start(sys.executable, "-m", "usmq", "--help")
+    assert "emulate" in done.stdout
+    done = emulate("--help")
+    assert done.returncode == 0
+    assert "--faults" in done.stdout

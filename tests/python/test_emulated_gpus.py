@@ -1,0 +1,300 @@
+"""USMQ_EMULATE_GPUS: devices of type GPU on the CPU driver, seen by usmq, dpctl, dpnp and dask."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from emulated import AXPY, complaints, result, run
+
+
+@pytest.mark.parametrize("gpus", ["1", "2", "4", "5"])
+def test_each_gpu_is_a_root_device_of_one_platform_beside_the_cpu(gpus: str) -> None:
+    [text] = result(
+        """
+import json, usmq
+print(json.dumps([(d.filter_string, d.name, d.parent is None) for d in usmq.devices()]))
+contexts = {usmq.Queue(d).context for d in usmq.devices()}
+assert len(contexts) == 1, contexts
+""",
+        gpus,
+    )
+    *emulated, cpu = json.loads(text)
+    assert [name for name, _, _ in emulated] == [f"opencl:gpu:{i}" for i in range(int(gpus))]
+    assert cpu[0] == "opencl:cpu:0"
+    for number, (_, name, is_root) in enumerate(emulated):
+        assert name == f"Emulated GPU {number} ({cpu[1]})"
+        assert is_root
+
+
+def test_dpctl_sees_the_same_devices_in_one_default_context() -> None:
+    result("""
+import usmq, dpctl
+theirs = dpctl.get_devices()
+assert [d.name for d in theirs] == [d.name for d in usmq.devices()]
+assert len(dpctl.get_platforms()) == 1
+one, two = dpctl.SyclQueue("gpu:0"), dpctl.SyclQueue("gpu:1")
+assert one.sycl_context == two.sycl_context
+assert one.sycl_device != two.sycl_device
+assert [d.device_type.name for d in theirs] == ["gpu", "gpu", "cpu"]
+""")
+
+
+def test_dpctl_alone_sees_them_where_a_parent_with_usmq_started_it() -> None:
+    [names] = result("""
+import os, subprocess, sys, usmq
+code = "import dpctl; print([d.filter_string for d in dpctl.get_devices()])"
+print(subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ), text=True))
+""")[:1]
+    assert names == "['opencl:gpu:0', 'opencl:gpu:1', 'opencl:cpu:0']"
+
+
+def test_a_kernel_gives_the_same_result_on_each_device() -> None:
+    lines = result(f"""{AXPY}
+axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
+for target in "gpu:0", "gpu:1", "cpu":
+    x = usmq.arange(4, dtype="f4", queue=target)
+    for kind in "device", "shared", "host":
+        y = usmq.full(4, 1, "f4", queue=target, usm_type=kind)
+        axpy(4, 2.0, x, y)
+        print(y.queue.device.filter_string, y.tolist())
+""")
+    for target in ("opencl:gpu:0", "opencl:gpu:1", "opencl:cpu:0"):
+        assert lines.count(f"{target} [1.0, 3.0, 5.0, 7.0]") == 3
+
+
+def test_kernels_run_at_once_on_more_gpus_than_cores() -> None:
+    result(
+        f"""{AXPY}
+import threading
+axpy = usmq.Kernel.from_sycl(AXPY, "axpy", queue="gpu:0")
+n, sums = 100_000, {{}}
+def work(number):
+    x = usmq.full(n, number, "f4", queue=f"gpu:{{number}}")
+    y = usmq.zeros(n, "f4", queue=x.queue)
+    for _ in range(20):
+        axpy(n, 1.0, x, y)
+    sums[number] = float(y.to_numpy().sum())
+threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert sums == {{number: 20.0 * n * number for number in range(5)}}, sums
+""",
+        "5",
+    )
+
+
+def test_dpnp_computes_on_the_second_gpu_and_shares_its_memory() -> None:
+    result("""
+import usmq, dpnp
+x = dpnp.arange(1000, dtype="f4", device="gpu:1")
+assert float((x * x).sum()) == float((x.asnumpy() ** 2).sum())
+mine = usmq.asarray(x, copy=False)
+assert mine.device.filter_string == "opencl:gpu:1"
+theirs = dpnp.asarray(usmq.arange(5, dtype="f4", queue="gpu:1"))
+assert theirs.sycl_device.name.startswith("Emulated GPU 1")
+assert float(theirs.sum()) == 10
+""")
+
+
+def test_the_default_device_is_the_first_gpu() -> None:
+    assert result("import usmq; print(usmq.current_queue().device.filter_string)") == [
+        "opencl:gpu:0"
+    ]
+
+
+def test_a_selector_shows_one_of_them() -> None:
+    code = "import usmq; [d] = usmq.devices(); print(d.filter_string, d.name[:14])"
+    assert result(code, ONEAPI_DEVICE_SELECTOR="opencl:1") == ["opencl:gpu:0 Emulated GPU 1"]
+
+
+def test_it_can_be_set_between_the_import_and_the_first_question() -> None:
+    code = "import os, usmq; os.environ['USMQ_EMULATE_GPUS'] = '3'; print(len(usmq.devices()))"
+    assert result(code, "") == ["4"]
+
+
+def test_other_layers_stay_and_its_own_is_named_once() -> None:
+    [layers, again] = result(
+        """
+import os, subprocess, sys, usmq
+print(os.environ["OPENCL_LAYERS"])
+print(subprocess.check_output([sys.executable, "-c",
+    "import os, usmq; print(os.environ['OPENCL_LAYERS'])"], text=True), end="")
+""",
+        OPENCL_LAYERS="/nonexistent/other.so",
+    )
+    assert layers == again
+    assert layers.startswith("/nonexistent/other.so:")
+    assert layers.count("libusmq_emulator.so") == 1
+
+
+def test_without_the_variable_the_layer_changes_nothing() -> None:
+    code = "import os, usmq; print(os.environ.get('OPENCL_LAYERS')); print(usmq.devices())"
+    plain = result(code, "")
+    assert plain[0] == "None"
+    [layer] = result("import os, usmq; print(os.environ['OPENCL_LAYERS'])")
+    assert result(code, "", OPENCL_LAYERS=layer) == [layer, plain[1]]
+
+
+def test_another_library_that_asked_first_is_named_as_the_cause() -> None:
+    done = run(
+        """
+import dpctl
+dpctl.get_devices()
+import usmq
+try:
+    usmq.devices()
+except usmq.RuntimeNotFoundError as error:
+    print(error)
+"""
+    )
+    assert "USMQ_EMULATE_GPUS was set after the SYCL runtime had been asked" in done.stdout
+
+
+# --- memory
+
+
+@pytest.mark.parametrize(("given", "bytes_"), [("64MiB", 64 << 20), ("100000000", 100_000_000)])
+def test_each_gpu_has_the_memory_that_is_asked_for(given: str, bytes_: int) -> None:
+    code = f"import usmq; print({{d.global_mem_size for d in usmq.devices()[:2]}} == {{{bytes_}}})"
+    assert result(code, USMQ_EMULATE_GPU_MEMORY=given) == ["True"]
+
+
+@pytest.mark.parametrize("kind", ["device", "shared"])
+def test_no_more_memory_can_be_had_than_a_gpu_has_and_freed_memory_can(kind: str) -> None:
+    result(
+        f"""
+import usmq
+MiB = 1 << 20
+for target in "gpu:0", "gpu:1":
+    for _ in range(3):
+        held = usmq.empty(40 * MiB, "u1", queue=target, usm_type={kind!r})
+        try:
+            usmq.empty(40 * MiB, "u1", queue=target, usm_type={kind!r})
+        except usmq.AllocationError as error:
+            assert "64.0 MiB" in str(error), error
+        else:
+            raise AssertionError("more than the GPU has")
+        del held
+        usmq.trim_memory()
+host = usmq.empty(200 * MiB, "u1", queue="gpu:0", usm_type="host")
+""",
+        USMQ_EMULATE_GPU_MEMORY="64MiB",
+    )
+
+
+def test_an_allocation_larger_than_the_gpu_is_refused_by_dpctl_too() -> None:
+    result(
+        """
+import usmq, dpctl.memory
+try:
+    dpctl.memory.MemoryUSMDevice(65 << 20, queue=dpctl.SyclQueue("gpu:1"))
+except Exception as error:
+    assert "alloc" in str(error).lower(), error
+else:
+    raise AssertionError("more than the GPU has")
+dpctl.memory.MemoryUSMDevice(63 << 20, queue=dpctl.SyclQueue("gpu:1"))
+""",
+        USMQ_EMULATE_GPU_MEMORY="64MiB",
+    )
+
+
+@pytest.mark.parametrize(("given", "has"), [("", False), ("0", False), ("1", True)])
+def test_system_usm_is_there_where_it_is_asked_for(given: str, has: bool) -> None:
+    code = """
+import usmq
+for device in usmq.devices()[:2]:
+    print("usm_system_allocations" in device.aspects)
+assert all(device.has_usm(kind) for kind in ("device", "shared", "host"))
+"""
+    assert result(code, USMQ_EMULATE_SYSTEM_USM=given) == [str(has)] * 2
+
+
+# --- the strict rule
+
+STRICT = """
+import usmq, dpctl, dpctl.memory as memory
+one, two = dpctl.SyclQueue("gpu:0"), dpctl.SyclQueue("gpu:1")
+device, shared, host = (
+    kind(64, queue=one) for kind in (memory.MemoryUSMDevice, memory.MemoryUSMShared,
+                                     memory.MemoryUSMHost))
+own = memory.MemoryUSMDevice(64, queue=two)
+def refused(work):
+    try:
+        work()
+    except Exception as error:
+        return print(type(error).__name__)
+    raise AssertionError("not refused")
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "line"),
+    [
+        ("two.memcpy(own, device, 64)", "gpu:1 used device memory of gpu:0 (source of a copy)"),
+        (
+            "two.memcpy(device, own, 64)",
+            "gpu:1 used device memory of gpu:0 (destination of a copy)",
+        ),
+        ("two.memcpy(own, shared, 64)", "gpu:1 used shared memory of gpu:0 (source of a copy)"),
+        ("two.memcpy(host, device, 64)", "gpu:1 used device memory of gpu:0 (source of a copy)"),
+        (
+            "one.memcpy(own, device, 64)",
+            "gpu:0 used device memory of gpu:1 (destination of a copy)",
+        ),
+    ],
+)
+def test_a_copy_from_or_to_memory_of_another_gpu_is_refused(use: str, line: str) -> None:
+    done = run(f"{STRICT}\nrefused(lambda: {use})")
+    assert done.returncode == 0, done.stderr
+    [said] = complaints(done)
+    assert said.startswith(f"usmq emulator: {line}; only gpu:")
+
+
+def test_host_memory_of_the_context_is_everyones() -> None:
+    result(
+        f"{STRICT}\ntwo.memcpy(own, host, 64); one.memcpy(device, host, 64)\n"
+        "two.memcpy(host, own, 64)"
+    )
+
+
+def test_usmq_says_which_memory_a_device_does_not_reach() -> None:
+    done = run(f"""{AXPY}
+x = usmq.arange(4, dtype="f4", queue="gpu:0")
+class Lent:  # an array that names a queue which does not reach its memory
+    __sycl_usm_array_interface__ = dict(
+        x.__sycl_usm_array_interface__, syclobj=usmq.Queue("gpu:1")._get_capsule())
+try:
+    y = usmq.asarray(Lent(), copy=False)
+    axpy = usmq.Kernel.from_sycl(AXPY, "axpy", queue=y.queue)
+    axpy(4, 1.0, y, usmq.zeros(4, "f4", queue=y.queue), queue=y.queue).wait()
+except usmq.Error as error:
+    print(type(error).__name__, error)
+""")
+    assert done.returncode == 0, done.stderr
+    assert "Error" in done.stdout
+    assert len(complaints(done)) <= 1
+
+
+# --- dask
+
+
+def test_each_dask_worker_gets_one_gpu() -> None:
+    pytest.importorskip("distributed")
+    names = result("""
+import usmq
+
+def about():
+    import os
+    import usmq
+    x = usmq.arange(1000, dtype="i8")
+    return x.queue.device.name[:14], int(x.to_numpy().sum()), os.environ["ONEAPI_DEVICE_SELECTOR"]
+
+if __name__ == "__main__":
+    from usmq.dask import LocalUsmCluster
+    with LocalUsmCluster(dashboard_address=None, silence_logs=50) as cluster:
+        with cluster.get_client() as client:
+            for line in sorted(client.run(about).values()):
+                print(*line)
+""")
+    assert names == ["Emulated GPU 0 499500 opencl:0", "Emulated GPU 1 499500 opencl:1"]

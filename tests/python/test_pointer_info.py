@@ -1,0 +1,48 @@
+"""`usmq.pointer_info`: kind, device and allocation of an address, on each device of a context."""
+
+from __future__ import annotations
+
+import dpctl
+import dpctl.memory
+import pytest
+import usmq
+
+KINDS = ["device", "shared", "host"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", range(len(usmq.devices())))
+def test_an_address_has_the_kind_device_and_allocation_of_its_array(kind: str, number: int) -> None:
+    device = usmq.devices()[number]
+    if not device.has_usm(kind):
+        pytest.skip(f"{device.name} has no {kind} USM")
+    x = usmq.zeros(1000, "u1", usm_type=kind, queue=device)
+    info = usmq.pointer_info(x.ptr + 999, x.queue.context)
+    assert info is not None
+    assert info.kind == kind
+    if kind != "host":  # which belongs to the whole context
+        assert info.device == device
+    assert info.base is None or info.base <= x.ptr
+    assert info.nbytes is None or info.nbytes >= 1000
+    assert kind in repr(info)
+
+
+@pytest.mark.parametrize("number", range(len(usmq.devices())))
+def test_memory_of_dpctl_is_known_by_its_device(number: int) -> None:
+    device = usmq.devices()[number]
+    theirs = dpctl.SyclQueue(device.filter_string)
+    memory = dpctl.memory.MemoryUSMDevice(1 << 20, queue=theirs)
+    info = usmq.pointer_info(memory._pointer + 100, theirs.sycl_context)
+    assert info is not None
+    assert (info.kind, info.device) == ("device", device)
+    assert info.base in (None, memory._pointer)
+    assert info.nbytes is None or info.nbytes >= 1 << 20
+
+
+def test_other_addresses_are_unknown() -> None:
+    context = usmq.current_queue().context
+    for address in (0, 1, id(context), 2**64 - 1):
+        assert usmq.pointer_info(address, context) is None
+    x = usmq.zeros(8)
+    alone = usmq.Context([x.device])
+    assert usmq.pointer_info(x.ptr, alone) is None
