@@ -6,7 +6,7 @@
 
 use crate::array::{Array, DType, Layout};
 use crate::device::record::because;
-use crate::device::{Context, Queue, QueueProperties, Reason, UsmKind};
+use crate::device::{Context, Device, Queue, QueueProperties, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Import, ordered};
 use std::any::Any;
@@ -40,7 +40,7 @@ pub enum SyclObject {
 /// An array over another library's memory, without a copy. `owner` is dropped when the last use is complete.
 ///
 /// Everything that can be checked is checked: that the view stays in the address space, that the context knows its
-/// first and last byte as one kind of USM of one device.
+/// first and last byte as one kind of USM of one device, and that a queue has access to it.
 ///
 /// # Safety
 /// The memory that the descriptor spans stays allocated while `owner` lives.
@@ -67,7 +67,10 @@ pub unsafe fn import(
     let kind = span.kind_in(context)?;
     let device = context.device_of(span.first)?;
     let queue = match object {
-        SyclObject::Queue(queue) => queue.clone(),
+        SyclObject::Queue(queue) => {
+            span.require_access(kind, &device, queue)?;
+            queue.clone()
+        }
         SyclObject::Context(context) => queue_of(object, Some((&device, context)))?,
     };
     let import = Import {
@@ -100,7 +103,7 @@ fn import_empty(
     Ok(Array::of(allocation, layout, descriptor.dtype, queue, descriptor.readonly))
 }
 
-fn queue_of(object: &SyclObject, place: Option<(&crate::device::Device, &Context)>) -> Result<Queue> {
+fn queue_of(object: &SyclObject, place: Option<(&Device, &Context)>) -> Result<Queue> {
     match (object, place) {
         (SyclObject::Queue(queue), _) => Ok(queue.clone()),
         (SyclObject::Context(_), Some((device, context))) => {
@@ -164,6 +167,23 @@ impl Span {
             )));
         }
         Ok(kind)
+    }
+
+    /// An error where kernels on the producer's queue cannot use the memory. The driver names the root device for memory
+    /// of a sub-device, so the devices of one root are not told apart.
+    fn require_access(&self, kind: UsmKind, owner: &Device, queue: &Queue) -> Result<()> {
+        let device = queue.device();
+        if kind == UsmKind::Host
+            || device.root_device() == owner.root_device()
+            || device.reaches_memory_of(owner)?
+        {
+            return Ok(());
+        }
+        Err(Error::Interop(format!(
+            "address {:#x} is {kind} memory of {owner}, to which {device} of the producer's {queue} has no peer access; \
+             the producer must name a queue of {owner}",
+            self.first
+        )))
     }
 }
 

@@ -25,6 +25,7 @@ def function(name: str, *parameters: object, result: object = c_int) -> ctypes._
 
 
 LIST = (c_uint, c_void_p, c_void_p)
+POINTS = (*LIST, c_void_p)
 get_platforms = function("clGetPlatformIDs", c_uint, c_void_p, c_void_p)
 get_devices = function("clGetDeviceIDs", c_void_p, c_ulong, c_uint, c_void_p, c_void_p)
 device_info = function("clGetDeviceInfo", c_void_p, c_uint, c_size_t, c_void_p, c_void_p)
@@ -177,6 +178,53 @@ class Gpus:
     def finish(self, number: int) -> int:
         """Wait for a queue."""
         return finish(self.queues[number])
+
+
+class CommandBuffer:
+    """A command buffer (cl_khr_command_buffer) recorded for the queue of one device."""
+
+    def __init__(self, gpus: Gpus, number: int) -> None:
+        status = c_int()
+        create = usm(
+            "clCreateCommandBufferKHR", c_uint, c_void_p, c_void_p, c_void_p, result=c_void_p
+        )
+        self.buffer = create(1, handles(1, [gpus.queues[number]]), None, byref(status))
+        assert status.value == 0, status.value
+        command = (c_void_p, c_void_p, c_void_p)
+        self._copy = usm("clCommandSVMMemcpyKHR", *command, c_void_p, c_void_p, c_size_t, *POINTS)
+        self._fill = usm(
+            "clCommandSVMMemFillKHR", *command, c_void_p, c_void_p, c_size_t, c_size_t, *POINTS
+        )
+        sizes = (c_uint, c_void_p, c_void_p, c_void_p)
+        self._kernel = usm("clCommandNDRangeKernelKHR", *command, c_void_p, *sizes, *POINTS)
+        self._finalize = usm("clFinalizeCommandBufferKHR", c_void_p)
+        self._run = usm("clEnqueueCommandBufferKHR", c_uint, c_void_p, c_void_p, *LIST)
+
+    def copy(self, to: int, source: int) -> int:
+        """Return the status of recording a copy of 64 bytes."""
+        return self._copy(self.buffer, None, None, to, source, 64, 0, None, None, None)
+
+    def fill(self, to: int, value: int = 1) -> int:
+        """Return the status of recording a fill of 64 bytes."""
+        pattern = byref(ctypes.c_ubyte(value))
+        return self._fill(self.buffer, None, None, to, pattern, 1, 64, 0, None, None, None)
+
+    def kernel(self, kernel: int, n: int = 16) -> int:
+        """Return the status of recording a launch."""
+        size = (c_size_t * 1)(n)
+        return self._kernel(
+            self.buffer, None, None, kernel, 1, None, size, None, 0, None, None, None
+        )
+
+    def finalize(self) -> int:
+        """Return the status of ending the record."""
+        return self._finalize(self.buffer)
+
+    def run(self) -> tuple[int, int | None]:
+        """Return status and event of running the buffer."""
+        event = c_void_p()
+        status = self._run(0, None, self.buffer, 0, None, byref(event))
+        return status, event.value
 
 
 def status_of(event: int) -> int:

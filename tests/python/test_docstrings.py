@@ -19,7 +19,7 @@ import usmq
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
-    for name in vars(cls):
+    for name in sorted(vars(cls)):
         if not name.startswith("_"):
             yield f"{cls.__name__}.{name}", getattr(cls, name)
 

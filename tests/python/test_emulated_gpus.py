@@ -87,7 +87,7 @@ assert sums == {{number: 20.0 * n * number for number in range(5)}}, sums
 def test_dpnp_computes_on_the_second_gpu_and_shares_its_memory() -> None:
     result("""
 import usmq, dpnp
-x = dpnp.arange(1000, dtype="f4", device="gpu:1")
+x = dpnp.arange(100, dtype="f4", device="gpu:1")  # sums that float32 holds exactly
 assert float((x * x).sum()) == float((x.asnumpy() ** 2).sum())
 mine = usmq.asarray(x, copy=False)
 assert mine.device.filter_string == "opencl:gpu:1"
@@ -258,22 +258,79 @@ def test_host_memory_of_the_context_is_everyones() -> None:
     )
 
 
-def test_usmq_says_which_memory_a_device_does_not_reach() -> None:
-    done = run(f"""{AXPY}
+def test_an_array_that_names_a_queue_of_another_gpu_is_refused() -> None:
+    result("""
+import usmq
 x = usmq.arange(4, dtype="f4", queue="gpu:0")
-class Lent:  # an array that names a queue which does not reach its memory
+class Lent:
     __sycl_usm_array_interface__ = dict(
         x.__sycl_usm_array_interface__, syclobj=usmq.Queue("gpu:1")._get_capsule())
 try:
-    y = usmq.asarray(Lent(), copy=False)
-    axpy = usmq.Kernel.from_sycl(AXPY, "axpy", queue=y.queue)
-    axpy(4, 1.0, y, usmq.zeros(4, "f4", queue=y.queue), queue=y.queue).wait()
-except usmq.Error as error:
-    print(type(error).__name__, error)
+    usmq.asarray(Lent(), copy=False)
+except usmq.InteropError as error:
+    assert "gpu:0" in str(error) and "gpu:1" in str(error), error
+else:
+    raise AssertionError("memory of gpu:0 was taken as that of gpu:1")
+""")
+
+
+def test_an_error_of_the_strict_rule_becomes_a_placement_error() -> None:
+    """An owner that frees its memory too early, so that the address comes to the other GPU."""
+    done = run(f"""{AXPY}
+import dpctl, dpctl.memory as memory
+size = 256 << 20
+one, two = dpctl.SyclQueue("gpu:0"), dpctl.SyclQueue("gpu:1")
+axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
+class Dangling:
+    def __init__(self, owner):
+        self.__sycl_usm_array_interface__ = dict(
+            owner.__sycl_usm_array_interface__, typestr="<f4", shape=(size // 4,), syclobj=one)
+owner = memory.MemoryUSMDevice(size, queue=one)
+address = owner._pointer
+x = usmq.asarray(Dangling(owner), copy=False)
+y = usmq.zeros(4, "f4", queue="gpu:0")
+del owner
+other = memory.MemoryUSMDevice(size, queue=two)
+assert other._pointer == address, "the driver did not use the address again"
+try:
+    axpy(4, 1.0, x, y, queue=y.queue).wait()
+except usmq.PlacementError as error:
+    print(error)
 """)
     assert done.returncode == 0, done.stderr
-    assert "Error" in done.stdout
-    assert len(complaints(done)) <= 1
+    [line] = complaints(done)
+    assert "gpu:0 used device memory of gpu:1 (argument 1 of kernel axpy)" in line
+    assert "a device used memory of another device" in done.stdout
+    assert "collocate()" in done.stdout
+
+
+def test_a_child_of_a_fork_is_told_of_it_and_a_spawned_one_has_gpus() -> None:
+    lines = result("""
+import os, subprocess, sys, usmq
+assert len(usmq.devices()) == 3
+child = os.fork()
+if not child:
+    try:
+        usmq.zeros(3, queue="gpu:1")
+    except usmq.ForkError:
+        os._exit(7)
+    os._exit(8)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+subprocess.run([sys.executable, "-c", "import usmq; print(len(usmq.devices()))"], check=True)
+""")
+    assert lines == ["3"]
+
+
+def test_a_fork_before_the_first_query_leaves_gpus_to_both() -> None:
+    lines = result("""
+import os, usmq
+child = os.fork()
+print(usmq.full(3, 2, "i4", queue="gpu:1").tolist(), flush=True)
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""")
+    assert lines == ["[2, 2, 2]"] * 2
 
 
 # --- dask
@@ -298,3 +355,40 @@ if __name__ == "__main__":
                 print(*line)
 """)
     assert names == ["Emulated GPU 0 499500 opencl:0", "Emulated GPU 1 499500 opencl:1"]
+
+
+def test_a_killed_worker_comes_back_on_its_gpu_and_nothing_is_lost() -> None:
+    pytest.importorskip("distributed")
+    names = result("""
+import os, signal, time
+import usmq
+
+def part(number):
+    time.sleep(0.05)
+    return usmq.arange(number * 1000, (number + 1) * 1000, dtype="i8")
+
+def total(x):
+    return int(x.to_numpy().sum()), x.queue.device.name[:14]
+
+def name():
+    return usmq.current_queue().device.name[:14]
+
+if __name__ == "__main__":
+    from distributed import wait
+    from usmq.dask import LocalUsmCluster
+    with LocalUsmCluster(dashboard_address=None, silence_logs=50) as cluster:
+        with cluster.get_client() as client:
+            before = client.run(name)
+            pids = client.run(os.getpid)
+            [victim] = [worker for worker in before if before[worker] == "Emulated GPU 1"]
+            parts = client.map(part, range(20))
+            wait(parts[:10], timeout=60)
+            os.kill(pids[victim], signal.SIGKILL)
+            totals = client.gather(client.map(total, parts))
+            assert sum(value for value, _ in totals) == sum(range(20_000)), totals
+            client.wait_for_workers(2, timeout=60)
+            after = client.run(name)
+            assert set(client.run(os.getpid).values()) != set(pids.values())
+            print(*sorted(after.values()), sep="\\n")
+""")
+    assert names == ["Emulated GPU 0", "Emulated GPU 1"]

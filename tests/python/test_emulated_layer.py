@@ -115,6 +115,63 @@ assert release_kernel(copy) == release_kernel(kernel) == 0
     assert len(complaints(done)) == 1
 
 
+@pytest.mark.parametrize("kind", ["device", "shared"])
+def test_a_command_buffer_records_no_memory_of_another_device(kind: str) -> None:
+    done = outcome(f"""
+foreign, _ = gpus.allocate({kind!r}, 0)
+own, _ = gpus.allocate("device", 1)
+buffer = CommandBuffer(gpus, 1)
+assert buffer.copy(own, foreign) == buffer.copy(foreign, own) == FOREIGN_MEMORY
+assert buffer.fill(foreign) == FOREIGN_MEMORY
+kernel = gpus.kernel("kernel void f(global int *x) {{ x[0] = 1; }}", "f")
+gpus.set_pointer(kernel, 0, foreign)
+assert buffer.kernel(kernel) == FOREIGN_MEMORY
+""")
+    uses = ["source of a copy", "destination of a copy", "fill", "argument 0 of kernel f"]
+    for line, use in zip(complaints(done), uses, strict=True):
+        assert f"gpu:1 used {kind} memory of gpu:0 ({use})" in line
+
+
+def test_a_command_buffer_runs_on_its_device() -> None:
+    lines("""
+one, _ = gpus.allocate("device", 1)
+host, _ = gpus.allocate("host", 1)
+kernel = gpus.kernel(
+    "kernel void f(global uchar *x) { x[get_global_id(0)] += get_global_id(0); }", "f")
+gpus.set_pointer(kernel, 0, one)
+first, second, third = (CommandBuffer(gpus, 1) for _ in range(3))
+assert first.fill(one, 3) == second.kernel(kernel, 64) == third.copy(host, one) == 0
+for turn in range(3):
+    for buffer in first, second, third:
+        if not turn: assert buffer.finalize() == 0
+        status, event = buffer.run()
+        assert status == 0 and wait_for(event) == 0 and release_event(event) == 0
+    assert ctypes.string_at(host, 64) == bytes(range(3, 67))
+""")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("command-error@1", "status == 0 and wait_for(event) == FAILED_WAIT"),
+        ("lost@1", "status == NOT_AVAILABLE"),
+    ],
+)
+def test_a_command_buffer_fails_as_it_is_told_to(fault: str, expected: str) -> None:
+    lines(
+        f"""
+own, _ = gpus.allocate("shared", 1)
+ctypes.memset(own, 9, 64)
+buffer = CommandBuffer(gpus, 1)
+assert buffer.fill(own, 3) == buffer.finalize() == 0
+status, event = buffer.run()
+assert {expected}, status
+assert ctypes.string_at(own, 64) == bytes([9] * 64)
+""",
+        USMQ_EMULATE_FAULTS=f"gpu:1={fault}",
+    )
+
+
 def test_host_memory_and_memory_without_an_owner_are_for_all() -> None:
     lines("""
 host, _ = gpus.allocate("host", 0)

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-PRELUDE = """
+HERE = str(Path(__file__).parent)
+
+PRELUDE = (
+    f"""
+HERE = {HERE!r}
+"""
+    + """
 import faulthandler
 faulthandler.dump_traceback_later(50, exit=True)
 import usmq, numpy as np
@@ -29,6 +36,7 @@ class Foreign:
 def explained(x, queue):
     return usmq.explain(x, queue=queue).steps[0].action
 """
+)
 
 PROGRAMS = {
     "device and shared memory is copied through the host": """
@@ -87,6 +95,24 @@ for queue in (a, b):
         for syclobj in (context, queue.context._get_capsule(), queue):
             y = usmq.asarray(Foreign(x, syclobj), copy=False)
             assert (y.ptr, y.device) == (x.ptr, queue.device), (syclobj, y.device)
+""",
+    "Arrow names the device that owns the memory": """
+import sys
+sys.path.insert(0, HERE)
+from arrow_structs import Exported
+for queue in (a, b):
+    for kind in ("device", "shared"):
+        x = usmq.arange(8, dtype="f4", usm_type=kind, queue=queue)
+        exported = Exported(x)
+        assert exported.device.device_type == 14
+        assert exported.device.device_id == queue.device.ordinal, exported.device.device_id
+        for target in (None, a, b):
+            column = usmq.from_arrow(x, queue=target)
+            assert column.queue.device == (target or queue).device
+            assert column.values().tolist() == x.tolist()
+        column = usmq.from_arrow(x)
+        assert column.values().ptr == x.ptr, "without a copy"
+        del exported
 """,
     "limits and statistics are of their device": """
 usmq.set_memory_limit(1 << 20, "gpu:1")
