@@ -15,6 +15,8 @@ CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc 
 FUZZ_MINUTES ?= 10
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
+# The files share out among two processes; the tests of a file run in order.
+PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile
 
 # The SYCL to build against is the one in .venv, whatever environment is active.
 unexport PYO3_PYTHON VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
@@ -265,8 +267,8 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	MYPYPATH=python .venv/bin/python -m mypy.stubtest --allowlist tests/stubtest-allowlist.txt usmq._core
 	@echo "==> demo, with dpnp (about 10 s)"
 	.venv/bin/python -m usmq demo --require-dpnp
-	@echo "==> pytest (about 8 minutes)"
-	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest tests/python $(PROCESSES:%=--ignore=%)
+	@echo "==> pytest in two processes (about 8 minutes)"
+	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) tests/python $(PROCESSES:%=--ignore=%)
 	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
 	.venv/bin/python tests/coexistence
 
@@ -275,8 +277,8 @@ PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_los
 
 .PHONY: test-processes
 test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)
-	@echo "==> pytest, tests of other processes (about 4 minutes)"
-	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest $(PROCESSES)
+	@echo "==> pytest in two processes, tests of other processes (about 3 minutes)"
+	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) $(PROCESSES)
 
 .PHONY: test-storms
 test-storms: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)

@@ -18,7 +18,6 @@ test_emulate_command   as test_emulated_gpus
 test_doctor_emulator   as test_emulated_gpus
 test_first_query       is about the CPU driver that another library asks for first
 test_neighbours        as test_first_query
-test_runtime           as test_first_query
 test_profile_pictures  draws the same pictures for any device
 test_site              is about pages
 test_docs              as test_site
@@ -38,11 +37,11 @@ pytest() {
 }
 
 python_part() {
-    echo "==> pytest on 2 emulated GPUs beside the CPU (about 10 minutes); not run here:"
+    echo "==> pytest on 2 emulated GPUs beside the CPU (about 6 minutes); not run here:"
     left_out
     local ignored=()
     while read -r name _; do ignored+=("--ignore=tests/python/$name.py"); done < <(left_out)
-    pytest 2 tests/python "${ignored[@]}"
+    pytest 2 -n 2 --dist loadfile tests/python "${ignored[@]}"
 }
 
 rust_part() {
