@@ -4,7 +4,7 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::record::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, Keep, drop_after, heap, ordered};
+use crate::memory::{Access, Keep, drop_after, ordered, try_reserve};
 use crate::runtime::interrupt::{self, shielded};
 
 /// What is kept on the heap, for an error.
@@ -23,7 +23,7 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = heap::room::<T>(size, ELEMENTS)?;
+        let mut values = try_reserve::room::<T>(size, ELEMENTS)?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
@@ -42,7 +42,7 @@ impl Array {
     /// # Errors
     /// [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = heap::room(self.nbytes(), ELEMENTS)?;
+        let mut bytes = try_reserve::room(self.nbytes(), ELEMENTS)?;
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
             return Err(self.give_up(bytes, error));
         }

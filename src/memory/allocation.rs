@@ -1,10 +1,10 @@
 //! An allocation: a range of USM with an owner and a log of who uses it.
 
-use super::access::{Access, AccessLog, Tracked};
-use super::blocks::Block;
+use super::access_log::{Access, AccessLog, Tracked};
 use super::deferred_drop::{Foreign, Pending, drop_after};
+use super::free_list::Block;
 use super::known_memory::{self, Found, SharedLog};
-use super::order::ordered;
+use super::ordered_submit::ordered;
 use super::pool::{Pool, Reuse};
 use crate::completion::{Progress, Watched, watch};
 use crate::device::{Context, Device, Event, Queue, UsmKind};

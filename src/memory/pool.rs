@@ -4,8 +4,8 @@
 //! is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its next
 //! command comes after the last use anyway.
 
-use super::blocks::{Block, Blocks};
 use super::budget::{self, Budget};
+use super::free_list::{Block, Blocks};
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::record::{self, because};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};

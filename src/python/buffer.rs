@@ -5,7 +5,7 @@ use super::quiet::quietly;
 use super::site::{detach, remembered};
 use crate::DType;
 use crate::array::Layout;
-use crate::memory::{Access, Keep, heap};
+use crate::memory::{Access, Keep, try_reserve};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -274,7 +274,7 @@ impl<'py> Foreign<'py> {
 
     /// The elements in C order.
     pub(super) fn to_contiguous(&self) -> PyResult<Vec<u8>> {
-        let mut bytes = heap::room::<u8>(self.bytes(), "the buffer's elements in C order")?;
+        let mut bytes = try_reserve::room::<u8>(self.bytes(), "the buffer's elements in C order")?;
         // SAFETY: the target has room for the length of the view.
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(

@@ -5,7 +5,7 @@ use super::index;
 use super::site::detach;
 use crate::DType;
 use crate::Number;
-use crate::memory::heap;
+use crate::memory::try_reserve;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
@@ -67,7 +67,7 @@ impl<'py> Host<'py> {
                 None => own(py, target, buffer.to_contiguous()?),
             },
             Self::Numbers { numbers, dtype, .. } => {
-                let mut bytes = heap::room(numbers.len() * dtype.itemsize(), LIST)?;
+                let mut bytes = try_reserve::room(numbers.len() * dtype.itemsize(), LIST)?;
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }
@@ -108,7 +108,7 @@ fn flatten(
         if depth != shape.len() {
             return Err(ragged());
         }
-        heap::reserve(numbers, 1, LIST)?;
+        try_reserve::reserve(numbers, 1, LIST)?;
         numbers.push(number);
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::argument::{Given, Misfit, found, given, misfit};
 use crate::Index;
 use crate::Number;
-use crate::memory::heap;
+use crate::memory::try_reserve;
 use num_complex::Complex;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -69,7 +69,7 @@ pub(super) fn is_text(object: &Bound<'_, PyAny>) -> bool {
 pub(super) fn each(object: &Bound<'_, PyAny>) -> Result<Vec<isize>, Misfit> {
     let mut numbers = Vec::new();
     for number in object.try_iter().map_err(|error| misfit(object.py(), error))? {
-        heap::reserve(&mut numbers, 1, "the numbers of a shape")?;
+        try_reserve::reserve(&mut numbers, 1, "the numbers of a shape")?;
         numbers.push(isize::read(&number?)?);
     }
     Ok(numbers)

@@ -7,7 +7,7 @@ use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::queue_for;
 use crate::manager::current_queue;
-use crate::memory::heap::room;
+use crate::memory::try_reserve::room;
 use crate::memory::{Access, Allocation, Import, Keep, drop_after, ordered};
 use crate::runtime::interrupt::shielded;
 use once_cell::sync::OnceCell;

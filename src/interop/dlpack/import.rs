@@ -12,7 +12,7 @@ use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::place::{empty_queue, queue_for};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
-use crate::memory::heap;
+use crate::memory::try_reserve;
 use crate::placement::Action;
 use crate::runtime::interrupt::shielded;
 use std::mem::ManuallyDrop;
@@ -265,7 +265,7 @@ impl View {
             array.copy_from_bytes(bytes)?;
             return Ok(array);
         }
-        let mut packed = heap::room(self.size * itemsize, "the tensor's elements in C order")?;
+        let mut packed = try_reserve::room(self.size * itemsize, "the tensor's elements in C order")?;
         for offset in layout.offsets() {
             let element = self.pointer.wrapping_add_signed(offset * itemsize as isize);
             // SAFETY: the producer's promise: an element at each position of the shape.

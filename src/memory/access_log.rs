@@ -116,7 +116,7 @@ impl<E: Tracked> AccessLog<E> {
 }
 
 #[cfg(test)]
-#[path = "access_tests.rs"]
+#[path = "access_log_tests.rs"]
 mod oracle_tests;
 
 #[cfg(test)]

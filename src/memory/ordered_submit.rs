@@ -1,6 +1,6 @@
 //! Submitting a command in the right order with everything else that uses its operands, without a host wait.
 
-use super::access::Access;
+use super::access_log::Access;
 use super::allocation::{Allocation, Log};
 use crate::device::record::because;
 use crate::device::{Event, Queue, Reason};
