@@ -2,8 +2,8 @@
 
 use super::dtype::Family;
 use super::{Array, DType};
-use crate::device::command::{Extents, KernelArg};
-use crate::device::record::Label;
+use crate::device::submit::{Extents, KernelArg};
+use crate::device::trace::recorder::Label;
 use crate::device::{Code, Kind, Program};
 use crate::error::Result;
 use crate::memory::{Access, ordered};

@@ -1,7 +1,7 @@
 //! New arrays: uninitialised, filled, counted, from host memory.
 
 use super::{Array, DType, Element, Layout, bytes_of};
-use crate::device::record::{because_if_unsaid, filling};
+use crate::device::trace::recorder::{because_if_unsaid, filling};
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;

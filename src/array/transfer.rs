@@ -1,7 +1,7 @@
 //! Copies between host and array, and between arrays of one context.
 
 use super::{Array, DType, Element, bytes_of};
-use crate::device::record::{because, because_if_unsaid};
+use crate::device::trace::recorder::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, Keep, drop_after, ordered, try_reserve};

@@ -6,7 +6,7 @@
 //! nothing to wait for on others.
 
 use super::Program;
-use super::command::{Extents, KernelArg};
+use super::submit::{Extents, KernelArg};
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;

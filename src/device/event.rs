@@ -1,9 +1,10 @@
 //! An event: one command in flight, or what became of it.
 
+use super::Queue;
 use super::assist::assist_wait;
 use super::brief::Launch;
 use super::in_flight::Command;
-use super::{Queue, record};
+use super::trace::recorder;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
@@ -118,9 +119,9 @@ impl Event {
         if self.command.is_done() {
             return self.queue.raise_errors();
         }
-        let begun = record::begin();
+        let begun = recorder::begin();
         let waited = self.wait_quietly();
-        record::waited(begun, &self.queue, Some(self));
+        recorder::waited(begun, &self.queue, Some(self));
         if matches!(waited, Err(Error::Interrupted)) {
             return waited;
         }

@@ -1,6 +1,7 @@
 //! A kernel built for one context and device, and the cache of them that each context has.
 
-use super::{Context, Device, record};
+use super::trace::recorder;
+use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Lock, exit};
@@ -94,7 +95,7 @@ impl Program {
         if let Some(built) = kernels.lock()?.get(&key) {
             return Ok(built.clone());
         }
-        let begun = record::begin();
+        let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
         let raw = span.in_scope(|| place.kernel(&key.0, name));
         code.guard_exit();
@@ -102,7 +103,7 @@ impl Program {
             Error::Sycl { message, .. } => place.failure(name, message),
             other => other,
         })?;
-        record::built(begun, name, device);
+        recorder::built(begun, name, device);
         // Some backends do not tell; then only the source says what the kernel takes.
         let ask_driver = device.capabilities().argument_sizes;
         let slots =

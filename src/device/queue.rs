@@ -2,7 +2,8 @@
 
 use super::cross_context::Proxies;
 use super::in_flight::{Command, InFlight};
-use super::{Context, Device, Event, record};
+use super::trace::recorder;
+use super::{Context, Device, Event};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -284,9 +285,9 @@ impl Queue {
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
     /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let waited = self.wait_for_all();
-        record::waited(begun, self, None);
+        recorder::waited(begun, self, None);
         // What the queue has stored is the cause of a wait that fails.
         waited.or_else(|error| match error {
             Error::Interrupted => Err(error),

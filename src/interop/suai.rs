@@ -5,7 +5,7 @@
 //! has finished.
 
 use crate::array::{Array, DType, Layout};
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Context, Queue, QueueProperties, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Import, ordered};

@@ -3,7 +3,7 @@
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
 use crate::array::{Array, DType, Element, Number, bytes_of};
-use crate::device::command::KernelArg;
+use crate::device::submit::KernelArg;
 use crate::memory::Access;
 
 /// An argument of a launch. Arrays, numbers and [`local`] memory convert into one.

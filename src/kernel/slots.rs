@@ -3,7 +3,7 @@
 use super::arg::describe;
 use super::signature::Param;
 use crate::device::Slot;
-use crate::device::command::KernelArg;
+use crate::device::submit::KernelArg;
 
 /// A `local_accessor` is a pointer to local memory and three extents.
 const EXTENTS: usize = 3;

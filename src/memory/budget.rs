@@ -1,7 +1,8 @@
 //! What all pools of a device and USM kind, whatever their contexts, hold together, and the most that may be.
 
 use crate::completion::release;
-use crate::device::{Device, UsmKind, record};
+use crate::device::trace::recorder;
+use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Lock, checks};
@@ -60,7 +61,7 @@ impl Budget {
     pub(super) fn free(&self) {
         checks::frees();
         if let Ok(raw) = self.raw() {
-            let _own = record::begin();
+            let _own = recorder::begin();
             ffi::budget_free(raw);
         }
     }

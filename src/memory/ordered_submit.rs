@@ -2,7 +2,7 @@
 
 use super::access_log::Access;
 use super::allocation::{Allocation, Log};
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Event, Queue, Reason};
 use crate::error::Result;
 use crate::runtime::interrupt::shielded;

@@ -7,7 +7,7 @@
 use super::budget::{self, Budget};
 use super::free_list::{Block, Blocks};
 use crate::completion::{Progress, Watched, release, watch};
-use crate::device::record::{self, because};
+use crate::device::trace::recorder::{self, because};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -216,7 +216,7 @@ impl Pool {
         queue: &Queue,
         reuse: Reuse,
     ) -> Result<(Block, Option<Event>)> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         // Whether the runtime is asked, only the shim knows.
         let before = if begun.is_some() { self.requests() } else { 0 };
         let own = if reuse == Reuse::InOrder { self.take_own(bytes, queue) } else { None };
@@ -228,7 +228,7 @@ impl Pool {
             }
         };
         let hit = begun.is_none() || before == self.requests();
-        record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
+        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         self.budget.add(bytes as u64);
         Ok((block, last_use))
     }
@@ -245,7 +245,7 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        record::memory(record::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
+        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
         pool.budget.remove(bytes as u64);
         let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {

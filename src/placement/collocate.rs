@@ -2,7 +2,7 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::record::{because, because_if_unsaid};
+use crate::device::trace::recorder::{because, because_if_unsaid};
 use crate::device::{Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};

@@ -1,7 +1,7 @@
 //! From records to a profile: one base for all times, places in lists for queues, devices and dependencies.
 
 use super::{Clock, Device, Event, Kind, Profile, Queue};
-use crate::device::what::Record;
+use crate::device::trace::record::Record;
 use crate::device::{Device as Handle, Queue as QueueHandle};
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use super::host::Host;
 use super::site::detach;
 use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::interop::dlpack::Import;
 use crate::{Action, Step, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};

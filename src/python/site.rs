@@ -1,8 +1,8 @@
 //! The way out of Python's lock: the line of the caller, for profiles, and signals for those who wait.
 
 use crate::Error;
-use crate::device::record;
-use crate::device::what::Site;
+use crate::device::trace::record::Site;
+use crate::device::trace::recorder;
 use crate::runtime::with_interrupt;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
 /// profile knows where they come from; and waits, so that a signal ends them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
-    let _at = record::at(|| caller(py));
+    let _at = recorder::at(|| caller(py));
     if !has_signals() {
         return py.detach(f);
     }

@@ -4,7 +4,7 @@ use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_O
 use super::column::Column;
 use super::cuda_export;
 use super::foreign::About;
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::place::check_nameable;

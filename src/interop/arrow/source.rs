@@ -2,7 +2,7 @@
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::place::queue_for;

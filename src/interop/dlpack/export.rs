@@ -4,7 +4,7 @@ use super::NO_COPY;
 use super::abi::{CPU, Device, IS_COPIED, Managed, ONEAPI, READ_ONLY, Tensor};
 use super::dtype;
 use crate::array::Array;
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::place::check_nameable;

@@ -5,7 +5,7 @@ use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Managed, ONEAPI, Tensor};
 use super::dtype;
 use super::export::Local;
 use crate::array::{Array, DType, Layout};
-use crate::device::record::because;
+use crate::device::trace::recorder::because;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};

@@ -1,7 +1,7 @@
 //! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
 
 use super::brief::Launch;
-use super::record::{self, Label};
+use super::trace::recorder::{self, Label};
 use super::{Event, Kind, Program, Queue, Slot, cross_context};
 use crate::error::{During, Result};
 use crate::ffi;
@@ -50,7 +50,7 @@ impl Queue {
 
     /// An event that completes after `after` and after all commands submitted to this queue so far.
     pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
         let raw =
@@ -63,7 +63,7 @@ impl Queue {
     /// # Safety
     /// `event` is the address of a live `sycl::event` of this process's libsycl. It is copied, not kept.
     pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         checks::submits();
         // The other library may hold up its event by a host task.
         self.expose();
@@ -82,7 +82,7 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
@@ -99,7 +99,7 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
@@ -117,7 +117,7 @@ impl Queue {
         label: Label<'_>,
         after: &[Event],
     ) -> Result<Event> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
@@ -128,19 +128,19 @@ impl Queue {
         // What it waits for may take any time.
         let launch = after.is_empty().then(|| Launch::of(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
-        record::command(begun, label, &event, after);
+        recorder::command(begun, label, &event, after);
         Ok(event)
     }
 
     fn submitted(
         &self,
         raw: UniquePtr<ffi::Event>,
-        begun: Option<record::Begun>,
+        begun: Option<recorder::Begun>,
         label: Label<'_>,
         after: &[Event],
     ) -> Event {
         let event = Event::new(raw, self);
-        record::command(begun, label, &event, after);
+        recorder::command(begun, label, &event, after);
         event
     }
 }

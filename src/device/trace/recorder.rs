@@ -3,9 +3,9 @@
 //! Why a command runs and which line asked for it is known further up; the floors above leave that in a place of the
 //! thread, here.
 
-use super::journal::{now, on, push};
-use super::what::{Kind, Reason, Record, Site};
-use super::{Device, Event, Queue, UsmKind, watch};
+use super::log::{self, now, on, push};
+use super::record::{Kind, Reason, Record, Site};
+use crate::device::{Device, Event, Queue, UsmKind};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ fn submitted(begun: &Begun, label: Label<'_>, event: &Event, after: &[Event]) {
     record.waited_for = waited_for.collect();
     if let Some(id) = push(record) {
         event.record().store(id, Ordering::Relaxed);
-        watch::add(id, event);
+        log::add(id, event);
     }
 }
 
@@ -194,7 +194,7 @@ fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
     record.waited_for.retain(|id| *id != 0);
     record.seen = record.called.1;
     // A moment at which ends can be seen without anyone looking.
-    watch::look(0);
+    log::poll(0);
     push(record);
 }
 

@@ -3,7 +3,7 @@
 //! Source: `xpti_trace_framework.h` and `ur_api.h`. Each call of Unified Runtime is announced before and after, on the
 //! thread that makes it, with pointers to its arguments.
 
-use super::{journal, record};
+use super::{log, recorder};
 use crate::error::{Error, Result, spelled};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ fn register() -> Result<()> {
 extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, call: *const Call) {
     // SAFETY: the framework passes what its header says, or null.
     let Some(call) = (unsafe { call.as_ref() }) else { return };
-    let now = journal::now();
+    let now = log::now();
     // Threads that end may call the runtime still.
     let begun = BEGUN.try_with(|begun| {
         let mut begun = begun.try_borrow_mut().ok()?;
@@ -148,7 +148,7 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
     if function == "urKernelCreate" {
         remember_kernel(call);
     }
-    if !journal::on() || record::is_own() {
+    if !log::on() || recorder::is_own() {
         return;
     }
     let Some(shown) = shown(function) else { return };
@@ -158,7 +158,7 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
     let kernel = shown.kernel.and_then(|number| unsafe { argument::<usize>(call, number) });
     let kernel = kernel.and_then(|kernel| KERNELS.lock().as_ref()?.get(&kernel).cloned());
     let name = kernel.unwrap_or_else(|| shown.title.into());
-    record::foreign_call(name, bytes.unwrap_or(0), (begun, now));
+    recorder::foreign_call(name, bytes.unwrap_or(0), (begun, now));
 }
 
 /// # Safety

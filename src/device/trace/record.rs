@@ -1,6 +1,6 @@
 //! The words of a profile: what was recorded, why, and by whose clock.
 
-use super::{Device, Queue, UsmKind};
+use crate::device::{Device, Queue, UsmKind};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
