@@ -3,33 +3,33 @@
 //! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
-mod cache;
+mod cache_dir;
 pub(crate) mod checks;
 pub(crate) mod emulator;
 mod environment;
 pub(crate) mod exit;
 #[cfg(usmq_faults)]
 pub mod faults;
+mod fork_mutex;
+mod interned;
 pub(crate) mod interrupt;
-mod loaded;
-mod lock;
+mod loaded_libraries;
 pub(crate) mod python_lock;
 mod retry;
-mod shared;
 
-pub(crate) use cache::{Who, fault};
+pub(crate) use cache_dir::{Who, fault};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
 pub(crate) use environment::{
     Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
 };
 pub(crate) use exit::Pending;
+pub(crate) use fork_mutex::Lock;
+pub(crate) use interned::{Held, Opaque, Shared};
 pub use interrupt::with_interrupt;
-pub(crate) use loaded::libraries;
-pub(crate) use lock::Lock;
+pub(crate) use loaded_libraries::libraries;
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::retry;
-pub(crate) use shared::{Held, Opaque, Shared};
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;
@@ -53,7 +53,7 @@ const EXITING: u8 = 2;
 pub(crate) fn ready() -> Result<()> {
     alive()?;
     STARTED.get_or_try_init(|| -> Result<()> {
-        loaded::refuse_two_runtimes()?;
+        loaded_libraries::refuse_two_runtimes()?;
         if let Some(fault) = emulator::fault()? {
             return Err(fault.into());
         }
