@@ -234,7 +234,7 @@ fn python_is_left_through_one_door() {
 #[test]
 fn sycl_types_are_named_in_the_shim_only() {
     const KERNEL_TEXT: [&str; 3] =
-        ["src/array/convert.rs", "src/array/dtype.rs", "src/kernel/signature_tests.rs"];
+        ["src/array/cast_kernel.rs", "src/array/dtype.rs", "src/kernel/signature_tests.rs"];
     for path in files("src", &["rs"]) {
         if path == Path::new("src/ffi.rs") {
             continue;

@@ -1,11 +1,10 @@
 //! A kernel: what it is made from, and what was built of it.
 
 use super::build_log::with_advice;
-use super::given::agreed;
+use super::lexer::has_code;
 use super::module::refuse_module;
-use super::signature::{Param, Signature, read_signature};
+use super::signature::{Param, Signature, read_signature, reconcile};
 use super::slots::agree;
-use super::words::has_code;
 use crate::device::{Code, ContextKey, Device, Program, Queue};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -154,7 +153,7 @@ impl Kernel {
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
-            (Some(params), Some(read)) => Some(agreed(params, &read.params).map_err(|why| {
+            (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
                 Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),

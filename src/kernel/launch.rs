@@ -1,6 +1,6 @@
 //! A launch: checked, on the queue of its data, in order with everything else that uses it.
 
-use super::arg::{Arg, describe, shown};
+use super::arg::{Arg, shown};
 use super::build::Kernel;
 use super::signature::Param;
 use super::slots::{expected, misfit};
@@ -138,7 +138,7 @@ impl Kernel {
 
     fn refuse_count<T>(&self, expected: usize, given: usize) -> Result<T> {
         let list = self.params().map_or(String::new(), |params| {
-            format!(" ({})", params.iter().map(describe).collect::<Vec<_>>().join(", "))
+            format!(" ({})", params.iter().map(Param::to_string).collect::<Vec<_>>().join(", "))
         });
         let name = &self.0.name;
         Err(Error::Launch(format!("kernel {name:?} takes {expected} arguments{list}, {given} were given")))

@@ -4,14 +4,13 @@ mod arg;
 mod build;
 mod build_log;
 mod definitions;
-mod given;
 mod launch;
+mod lexer;
 mod macros;
 mod module;
 mod module_ids;
 mod signature;
 mod slots;
-mod words;
 
 pub use arg::{Arg, local, read, write};
 pub use build::{Kernel, KernelOptions};
