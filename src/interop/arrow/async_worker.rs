@@ -1,10 +1,10 @@
 //! The thread of an asynchronous Arrow stream: everything that is said to a consumer's handler, in its order.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
-use super::async_produce::{Ended, Shared, Turn};
+use super::async_export::{Ended, Shared, Turn};
 use super::column::Column;
-use super::produce::{Batches, check_type, errno};
 use super::schema::Field;
+use super::stream_export::{Batches, check_type, errno};
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::ffi::{CString, c_char, c_int};

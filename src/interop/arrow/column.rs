@@ -1,8 +1,8 @@
 //! Columns: Arrow arrays whose buffers are unified shared memory.
 
+use super::buffer_source::Later;
 use super::layout::{Layout as Physical, values_type};
 use super::schema::Field;
-use super::source::Later;
 use crate::array::{Array, DType, Index, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! CUDA memory as a source of buffers: they move to USM through pinned host memory.
 
+use super::buffer_source::Source;
 use super::column::Buffer;
-use super::source::Source;
 use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};

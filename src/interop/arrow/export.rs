@@ -7,7 +7,7 @@ use super::foreign::About;
 use crate::device::trace::recorder::because;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::interop::place::check_nameable;
+use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;

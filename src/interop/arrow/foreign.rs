@@ -1,9 +1,9 @@
 //! Structs of other libraries, vouched for once: schemas and streams as they are, arrays together with their field.
 
 use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
-use super::check::broken;
 use super::export::{self, exported};
 use super::schema::Field;
+use super::validate::broken;
 use crate::error::{Error, Result};
 use std::ptr;
 use std::sync::Arc;

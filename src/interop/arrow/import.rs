@@ -4,14 +4,14 @@ use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
     DEVICE_ONEAPI,
 };
-use super::check::{Checked, broken, check, offsets};
+use super::buffer_source::{Host, Source, Usm};
 use super::column::{Buffer, Column, Node};
-use super::contents::check_contents;
 use super::cuda::Cuda;
 use super::foreign::{About, Foreign};
 use super::layout::{Layout, Part};
 use super::schema::Field;
-use super::source::{Host, Source, Usm};
+use super::validate::{Checked, broken, check, offsets};
+use super::validate_contents::check_contents;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;

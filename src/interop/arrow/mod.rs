@@ -9,35 +9,33 @@
 //! field that describes it, is the one unsafe step.
 
 mod abi;
-mod async_consume;
+#[cfg(feature = "arrow")]
+mod arrow_rs;
+mod async_export;
 mod async_handler;
-mod async_produce;
+mod async_import;
 mod async_worker;
+mod buffer_source;
 mod build;
-mod check;
-mod collect;
 mod column;
-mod consume;
-mod contents;
 mod cuda;
 mod cuda_export;
 mod export;
 mod foreign;
-#[cfg(feature = "arrow")]
-mod host;
 mod import;
 mod layout;
-mod pack;
-mod produce;
 mod schema;
-mod sound;
-mod source;
+mod serialize;
+mod soundness;
+mod stream_export;
+mod stream_import;
 mod table;
+mod validate;
+mod validate_contents;
 mod validate_full;
-mod wire;
 
 #[cfg(feature = "arrow")]
-use host::joined;
+use arrow_rs::joined;
 
 /// Without arrow-rs batches stay apart.
 #[cfg(not(feature = "arrow"))]
@@ -52,17 +50,16 @@ pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-pub use async_consume::AsyncArrays;
+pub use async_export::{Ended, Producing};
 pub use async_handler::AsyncHandler;
-pub use async_produce::{Ended, Producing};
-pub use collect::Imported;
+pub use async_import::AsyncArrays;
 pub use column::Column;
-pub use consume::{Arrays, Stream};
 pub use cuda_export::export_cuda;
 pub use export::Ready;
 pub use foreign::{ArrayStruct, Foreign, Struct};
 pub use import::Placed;
-pub use pack::Packed;
-pub use produce::Batches;
 pub use schema::Field;
+pub use serialize::Packed;
+pub use stream_export::Batches;
+pub use stream_import::{Arrays, Imported, Stream};
 pub use table::Table;

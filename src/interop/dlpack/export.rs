@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::trace::recorder::because;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::interop::place::check_nameable;
+use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;

@@ -9,7 +9,7 @@ use crate::device::trace::recorder::because;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
-use crate::interop::place::{empty_queue, queue_for};
+use crate::interop::device_ordinal::{empty_queue, queue_for};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
 use crate::memory::try_reserve;

@@ -5,7 +5,7 @@ use crate::array::{Array, DType, Layout};
 use crate::device::trace::recorder::because;
 use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
-use crate::interop::place::queue_for;
+use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
 use crate::memory::try_reserve::room;
 use crate::memory::{Access, Allocation, Import, Keep, drop_after, ordered};

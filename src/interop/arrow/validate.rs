@@ -2,9 +2,9 @@
 //! than this can see.
 
 use super::abi::ArrowArray;
+use super::buffer_source::Source;
 use super::layout::{Layout, Part};
 use super::schema::{Field, pointers};
-use super::source::Source;
 use crate::error::{Error, Result};
 use std::fmt::{Display, Write as _};
 use std::slice;

@@ -4,8 +4,8 @@ use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, DEVICE_CPU, 
 use super::async_worker::{Consumer, Export, Worker, panicked};
 use super::column::Column;
 use super::export::Ready;
-use super::produce::Batches;
 use super::schema::Field;
+use super::stream_export::Batches;
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::ffi::c_int;

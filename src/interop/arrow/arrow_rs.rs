@@ -1,15 +1,15 @@
 //! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
-use super::check::check;
-use super::collect::in_batch;
 use super::column::{Buffer, Column, Node};
 use super::export::exported;
 use super::foreign::Foreign;
 use super::import::Placed;
 use super::layout::Layout;
 use super::schema::Field;
+use super::stream_import::in_batch;
 use super::table::Table;
+use super::validate::check;
 use crate::error::{Error, Result};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};

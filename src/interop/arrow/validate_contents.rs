@@ -1,9 +1,9 @@
 //! Whether the numbers in host buffers point where there is something: list views, unions, run ends, views of text.
 
-use super::check::{Checked, broken};
+use super::buffer_source::Source;
 use super::layout::Layout;
 use super::schema::Field;
-use super::source::Source;
+use super::validate::{Checked, broken};
 use crate::error::Result;
 
 /// One view of text: its length, and either the text or where it is.
@@ -104,7 +104,7 @@ unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) 
     };
     let end = (checked.offset + checked.length) as i64;
     // SAFETY: the caller's promise; the child itself is checked when it is imported.
-    let Some(buffers) = (unsafe { super::check::check(child, ends) }).ok().map(|ends| ends.buffers) else {
+    let Some(buffers) = (unsafe { super::validate::check(child, ends) }).ok().map(|ends| ends.buffers) else {
         return Ok(false);
     };
     let Some(pointer) = buffers.get(1) else { return Ok(false) };
