@@ -1,9 +1,9 @@
 //! The adapters of the Unified Runtime: which are there, which were loaded, and what keeps one from loading.
 
-use super::origin::reinstall;
+use super::installation::reinstall;
 use super::probe::{Asker, Probe};
 use super::report::{Finding, Topic};
-use super::world::{World, named};
+use super::system::{World, named};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -152,7 +152,7 @@ fn variables(world: &World) -> Vec<Finding> {
 mod tests {
     use super::super::probe::{Seen, Shown};
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

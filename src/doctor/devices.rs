@@ -1,9 +1,9 @@
 //! What is visible in the end: devices, platforms that fail, and a runtime that does not come back.
 
-use super::origin::reinstall;
+use super::installation::reinstall;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
 use super::report::{Finding, State, Topic};
-use super::world::World;
+use super::system::World;
 use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
@@ -86,7 +86,7 @@ fn nothing(world: &World, seen: &Seen, explained: bool) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

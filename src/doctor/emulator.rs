@@ -2,7 +2,7 @@
 
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use crate::runtime::emulator::{Fault, GPUS, LIBRARY_VARIABLE, OTHERS};
 
 const TOPIC: Topic = Topic::Settings;
@@ -65,7 +65,7 @@ pub(super) fn findings(world: &World, probe: &Probe) -> Vec<Finding> {
 mod tests {
     use super::super::probe::{Seen, Shown};
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn seen(names: &[&str]) -> Probe {

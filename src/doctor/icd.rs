@@ -2,7 +2,7 @@
 //!
 //! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
 
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -170,7 +170,7 @@ fn equal(one: &Path, other: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn variable(library: &str) -> Entry {

@@ -3,7 +3,7 @@
 use super::machine::{INTEL, container, gpus, render_nodes};
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
-use super::world::{World, named};
+use super::system::{World, named};
 use std::path::PathBuf;
 
 const TOPIC: Topic = Topic::IntelGpu;
@@ -95,7 +95,7 @@ fn libraries(world: &World, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<
 mod tests {
     use super::super::probe::Seen;
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn problems(world: &World) -> Vec<(String, String)> {

@@ -1,11 +1,11 @@
 //! Whether a kernel compiles and runs on the default device, tried in a child, and the reason when it does not.
 
-use super::child::Outcome;
-use super::origin::{INSTALL, reinstall};
+use super::installation::{INSTALL, reinstall};
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic};
+use super::subprocess::Outcome;
+use super::system::{World, quoted};
 use super::variables;
-use super::world::{World, quoted};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelOptions, Lack, TEMPORARY, install_compiler, lack, temporary_folder};
@@ -198,7 +198,7 @@ fn shorter(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::probe::{Asker, Change};
 use super::report::{Finding, Topic};
-use super::world::World;
+use super::system::World;
 use crate::error::size;
 
 const TOPIC: Topic = Topic::Settings;
@@ -104,7 +104,7 @@ pub(super) fn harmless(world: &World) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

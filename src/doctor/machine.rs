@@ -1,6 +1,6 @@
 //! The hardware as the kernel shows it: GPUs on the bus, device nodes and who may open them, containers.
 
-use super::world::World;
+use super::system::World;
 use std::path::PathBuf;
 
 /// PCI numbers of vendors.
@@ -68,7 +68,7 @@ pub(super) fn container(world: &World) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     #[test]

@@ -5,24 +5,24 @@
 //! hangs is a finding, not the end. Only where this process has started the runtime already is it asked here.
 
 mod adapters;
-mod child;
 mod devices;
+mod dlopen;
 mod emulator;
 mod icd;
+mod installation;
 mod intel;
 mod kernels;
-mod library;
 mod limits;
 mod machine;
 mod nvidia;
 mod opencl;
-mod origin;
 mod probe;
 mod report;
 mod search_path;
 mod settings;
+mod subprocess;
+mod system;
 mod variables;
-mod world;
 
 pub use report::{Finding, Report, State, Topic};
 
@@ -31,7 +31,7 @@ use crate::runtime::interrupt::shielded;
 use kernels::Trial;
 use probe::{Asker, Change, Probe};
 use std::time::Duration;
-use world::{World, named};
+use system::{World, named};
 
 /// How long [`doctor()`] waits for the runtime to tell its devices.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -60,11 +60,11 @@ pub fn within(limit: Duration) -> Result<Report> {
 
 fn report(asker: &Asker) -> Report {
     let world = World::real();
-    let mut found = origin::findings(&world);
+    let mut found = installation::findings(&world);
     if world.libsycl().is_none() {
         return Report::new(found, 0);
     }
-    if let Some(forked) = origin::forked() {
+    if let Some(forked) = installation::forked() {
         found.push(forked);
         return Report::new(found, 0);
     }
@@ -100,7 +100,7 @@ fn report(asker: &Asker) -> Report {
     } else {
         found.extend(limits::harmless(&world));
         found.extend(search_path::finding(&world).map(|finding| Finding { fix: None, ..finding }));
-        found.extend(origin::too_early(plain.count()));
+        found.extend(installation::too_early(plain.count()));
     }
     found.extend(devices::findings(&world, asker, &probe, &found));
     Report::new(found, probe.count())
@@ -113,7 +113,7 @@ fn cause(world: &World, asker: &Asker, changes: &[Change<'_>], devices: usize) -
         let Some(probe) = asker.devices_with(&all) else { return false };
         probe.count() > 0 && kernels::trial(world, asker, &probe, &all).is_none_or(|trial| trial.works())
     };
-    origin::too_early(devices)
+    installation::too_early(devices)
         .filter(|finding| finding.state == State::Problem)
         .or_else(|| limits::cause(world, asker, works))
         .or_else(|| search_path::finding(world))
@@ -168,5 +168,5 @@ fn cuda_devices() -> std::result::Result<Option<usize>, String> {
 /// Without the feature `cuda`: whether the driver's library can be loaded.
 #[cfg(not(feature = "cuda"))]
 fn cuda_devices() -> std::result::Result<Option<usize>, String> {
-    library::refusal("libcuda.so.1").map_or(Ok(None), Err)
+    dlopen::refusal("libcuda.so.1").map_or(Ok(None), Err)
 }

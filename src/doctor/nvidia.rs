@@ -3,7 +3,7 @@
 use super::machine::{NVIDIA, container, gpus};
 use super::probe::Asker;
 use super::report::{Finding, Topic, counted};
-use super::world::World;
+use super::system::World;
 
 const TOPIC: Topic = Topic::Nvidia;
 
@@ -84,7 +84,7 @@ fn adapter(has_adapter: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

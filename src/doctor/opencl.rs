@@ -1,12 +1,12 @@
 //! The OpenCL drivers: whether each that is named can be loaded and offers a platform.
 
+use super::dlopen::Driver;
 use super::icd::{self, Entry, Fault, Source, Twin};
-use super::library::Driver;
-use super::origin::reinstall;
+use super::installation::reinstall;
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic, counted};
+use super::system::{World, named};
 use super::variables;
-use super::world::{World, named};
 use std::path::Path;
 
 const TOPIC: Topic = Topic::OpenCl;
@@ -319,7 +319,7 @@ fn none(world: &World, probe: &Probe) -> Finding {
 mod tests {
     use super::super::probe::Seen;
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
     use std::time::Duration;
 

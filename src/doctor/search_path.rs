@@ -1,7 +1,7 @@
 //! LD_LIBRARY_PATH: libraries there that the dynamic loader takes before the runtime's own of the same name.
 
 use super::report::{Finding, Topic};
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Variables;
@@ -56,7 +56,7 @@ pub(super) fn finding(world: &World) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn world(path: &str) -> Fake {

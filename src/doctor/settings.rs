@@ -2,7 +2,7 @@
 
 use super::emulator;
 use super::report::{Finding, Topic};
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use crate::device::UsmKind;
 use crate::error::size;
 use crate::memory;
@@ -106,7 +106,7 @@ fn memory_limits() -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn with_cache(world: Fake, folder: &str) -> Finding {

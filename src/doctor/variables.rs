@@ -2,7 +2,7 @@
 
 use super::probe::{Asker, Change, Probe, Seen};
 use super::report::{Finding, State, Topic};
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use crate::error::spelled;
 
 const TOPIC: Topic = Topic::Variables;
@@ -213,7 +213,7 @@ fn others(world: &World) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::probe::Shown;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     fn seen(names: &[&str]) -> Seen {

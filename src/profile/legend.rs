@@ -1,9 +1,9 @@
 //! The words below the picture: what its colours mean, with numbers, and what could be avoided.
 
-use super::lanes::Group;
-use super::paint::Style;
 use super::scale::duration;
-use super::svg::{MARGIN, NORMAL, Painter, WIDTH, clipped};
+use super::style::Style;
+use super::svg::{MARGIN, NORMAL, Painter, WIDTH, clipped, file_and_line};
+use super::tracks::Group;
 use super::{Clock, Kind, Profile};
 use crate::error::size;
 use std::collections::BTreeMap;
@@ -110,9 +110,4 @@ impl Painter<'_> {
             self.write("u-muted", (MARGIN, self.y), &clipped(&text, room, NORMAL));
         }
     }
-}
-
-/// Without the folder: a picture is passed on, and folders are nobody else's business.
-pub(super) fn file_and_line(source: &str) -> &str {
-    source.rsplit('/').next().unwrap_or(source)
 }

@@ -19,17 +19,16 @@
 
 mod advice;
 mod axis;
-mod collect;
-mod hint;
 mod html;
-mod lanes;
 mod legend;
-mod paint;
 mod scale;
+mod style;
 mod summary;
 mod svg;
 mod table;
+mod timeline;
 mod trace;
+mod tracks;
 
 pub use crate::device::{Clock, Kind, Reason};
 pub use advice::Advice;
@@ -80,7 +79,7 @@ impl Session {
             return Err(interrupted);
         }
         let (records, dropped) = log::close(&window, to);
-        Ok(collect::profile(&records, dropped, (window.opened, closed), &self.held))
+        Ok(timeline::profile(&records, dropped, (window.opened, closed), &self.held))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The numbers of a profile: per device, per reason of copies, per kernel.
 
-use super::collect::change;
+use super::timeline::change;
 use super::{Event, Kind, Profile, Reason};
 use std::collections::{BTreeMap, HashMap};
 

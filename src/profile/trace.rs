@@ -115,7 +115,7 @@ impl Profile {
         let mut held: Vec<i64> = self.devices.iter().map(|device| device.held as i64).collect();
         let mut all = Vec::new();
         for event in &self.events {
-            let change = super::collect::change(event);
+            let change = super::timeline::change(event);
             let Some(device) = event.device.filter(|_| change != 0) else { continue };
             held[device] += change;
             all.push(json!({

@@ -1,8 +1,8 @@
 //! Arrays in CUDA memory: described, handed over, and moved to and from USM. Computing on them is others' business.
 
-use super::card::Card;
+use super::device::Card;
 use super::driver::{Handle, Recorded};
-use super::failures;
+use super::poison;
 use super::transfer::{Remote, Way, start};
 use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
@@ -50,7 +50,7 @@ impl Drop for Memory {
         let _mark = InDestructor::enter();
         match &mut self.owner {
             Owner::Ours(pointer) => {
-                failures::forget(*pointer);
+                poison::forget(*pointer);
                 self.card.free(*pointer);
             }
             Owner::Foreign(keep) => {
@@ -104,7 +104,7 @@ impl CudaArray {
             return Ok(made(memory(Owner::Nothing, Failure::default()), 0));
         }
         let pointer = card.allocate(bytes)?;
-        let failure = failures::of_new(pointer, bytes);
+        let failure = poison::of_new(pointer, bytes);
         let memory = memory(Owner::Ours(pointer), failure.clone());
         let remote =
             Remote { card: card.clone(), pointer, stream, failure, keep: Some(Box::new(memory.clone())) };
@@ -134,7 +134,7 @@ impl CudaArray {
         let stream = described.stream.map(|stream| (context, stream));
         let owner = Owner::Foreign(Some(owner));
         Ok(Self {
-            memory: Arc::new(Memory { card, owner, stream, failure: failures::at(described.pointer) }),
+            memory: Arc::new(Memory { card, owner, stream, failure: poison::at(described.pointer) }),
             pointer: described.pointer,
             layout,
             dtype: described.dtype,
@@ -369,7 +369,7 @@ fn ambiguous_stream() -> Error {
 
 /// The card of an address, and the context of the stream that comes with it.
 fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<Card>, Handle)> {
-    let (driver, _) = super::nvidia::open()?;
+    let (driver, _) = super::cuda_driver::open()?;
     if described.shape.contains(&0) {
         let card = Card::get(0)?;
         let context = card.context();

@@ -1,6 +1,6 @@
 //! What usmq asks of a CUDA driver: one small trait, so that order and transfers are tested without a card.
 
-use super::gate::Gate;
+use super::latch::Gate;
 use crate::error::Result;
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Order, pipeline and release of transfers, on a real SYCL device and a recording driver.
 
 use super::array::{CudaArray, Described};
-use super::card::Card;
+use super::device::Card;
 use super::driver::Driver;
 use super::interface::{Descriptor, elements, export};
-use super::recorder::{CONTEXT, Recorder};
+use super::mock_driver::{CONTEXT, Recorder};
 use super::transfer::CHUNK;
 use crate::array::{Array, DType};
 use crate::device::UsmKind;

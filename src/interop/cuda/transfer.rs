@@ -3,9 +3,9 @@
 //! No event of one runtime can wait for one of the other, so a thread of the card stands between them. Both runtimes
 //! see the whole transfer as one command: SYCL as an event that the thread completes, CUDA as a gate that it opens.
 
-use super::card::{Card, Lane};
+use super::device::{Card, Lane};
 use super::driver::{Handle, Recorded};
-use super::gate::Gate;
+use super::latch::Gate;
 use crate::device::{Event, Queue, UserEvent};
 use crate::error::Result;
 use crate::memory::{Access, Allocation, Failure, Keep, ordered_across};

@@ -2,7 +2,7 @@
 
 use super::report::{Finding, Topic};
 use super::search_path::without;
-use super::world::{World, quoted};
+use super::system::{World, quoted};
 use crate::error::{DOCTOR, spelled};
 use crate::runtime;
 use std::path::Path;
@@ -176,7 +176,7 @@ pub(super) fn forked() -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::Fake;
     use super::*;
 
     const LIB: &str = "/env/lib/libsycl.so.9";

@@ -3,7 +3,7 @@
 //! cudarc panics for a missing library or function, so both are looked for before the first call.
 
 use super::driver::{Driver, Handle, Location};
-use super::gate::Gate;
+use super::latch::Gate;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute, CUresult};
 use once_cell::sync::OnceCell;

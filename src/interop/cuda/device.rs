@@ -1,7 +1,7 @@
 //! A card: its streams, the thread that feeds them, and the pinned buffers of its transfers.
 
 use super::driver::{Driver, Handle, Recorded};
-use super::gate::{Gate, Opener};
+use super::latch::{Gate, Opener};
 use super::transfer::{CHUNK, Job};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ impl Card {
     pub(super) fn get(ordinal: usize) -> Result<Arc<Self>> {
         // Its thread does not live on in a forked child.
         crate::runtime::alive()?;
-        let (driver, count) = super::nvidia::open()?;
+        let (driver, count) = super::cuda_driver::open()?;
         if ordinal >= count {
             return Err(Error::DeviceNotFound {
                 asked: format!("cuda:{ordinal}"),

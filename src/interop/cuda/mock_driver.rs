@@ -3,7 +3,7 @@
 //! memory that is about to be freed. It shows order and release; that the real driver does the same is for tests on a card.
 
 use super::driver::{Driver, Handle, Location};
-use super::gate::Gate;
+use super::latch::Gate;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;

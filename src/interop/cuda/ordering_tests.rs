@@ -2,7 +2,7 @@
 
 use super::array::CudaArray;
 use super::driver::Driver;
-use super::recorder::CONTEXT;
+use super::mock_driver::CONTEXT;
 use super::tests::{bench, numbers, until};
 use super::transfer::CHUNK;
 use crate::array::Array;

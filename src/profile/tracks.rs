@@ -1,7 +1,7 @@
 //! What is drawn where: groups of lanes, rows where a lane's work overlaps, and bunches of what is too short to draw.
 
 use super::axis::Axis;
-use super::paint::Style;
+use super::style::Style;
 use super::{Event, Kind, Profile};
 use std::collections::BTreeMap;
 
