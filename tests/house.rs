@@ -213,17 +213,17 @@ fn no_file_is_longer_than_a_reader_can_hold() {
     }
 }
 
-/// Work without Python's lock is noted as that of its caller's line, which only `site.rs` does.
+/// Work without Python's lock is noted as that of its caller's line, which only `gil.rs` does.
 #[test]
 fn python_is_left_through_one_door() {
     let mut seen = 0;
     for path in files("src/python", &["rs"]) {
         let code = code_of(&path);
         seen += code.matches("detach(").count();
-        let is_door = path.ends_with("site.rs");
+        let is_door = path.ends_with("gil.rs");
         assert!(
             is_door || !code.contains(".detach("),
-            "{}: use `super::site::detach(py, || …)`, so that profiles know the caller's line",
+            "{}: use `super::gil::detach(py, || …)`, so that profiles know the caller's line",
             path.display()
         );
     }

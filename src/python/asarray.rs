@@ -1,8 +1,8 @@
 //! `usmq.asarray`: arrays from whatever holds numbers.
 
 use super::array::Array;
+use super::gil::detach;
 use super::host::Host;
-use super::site::detach;
 use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
 use crate::device::trace::recorder::because;

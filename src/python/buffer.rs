@@ -1,8 +1,7 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::array::Array;
-use super::quiet::quietly;
-use super::site::{detach, remembered};
+use super::gil::{detach, quietly, remembered};
 use crate::DType;
 use crate::array::Layout;
 use crate::memory::{Access, Keep, try_reserve};

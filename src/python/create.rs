@@ -1,7 +1,7 @@
 //! New arrays: `empty`, `zeros`, `full`, `arange`.
 
 use super::array::Array;
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, dtype, index, target};
 use crate::Number;
 use crate::{DType, UsmKind};

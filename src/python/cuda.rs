@@ -2,13 +2,12 @@
 
 use super::argument::Given;
 use super::array::Array;
+use super::array_interface::Entries;
 use super::dtype::DType;
-use super::entries::Entries;
+use super::gil::{Quiet, detach};
 use super::owner::Owner;
-use super::quiet::Quiet;
 use super::{argument, asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
-use crate::python::site::detach;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;

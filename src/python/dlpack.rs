@@ -5,8 +5,7 @@
 
 use super::array::Array;
 use super::capsule::{queue_from, used_up};
-use super::quiet::quietly;
-use super::site::detach;
+use super::gil::{detach, quietly};
 use super::{argument, target};
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{

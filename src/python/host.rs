@@ -1,8 +1,8 @@
 //! Host objects as bytes: buffers, nested lists and numbers.
 
 use super::buffer::Foreign;
+use super::gil::detach;
 use super::index;
-use super::site::detach;
 use crate::DType;
 use crate::Number;
 use crate::memory::try_reserve;

@@ -1,7 +1,7 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
+use super::gil::detach;
 use super::queue::{Event, Queue};
-use super::site::detach;
 use super::{argument, asarray, dtype, index, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;

@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::errors::optional;
-use super::site::{self, detach};
+use super::gil::{self, detach};
 use super::{buffer, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -37,7 +37,7 @@ pub(super) fn view<'py>(
             "device memory does not convert to numpy by itself; call to_numpy() for a copy",
         ));
     }
-    site::lost()?;
+    gil::lost()?;
     let kwargs = PyDict::new(py);
     kwargs.set_item("dtype", dtype)?;
     if let Some(copy) = copy {

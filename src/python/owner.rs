@@ -1,6 +1,6 @@
 //! Python objects that own foreign memory, and the end of their releases before the interpreter ends.
 
-use super::site::detach;
+use super::gil::detach;
 use crate::completion;
 use crate::runtime::not_forked;
 use crate::runtime::python_lock::{self, PythonLock};

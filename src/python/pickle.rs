@@ -7,7 +7,7 @@ use super::arrow::{column::Column, field::Field, table::Table};
 use super::buffer::Foreign;
 use super::{index, queue::Queue, scope};
 use crate::interop::arrow::{self, Packed};
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use crate::{DType, Error, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};

@@ -1,8 +1,8 @@
 //! `follow`, `collocate`, `explain`.
 
 use super::array::Array;
+use super::gil::detach;
 use super::queue::Queue;
-use super::site::detach;
 use super::{asarray, cuda, scope, target};
 use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};

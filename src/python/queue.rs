@@ -2,7 +2,7 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, pickle, target};
 use crate::{QueueProperties, Target};
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! Elements as numbers of Python: all of them as lists, or the only one.
 
-use super::site::detach;
+use super::gil::detach;
 use crate::memory::try_reserve;
 use crate::{DType, Element};
 use num_complex::Complex;

@@ -1,10 +1,10 @@
 //! `__sycl_usm_array_interface__` in Python, both ways; the rules are in `interop::suai`.
 
 use super::array::Array;
+use super::array_interface::Entries;
 use super::capsule::{context_from, queue_from};
-use super::entries::Entries;
+use super::gil::detach;
 use super::owner::Owner;
-use super::site::detach;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};

@@ -3,8 +3,8 @@
 use super::array::Array;
 use super::arrow::column::Column;
 use super::arrow::table::Table;
+use super::gil::detach;
 use super::queue::Queue;
-use super::site::detach;
 use super::{argument, dtype, index, memory, scope, target};
 use crate::{DType, Number, Target, Task, TaskArg, UsmKind};
 use parking_lot::Mutex;

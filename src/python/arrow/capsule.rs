@@ -7,7 +7,7 @@ use crate::interop::arrow::{
     ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field,
     Foreign, Struct,
 };
-use crate::python::quiet::quietly;
+use crate::python::gil::quietly;
 use crate::{Error, Result};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi;

@@ -14,7 +14,7 @@ use crate::interop::arrow::{
 use crate::interop::cuda::CudaArray;
 use crate::python::array::Array;
 use crate::python::errors::optional;
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use crate::python::{argument, scope, target};
 use capsule::{check_requested, give, pair, refuse_unknown, take};
 use column::Column;

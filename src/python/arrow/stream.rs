@@ -4,7 +4,7 @@ use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
 use super::{Place, imported};
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
-use crate::python::{argument, scope, site};
+use crate::python::{argument, gil, scope};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -136,5 +136,5 @@ fn failure(py: Python<'_>, error: PyErr) -> Error {
     if error.is_instance_of::<PyException>(py) {
         return Error::Interop(format!("the stream's iterable failed: {error}"));
     }
-    site::stopped_by(error)
+    gil::stopped_by(error)
 }

@@ -3,8 +3,7 @@
 use super::capsule::{check_requested, give, refuse_unknown};
 use super::table::single;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
-use crate::python::quiet::Quiet;
-use crate::python::site::detach;
+use crate::python::gil::{Quiet, detach};
 use crate::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};

@@ -8,7 +8,7 @@ use super::array::Array;
 use super::scope;
 use crate::Error;
 use crate::interop::dlpack::{self, Destination, Export, Order, Tensor, VERSION, Versioned};
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use crate::runtime::without_python_lock;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
