@@ -6,30 +6,30 @@ cd "$(dirname "$0")/.."
 # Test files that are not run here, and why.
 left_out() {
     cat << 'END'
-test_cuda              memory of NVIDIA cards, which the emulator does not change
-test_demo              runs as the part `demo`
-test_doctor            breaks the environment of CPU drivers; test_doctor_emulator.py is about emulated GPUs
-test_doctor_findings   as test_doctor
-test_doctor_kernels    as test_doctor
-test_doctor_runtime    as test_doctor
-test_emulated_gpus     sets the emulator up by itself
-test_emulated_layer    as test_emulated_gpus
-test_emulate_command   as test_emulated_gpus
-test_doctor_emulator   as test_emulated_gpus
-test_first_query       is about the CPU driver that another library asks for first
-test_neighbours        as test_first_query
-test_runtime           as test_first_query
-test_profile_pictures  draws the same pictures for any device
-test_site              is about pages
-test_docs              as test_site
-test_workflows         is about files of the repository
-test_packages          runs as the part `packages`
-test_dask_cluster      with the other test_dask files, runs as the part `dask`
-test_dask_command      as test_dask_cluster
-test_dask_faults       as test_dask_cluster
-test_dask_losses       as test_dask_cluster
-test_dask_same_host    as test_dask_cluster
-test_dask_tables       as test_dask_cluster
+test_cuda               memory of NVIDIA cards, which the emulator does not change
+test_demo               runs as the part `demo`
+test_doctor             breaks the environment of CPU drivers; test_doctor_emulator.py is about emulated GPUs
+test_doctor_findings    as test_doctor
+test_doctor_kernels     as test_doctor
+test_doctor_runtime     as test_doctor
+test_emulated_gpus      sets the emulator up by itself
+test_emulated_layer     as test_emulated_gpus
+test_emulate_command    as test_emulated_gpus
+test_doctor_emulator    as test_emulated_gpus
+test_first_query        is about the CPU driver that another library asks for first
+test_coexistence        as test_first_query
+test_runtime            as test_first_query
+test_profile_pictures   draws the same pictures for any device
+test_site               is about pages
+test_docs               as test_site
+test_workflows          is about files of the repository
+test_packages           runs as the part `packages`
+test_dask_cluster       with the other test_dask files, runs as the part `dask`
+test_dask_command       as test_dask_cluster
+test_dask_faults        as test_dask_cluster
+test_dask_losses        as test_dask_cluster
+test_dask_shm_transport as test_dask_cluster
+test_dask_tables        as test_dask_cluster
 END
 }
 

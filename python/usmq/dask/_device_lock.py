@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 
-class Claim:
+class DeviceLock:
     """A claim to a device. ``holder`` says who else has it; None when nobody does.
 
     Devices have no name that is the same under every ``ONEAPI_DEVICE_SELECTOR``, so only workers

@@ -19,7 +19,7 @@ logger = logging.getLogger("usmq.dask")
 DRIVERS = ("OCL_ICD_FILENAMES",)
 
 
-class Share:
+class Assignment:
     """The devices of this machine, divided among workers; as of `LocalUsmCluster`.
 
     Raises

@@ -15,7 +15,7 @@ from dask.utils import parse_timedelta
 from distributed import Nanny, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from usmq.dask._share import Share, causes, reason
+from usmq.dask._assignment import Assignment, causes, reason
 
 logger = logging.getLogger("usmq.dask")
 
@@ -62,7 +62,7 @@ def start(
     for option in "death_timeout", "lifetime":
         if others[option] is not None:
             others[option] = seconds(option, others[option])
-    share = Share(
+    assignment = Assignment(
         [term for value in devices for term in value.split(";")] if devices else None,
         nworkers,
         sub_devices,
@@ -72,27 +72,27 @@ def start(
         nthreads,
         memory_limit,
     )
-    if not share.count:
+    if not assignment.count:
         raise ValueError("--nworkers 0 starts nothing")
     tls = {"tls_ca_file": tls_ca_file, "tls_worker_cert": tls_cert, "tls_worker_key": tls_key}
     others |= {
         "scheduler_file": scheduler_file,
         "nthreads": nthreads,
-        "memory_limit": share.memory_limit,
+        "memory_limit": assignment.memory_limit,
         "resources": quantities(resources),
         "security": {name: file for name, file in tls.items() if file},
         "preload": list(others["preload"]) or None,
     }
-    if share.data is not None:
-        others["data"] = share.data
+    if assignment.data is not None:
+        others["data"] = assignment.data
     each = [
         others
         | {
-            "name": name if name is None or share.count == 1 else f"{name}-{turn}",
-            "env": share.environment(turn),
-            "plugins": (share.plugin(turn), Deaf()),
+            "name": name if name is None or assignment.count == 1 else f"{name}-{turn}",
+            "env": assignment.environment(turn),
+            "plugins": (assignment.plugin(turn), Deaf()),
         }
-        for turn in range(share.count)
+        for turn in range(assignment.count)
     ]
     if pid_file:
         Path(pid_file).write_text(str(os.getpid()), encoding="utf-8")

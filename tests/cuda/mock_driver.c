@@ -1,8 +1,9 @@
 // A libcuda.so.1 without a card: streams are threads that run their work in order, memory is the host's. It shows what
 // usmq calls, in which order, and what it gives back; that a card does the same is for the tests marked `cuda`.
 //
-// STAND_IN in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory. A program
-// makes single calls fail by stand_in_fail; those that give something back, and those that describe an error, do not.
+// MOCK_DRIVER in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory. A
+// program makes single calls fail by mock_driver_fail; those that give something back, and those that describe an
+// error, do not.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ static int context; // its address is the primary context
 static struct Stream *defaults[3];
 
 static int asked_for(const char *failure) {
-  const char *wish = getenv("STAND_IN");
+  const char *wish = getenv("MOCK_DRIVER");
   return wish && strcmp(wish, failure) == 0;
 }
 
@@ -61,7 +62,7 @@ static int fail_on;
 static pthread_mutex_t fail_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /// For tests: the `at`-th call from now on fails, with `on` those after it, too; 0 ends that. How many failed before.
-long stand_in_fail(long at, int on) {
+long mock_driver_fail(long at, int on) {
   pthread_mutex_lock(&fail_lock);
   long before = failed;
   fail_in = at, fail_on = on, failed = 0;
@@ -80,7 +81,7 @@ static int fails(void) {
 }
 
 /// For tests: blocks, events, pinned ranges, copies so far, contexts that were entered and not left.
-void stand_in_counts(long *out) {
+void mock_driver_counts(long *out) {
   pthread_mutex_lock(&blocks_lock);
   out[0] = live_blocks, out[1] = live_events, out[2] = pinned, out[3] = copies, out[4] = contexts_entered;
   pthread_mutex_unlock(&blocks_lock);
@@ -209,7 +210,7 @@ CUresult cuDeviceGet(int *device, int ordinal) {
 CUresult cuDeviceGetName(char *name, int length, int device) {
   if (fails())
     return BROKEN;
-  return snprintf(name, length, "stand-in %d", device), OK;
+  return snprintf(name, length, "mock device %d", device), OK;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *out, int device) {
   if (fails())

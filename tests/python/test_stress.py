@@ -1,6 +1,6 @@
 """Hundreds of tasks and dozens of threads at once, with scopes of their own and arrays in common.
 
-Short forms; `USMQ_STORM_SECONDS` says for how long instead.
+Short forms; `USMQ_STRESS_SECONDS` says for how long instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import usmq
 
-SECONDS = float(os.environ.get("USMQ_STORM_SECONDS", "0"))
+SECONDS = float(os.environ.get("USMQ_STRESS_SECONDS", "0"))
 
 Advanced = Callable[[Any, int], Any]
 

@@ -1,4 +1,4 @@
-//! The house keeps its shape: imports point down, files stay small, SYCL is named in one place.
+//! The layers hold: imports point down, files stay small, SYCL is named in one place.
 
 #![allow(clippy::unwrap_used)] // A test that cannot read its files must fail.
 
@@ -256,7 +256,7 @@ fn the_search_itself_tells_code_from_text() {
     assert_eq!(found("use crate::array::Array;"), ["array"]);
     assert_eq!(found("use crate::{ffi, runtime::{self, Handle}, Device};"), ["ffi", "runtime", "Device"]);
     assert_eq!(found("x: crate::Array, y: crate::DType"), ["Array", "DType"]);
-    let path = Path::new("tests/house.rs");
+    let path = Path::new("tests/layering.rs");
     let code = code_of(path);
     assert_eq!(code.lines().count(), read(path).lines().count());
     assert!(code.contains("fn the_search_itself_tells_code_from_text"));

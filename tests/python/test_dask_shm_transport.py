@@ -18,8 +18,16 @@ distributed = pytest.importorskip("distributed")
 
 from distributed import Client  # noqa: E402
 from distributed.protocol import deserialize, serialize  # noqa: E402
-from usmq.dask import LocalUsmCluster, _same_host  # noqa: E402
-from usmq.dask._same_host import HERE, KEY, SMALLEST, Outbox, dumps, loads, machine  # noqa: E402
+from usmq.dask import LocalUsmCluster, _shm_transport  # noqa: E402
+from usmq.dask._shm_transport import (  # noqa: E402
+    HERE,
+    KEY,
+    SMALLEST,
+    Outbox,
+    dumps,
+    loads,
+    machine,
+)
 
 # dask's own: it closes some of its sockets after its loop has ended.
 pytestmark = [
@@ -125,7 +133,7 @@ def test_memory_of_a_reader_that_never_comes_is_let_go(
     asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = dumps(usmq.arange(COUNT, dtype="i8"), asker)
-    monkeypatch.setattr(_same_host, "FORGOTTEN", -1.0)
+    monkeypatch.setattr(_shm_transport, "FORGOTTEN", -1.0)
     HERE.outbox.sweep()
     with pytest.raises(ConnectionError, match=f"process {os.getpid()} is gone"):
         loads(*left)

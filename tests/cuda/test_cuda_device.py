@@ -1,4 +1,4 @@
-"""Arrays to and from CUDA memory, beside another CUDA library; with a card or the stand-in."""
+"""Arrays to and from CUDA memory, beside another CUDA library; with a card or the mock driver."""
 
 import gc
 import threading
@@ -154,7 +154,7 @@ def test_dlpack_goes_both_ways() -> None:
 
 def test_memory_lives_until_the_transfer_is_done_and_no_longer() -> None:
     if peer.counts() is None:
-        pytest.skip("only the stand-in counts what is alive")
+        pytest.skip("only the mock driver counts what is alive")
     gc.collect()
     usmq.zeros(1).wait()
 

@@ -1,6 +1,6 @@
 //! 64 threads with scopes of their own and arrays in common: nothing is lost, and everything comes back.
 //!
-//! Half a minute at most; `USMQ_STORM_SECONDS` says for how long instead.
+//! Half a minute at most; `USMQ_STRESS_SECONDS` says for how long instead.
 
 mod common;
 
@@ -97,7 +97,7 @@ impl Common {
 
 #[test]
 fn many_threads_with_scopes_and_arrays_in_common_lose_nothing() -> Result<()> {
-    let seconds = std::env::var("USMQ_STORM_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let seconds = std::env::var("USMQ_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let common = Common::new()?;
     let before = live()?;
     let begun = Instant::now();

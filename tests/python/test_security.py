@@ -125,10 +125,10 @@ def test_the_doctor_says_so(doctor: Callable[..., Checked], tmp_path: Path) -> N
 @pytest.fixture
 def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Callable[[], object]]:
     pytest.importorskip("distributed")
-    from usmq.dask._claim import Claim
+    from usmq.dask._device_lock import DeviceLock
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path / f"usmq-{os.getuid()}", lambda: Claim("a device", "a worker")
+    return tmp_path / f"usmq-{os.getuid()}", lambda: DeviceLock("a device", "a worker")
 
 
 def test_a_claim_is_kept_in_a_folder_of_its_owner(
