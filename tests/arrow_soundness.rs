@@ -12,15 +12,15 @@ use arrow_array::{
 use arrow_schema::{DataType, Field as ArrowField};
 use std::sync::Arc;
 use usmq::interop::arrow::{
-    Arrays, ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, Column, Field, Imported, Placed, Ready,
-    Table,
+    ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream, Column, ColumnOrTable, Field, ImportOptions,
+    StreamReader, SyncMode, Table,
 };
 use usmq::{Array, DType, Error, Result, UsmKind, current_queue};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
-fn in_usm(kind: UsmKind) -> Placed<'static> {
-    Placed { kind: Some(kind), ..Placed::default() }
+fn in_usm(kind: UsmKind) -> ImportOptions<'static> {
+    ImportOptions { kind: Some(kind), ..ImportOptions::default() }
 }
 
 fn interop<T>(result: Result<T>) -> String {
@@ -41,9 +41,9 @@ fn an_export_is_imported_with_the_field_of_its_column() -> Result<()> {
     bytes.fill(1i8)?;
     let column = Column::from_array("x", &bytes)?;
     for back in [
-        Column::import(column.export_host()?.into(), Placed::default())?,
-        Column::import_device(column.export_host_device()?.into(), Placed::default())?,
-        Column::import_device(column.export_device(Ready::Event)?.into(), Placed::default())?,
+        Column::import(column.export_host()?.into(), ImportOptions::default())?,
+        Column::import_device(column.export_host_device()?.into(), ImportOptions::default())?,
+        Column::import_device(column.export_device(SyncMode::Event)?.into(), ImportOptions::default())?,
     ] {
         assert_eq!((back.field(), back.len()), (column.field(), 1 << 16));
         assert_eq!(back.values()?.to_vec::<i8>()?, vec![1i8; 1 << 16]);
@@ -59,8 +59,8 @@ fn what_is_written_later_does_not_change_an_array_of_arrow_rs() -> Result<()> {
         x.copy_from_slice(&[1i32, 2, 3, 4])?;
         let column = Column::from_array("x", &x)?;
         let table = Table::new(vec![column.clone()])?;
-        let export = column.export_device(Ready::Now)?;
-        let same_memory = Column::import_device(export.into(), Placed::default())?;
+        let export = column.export_device(SyncMode::Now)?;
+        let same_memory = Column::import_device(export.into(), ImportOptions::default())?;
         let grid = Column::from_array("grid", &x.reshape([2, 2])?)?;
         let (arrow, part, of_import) =
             (column.to_arrow()?, column.slice(1, 2)?.to_arrow()?, same_memory.to_arrow()?);
@@ -97,8 +97,8 @@ fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
         let values = imported.values()?;
         assert!(values.fill(1i32).is_err());
         assert_eq!(address(&imported.to_arrow()?), values.address(), "{kind}");
-        let exported = imported.export_device(Ready::Event)?;
-        let same = Column::import_device(exported.into(), Placed::default())?;
+        let exported = imported.export_device(SyncMode::Event)?;
+        let same = Column::import_device(exported.into(), ImportOptions::default())?;
         assert_eq!(address(&same.to_arrow()?), values.address(), "{kind}");
     }
     Ok(())
@@ -111,7 +111,9 @@ fn the_batches_of_a_host_stream_are_joined_as_they_are_then() -> Result<()> {
     let column = Column::from_array("x", &x)?;
     let batches = vec![column.clone(), column.slice(1, 2)?];
     let stream = ArrowArrayStream::new(column.field().clone(), Box::new(batches.into_iter().map(Ok)));
-    let Imported::Column(joined) = Imported::from_stream(stream.into(), HOST)? else { panic!("numbers") };
+    let ColumnOrTable::Column(joined) = ColumnOrTable::from_stream(stream.into(), HOST)? else {
+        panic!("numbers")
+    };
     x.fill(0i64)?;
     assert_eq!(joined.values()?.to_vec::<i64>()?, [1, 2, 3, 2, 3]);
     Ok(())
@@ -119,7 +121,7 @@ fn the_batches_of_a_host_stream_are_joined_as_they_are_then() -> Result<()> {
 
 /// What becomes of a packed column once bytes of its buffers are others.
 fn changed(array: &ArrayRef, buffer: usize, change: impl FnOnce(&mut Vec<u8>)) -> Result<ArrayRef> {
-    let packed = Column::from_arrow("c", array, Placed::default())?.pack()?;
+    let packed = Column::from_arrow("c", array, ImportOptions::default())?.pack()?;
     let mut frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
     change(&mut frames[buffer]);
     let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
@@ -173,7 +175,7 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
     }
     // What a null hides may be anything that is no harm.
     let hidden: ArrayRef = Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>());
-    let last = Column::from_arrow("c", &hidden, Placed::default())?.pack()?.buffers.len() - 3;
+    let last = Column::from_arrow("c", &hidden, ImportOptions::default())?.pack()?.buffers.len() - 3;
     changed(&hidden, last, set(4, 99i32.to_ne_bytes()))?;
     Ok(())
 }
@@ -190,19 +192,20 @@ fn short_views_come_back_from_a_device_export() -> Result<()> {
             let column = Column::from_arrow("s", array, in_usm(kind))?;
             let mut back = column.clone();
             for _ in 0..3 {
-                let exported = back.export_device(Ready::Event)?;
-                back = Column::import_device(exported.into(), Placed::default())?;
+                let exported = back.export_device(SyncMode::Event)?;
+                back = Column::import_device(exported.into(), ImportOptions::default())?;
                 assert_eq!(&back.to_arrow()?, array, "{kind}");
             }
             let packed = back.pack()?;
             let frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
             let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
             assert_eq!(&Column::unpack(&packed.header, &frames, back.queue())?.to_arrow()?, array, "{kind}");
-            assert_eq!(&back.converted(Some(UsmKind::Host), None)?.to_arrow()?, array, "{kind}");
+            assert_eq!(&back.to(Some(UsmKind::Host), None)?.to_arrow()?, array, "{kind}");
         }
         // Sliced where it is, so that the views that point to the buffer are left out.
         let sliced = Column::from_arrow("s", &long, in_usm(kind))?.slice(0, 1)?;
-        let back = Column::import_device(sliced.export_device(Ready::Event)?.into(), Placed::default())?;
+        let back =
+            Column::import_device(sliced.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;
         assert_eq!(&back.to_arrow()?, &part, "{kind}");
     }
     Ok(())
@@ -216,48 +219,53 @@ fn structs(rows: usize, nulls: bool) -> ArrayRef {
 }
 
 /// What a stream of these columns gives, from their memory and through the host.
-fn streams(columns: &[Column]) -> [Result<Imported>; 2] {
+fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
     let field = columns[0].field().clone();
     let own = columns.to_vec();
     let batches = Box::new(own.into_iter().map(Ok));
     let host = columns.iter().map(Column::to_host).collect::<Result<Vec<_>>>();
     let host = host.map(|host| ArrowArrayStream::new(field.clone(), Box::new(host.into_iter().map(Ok))));
     [
-        Imported::from_device_stream(ArrowDeviceArrayStream::new(field, batches).into(), Placed::default()),
-        host.and_then(|host| Imported::from_stream(host.into(), Placed::default())),
+        ColumnOrTable::from_device_stream(
+            ArrowDeviceArrayStream::new(field, batches).into(),
+            ImportOptions::default(),
+        ),
+        host.and_then(|host| ColumnOrTable::from_stream(host.into(), ImportOptions::default())),
     ]
 }
 
 #[test]
 fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> {
-    let column = Column::from_arrow("", &structs(4, false), Placed::default())?;
+    let column = Column::from_arrow("", &structs(4, false), ImportOptions::default())?;
     assert!(column.field().is_nullable());
-    let Imported::Table(table) = Imported::of(column.clone())? else { panic!("no struct is null") };
+    let ColumnOrTable::Table(table) = ColumnOrTable::of(column.clone())? else { panic!("no struct is null") };
     assert_eq!((table.num_rows(), table.names().collect::<Vec<_>>()), (4, vec!["a"]));
     assert!(!table.schema().is_nullable(), "rows are not null");
     assert_eq!(table.to_arrow()?, [RecordBatch::from(structs(4, false).as_struct())]);
     // Columns may be chosen from it, as from a record batch.
     let names = ["a".to_owned()];
-    let placed = Placed { columns: Some(&names), ..Placed::default() };
-    let chosen = Column::import_device(column.export_device(Ready::Event)?.into(), placed)?;
-    assert!(matches!(Imported::of(chosen)?, Imported::Table(_)));
+    let placed = ImportOptions { columns: Some(&names), ..ImportOptions::default() };
+    let chosen = Column::import_device(column.export_device(SyncMode::Event)?.into(), placed)?;
+    assert!(matches!(ColumnOrTable::of(chosen)?, ColumnOrTable::Table(_)));
     for count in [1, 2] {
         for imported in streams(&vec![column.clone(); count]) {
-            let Imported::Table(table) = imported? else { panic!("no struct is null") };
+            let ColumnOrTable::Table(table) = imported? else { panic!("no struct is null") };
             assert_eq!(table.num_rows(), 4 * count);
         }
     }
     // A null is no row.
-    let some = Column::from_arrow("", &structs(4, true), Placed::default())?;
-    let Imported::Column(some) = Imported::of(some)? else { panic!("one struct is null") };
+    let some = Column::from_arrow("", &structs(4, true), ImportOptions::default())?;
+    let ColumnOrTable::Column(some) = ColumnOrTable::of(some)? else { panic!("one struct is null") };
     assert_eq!(&some.to_arrow()?, &structs(4, true));
     for imported in streams(std::slice::from_ref(&some)) {
-        assert!(matches!(imported?, Imported::Column(_)));
+        assert!(matches!(imported?, ColumnOrTable::Column(_)));
     }
     // Batches in USM stay apart, so that they cannot be one column; those of the host are joined to one.
     let [in_usm, of_host] = streams(&[column, some]);
     assert!(interop(in_usm).contains("nulls"));
-    assert!(matches!(of_host?, Imported::Column(column) if column.len() == 8 && column.null_count()? == 1));
+    assert!(
+        matches!(of_host?, ColumnOrTable::Column(column) if column.len() == 8 && column.null_count()? == 1)
+    );
     Ok(())
 }
 
@@ -283,7 +291,7 @@ fn the_batch_of_another_schema_is_named() -> Result<()> {
     }
     // Names are the schema's.
     for imported in streams(&[one, table(DType::F64, "c")?]) {
-        let Imported::Table(table) = imported? else { panic!("record batches") };
+        let ColumnOrTable::Table(table) = imported? else { panic!("record batches") };
         assert_eq!(table.names().collect::<Vec<_>>(), ["a", "b"]);
     }
     Ok(())
@@ -321,7 +329,9 @@ fn metadata_that_is_not_text_survives_several_batches_as_one() -> Result<()> {
     for count in [1, 2, 3] {
         let batches = vec![batch.clone(); count];
         let stream = ArrowArrayStream::new(schema.clone(), Box::new(batches.into_iter().map(Ok)));
-        let Imported::Table(table) = Imported::from_stream(stream.into(), Placed::default())? else {
+        let ColumnOrTable::Table(table) =
+            ColumnOrTable::from_stream(stream.into(), ImportOptions::default())?
+        else {
             panic!("record batches")
         };
         assert_eq!((table.schema(), table.num_rows(), table.batches().len()), (&schema, 2 * count, 1));
@@ -344,7 +354,8 @@ fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
     assert!(refused.contains("65 levels"), "{refused}");
     // The deepest there is can be made, packed, handed over and dropped.
     let column = Column::empty(&field, &current_queue()?)?;
-    let back = Column::import_device(column.export_device(Ready::Event)?.into(), Placed::default())?;
+    let back =
+        Column::import_device(column.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;
     assert_eq!(back.field(), &field);
     assert_eq!(Column::unpack(&back.pack()?.header, &[], back.queue())?.len(), 0);
     // Each axis of an array is a level.
@@ -358,8 +369,8 @@ fn arrays_of_a_stream_bring_their_field() -> Result<()> {
     let column = Column::from_array("x", &Array::from_slice(&[1i64, 2])?)?;
     let stream =
         ArrowDeviceArrayStream::new(column.field().clone(), Box::new(std::iter::once(Ok(column.clone()))));
-    let mut arrays = Arrays::new(stream.into())?;
-    let first = Column::import_device(arrays.next().unwrap()?, Placed::default())?;
+    let mut arrays = StreamReader::new(stream.into())?;
+    let first = Column::import_device(arrays.next().unwrap()?, ImportOptions::default())?;
     assert_eq!((first.field(), first.values()?.to_vec::<i64>()?), (column.field(), vec![1, 2]));
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::memory::block;
 use super::status::{call, give, text};
 use crate::array::{Array, DType, Layout};
 use crate::error::{Error, Result};
-use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, Ready};
+use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, SyncMode};
 use std::ffi::{c_char, c_int, c_void};
 
 /// The format strings of the Arrow C data interface for numbers.
@@ -61,7 +61,7 @@ unsafe extern "C" fn usmq_arrow_export(
         let column = column(&block(memory)?, format, length)?;
         let description = column.export_schema()?;
         // SAFETY: a place of the caller's.
-        unsafe { give(array, "array", || column.export_device(Ready::Event)) }?;
+        unsafe { give(array, "array", || column.export_device(SyncMode::Event)) }?;
         if !schema.is_null() {
             // SAFETY: a place of the caller's. Without one, the description is released here.
             unsafe { schema.write(description) };

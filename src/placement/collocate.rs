@@ -50,12 +50,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(
-        &self,
-        dtype: Option<DType>,
-        kind: Option<UsmKind>,
-        queue: Option<&Queue>,
-    ) -> Result<Self> {
+    pub fn to(&self, dtype: Option<DType>, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
         let placed = queue.map_or_else(|| Ok(self.clone()), |queue| collocate(self, queue))?;
         let (dtype, kind) = (dtype.unwrap_or(self.dtype()), kind.unwrap_or(self.usm_kind()));
         if dtype == self.dtype() && kind == self.usm_kind() {

@@ -105,7 +105,7 @@ impl Painter<'_> {
         for advice in self.profile.advice().into_iter().take(4) {
             let source =
                 advice.source.map_or(String::new(), |source| format!(", {}", file_and_line(&source)));
-            let text = format!("⚠ {}{source}: {}", advice.seen, advice.mend);
+            let text = format!("⚠ {}{source}: {}", advice.seen, advice.fix);
             self.y += 19.0;
             self.write("u-muted", (MARGIN, self.y), &clipped(&text, room, NORMAL));
         }

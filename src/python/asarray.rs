@@ -94,7 +94,7 @@ pub(super) struct Wanted {
 pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
     let Wanted { dtype, kind, queue, copy } = wanted;
     if let Some(source) = shared(obj)? {
-        let result = detach(py, || source.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || source.to(dtype, kind, queue.as_ref()))?;
         let is_copy =
             result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
@@ -122,11 +122,11 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
                 "CUDA memory cannot become USM without a copy, but copy=False",
             ));
         }
-        return Py::new(py, Array::new(detach(py, || result.converted(dtype, None, None))?));
+        return Py::new(py, Array::new(detach(py, || result.to(dtype, None, None))?));
     }
     let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
     if let Some((numbers, copied)) = arrow {
-        let result = detach(py, || numbers.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || numbers.to(dtype, kind, queue.as_ref()))?;
         return match (copy, copied || result.address() != numbers.address()) {
             (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
             (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
@@ -135,7 +135,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     }
     let from_tensor = || {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
-        let result = detach(py, || source.converted(dtype, None, None))?;
+        let result = detach(py, || source.to(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(NO_COPY));
         }

@@ -7,7 +7,7 @@
 use super::array::Array;
 use super::scope;
 use crate::Error;
-use crate::interop::dlpack::{self, Destination, Export, Order, Tensor, VERSION, Versioned};
+use crate::interop::dlpack::{self, DLManagedTensorVersioned, DLTensor, Destination, Export, Order, VERSION};
 use crate::python::gil::detach;
 use crate::runtime::without_python_lock;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
@@ -36,13 +36,17 @@ type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 #[repr(C)]
 struct Table {
     header: Header,
-    managed_tensor_allocator:
-        unsafe extern "C" fn(*const Tensor, *mut *mut Versioned, *mut c_void, Option<SetError>) -> c_int,
+    managed_tensor_allocator: unsafe extern "C" fn(
+        *const DLTensor,
+        *mut *mut DLManagedTensorVersioned,
+        *mut c_void,
+        Option<SetError>,
+    ) -> c_int,
     managed_tensor_from_py_object_no_sync:
-        unsafe extern "C" fn(*mut ffi::PyObject, *mut *mut Versioned) -> c_int,
+        unsafe extern "C" fn(*mut ffi::PyObject, *mut *mut DLManagedTensorVersioned) -> c_int,
     managed_tensor_to_py_object_no_sync:
-        unsafe extern "C" fn(*mut Versioned, *mut *mut ffi::PyObject) -> c_int,
-    dltensor_from_py_object_no_sync: unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int,
+        unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut ffi::PyObject) -> c_int,
+    dltensor_from_py_object_no_sync: unsafe extern "C" fn(*mut ffi::PyObject, *mut DLTensor) -> c_int,
     current_work_stream: unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int,
 }
 
@@ -121,13 +125,16 @@ unsafe fn exported<R>(
 }
 
 /// `managed_tensor_from_py_object_no_sync`.
-unsafe extern "C" fn from_object(object: *mut ffi::PyObject, out: *mut *mut Versioned) -> c_int {
+unsafe extern "C" fn from_object(
+    object: *mut ffi::PyObject,
+    out: *mut *mut DLManagedTensorVersioned,
+) -> c_int {
     called(|py| {
         let out = place(out)?;
         // SAFETY: the consumer's promise: an object, and a place for the answer.
         let tensor = unsafe {
             exported(py, object, |array, order| {
-                dlpack::export::<Versioned>(array, Export { order, ..Export::default() })
+                dlpack::export::<DLManagedTensorVersioned>(array, Export { order, ..Export::default() })
             })
         }?;
         // SAFETY: as above.
@@ -137,7 +144,7 @@ unsafe extern "C" fn from_object(object: *mut ffi::PyObject, out: *mut *mut Vers
 }
 
 /// `dltensor_from_py_object_no_sync`: the lists are those of the object's own array.
-unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut Tensor) -> c_int {
+unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut DLTensor) -> c_int {
     called(|py| {
         let out = place(out)?;
         // SAFETY: the consumer's promise: an object, and a place for the answer.
@@ -150,7 +157,7 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut Tensor) -> c_int
 
 /// `managed_tensor_to_py_object_no_sync`. The header says that ownership is "stolen", and nothing of failures; after
 /// one, consumers delete the tensor, so it stays theirs.
-unsafe extern "C" fn to_object(tensor: *mut Versioned, out: *mut *mut ffi::PyObject) -> c_int {
+unsafe extern "C" fn to_object(tensor: *mut DLManagedTensorVersioned, out: *mut *mut ffi::PyObject) -> c_int {
     called(|py| {
         let out = place(out)?;
         let tensor = Handed(tensor);
@@ -167,10 +174,10 @@ unsafe extern "C" fn to_object(tensor: *mut Versioned, out: *mut *mut ffi::PyObj
 }
 
 /// A tensor on its way to this library, on one thread.
-struct Handed(*mut Versioned);
+struct Handed(*mut DLManagedTensorVersioned);
 
 impl Handed {
-    fn get(&self) -> *mut Versioned {
+    fn get(&self) -> *mut DLManagedTensorVersioned {
         self.0
     }
 }
@@ -181,8 +188,8 @@ unsafe impl Sync for Handed {}
 /// `managed_tensor_allocator`. It may be called without Python's lock, which it takes: the current queue is a matter of
 /// the Python context.
 unsafe extern "C" fn allocate(
-    prototype: *const Tensor,
-    out: *mut *mut Versioned,
+    prototype: *const DLTensor,
+    out: *mut *mut DLManagedTensorVersioned,
     context: *mut c_void,
     set_error: Option<SetError>,
 ) -> c_int {

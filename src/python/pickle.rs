@@ -128,7 +128,7 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     let host = if array.usm_kind().is_host_accessible() {
         detach(py, || array.contiguous())?
     } else if protocol >= WITH_BUFFERS && array.device().has_usm(UsmKind::Host) {
-        detach(py, || array.converted(None, Some(UsmKind::Host), None))?
+        detach(py, || array.to(None, Some(UsmKind::Host), None))?
     } else {
         array.clone()
     };

@@ -169,8 +169,8 @@ fn rebind_args(name: &str, args: Vec<TaskArg>, queue: &Queue) -> Result<Vec<Task
 fn rebind(arg: TaskArg, queue: &Queue) -> Result<TaskArg> {
     Ok(match arg {
         TaskArg::Array(array) => TaskArg::Array(array.on_queue(queue)?),
-        TaskArg::Column(column) => TaskArg::Column(column.converted(None, Some(queue))?),
-        TaskArg::Table(table) => TaskArg::Table(table.converted(None, Some(queue))?),
+        TaskArg::Column(column) => TaskArg::Column(column.to(None, Some(queue))?),
+        TaskArg::Table(table) => TaskArg::Table(table.to(None, Some(queue))?),
         other => other,
     })
 }

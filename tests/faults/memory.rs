@@ -173,7 +173,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
     sweep.run(
         "converted to host USM and f32",
         filled,
-        |x| x.converted(Some(DType::F32), Some(UsmKind::Host), None),
+        |x| x.to(Some(DType::F32), Some(UsmKind::Host), None),
         |x, y| {
             y.map_or(Ok(()), |y| expect(y.to_vec::<f32>()?[999], 999.0))?;
             still(x)

@@ -3,8 +3,8 @@
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
 use super::column::{Buffer, Column, Node};
 use super::export::exported;
-use super::foreign::Foreign;
-use super::import::Placed;
+use super::foreign::ForeignStruct;
+use super::import::ImportOptions;
 use super::layout::Layout;
 use super::schema::Field;
 use super::stream_import::in_batch;
@@ -24,7 +24,7 @@ impl Column {
     ///
     /// # Errors
     /// [`Error::Interop`] for a type that the C data interface cannot say; as [`Column::import`].
-    pub fn from_arrow(name: &str, array: &dyn Array, placed: Placed<'_>) -> Result<Self> {
+    pub fn from_arrow(name: &str, array: &dyn Array, placed: ImportOptions<'_>) -> Result<Self> {
         let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
         let field = Field::import(&theirs_schema(schema))?;
         // A type of arrow-rs does not say whether there are nulls, and as a schema it would say that there are none.
@@ -126,7 +126,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Column::from_arrow`].
-    pub fn from_arrow(batch: &RecordBatch, placed: Placed<'_>) -> Result<Self> {
+    pub fn from_arrow(batch: &RecordBatch, placed: ImportOptions<'_>) -> Result<Self> {
         let structs = Column::from_arrow("", &StructArray::from(batch.clone()), placed)?;
         let schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).map_err(refused)?;
         let schema = Arc::new(Field::import(&theirs_schema(schema))?);
@@ -183,13 +183,13 @@ fn structs(array: &ArrayRef) -> Result<&StructArray> {
 /// [`Error::Interop`] for arrays that are not valid, or that arrow-rs cannot join.
 pub(super) fn joined(
     field: &Arc<Field>,
-    arrays: Vec<Foreign<ArrowArray>>,
-) -> Result<Vec<Foreign<ArrowArray>>> {
+    arrays: Vec<ForeignStruct<ArrowArray>>,
+) -> Result<Vec<ForeignStruct<ArrowArray>>> {
     // Metadata is the field's, and need not be UTF-8, as that of arrow-rs must.
     let plain = field.without_metadata();
     let mut parts = Vec::with_capacity(arrays.len());
     for (number, array) in arrays.into_iter().enumerate() {
-        // SAFETY: whoever made a `Foreign` vouched for its pointers.
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
         unsafe { check(field, &array.inner) }.map_err(|error| in_batch(error, number))?;
         let array = match exported(&array.inner) {
             // arrow-rs reads values as slices, which nothing may write to.
@@ -263,12 +263,12 @@ fn ours_schema(mut schema: ArrowSchema) -> FFI_ArrowSchema {
     unsafe { FFI_ArrowSchema::from_raw(std::ptr::from_mut(&mut schema).cast()) }
 }
 
-fn theirs(field: &Arc<Field>, mut array: FFI_ArrowArray) -> Foreign<ArrowArray> {
+fn theirs(field: &Arc<Field>, mut array: FFI_ArrowArray) -> ForeignStruct<ArrowArray> {
     // SAFETY: one layout, filled by arrow-rs for the type of the field; its buffers do not change.
-    unsafe { Foreign::take_array(field, std::ptr::from_mut(&mut array).cast()) }
+    unsafe { ForeignStruct::take_array(field, std::ptr::from_mut(&mut array).cast()) }
 }
 
-fn theirs_schema(mut schema: FFI_ArrowSchema) -> Foreign<ArrowSchema> {
+fn theirs_schema(mut schema: FFI_ArrowSchema) -> ForeignStruct<ArrowSchema> {
     // SAFETY: as above.
-    unsafe { Foreign::take(std::ptr::from_mut(&mut schema).cast()) }
+    unsafe { ForeignStruct::take(std::ptr::from_mut(&mut schema).cast()) }
 }

@@ -3,7 +3,7 @@
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, DEVICE_CPU, DEVICE_ONEAPI};
 use super::async_worker::{Consumer, Export, Worker, panicked};
 use super::column::Column;
-use super::export::Ready;
+use super::export::SyncMode;
 use super::schema::Field;
 use super::stream_export::Batches;
 use crate::error::{Error, Result};
@@ -19,41 +19,41 @@ use std::thread::{self, JoinHandle};
 /// is for a consumer that leaves without that.
 ///
 /// ```
-/// use usmq::interop::arrow::{AsyncArrays, Column, Ended, Producing, Table};
+/// use usmq::interop::arrow::{AsyncStreamReader, Column, StreamEnd, AsyncExport, Table};
 ///
 /// let column = Column::from_array("x", &usmq::Array::from_slice(&[1i64, 2, 3])?)?;
 /// let table = Table::new(vec![column])?;
-/// let (arrays, handler) = AsyncArrays::new(4); // any consumer of the interface; here usmq's own
+/// let (arrays, handler) = AsyncStreamReader::new(4); // any consumer of the interface; here usmq's own
 ///
 /// let batches = Box::new(table.batches().to_vec().into_iter().map(Ok));
 /// // SAFETY: the handler is whole, and no other producer has it.
-/// let producing = unsafe { Producing::start(handler.into_raw(), table.schema().clone(), batches) }?;
+/// let producing = unsafe { AsyncExport::start(handler.into_raw(), table.schema().clone(), batches) }?;
 /// drop(arrays); // the consumer has had enough
-/// assert!(!matches!(producing.wait(), Ended::Failed(_)));
+/// assert!(!matches!(producing.wait(), StreamEnd::Failed(_)));
 /// # Ok::<(), usmq::Error>(())
 /// ```
-pub struct Producing {
+pub struct AsyncExport {
     shared: Arc<Shared>,
-    thread: JoinHandle<Ended>,
+    thread: JoinHandle<StreamEnd>,
 }
 
 /// How a stream ended.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum StreamEnd {
     /// The consumer got every batch.
     Complete,
     /// The consumer cancelled.
     Cancelled,
     /// A callback of the consumer returned this.
     Refused(c_int),
-    /// [`Producing::stop`] was called; the consumer got an error.
+    /// [`AsyncExport::stop`] was called; the consumer got an error.
     Stopped,
     /// This went wrong; the consumer got it as an error, unless it had cancelled.
     Failed(Error),
 }
 
-impl Producing {
+impl AsyncExport {
     /// Starts a stream of device arrays of type `ARROW_DEVICE_ONEAPI`, each with its event.
     ///
     /// `batches` is asked on the stream's thread, which has no scope of a current queue, only while the consumer has
@@ -75,7 +75,7 @@ impl Producing {
         field: Arc<Field>,
         batches: Batches,
     ) -> Result<Self> {
-        let export = |column: &Column| column.export_device(Ready::Event);
+        let export = |column: &Column| column.export_device(SyncMode::Event);
         // SAFETY: the caller's promise.
         unsafe { Self::begin(handler, field, batches, DEVICE_ONEAPI, export) }
     }
@@ -138,8 +138,8 @@ impl Producing {
     /// Blocks until the handler was released: the consumer has got all it will, and has requested, refused or
     /// cancelled enough for that. Never to be called in a callback of the handler.
     #[must_use]
-    pub fn wait(self) -> Ended {
-        self.thread.join().unwrap_or_else(|_| Ended::Failed(panicked()))
+    pub fn wait(self) -> StreamEnd {
+        self.thread.join().unwrap_or_else(|_| StreamEnd::Failed(panicked()))
     }
 }
 

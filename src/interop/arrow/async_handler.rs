@@ -3,7 +3,7 @@
 //! Two sides own the state: the stream, and the handler until its producer releases it. Either may go first.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema};
-use super::foreign::Foreign;
+use super::foreign::ForeignStruct;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, ReentrantMutex};
@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// The side of an [`AsyncArrays`](super::AsyncArrays) that a producer gets.
+/// The side of an [`AsyncStreamReader`](super::AsyncStreamReader) that a producer gets.
 pub struct AsyncHandler {
     pub(super) shared: Arc<Shared>,
 }
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// The schema has come: whether the stream goes on.
-    fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &Foreign<ArrowSchema>) -> Result<()> {
+    fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &ForeignStruct<ArrowSchema>) -> Result<()> {
         // SAFETY: the interface: null is told apart, else the producer lives until `release`.
         let given = unsafe { producer.as_ref() }.ok_or_else(|| broken("the handler's producer is null"))?;
         let (Some(request), Some(cancel)) = (given.request, given.cancel) else {
@@ -220,7 +220,7 @@ fn wake(waker: Option<Waker>) {
 
 fn discard(mut task: ArrowAsyncTask) {
     if let Some(extract) = task.extract_data {
-        // SAFETY: as in `AsyncArrays::extract`; null discards the data, and an error changes nothing.
+        // SAFETY: as in `AsyncStreamReader::extract`; null discards the data, and an error changes nothing.
         unsafe { extract(&mut task, ptr::null_mut()) };
     }
 }
@@ -245,7 +245,7 @@ unsafe extern "C" fn on_schema(
         return libc::EINVAL;
     }
     // SAFETY: as above; the schema is the handler's now, and released at the end of this call.
-    let schema = unsafe { Foreign::take(schema) };
+    let schema = unsafe { ForeignStruct::take(schema) };
     if own.state.lock().end.is_some() {
         return libc::ECANCELED;
     }

@@ -2,7 +2,7 @@
 
 use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
 use super::async_handler::{AsyncHandler, Shared, broken};
-use super::foreign::Foreign;
+use super::foreign::ForeignStruct;
 use super::schema::Field;
 use crate::error::Result;
 use futures_core::Stream;
@@ -18,27 +18,27 @@ use std::task::{Context, Poll};
 ///
 /// ```
 /// use futures::{StreamExt, executor::block_on};
-/// use usmq::interop::arrow::{AsyncArrays, Column, Placed, Producing};
+/// use usmq::interop::arrow::{AsyncStreamReader, Column, ImportOptions, AsyncExport};
 ///
-/// let (mut arrays, handler) = AsyncArrays::new(4);
+/// let (mut arrays, handler) = AsyncStreamReader::new(4);
 /// // Any producer of the interface; here usmq's own, with one batch.
 /// let column = Column::from_array("x", &usmq::Array::from_slice(&[1i64, 2, 3])?)?;
 /// let batches = Box::new(std::iter::once(Ok(column.clone())));
 /// // SAFETY: the handler is whole, and no other producer has it.
-/// let producing = unsafe { Producing::start(handler.into_raw(), column.field().clone(), batches) }?;
+/// let producing = unsafe { AsyncExport::start(handler.into_raw(), column.field().clone(), batches) }?;
 ///
 /// while let Some(array) = block_on(arrays.next()) {
-///     let column = Column::import_device(array?, Placed::default())?;
+///     let column = Column::import_device(array?, ImportOptions::default())?;
 ///     assert_eq!(column.values()?.to_vec::<i64>()?, [1, 2, 3]);
 /// }
 /// producing.wait();
 /// # Ok::<(), usmq::Error>(())
 /// ```
-pub struct AsyncArrays {
+pub struct AsyncStreamReader {
     shared: Arc<Shared>,
 }
 
-impl AsyncArrays {
+impl AsyncStreamReader {
     /// A stream and its handler. The producer is asked for `ahead` arrays (at least 1) at first, then for one more
     /// with each that the stream gives.
     ///
@@ -71,7 +71,7 @@ impl AsyncArrays {
         })
     }
 
-    fn extract(&self, mut task: ArrowAsyncTask) -> Result<Foreign<ArrowDeviceArray>> {
+    fn extract(&self, mut task: ArrowAsyncTask) -> Result<ForeignStruct<ArrowDeviceArray>> {
         let extract = task.extract_data.ok_or_else(|| broken("a task has no callback"))?;
         let mut array = ArrowDeviceArray::empty();
         // SAFETY: the producer's callback for its task, which was taken from the queue and so is extracted once.
@@ -93,12 +93,12 @@ impl AsyncArrays {
         // The producer vouches for its arrays: they are of the type that it has told.
         let field = self.shared.state.lock().field.clone();
         let field = field.ok_or_else(|| broken("it gave an array before its schema"))?;
-        Ok(Foreign::described(field, array))
+        Ok(ForeignStruct::described(field, array))
     }
 }
 
-impl Stream for AsyncArrays {
-    type Item = Result<Foreign<ArrowDeviceArray>>;
+impl Stream for AsyncStreamReader {
+    type Item = Result<ForeignStruct<ArrowDeviceArray>>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = self.shared.poll(context, |state| match state.tasks.pop_front() {
@@ -122,7 +122,7 @@ impl Stream for AsyncArrays {
     }
 }
 
-impl Drop for AsyncArrays {
+impl Drop for AsyncStreamReader {
     fn drop(&mut self) {
         self.shared.close();
     }

@@ -245,14 +245,14 @@ impl Column {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+    pub fn to(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
         if kind.is_none() && queue.is_none_or(|queue| queue == self.queue()) {
             return Ok(self.clone());
         }
         let mut copied = true;
         let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
             Some(array) => {
-                let converted = array.converted(None, kind, queue)?.as_readonly();
+                let converted = array.to(None, kind, queue)?.as_readonly();
                 copied &= !std::ptr::eq(converted.allocation(), array.allocation());
                 Ok(Buffer::Held(converted))
             }
@@ -260,9 +260,9 @@ impl Column {
         });
         let buffers = buffers.collect::<Result<_>>()?;
         let is_frozen = self.0.is_frozen || copied;
-        let children = self.0.children.iter().map(|child| child.converted(kind, queue));
+        let children = self.0.children.iter().map(|child| child.to(kind, queue));
         let children = children.collect::<Result<_>>()?;
-        let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
+        let dictionary = self.dictionary().map(|column| column.to(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
         Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
     }

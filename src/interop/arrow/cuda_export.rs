@@ -4,7 +4,7 @@ use super::abi::{ArrowArray, ArrowDeviceArray, DEVICE_CUDA};
 use super::build::format_of;
 use super::schema::Field;
 use crate::error::{Error, Result};
-use crate::interop::cuda::{CudaArray, Ready};
+use crate::interop::cuda::{CudaArray, ReadyEvent};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ struct Exported {
     _array: CudaArray,
     buffers: [*const c_void; 2],
     /// What `sync_event` points to.
-    event: Ready,
+    event: ReadyEvent,
 }
 
 /// A contiguous array of one axis as an Arrow array without nulls, and its type. Its event, a `cudaEvent_t`, is

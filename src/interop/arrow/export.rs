@@ -15,7 +15,7 @@ use std::ptr;
 
 /// How a consumer learns that the data is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ready {
+pub enum SyncMode {
     /// It waits for an event, on its device.
     #[default]
     Event,
@@ -43,14 +43,14 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
     /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
-    pub fn export_device(&self, ready: Ready) -> Result<ArrowDeviceArray> {
+    pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
         let _why = because(Reason::Export);
         let device = self.queue().device();
         check_nameable(self.queue())?;
         let event = match ready {
-            Ready::Event => self.joined()?,
-            Ready::Now => {
+            SyncMode::Event => self.joined()?,
+            SyncMode::Now => {
                 self.wait_for_writes()?;
                 None
             }
@@ -114,7 +114,7 @@ impl Column {
             return Ok(self.clone());
         }
         let _why = because(Reason::HostRead);
-        self.converted(Some(UsmKind::Host), None)
+        self.to(Some(UsmKind::Host), None)
     }
 
     /// An event that completes after every write to the column so far.

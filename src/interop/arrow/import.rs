@@ -7,7 +7,7 @@ use super::abi::{
 use super::buffer_source::{Host, Source, Usm};
 use super::column::{Buffer, Column, Node};
 use super::cuda::Cuda;
-use super::foreign::{About, Foreign};
+use super::foreign::{About, ForeignStruct};
 use super::layout::{Layout, Part};
 use super::schema::Field;
 use super::validate::{Checked, broken, check, offsets};
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Where an import is to end up, as far as the caller says.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Placed<'a> {
+pub struct ImportOptions<'a> {
     /// The queue; for host data the current one, for device data one that can use it where it is.
     pub queue: Option<&'a Queue>,
     /// The USM kind; for host data device memory, for device data what it is.
@@ -36,7 +36,7 @@ struct Wanted {
     numbers: Vec<usize>,
 }
 
-impl Placed<'_> {
+impl ImportOptions<'_> {
     /// The field of what an import of `field` gives.
     pub(super) fn field(&self, field: &Arc<Field>) -> Result<Arc<Field>> {
         self.wanted(field).map(|wanted| wanted.field)
@@ -65,7 +65,7 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for a struct that breaks the rules as far as that can be seen, memory that is no USM, or a
     /// device type that usmq does not know; [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn import_device(array: Foreign<ArrowDeviceArray>, placed: Placed<'_>) -> Result<Self> {
+    pub fn import_device(array: ForeignStruct<ArrowDeviceArray>, placed: ImportOptions<'_>) -> Result<Self> {
         let _span = tracing::debug_span!(target: "usmq", "import", protocol = "Arrow").entered();
         let about = array.about;
         let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.inner;
@@ -75,13 +75,13 @@ impl Column {
         check_device(device_type)?;
         let event = sync_event as usize;
         let column = match device_type {
-            DEVICE_CPU => return Self::import(Foreign { inner: array, about }, placed),
+            DEVICE_CPU => return Self::import(ForeignStruct { inner: array, about }, placed),
             // SAFETY: whoever vouched for the struct did so for its event.
             DEVICE_ONEAPI => unsafe { import_usm(array, &about, device_id, event, placed) }?,
             // SAFETY: as above.
             _ => return unsafe { import_cuda(array, &about, device_id, event, placed) },
         };
-        column.converted(placed.kind, placed.queue)
+        column.to(placed.kind, placed.queue)
     }
 
     /// The column of an array in host memory, copied to USM. Returns before the copies are complete; the array is
@@ -91,7 +91,7 @@ impl Column {
     ///
     /// # Errors
     /// As [`Column::import_device`].
-    pub fn import(array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
+    pub fn import(array: ForeignStruct<ArrowArray>, placed: ImportOptions<'_>) -> Result<Self> {
         let about = array.about;
         if array.inner.is_released() {
             return Err(about.released());
@@ -101,7 +101,7 @@ impl Column {
         let array = Shared(array.inner);
         let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
-        // SAFETY: whoever made a `Foreign` vouched for its pointers, and that the field is its own.
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers, and that the field is its own.
         let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) };
         match result {
             Ok(column) => {
@@ -134,7 +134,7 @@ unsafe fn import_usm(
     about: &About,
     device_id: i64,
     event: usize,
-    placed: Placed<'_>,
+    placed: ImportOptions<'_>,
 ) -> Result<Column> {
     let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
@@ -157,7 +157,7 @@ unsafe fn import_cuda(
     about: &About,
     device_id: i64,
     event: usize,
-    placed: Placed<'_>,
+    placed: ImportOptions<'_>,
 ) -> Result<Column> {
     let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
@@ -258,13 +258,15 @@ unsafe fn column<S: Source>(
             _ => Rows::ALL,
         };
         // SAFETY: as above.
-        let child = unsafe { column(field, child, rows, &Placed::default().wanted(field)?, about, source) };
+        let child =
+            unsafe { column(field, child, rows, &ImportOptions::default().wanted(field)?, about, source) };
         node.children.push(child.map_err(|error| within(error, field, *number))?);
     }
     if let (Some(array), Some(field)) = (checked.dictionary, &field.dictionary) {
         // SAFETY: as above.
-        let values =
-            unsafe { column(field, array, Rows::ALL, &Placed::default().wanted(field)?, about, source) };
+        let values = unsafe {
+            column(field, array, Rows::ALL, &ImportOptions::default().wanted(field)?, about, source)
+        };
         node.dictionary = Some(values?);
     }
     Ok(Column::of(node))

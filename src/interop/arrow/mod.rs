@@ -5,8 +5,8 @@
 //! share one libsycl, since that event is a C++ object.
 //!
 //! What usmq exports is the plain struct ([`ArrowDeviceArray`] and its like), which carries its own field. What is
-//! imported is a [`Foreign`]: an export of usmq becomes one safely, and taking another library's struct, together with the
-//! field that describes it, is the one unsafe step.
+//! imported is a [`ForeignStruct`]: an export of usmq becomes one safely, and taking another library's struct, together
+//! with the field that describes it, is the one unsafe step.
 
 mod abi;
 #[cfg(feature = "arrow")]
@@ -41,8 +41,8 @@ use arrow_rs::joined;
 #[cfg(not(feature = "arrow"))]
 fn joined(
     _: &std::sync::Arc<Field>,
-    arrays: Vec<Foreign<ArrowArray>>,
-) -> crate::Result<Vec<Foreign<ArrowArray>>> {
+    arrays: Vec<ForeignStruct<ArrowArray>>,
+) -> crate::Result<Vec<ForeignStruct<ArrowArray>>> {
     Ok(arrays)
 }
 
@@ -50,16 +50,16 @@ pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-pub use async_export::{Ended, Producing};
+pub use async_export::{AsyncExport, StreamEnd};
 pub use async_handler::AsyncHandler;
-pub use async_import::AsyncArrays;
+pub use async_import::AsyncStreamReader;
 pub use column::Column;
 pub use cuda_export::export_cuda;
-pub use export::Ready;
-pub use foreign::{ArrayStruct, Foreign, Struct};
-pub use import::Placed;
+pub use export::SyncMode;
+pub use foreign::{ArrayStruct, FfiStruct, ForeignStruct};
+pub use import::ImportOptions;
 pub use schema::Field;
 pub use serialize::Packed;
 pub use stream_export::Batches;
-pub use stream_import::{Arrays, Imported, Stream};
+pub use stream_import::{ColumnOrTable, Stream, StreamReader};
 pub use table::Table;

@@ -1,7 +1,7 @@
 //! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
 
 use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
-use super::foreign::Foreign;
+use super::foreign::ForeignStruct;
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
@@ -215,8 +215,8 @@ impl Field {
     ///
     /// # Errors
     /// [`Error::Interop`] for everything that can be seen to be wrong.
-    pub fn import(schema: &Foreign<ArrowSchema>) -> Result<Self> {
-        // SAFETY: whoever made a `Foreign` vouched for its pointers.
+    pub fn import(schema: &ForeignStruct<ArrowSchema>) -> Result<Self> {
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
         unsafe { import(&schema.inner, 0, &mut 0) }
     }
 

@@ -2,8 +2,8 @@
 
 use super::abi::{ArrowArray, Heap};
 use super::column::{Buffer, Column};
-use super::foreign::Foreign;
-use super::import::Placed;
+use super::foreign::ForeignStruct;
+use super::import::ImportOptions;
 use super::layout::{Layout, Part};
 use super::schema::{DEEPEST, Field, MOST_FIELDS, Parts, check_children};
 use super::table::Table;
@@ -61,7 +61,8 @@ impl Column {
             host
         } else {
             // An import takes only what a slice shows.
-            let placed = Placed { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
+            let placed =
+                ImportOptions { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
             Self::import(host.export_host()?.into(), placed)?
         };
         host.describe(writer, buffers)
@@ -215,9 +216,9 @@ impl<'a> Unpacking<'a> {
     fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
         let (array, contents) = self.array(field)?;
         contents.validate()?;
-        let placed = Placed { queue: Some(self.queue), kind: Some(self.kind), columns: None };
+        let placed = ImportOptions { queue: Some(self.queue), kind: Some(self.kind), columns: None };
         self.queue.settled()?;
-        let column = Column::import(Foreign::described(field.clone(), array).known_valid(), placed)?;
+        let column = Column::import(ForeignStruct::described(field.clone(), array).known_valid(), placed)?;
         // The frames are only borrowed.
         shielded(|| column.wait()).inspect_err(|_| {
             self.queue.settle();

@@ -3,7 +3,7 @@
 use super::abi::{ArrowArray, ArrowArrayStream};
 use super::abi::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI};
 use super::column::Column;
-use super::export::Ready;
+use super::export::SyncMode;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use crate::runtime::without_python_lock;
@@ -204,7 +204,7 @@ macro_rules! callbacks {
 }
 
 callbacks!(device, ArrowDeviceArrayStream, ArrowDeviceArray, {
-    get_next => |column: &Column| column.export_device(Ready::Event),
+    get_next => |column: &Column| column.export_device(SyncMode::Event),
     get_next_on_host => Column::export_host_device
 });
 callbacks!(host, ArrowArrayStream, ArrowArray, { get_next => Column::export_host });

@@ -5,8 +5,8 @@ use super::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, DEVICE_CPU,
 };
 use super::column::Column;
-use super::foreign::{ArrayStruct, Foreign, Struct};
-use super::import::{Placed, check_device};
+use super::foreign::{ArrayStruct, FfiStruct, ForeignStruct};
+use super::import::{ImportOptions, check_device};
 use super::joined;
 use super::schema::Field;
 use super::stream_export;
@@ -17,28 +17,28 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 /// The arrays of a stream, as structs with its field. The stream is released when this is dropped.
-pub struct Arrays<S: Stream> {
+pub struct StreamReader<S: Stream> {
     stream: S,
     field: Arc<Field>,
     ended: bool,
 }
 
 /// A stream struct of either interface.
-pub trait Stream: sealed::Calls + Struct<About = ()> {}
+pub trait Stream: sealed::Calls + FfiStruct<About = ()> {}
 
 impl Stream for ArrowArrayStream {}
 impl Stream for ArrowDeviceArrayStream {}
 
-impl<S: Stream> Arrays<S> {
+impl<S: Stream> StreamReader<S> {
     /// Takes the stream and asks it for its schema.
     ///
     /// # Errors
     /// [`Error::Interop`] for a released stream, with the producer's text when it fails, and as [`Field::import`].
-    pub fn new(stream: Foreign<S>) -> Result<Self> {
+    pub fn new(stream: ForeignStruct<S>) -> Result<Self> {
         let mut stream = stream.inner;
         stream.check()?;
         let mut schema = ArrowSchema::empty();
-        // SAFETY: whoever made a `Foreign` vouched for the stream; it is not released.
+        // SAFETY: whoever made a `ForeignStruct` vouched for the stream; it is not released.
         let status = unsafe { stream.schema(&mut schema) };
         // SAFETY: as above.
         unsafe { stream.done(status, "schema") }?;
@@ -51,7 +51,7 @@ impl<S: Stream> Arrays<S> {
         &self.field
     }
 
-    fn ask(&mut self) -> Result<Option<Foreign<S::Array>>> {
+    fn ask(&mut self) -> Result<Option<ForeignStruct<S::Array>>> {
         let mut array = S::EMPTY_ARRAY;
         // SAFETY: as in `new`; `&mut self` keeps calls apart.
         let status = unsafe { self.stream.next(&mut array) };
@@ -62,12 +62,12 @@ impl<S: Stream> Arrays<S> {
         }
         self.stream.accept(&array)?;
         // Whoever vouched for the stream did so for the type of its arrays.
-        Ok(Some(Foreign::described(self.field.clone(), array)))
+        Ok(Some(ForeignStruct::described(self.field.clone(), array)))
     }
 }
 
-impl<S: Stream> Iterator for Arrays<S> {
-    type Item = Result<Foreign<S::Array>>;
+impl<S: Stream> Iterator for StreamReader<S> {
+    type Item = Result<ForeignStruct<S::Array>>;
 
     /// The next array; after the end or an error the stream is not asked again.
     fn next(&mut self) -> Option<Self::Item> {
@@ -185,14 +185,14 @@ calls!(
 /// What an array or stream holds: structs at the top, none of them null, are the rows of a table, whether their schema
 /// says nullable or not. Anything else, also structs of which some are null or that are of an extension type, is a column.
 #[derive(Debug, Clone)]
-pub enum Imported {
+pub enum ColumnOrTable {
     /// Values of one type.
     Column(Column),
     /// Columns with names.
     Table(Table),
 }
 
-impl Imported {
+impl ColumnOrTable {
     /// One array: structs without nulls become a table. Waits for the validity bitmap of nullable structs whose producer
     /// has not counted the nulls.
     ///
@@ -208,16 +208,16 @@ impl Imported {
     /// On another queue or in memory of another kind, as far as given.
     ///
     /// # Errors
-    /// As [`Column::converted`].
-    pub fn converted(&self, Placed { queue, kind, columns }: Placed<'_>) -> Result<Self> {
+    /// As [`Column::to`].
+    pub fn to(&self, ImportOptions { queue, kind, columns }: ImportOptions<'_>) -> Result<Self> {
         match self {
             Self::Column(column) if columns.is_some() => {
                 Err(Error::Type(format!("{column} is no table, so it has no columns to choose from")))
             }
-            Self::Column(column) => column.converted(kind, queue).map(Self::Column),
+            Self::Column(column) => column.to(kind, queue).map(Self::Column),
             Self::Table(table) => {
                 let table = columns.map_or_else(|| Ok(table.clone()), |names| table.select(names))?;
-                table.converted(kind, queue).map(Self::Table)
+                table.to(kind, queue).map(Self::Table)
             }
         }
     }
@@ -226,8 +226,8 @@ impl Imported {
     ///
     /// # Errors
     /// [`Error::Interop`] with the producer's text when it fails; as [`Column::import`].
-    pub fn from_stream(stream: Foreign<ArrowArrayStream>, placed: Placed<'_>) -> Result<Self> {
-        let mut arrays = Arrays::new(stream)?;
+    pub fn from_stream(stream: ForeignStruct<ArrowArrayStream>, placed: ImportOptions<'_>) -> Result<Self> {
+        let mut arrays = StreamReader::new(stream)?;
         let field = arrays.field().clone();
         let chunks = arrays.by_ref().collect::<Result<Vec<_>>>()?;
         Self::from_chunks(&field, chunks, placed)
@@ -237,15 +237,18 @@ impl Imported {
     ///
     /// # Errors
     /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
-    pub fn from_device_stream(stream: Foreign<ArrowDeviceArrayStream>, placed: Placed<'_>) -> Result<Self> {
+    pub fn from_device_stream(
+        stream: ForeignStruct<ArrowDeviceArrayStream>,
+        placed: ImportOptions<'_>,
+    ) -> Result<Self> {
         let on_host = stream.inner.device_type == DEVICE_CPU;
         check_device(stream.inner.device_type)?;
-        let mut arrays = Arrays::new(stream)?;
+        let mut arrays = StreamReader::new(stream)?;
         let field = arrays.field().clone();
         if on_host {
-            let chunks = arrays
-                .by_ref()
-                .map(|array| array.map(|array| Foreign { inner: array.inner.array, about: array.about }));
+            let chunks = arrays.by_ref().map(|array| {
+                array.map(|array| ForeignStruct { inner: array.inner.array, about: array.about })
+            });
             let chunks = chunks.collect::<Result<Vec<_>>>()?;
             return Self::from_chunks(&field, chunks, placed);
         }
@@ -258,8 +261,8 @@ impl Imported {
 
     fn from_chunks(
         field: &Arc<Field>,
-        mut chunks: Vec<Foreign<ArrowArray>>,
-        placed: Placed<'_>,
+        mut chunks: Vec<ForeignStruct<ArrowArray>>,
+        placed: ImportOptions<'_>,
     ) -> Result<Self> {
         // Without values there is nothing to join, and several such arrays are as good as one.
         if chunks.iter().any(|chunk| chunk.inner.length != 0) {
@@ -275,7 +278,7 @@ impl Imported {
         Self::from_columns(field.clone(), columns, placed)
     }
 
-    fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: Placed<'_>) -> Result<Self> {
+    fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: ImportOptions<'_>) -> Result<Self> {
         if columns.is_empty() {
             let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
             columns.push(Column::empty(&placed.field(&field)?, &queue)?);

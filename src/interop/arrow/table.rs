@@ -131,8 +131,8 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
-        let batches = self.batches.iter().map(|batch| batch.converted(kind, queue));
+    pub fn to(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        let batches = self.batches.iter().map(|batch| batch.to(kind, queue));
         let queue = queue.unwrap_or(&self.queue).clone();
         Ok(Self { schema: self.schema.clone(), batches: batches.collect::<Result<_>>()?, queue })
     }

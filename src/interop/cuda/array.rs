@@ -62,9 +62,9 @@ impl Drop for Memory {
 }
 
 /// A `cudaEvent_t` and its owner, or nothing to wait for.
-pub(crate) struct Ready(Option<Box<(Handle, Recorded)>>);
+pub(crate) struct ReadyEvent(Option<Box<(Handle, Recorded)>>);
 
-impl Ready {
+impl ReadyEvent {
     /// Address of the `cudaEvent_t`, good while this lives; null when there is nothing to wait for.
     pub(crate) fn address(&mut self) -> *mut c_void {
         self.0.as_mut().map_or(std::ptr::null_mut(), |event| (&raw mut event.0).cast())
@@ -246,11 +246,11 @@ impl CudaArray {
     }
 
     /// An event that completes after what was submitted so far to the array's stream, if it has one.
-    pub(crate) fn ready(&self) -> Result<Ready> {
+    pub(crate) fn ready(&self) -> Result<ReadyEvent> {
         self.check()?;
-        let Some((context, stream)) = self.memory.stream else { return Ok(Ready(None)) };
+        let Some((context, stream)) = self.memory.stream else { return Ok(ReadyEvent(None)) };
         let event = Recorded::after(&self.memory.card.driver, context, stream)?;
-        Ok(Ready(Some(Box::new((event.raw(), event)))))
+        Ok(ReadyEvent(Some(Box::new((event.raw(), event)))))
     }
 
     /// The error of a transfer that failed.

@@ -26,7 +26,7 @@ mod ordering_tests;
 mod tests;
 
 pub use array::CudaArray;
-pub(crate) use array::{Described, Ready};
+pub(crate) use array::{Described, ReadyEvent};
 pub use interface::{Descriptor, export, import};
 
 /// Number of CUDA devices, or why there is none. Never panics, with or without a driver.

@@ -1,7 +1,7 @@
 //! What the C exchange API of DLPack 1.3 asks of a library, without Python: a place to work, and new tensors.
 
-use super::abi::{CPU, ONEAPI, Tensor, Versioned};
-use super::export::{Destination, Export, Local, Order, export};
+use super::abi::{CPU, DLManagedTensorVersioned, DLTensor, ONEAPI};
+use super::export::{Destination, Export, ExportedTensor, Order, export};
 use super::import::shape_of;
 use crate::array::Array;
 use crate::device::{Queue, QueueProperties, UsmKind, devices};
@@ -65,7 +65,7 @@ pub fn work_stream(queue: &Queue) -> Result<usize> {
 /// # Errors
 /// [`Error::Interop`] for a device or type that usmq does not have or a shape that is none, [`Error::Value`] for one
 /// that is too large, [`Error::Allocation`] when there is no room.
-pub unsafe fn allocate(prototype: &Tensor) -> Result<Local<Versioned>> {
+pub unsafe fn allocate(prototype: &DLTensor) -> Result<ExportedTensor<DLManagedTensorVersioned>> {
     let (shape, dtype) = shape_of(prototype)?;
     let device = Destination { kind: prototype.device.kind, id: prototype.device.id };
     let (queue, kind) = match work_queue(device)? {

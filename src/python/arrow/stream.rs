@@ -3,7 +3,7 @@
 use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
 use super::{Place, imported};
-use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
+use crate::interop::arrow::{self, ArrowDeviceArrayStream, ColumnOrTable};
 use crate::python::{argument, gil, scope};
 use crate::{Error, Result};
 use parking_lot::Mutex;
@@ -107,8 +107,8 @@ impl Batches {
             let Some(item) = self.items.bind(py).clone().next() else { return Ok(()) };
             let place = Place { current: self.current.clone(), queue: None, kind: None, columns: None };
             match imported(&item?, place)? {
-                Imported::Table(table) => self.ready.extend(table.batches().iter().cloned()),
-                Imported::Column(column) => self.ready.push_back(column),
+                ColumnOrTable::Table(table) => self.ready.extend(table.batches().iter().cloned()),
+                ColumnOrTable::Column(column) => self.ready.push_back(column),
             }
         }
         Ok(())

@@ -152,7 +152,7 @@ impl Table {
     ) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(detach(py, || self.0.to(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the table.
