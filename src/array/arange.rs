@@ -1,7 +1,7 @@
 //! `arange`: evenly spaced values.
 
 use super::dtype::Family;
-use super::{Array, DType, Number};
+use super::{Array, DType, Scalar};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 
@@ -11,9 +11,9 @@ impl Array {
     /// # Errors
     /// [`Error::Value`] for a zero step or a value that is no `dtype`, [`Error::Allocation`] when memory is short.
     pub fn arange(
-        first: impl Into<Number>,
-        end: impl Into<Number>,
-        step: impl Into<Number>,
+        first: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
         dtype: DType,
         kind: UsmKind,
         queue: &Queue,
@@ -71,17 +71,17 @@ impl Counted {
         match *self {
             // The value is before `end`, so it fits, also where the product alone does not.
             Self::Whole { first, step, .. } => {
-                put(places, dtype, |i| Number::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
+                put(places, dtype, |i| Scalar::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
             }
             Self::Real { first, step, truncate: true, .. } => {
-                put(places, dtype, |i| Number::Int((first + i as f64 * step) as i128))
+                put(places, dtype, |i| Scalar::Int((first + i as f64 * step) as i128))
             }
             Self::Real { first, step, .. } if dtype == DType::F64 => {
                 let values = (0..).map(|i: usize| first + i as f64 * step);
                 places.zip(values).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
                 Ok(())
             }
-            Self::Real { first, step, .. } => put(places, dtype, |i| Number::Float(first + i as f64 * step)),
+            Self::Real { first, step, .. } => put(places, dtype, |i| Scalar::Float(first + i as f64 * step)),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Counted {
 fn put<'a>(
     places: impl Iterator<Item = &'a mut [u8]>,
     dtype: DType,
-    value: impl Fn(usize) -> Number,
+    value: impl Fn(usize) -> Scalar,
 ) -> Result<()> {
     for (i, place) in places.enumerate() {
         place.copy_from_slice(&value(i).bytes_as(dtype).map_err(Error::Value)?);
@@ -97,7 +97,7 @@ fn put<'a>(
     Ok(())
 }
 
-fn number(number: Number) -> Result<f64> {
+fn number(number: Scalar) -> Result<f64> {
     number.real().ok_or_else(|| Error::Value(format!("arange takes real numbers, not {number}")))
 }
 

@@ -14,7 +14,7 @@ pub use element::Element;
 pub(crate) use element::bytes_of;
 pub use layout::Index;
 pub(crate) use layout::Layout;
-pub use scalar::Number;
+pub use scalar::Scalar;
 
 use crate::device::{Context, Device, Queue, UsmKind};
 use crate::error::{Error, Result};

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A number that has no dtype yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Number {
+pub enum Scalar {
     /// True or false.
     Bool(bool),
     /// A whole number.
@@ -20,7 +20,7 @@ pub enum Number {
 
 type Bytes = SmallVec<[u8; 16]>;
 
-impl Number {
+impl Scalar {
     /// The value as a whole number, if it is of such a kind.
     pub(super) fn whole(self) -> Option<i128> {
         match self {
@@ -104,7 +104,7 @@ impl Number {
     }
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool(value) => value.fmt(f),
@@ -116,13 +116,13 @@ impl fmt::Display for Number {
     }
 }
 
-impl From<i64> for Number {
+impl From<i64> for Scalar {
     fn from(value: i64) -> Self {
         Self::Int(value.into())
     }
 }
 
-impl From<f64> for Number {
+impl From<f64> for Scalar {
     fn from(value: f64) -> Self {
         Self::Float(value)
     }
@@ -135,25 +135,25 @@ mod tests {
     #[test]
     fn a_number_becomes_only_what_it_is() {
         for (number, dtype, fits) in [
-            (Number::Int(255), DType::U8, true),
-            (Number::Int(256), DType::U8, false),
-            (Number::Int(-1), DType::U64, false),
-            (Number::Int(2), DType::Bool, false),
-            (Number::Bool(true), DType::I8, true),
-            (Number::Float(2.0), DType::I32, false),
-            (Number::Float(f64::NAN), DType::F16, true),
-            (Number::Int(3), DType::C64, true),
-            (Number::Complex(Complex::new(1.0, 0.0)), DType::F64, false),
-            (Number::Int(1 << 100), DType::F32, true),
-            (Number::Int(1 << 100), DType::U64, false),
-            (Number::Int(65_519), DType::F16, true),
-            (Number::Int(65_520), DType::F16, false),
-            (Number::Float(1e39), DType::F32, false),
-            (Number::Float(1e39), DType::BF16, false),
-            (Number::Float(1e39), DType::C64, false),
-            (Number::Complex(Complex::new(0.0, -1e39)), DType::C64, false),
-            (Number::Complex(Complex::new(0.0, -1e39)), DType::C128, true),
-            (Number::Float(f64::NEG_INFINITY), DType::F32, true),
+            (Scalar::Int(255), DType::U8, true),
+            (Scalar::Int(256), DType::U8, false),
+            (Scalar::Int(-1), DType::U64, false),
+            (Scalar::Int(2), DType::Bool, false),
+            (Scalar::Bool(true), DType::I8, true),
+            (Scalar::Float(2.0), DType::I32, false),
+            (Scalar::Float(f64::NAN), DType::F16, true),
+            (Scalar::Int(3), DType::C64, true),
+            (Scalar::Complex(Complex::new(1.0, 0.0)), DType::F64, false),
+            (Scalar::Int(1 << 100), DType::F32, true),
+            (Scalar::Int(1 << 100), DType::U64, false),
+            (Scalar::Int(65_519), DType::F16, true),
+            (Scalar::Int(65_520), DType::F16, false),
+            (Scalar::Float(1e39), DType::F32, false),
+            (Scalar::Float(1e39), DType::BF16, false),
+            (Scalar::Float(1e39), DType::C64, false),
+            (Scalar::Complex(Complex::new(0.0, -1e39)), DType::C64, false),
+            (Scalar::Complex(Complex::new(0.0, -1e39)), DType::C128, true),
+            (Scalar::Float(f64::NEG_INFINITY), DType::F32, true),
         ] {
             let bytes = number.bytes_as(dtype);
             assert_eq!(bytes.is_ok(), fits, "{number} as {dtype}");

@@ -25,7 +25,7 @@ pub use context::{Context, PointerInfo};
 pub use device::{Device, Partition};
 pub use discovery::{PlatformProblem, devices, platform_problems};
 pub(crate) use discovery::{default_device, select};
-pub use event::Event;
+pub use event::{Event, Timestamps};
 pub use kind::UsmKind;
 pub(crate) use program::{Code, Program, Slot};
 pub(crate) use queue::Queues;

@@ -2,11 +2,11 @@
 
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
-use crate::array::{Array, DType, Element, Number, bytes_of};
+use crate::array::{Array, DType, Element, Scalar, bytes_of};
 use crate::device::submit::KernelArg;
 use crate::memory::Access;
 
-/// An argument of a launch. Arrays, numbers and [`local`] memory convert into one.
+/// An argument of a launch. Arrays, numbers and [`local`](Self::local) memory convert into one.
 #[derive(Debug, Clone)]
 pub struct Arg(pub(super) Value);
 
@@ -17,27 +17,9 @@ pub(super) enum Value {
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
     /// A number that becomes what the parameter asks for; `dtype` serves where the parameter's type is unknown.
-    Number { value: Number, dtype: Option<DType> },
+    Number { value: Scalar, dtype: Option<DType> },
     /// Bytes of local memory.
     Local(usize),
-}
-
-/// An array that the kernel only reads, whatever its parameter says.
-#[must_use]
-pub fn read(array: &Array) -> Arg {
-    Arg(Value::Array(array.clone(), Some(Access::Read)))
-}
-
-/// An array whose former elements the kernel does not read.
-#[must_use]
-pub fn write(array: &Array) -> Arg {
-    Arg(Value::Array(array.clone(), Some(Access::Write)))
-}
-
-/// This many bytes of local memory for each work-group. The launch needs a local range.
-#[must_use]
-pub fn local(bytes: usize) -> Arg {
-    Arg(Value::Local(bytes))
 }
 
 impl From<&Array> for Arg {
@@ -63,10 +45,28 @@ impl<T: Element> From<T> for Arg {
 }
 
 impl Arg {
+    /// An array that the kernel only reads, whatever its parameter says.
+    #[must_use]
+    pub fn read(array: &Array) -> Self {
+        Self(Value::Array(array.clone(), Some(Access::Read)))
+    }
+
+    /// An array whose former elements the kernel does not read.
+    #[must_use]
+    pub fn write(array: &Array) -> Self {
+        Self(Value::Array(array.clone(), Some(Access::Write)))
+    }
+
+    /// This many bytes of local memory for each work-group. The launch needs a local range.
+    #[must_use]
+    pub fn local(bytes: usize) -> Self {
+        Self(Value::Local(bytes))
+    }
+
     /// A number that becomes what the parameter asks for, where it can be read from the source; elsewhere a `dtype`
     /// must be given.
     #[must_use]
-    pub fn number(value: Number, dtype: Option<DType>) -> Self {
+    pub fn number(value: Scalar, dtype: Option<DType>) -> Self {
         Self(Value::Number { value, dtype })
     }
 

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 pub struct Launch<'a> {
     /// Work-items in one to three dimensions, the last one fastest.
     pub global: &'a [usize],
-    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`local`](crate::local).
+    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`Arg::local`](crate::Arg::local).
     pub local: Option<&'a [usize]>,
     /// The queue; that of the data when `None`.
     pub queue: Option<&'a Queue>,

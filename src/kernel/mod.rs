@@ -12,7 +12,7 @@ mod module_ids;
 mod signature;
 mod slots;
 
-pub use arg::{Arg, local, read, write};
+pub use arg::Arg;
 pub use build::{Kernel, KernelOptions};
 pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, temporary_folder};
 pub use launch::Launch;

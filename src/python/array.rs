@@ -6,7 +6,7 @@ use super::gil::{Quiet, detach};
 use super::queue::Queue;
 use super::{argument, asarray, buffer, dlpack, dlpack_c_api, index, numpy, pickle, scalar, suai};
 use crate::interop::arrow::Column;
-use crate::{Index, Number};
+use crate::{Index, Scalar};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -390,7 +390,7 @@ impl Array {
     }
 }
 
-fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
+fn fill(py: Python<'_>, array: &crate::Array, number: Scalar) -> PyResult<()> {
     let misfit = |why| PyValueError::new_err(format!("value does not fit: {why}"));
     let element = number.bytes_as(array.dtype()).map_err(misfit)?;
     Ok(detach(py, || array.fill_bytes(&element))?)

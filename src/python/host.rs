@@ -4,7 +4,7 @@ use super::buffer::Foreign;
 use super::gil::detach;
 use super::index;
 use crate::DType;
-use crate::Number;
+use crate::Scalar;
 use crate::memory::try_reserve;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ pub(super) enum Host<'py> {
     /// In another object's buffer.
     Buffer { buffer: Foreign<'py>, dtype: DType },
     /// Numbers that were read one by one.
-    Numbers { numbers: Vec<Number>, shape: Vec<usize>, dtype: DType },
+    Numbers { numbers: Vec<Scalar>, shape: Vec<usize>, dtype: DType },
 }
 
 /// Lists nested deeper than this are taken for cyclic.
@@ -78,13 +78,13 @@ impl<'py> Host<'py> {
 }
 
 /// The smallest of bool, int64, float64 and complex128 that holds all numbers; float64 for none, as in numpy.
-pub(super) fn common_type(numbers: &[Number]) -> DType {
-    let of = |number: &Number| match number {
-        Number::Bool(_) => DType::Bool,
-        Number::Int(value) if i64::try_from(*value).is_err() => DType::U64,
-        Number::Int(_) => DType::I64,
-        Number::Float(_) => DType::F64,
-        Number::Complex(_) => DType::C128,
+pub(super) fn common_type(numbers: &[Scalar]) -> DType {
+    let of = |number: &Scalar| match number {
+        Scalar::Bool(_) => DType::Bool,
+        Scalar::Int(value) if i64::try_from(*value).is_err() => DType::U64,
+        Scalar::Int(_) => DType::I64,
+        Scalar::Float(_) => DType::F64,
+        Scalar::Complex(_) => DType::C128,
     };
     numbers.iter().map(of).max().unwrap_or(DType::F64)
 }
@@ -99,7 +99,7 @@ fn flatten(
     object: &Bound<'_, PyAny>,
     depth: usize,
     shape: &mut Vec<usize>,
-    numbers: &mut Vec<Number>,
+    numbers: &mut Vec<Scalar>,
     // The dtype that all numbers so far brought along; Some(None) when they differ.
     own: &mut Option<Option<DType>>,
 ) -> PyResult<()> {

@@ -2,7 +2,7 @@
 
 use super::argument::{Given, Misfit, found, given, misfit};
 use crate::Index;
-use crate::Number;
+use crate::Scalar;
 use crate::memory::try_reserve;
 use num_complex::Complex;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
@@ -126,7 +126,7 @@ fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
 }
 
 /// A Python or numpy number, with its dtype when it has one; None for anything else.
-pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Option<crate::DType>)>> {
+pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Option<crate::DType>)>> {
     // numpy's float64 is a Python float too, so the dtype is looked at first.
     let is_plain = |object: &Bound<'_, PyAny>| {
         object.is_exact_instance_of::<PyBool>()
@@ -152,27 +152,27 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Opti
     Ok(number(&value)?.map(|number| (number, Some(dtype))))
 }
 
-fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
+fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if let Ok(value) = object.cast::<PyBool>() {
-        return Ok(Some(Number::Bool(value.is_true())));
+        return Ok(Some(Scalar::Bool(value.is_true())));
     }
     if object.is_instance_of::<PyInt>() {
         if let Ok(value) = object.extract::<i64>() {
-            return Ok(Some(Number::Int(value.into())));
+            return Ok(Some(Scalar::Int(value.into())));
         }
         // Floats hold numbers that integer dtypes do not. abi3 converts no 128 bits at once.
         let high = object.rshift(u64::BITS)?.extract::<i64>().map_err(|_| {
             PyValueError::new_err(format!("{} has more than 128 bits and fits in no dtype", found(object)))
         })?;
         let low: u64 = object.bitand(u64::MAX)?.extract()?;
-        return Ok(Some(Number::Int(i128::from(high) << u64::BITS | i128::from(low))));
+        return Ok(Some(Scalar::Int(i128::from(high) << u64::BITS | i128::from(low))));
     }
     if object.is_instance_of::<PyFloat>() {
-        return Ok(Some(Number::Float(object.extract()?)));
+        return Ok(Some(Scalar::Float(object.extract()?)));
     }
     if let Ok(value) = object.cast::<PyComplex>() {
         let part = |name| -> PyResult<f64> { value.getattr(name)?.extract() };
-        return Ok(Some(Number::Complex(Complex::new(part("real")?, part("imag")?))));
+        return Ok(Some(Scalar::Complex(Complex::new(part("real")?, part("imag")?))));
     }
     Ok(None)
 }

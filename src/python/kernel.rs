@@ -281,16 +281,12 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
         return Ok(Arg::from(&*own.get().array));
     }
     if let Ok(local) = object.cast::<Local>() {
-        return Ok(crate::kernel::local(local.get().nbytes));
+        return Ok(Arg::local(local.get().nbytes));
     }
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
         let array = asarray::shared(marked)?.ok_or_else(|| refuse(marked))?;
-        return Ok(if mark.get().writes {
-            crate::kernel::write(&array)
-        } else {
-            crate::kernel::read(&array)
-        });
+        return Ok(if mark.get().writes { Arg::write(&array) } else { Arg::read(&array) });
     }
     if let Some((number, dtype)) = index::scalar(object)? {
         return Ok(Arg::number(number, dtype));

@@ -283,7 +283,7 @@ fn is_over(event: &Event) -> bool {
 }
 
 fn end_of((id, event): (u64, Event)) -> (u64, u64, Option<[u64; 3]>) {
-    (id, now(), event.timestamps())
+    (id, now(), event.recorded_timestamps())
 }
 
 static POLLER_RUNS: AtomicBool = AtomicBool::new(false);
