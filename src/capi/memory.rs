@@ -6,14 +6,14 @@ use crate::array::{Array, DType, Layout};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered};
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// Blocks that were allocated and not freed, as bytes.
-static BLOCKS: Lazy<Lock<HashMap<usize, Array>>> = Lazy::new(Lock::default);
+static BLOCKS: Lazy<ForkMutex<HashMap<usize, Array>>> = Lazy::new(ForkMutex::default);
 
 fn unknown(memory: *mut c_void) -> Error {
     Error::Value(format!(

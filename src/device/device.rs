@@ -3,7 +3,7 @@
 use super::{Backend, Capabilities, Context, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock};
+use crate::runtime::{ForkMutex, Handle};
 use cxx::{CxxVector, UniquePtr};
 use once_cell::sync::OnceCell;
 use std::fmt;
@@ -22,10 +22,10 @@ struct Inner {
     info: ffi::DeviceInfo,
     place: Place,
     /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
-    parts: Lock<Vec<(Partition, Vec<Device>)>>,
+    parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
     /// By the number of another device: whether this one has access to its memory.
-    peers: Lock<Vec<(usize, bool)>>,
+    peers: ForkMutex<Vec<(usize, bool)>>,
 }
 
 enum Place {
@@ -82,7 +82,7 @@ impl Device {
     fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, place: Place) -> Result<Self> {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
         let backend = Backend::from_name(&info.backend);
-        let (parts, context, peers) = (Lock::default(), OnceCell::new(), Lock::default());
+        let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
         Ok(Self(Arc::new(Inner { raw, id, backend, info, place, parts, context, peers })))
     }
 

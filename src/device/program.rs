@@ -4,7 +4,7 @@ use super::trace::recorder;
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock, exit};
+use crate::runtime::{ForkMutex, Handle, exit};
 use cxx::UniquePtr;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
@@ -72,7 +72,7 @@ pub(super) struct Built {
     bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
 }
 
-type Cache<K, V> = Lock<HashMap<K, V>>;
+type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
 /// Where to build.
 struct Place<'a> {

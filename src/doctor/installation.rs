@@ -169,7 +169,7 @@ pub(super) fn too_early(devices: usize) -> Option<Finding> {
 
 /// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
 pub(super) fn forked() -> Option<Finding> {
-    let error = runtime::alive().err()?;
+    let error = runtime::ensure_usable().err()?;
     Some(Finding::problem(TOPIC, error.to_string(), format!("ask in a process of its own: {DOCTOR}")))
 }
 

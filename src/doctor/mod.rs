@@ -27,7 +27,7 @@ mod variables;
 pub use report::{Finding, Report, State, Topic};
 
 use crate::error::{Error, Result};
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use kernels::Trial;
 use probe::{Asker, Change, Probe};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// ```
 #[must_use]
 pub fn doctor() -> Report {
-    shielded(|| report(&Asker::new(LIMIT)))
+    uninterruptible(|| report(&Asker::new(LIMIT)))
 }
 
 /// [`doctor()`] with another limit for each question that a driver may not answer.

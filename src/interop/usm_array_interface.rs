@@ -5,7 +5,7 @@
 //! has finished.
 
 use crate::array::{Array, DType, Layout};
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Context, Queue, QueueProperties, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Import, ordered};
@@ -177,7 +177,7 @@ impl Span {
 /// [`Error::Interop`] for bfloat16, which the interface cannot spell; [`Error::Sycl`] with what the work reported.
 pub fn export(array: &Array) -> Result<Descriptor> {
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
-    let _why = because(Reason::Export);
+    let _why = with_reason(Reason::Export);
     if array.dtype().typestr().is_none() {
         return Err(Error::Interop(format!(
             "__sycl_usm_array_interface__ has no typestr for {}; cast to float32 first",
@@ -185,7 +185,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
         )));
     }
     // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
-    crate::runtime::alive()?;
+    crate::runtime::ensure_usable()?;
     publish(array)?;
     Ok(Descriptor {
         pointer: array.address(),

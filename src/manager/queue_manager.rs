@@ -36,7 +36,7 @@ fn default_queue() -> Result<Queue> {
     if let Some(queue) = DEFAULT.read().clone() {
         return Ok(queue);
     }
-    crate::runtime::alive()?;
+    crate::runtime::ensure_usable()?;
     SYCL_DEFAULT.get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default())).cloned()
 }
 

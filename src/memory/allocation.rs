@@ -10,7 +10,7 @@ use crate::completion::{Progress, Watched, watch};
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
-use crate::runtime::{Held, Lock};
+use crate::runtime::{ForkMutex, Interned};
 use once_cell::sync::OnceCell;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -29,7 +29,7 @@ impl Tracked for Event {
 
 enum Owner {
     /// From one of our pools; returned when its last use is complete.
-    Ours { pool: Held<Pool>, block: Block },
+    Ours { pool: Interned<Pool>, block: Block },
     /// Another library's; never freed by us. The owner is taken when the allocation is dropped.
     Foreign { owner: Option<Foreign>, context: Context, device: Device },
 }
@@ -59,7 +59,7 @@ pub(super) struct Log {
 }
 
 enum LogOf {
-    Own(Lock<Log>),
+    Own(ForkMutex<Log>),
     /// Of all imports of one foreign allocation.
     Shared(Arc<SharedLog>),
     /// Of our memory that came back.
@@ -67,7 +67,7 @@ enum LogOf {
 }
 
 impl LogOf {
-    fn get(&self) -> &Lock<Log> {
+    fn get(&self) -> &ForkMutex<Log> {
         match self {
             Self::Own(log) => log,
             Self::Shared(shared) => shared.log(),
@@ -113,7 +113,7 @@ impl Allocation {
             bytes,
             kind,
             owner: Owner::Ours { pool, block },
-            log: LogOf::Own(Lock::new(log)),
+            log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
             failure: OnceCell::new(),
         })
@@ -168,7 +168,7 @@ impl Allocation {
             bytes: 0,
             kind,
             owner: Owner::Foreign { owner: None, context: context.clone(), device: device.clone() },
-            log: LogOf::Own(Lock::default()),
+            log: LogOf::Own(ForkMutex::default()),
             known: AtomicBool::new(false),
             failure: OnceCell::new(),
         })
@@ -204,7 +204,7 @@ impl Allocation {
         matches!(self.owner, Owner::Ours { .. })
     }
 
-    pub(super) fn log(&self) -> &Lock<Log> {
+    pub(super) fn log(&self) -> &ForkMutex<Log> {
         self.log.get()
     }
 
@@ -298,7 +298,7 @@ impl Drop for Allocation {
             }
             (Owner::Foreign { owner, .. }, log) => {
                 let Some(owner) = owner.take() else { return };
-                let log = std::mem::replace(log, LogOf::Own(Lock::default()));
+                let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
                 let mut shared = Box::new(SharedDrop { log, owner, pending: None });
                 if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
             }

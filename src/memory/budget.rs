@@ -5,7 +5,7 @@ use crate::device::trace::recorder;
 use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock, checks};
+use crate::runtime::{ForkMutex, Handle, checks};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(super) struct Budget {
 /// A limit that is none.
 pub(super) const NONE: u64 = u64::MAX;
 
-static BUDGETS: Lazy<Lock<Budgets>> = Lazy::new(Lock::default);
+static BUDGETS: Lazy<ForkMutex<Budgets>> = Lazy::new(ForkMutex::default);
 
 #[derive(Default)]
 struct Budgets {

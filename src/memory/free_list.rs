@@ -6,7 +6,7 @@
 
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock};
+use crate::runtime::{ForkMutex, Handle};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -27,7 +27,7 @@ const MOST: usize = 4;
 pub(super) struct Blocks {
     raw: Handle<ffi::UsmPool>,
     /// By size class, the latest last.
-    kept: Lock<[SmallVec<[usize; MOST]>; CLASSES]>,
+    kept: ForkMutex<[SmallVec<[usize; MOST]>; CLASSES]>,
     /// Whether anything is kept.
     keeps: bool,
     umf: Umf,
@@ -40,7 +40,7 @@ struct Umf {
     users: AtomicUsize,
     /// No call begins while this is set. Its thread holds the lock.
     changing: AtomicBool,
-    change: Lock<()>,
+    change: ForkMutex<()>,
     /// Its counts are wrong since a trim.
     stale: AtomicBool,
 }
@@ -124,7 +124,7 @@ impl Umf {
 
 impl Blocks {
     pub(super) fn new(raw: cxx::UniquePtr<ffi::UsmPool>, keeps: bool) -> Self {
-        let kept = Lock::new(std::array::from_fn(|_| SmallVec::new()));
+        let kept = ForkMutex::new(std::array::from_fn(|_| SmallVec::new()));
         Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
     }
 

@@ -2,11 +2,11 @@
 
 use super::access_log::Access;
 use super::allocation::{Allocation, Log};
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Event, Queue, Reason};
 use crate::error::Result;
-use crate::runtime::interrupt::shielded;
-use crate::runtime::{Lock, checks};
+use crate::runtime::interrupt::uninterruptible;
+use crate::runtime::{ForkMutex, checks};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -54,7 +54,7 @@ fn run(
 ) -> Result<Event> {
     checks::submits();
     operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
-    let mut operands: SmallVec<[(&Lock<Log>, Access); 6]> =
+    let mut operands: SmallVec<[(&ForkMutex<Log>, Access); 6]> =
         operands.iter().map(|(allocation, access)| (allocation.log(), *access)).collect();
     operands.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
     operands.dedup_by(|(later, again), (first, access)| {
@@ -73,7 +73,7 @@ fn run(
     }
     let unseen = queues_of_other_libraries(queue, &logs);
     for other in &unseen {
-        let _why = because(Reason::Order);
+        let _why = with_reason(Reason::Order);
         wait_for.push(other.barrier(&[])?);
     }
     let mut sent = Vec::new();
@@ -88,11 +88,11 @@ fn run(
         log.access.record(*access, event.clone());
     }
     for other in &unseen {
-        let _why = because(Reason::Order);
+        let _why = with_reason(Reason::Order);
         if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
             // The command runs and cannot be taken back. What the other library submits after our return comes after it
             // too if it is complete by then.
-            shielded(|| event.wait_quietly()).map_err(|_| error)?;
+            uninterruptible(|| event.wait_quietly()).map_err(|_| error)?;
         }
     }
     Ok(event)

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// An empty list with room for `count` elements; `what` they are, for the error.
-pub(crate) fn room<T>(count: usize, what: &'static str) -> Result<Vec<T>> {
+pub(crate) fn try_with_capacity<T>(count: usize, what: &'static str) -> Result<Vec<T>> {
     let mut list = Vec::new();
     reserve(&mut list, count, what)?;
     Ok(list)
@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn room_that_cannot_be_had_is_an_error_with_its_size() {
         for count in [1 << 60, usize::MAX] {
-            let Err(Error::HostMemory { asked, what }) = room::<u64>(count, "numbers") else {
+            let Err(Error::HostMemory { asked, what }) = try_with_capacity::<u64>(count, "numbers") else {
                 panic!("room for {count} numbers")
             };
             assert_eq!((asked, what), ((count as u64).saturating_mul(8), "numbers"));

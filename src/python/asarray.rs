@@ -5,7 +5,7 @@ use super::gil::detach;
 use super::host::Host;
 use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::interop::dlpack::Import;
 use crate::{Action, Step, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
@@ -155,7 +155,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
         return Err(PyValueError::new_err(NO_COPY));
     }
     let queue = queue.map_or_else(|| scope::current(py), Ok)?;
-    let why = because(Reason::Import);
+    let why = with_reason(Reason::Import);
     let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
     drop(why);
     let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
@@ -231,7 +231,7 @@ pub(super) fn host_array(
     object: &Bound<'_, PyAny>,
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
-    let _why = because(Reason::Collocate);
+    let _why = with_reason(Reason::Collocate);
     from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
 }
 

@@ -273,7 +273,8 @@ impl<'py> Foreign<'py> {
 
     /// The elements in C order.
     pub(super) fn to_contiguous(&self) -> PyResult<Vec<u8>> {
-        let mut bytes = try_reserve::room::<u8>(self.bytes(), "the buffer's elements in C order")?;
+        let mut bytes =
+            try_reserve::try_with_capacity::<u8>(self.bytes(), "the buffer's elements in C order")?;
         // SAFETY: the target has room for the length of the view.
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(

@@ -4,7 +4,7 @@
 //! destructor deletes what nobody took.
 
 use super::array::Array;
-use super::capsule::{queue_from, used_up};
+use super::capsule::{consume_capsule, queue_from};
 use super::gil::{detach, quietly};
 use super::{argument, target};
 use crate::interop::cuda::{self, CudaArray};
@@ -297,7 +297,7 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The tensor of an unused capsule of this kind; None for anything else.
 fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<ForeignTensor<T>>> {
-    let Some(address) = used_up(capsule, T::NAME, T::USED)? else { return Ok(None) };
+    let Some(address) = consume_capsule(capsule, T::NAME, T::USED)? else { return Ok(None) };
     // SAFETY: the name promises such a tensor, and the capsule has given it up.
     Ok(Some(unsafe { ForeignTensor::from_raw(address as *mut T) }?))
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
 /// profile knows where they come from; and waits, so that a signal ends them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
-    let _at = recorder::at(|| caller(py));
+    let _at = recorder::with_site(|| caller(py));
     if !has_signals() {
         return py.detach(f);
     }

@@ -67,7 +67,7 @@ impl<'py> Host<'py> {
                 None => own(py, target, buffer.to_contiguous()?),
             },
             Self::Numbers { numbers, dtype, .. } => {
-                let mut bytes = try_reserve::room(numbers.len() * dtype.itemsize(), LIST)?;
+                let mut bytes = try_reserve::try_with_capacity(numbers.len() * dtype.itemsize(), LIST)?;
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }

@@ -70,7 +70,8 @@ fn each<'py, T: Element>(
     object: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let values = detach(py, || array.to_vec::<T>())?;
-    let mut objects = try_reserve::room(values.len(), "the elements of an array as Python objects")?;
+    let mut objects =
+        try_reserve::try_with_capacity(values.len(), "the elements of an array as Python objects")?;
     for value in values {
         objects.push(object(value)?);
     }

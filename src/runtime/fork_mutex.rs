@@ -5,9 +5,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// A mutex that a forked child does not wait for: a thread that held it at the fork is not there to let go of it.
 #[derive(Default)]
-pub(crate) struct Lock<T>(Mutex<T>);
+pub(crate) struct ForkMutex<T>(Mutex<T>);
 
-impl<T> Lock<T> {
+impl<T> ForkMutex<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }

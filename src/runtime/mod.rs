@@ -24,8 +24,8 @@ pub(crate) use environment::{
     Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
 };
 pub(crate) use exit::Pending;
-pub(crate) use fork_mutex::Lock;
-pub(crate) use interned::{Held, Opaque, Shared};
+pub(crate) use fork_mutex::ForkMutex;
+pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::libraries;
 pub(crate) use python_lock::without_python_lock;
@@ -51,7 +51,7 @@ const EXITING: u8 = 2;
 
 /// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
 pub(crate) fn ready() -> Result<()> {
-    alive()?;
+    ensure_usable()?;
     STARTED.get_or_try_init(|| -> Result<()> {
         loaded_libraries::refuse_two_runtimes()?;
         if let Some(fault) = emulator::fault()? {
@@ -70,18 +70,18 @@ pub(crate) fn started() -> bool {
 }
 
 /// An error in a child that was forked after the runtime had started: its threads and device state are gone.
-pub(crate) fn alive() -> Result<()> {
+pub(crate) fn ensure_usable() -> Result<()> {
     match STATE.load(Ordering::Relaxed) {
         ALIVE => Ok(()),
         FORKED => Err(Error::Fork),
         _ => {
-            exit::stay_out();
+            exit::park_if_exiting();
             Ok(())
         }
     }
 }
 
-/// As [`alive`], for what is no call of the runtime: it may go on while the process ends.
+/// As [`ensure_usable`], for what is no call of the runtime: it may go on while the process ends.
 pub(crate) fn not_forked() -> Result<()> {
     if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
 }
@@ -108,14 +108,14 @@ impl<T: UniquePtrTarget> Handle<T> {
     }
 
     pub(crate) fn get(&self) -> Result<&T> {
-        alive()?;
+        ensure_usable()?;
         self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
     }
 }
 
 impl<T: UniquePtrTarget> Drop for Handle<T> {
     fn drop(&mut self) {
-        if alive().is_ok() {
+        if ensure_usable().is_ok() {
             #[cfg(usmq_faults)]
             faults::count(&self.0, -1);
             // SAFETY: drop runs once, and nothing uses the object after it.

@@ -45,9 +45,9 @@ fn here<T>(f: impl FnOnce(&Here) -> T) -> Option<T> {
 
 /// Restores the reason of this thread.
 #[must_use = "the reason holds while the guard lives"]
-pub(crate) struct Because(Option<Option<Reason>>);
+pub(crate) struct ReasonGuard(Option<Option<Reason>>);
 
-impl Drop for Because {
+impl Drop for ReasonGuard {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
             here(|here| here.reason.set(before));
@@ -56,37 +56,37 @@ impl Drop for Because {
 }
 
 /// Commands of this thread run for this reason while the guard lives. The innermost reason counts.
-pub(crate) fn because(reason: Reason) -> Because {
-    Because(if on() { here(|here| here.reason.replace(Some(reason))) } else { None })
+pub(crate) fn with_reason(reason: Reason) -> ReasonGuard {
+    ReasonGuard(if on() { here(|here| here.reason.replace(Some(reason))) } else { None })
 }
 
-/// As [`because`], where nothing further out has given a reason.
-pub(crate) fn because_if_unsaid(reason: Reason) -> Because {
+/// As [`with_reason`], where nothing further out has given a reason.
+pub(crate) fn with_default_reason(reason: Reason) -> ReasonGuard {
     let said = if on() { here(|here| here.reason.get()).flatten() } else { None };
-    because(said.unwrap_or(reason))
+    with_reason(said.unwrap_or(reason))
 }
 
-/// Ends what [`filling`] began.
+/// Ends what [`as_fill`] began.
 #[must_use = "copies are fills while the guard lives"]
-pub(crate) struct Filling(());
+pub(crate) struct FillGuard(());
 
-impl Drop for Filling {
+impl Drop for FillGuard {
     fn drop(&mut self) {
         here(|here| here.fills.set(false));
     }
 }
 
 /// Copies of this thread count as fills while the guard lives.
-pub(crate) fn filling() -> Filling {
+pub(crate) fn as_fill() -> FillGuard {
     here(|here| here.fills.set(true));
-    Filling(())
+    FillGuard(())
 }
 
 /// Restores the line of this thread.
 #[must_use = "the line holds while the guard lives"]
-pub(crate) struct At(Option<Option<Site>>);
+pub(crate) struct SiteGuard(Option<Option<Site>>);
 
-impl Drop for At {
+impl Drop for SiteGuard {
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
             here(|here| here.site.replace(before));
@@ -96,12 +96,12 @@ impl Drop for At {
 
 /// Commands of this thread come from this line while the guard lives; `find` is asked only when it matters.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
-pub(crate) fn at(find: impl FnOnce() -> Option<Site>) -> At {
+pub(crate) fn with_site(find: impl FnOnce() -> Option<Site>) -> SiteGuard {
     if !on() {
-        return At(None);
+        return SiteGuard(None);
     }
     let site = find();
-    At(here(|here| {
+    SiteGuard(here(|here| {
         here.call.set(here.call.get().wrapping_add(1));
         here.site.replace(site)
     }))

@@ -2,14 +2,14 @@
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Context, Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
-use crate::memory::try_reserve::room;
+use crate::memory::try_reserve::try_with_capacity;
 use crate::memory::{Access, Allocation, Import, Keep, drop_after, ordered};
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -59,11 +59,11 @@ impl Host {
 
     /// Waits for copies that are running, so that the owner is dropped before the error is returned.
     pub(super) fn abandon(mut self, owner: Keep) {
-        shielded(|| self.pending.retain(|event| event.wait_quietly().is_err()));
+        uninterruptible(|| self.pending.retain(|event| event.wait_quietly().is_err()));
         if self.pending.is_empty() {
             return drop(owner);
         }
-        self.queue.settle();
+        self.queue.drain();
         drop_after(owner, self.pending);
     }
 }
@@ -77,7 +77,7 @@ impl Source for Host {
 
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
         let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
-        let _why = because(Reason::Import);
+        let _why = with_reason(Reason::Import);
         let event = ordered(&self.queue, &[(array.allocation(), Access::Write)], |after| {
             // SAFETY: the producer vouches for the source, which `finish` keeps; the target is a new allocation.
             unsafe { self.queue.memcpy(array.address(), pointer, bytes, after) }
@@ -104,7 +104,7 @@ impl Source for Host {
             return Ok(Some(unsafe { slice::from_raw_parts(pointer as *const T, count) }));
         }
         let length = bytes.div_ceil(size_of::<u64>());
-        let mut words = room(length, "numbers that are not aligned")?;
+        let mut words = try_with_capacity(length, "numbers that are not aligned")?;
         words.resize(length, 0u64);
         // SAFETY: the caller's promise for the source; the words are new, and as many bytes.
         unsafe { ptr::copy_nonoverlapping(pointer as *const u8, words.as_mut_ptr().cast(), bytes) };

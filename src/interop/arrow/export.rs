@@ -4,7 +4,7 @@ use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_O
 use super::column::Column;
 use super::cuda_export;
 use super::foreign::About;
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
@@ -45,7 +45,7 @@ impl Column {
     /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
     pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
-        let _why = because(Reason::Export);
+        let _why = with_reason(Reason::Export);
         let device = self.queue().device();
         check_nameable(self.queue())?;
         let event = match ready {
@@ -113,7 +113,7 @@ impl Column {
         if self.arrays()?.iter().all(|array| array.usm_kind().is_host_accessible()) {
             return Ok(self.clone());
         }
-        let _why = because(Reason::HostRead);
+        let _why = with_reason(Reason::HostRead);
         self.to(Some(UsmKind::Host), None)
     }
 

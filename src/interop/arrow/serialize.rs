@@ -11,7 +11,7 @@ use super::validate_full::Contents;
 use crate::array::Array;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
@@ -217,11 +217,11 @@ impl<'a> Unpacking<'a> {
         let (array, contents) = self.array(field)?;
         contents.validate()?;
         let placed = ImportOptions { queue: Some(self.queue), kind: Some(self.kind), columns: None };
-        self.queue.settled()?;
+        self.queue.wait_interruptible()?;
         let column = Column::import(ForeignStruct::described(field.clone(), array).known_valid(), placed)?;
         // The frames are only borrowed.
-        shielded(|| column.wait()).inspect_err(|_| {
-            self.queue.settle();
+        uninterruptible(|| column.wait()).inspect_err(|_| {
+            self.queue.drain();
         })?;
         Ok(column)
     }

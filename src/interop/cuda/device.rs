@@ -6,7 +6,7 @@ use super::transfer::{CHUNK, Job};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Allocation, Keep};
-use crate::runtime::{Lock, Pending, exit};
+use crate::runtime::{ForkMutex, Pending, exit};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ pub(super) struct Card {
     pub(super) shown: Handle,
     /// What other libraries make wait for their work before they hand memory over.
     pub(super) arrivals: Handle,
-    line: Lock<Line>,
-    lanes: Lock<HashMap<(Context, Device), Arc<Lane>>>,
+    line: ForkMutex<Line>,
+    lanes: ForkMutex<HashMap<(Context, Device), Arc<Lane>>>,
     /// What copies may still use that nothing could wait for.
-    unsettled: Lock<Vec<Keep>>,
+    undrained: ForkMutex<Vec<Keep>>,
 }
 
 /// Jobs, and what their order asks of streams.
@@ -43,13 +43,13 @@ struct Line {
     unfreed: Vec<usize>,
 }
 
-static CARDS: Lazy<Lock<HashMap<usize, Arc<Card>>>> = Lazy::new(Lock::default);
+static CARDS: Lazy<ForkMutex<HashMap<usize, Arc<Card>>>> = Lazy::new(ForkMutex::default);
 
 impl Card {
     /// The card with this number.
     pub(super) fn get(ordinal: usize) -> Result<Arc<Self>> {
         // Its thread does not live on in a forked child.
-        crate::runtime::alive()?;
+        crate::runtime::ensure_usable()?;
         let (driver, count) = super::cuda_driver::open()?;
         if ordinal >= count {
             return Err(Error::DeviceNotFound {
@@ -78,9 +78,9 @@ impl Card {
             work: driver.new_stream(context)?,
             shown: driver.new_stream(context)?,
             arrivals: driver.new_stream(context)?,
-            line: Lock::new(Line { jobs, newest: None, on_shown: None, unfreed: Vec::new() }),
-            lanes: Lock::default(),
-            unsettled: Lock::default(),
+            line: ForkMutex::new(Line { jobs, newest: None, on_shown: None, unfreed: Vec::new() }),
+            lanes: ForkMutex::default(),
+            undrained: ForkMutex::default(),
             driver,
         }))
     }
@@ -137,24 +137,24 @@ impl Card {
     }
 
     /// Before the first copy of a transfer: those of earlier ones that failed may still use the buffers.
-    pub(super) fn settle(&self) -> Result<()> {
-        let unsettled = std::mem::take(&mut *self.unsettled.lock()?);
-        if unsettled.is_empty() {
+    pub(super) fn drain_failed(&self) -> Result<()> {
+        let undrained = std::mem::take(&mut *self.undrained.lock()?);
+        if undrained.is_empty() {
             return Ok(());
         }
         let drained = self.drain();
         if drained.is_err() {
-            self.unsettled.lock()?.extend(unsettled);
+            self.undrained.lock()?.extend(undrained);
         }
         drained
     }
 
     /// After a copy that failed: waits for those before it, or where the driver refuses that, too, keeps what they use.
-    pub(super) fn settle_or_keep(&self, keep: Option<Keep>) {
+    pub(super) fn drain_or_keep(&self, keep: Option<Keep>) {
         if self.drain().is_err()
-            && let Ok(mut unsettled) = self.unsettled.lock()
+            && let Ok(mut undrained) = self.undrained.lock()
         {
-            unsettled.extend(keep);
+            undrained.extend(keep);
         }
     }
 
@@ -220,7 +220,7 @@ impl Lane {
         let queue = Queue::create(queue.context(), queue.device(), properties)?;
         let buffer = || Pinned::new(driver, context, Allocation::new(CHUNK, UsmKind::Host, &queue)?);
         let buffers = [buffer()?, buffer()?];
-        Ok(Self { queue: queue.keep(), buffers })
+        Ok(Self { queue: queue.make_process_lifetime(), buffers })
     }
 }
 

@@ -2,12 +2,12 @@
 //! as their own.
 
 use crate::memory::Failure;
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::BTreeMap;
 
 /// Length and failure of live memory, by start.
-static FILLED: Lazy<Lock<BTreeMap<usize, (usize, Failure)>>> = Lazy::new(Lock::default);
+static FILLED: Lazy<ForkMutex<BTreeMap<usize, (usize, Failure)>>> = Lazy::new(ForkMutex::default);
 
 /// For new memory, until [`forget`].
 pub(super) fn of_new(start: usize, bytes: usize) -> Failure {

@@ -128,7 +128,7 @@ impl Job {
         if result.is_err() {
             // The buffers, and the memory of both sides, are free only when nothing runs any more.
             retry(|| self.lane.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
-            self.remote.card.settle_or_keep(self.remote.keep.take());
+            self.remote.card.drain_or_keep(self.remote.keep.take());
         }
         result
     }
@@ -139,7 +139,7 @@ impl Job {
             return Err(error.clone());
         }
         let card = &self.remote.card;
-        card.settle()?;
+        card.drain_failed()?;
         let Some(ready) = &self.ready else { return Ok(()) };
         card.driver.hold_until(card.context(), card.work, ready.raw())
     }

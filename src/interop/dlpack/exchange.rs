@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::{Queue, QueueProperties, UsmKind, devices};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 
@@ -46,11 +46,11 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
 /// # Errors
 /// [`Error::Sycl`] when memory is short, [`Error::Fork`].
 pub fn work_stream(queue: &Queue) -> Result<usize> {
-    static STREAMS: Lazy<Lock<HashMap<Queue, usize>>> = Lazy::new(Lock::default);
+    static STREAMS: Lazy<ForkMutex<HashMap<Queue, usize>>> = Lazy::new(ForkMutex::default);
     if let Some(address) = STREAMS.lock()?.get(queue) {
         return Ok(*address);
     }
-    let kept = queue.clone().keep();
+    let kept = queue.clone().make_process_lifetime();
     let address = kept.to_raw()?;
     // Of two threads that come here at once, both get an address that stays.
     Ok(*STREAMS.lock()?.entry(kept).or_insert(address))

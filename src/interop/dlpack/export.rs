@@ -4,7 +4,7 @@ use super::NO_COPY;
 use super::abi::{CPU, DLDevice, DLTensor, IS_COPIED, Managed, ONEAPI, READ_ONLY};
 use super::dtype;
 use crate::array::Array;
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
@@ -91,9 +91,9 @@ pub fn device_of(array: &Array) -> Destination {
 /// which cannot say so; [`Error::Sycl`] with what the work reported; [`Error::Fork`].
 pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTensor<T>> {
     // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
-    crate::runtime::alive()?;
+    crate::runtime::ensure_usable()?;
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "DLPack", %array).entered();
-    let _why = because(Reason::Export);
+    let _why = with_reason(Reason::Export);
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {
@@ -131,7 +131,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
 /// # Errors
 /// As [`export`]: a bare tensor cannot say "read-only" either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
-    crate::runtime::alive()?;
+    crate::runtime::ensure_usable()?;
     check_nameable(array.queue())?;
     check_writable(array, "hand over a copy()")?;
     publish(array, order)?;

@@ -5,7 +5,7 @@ use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Managed, ONEAPI};
 use super::dtype;
 use super::export::ExportedTensor;
 use crate::array::{Array, DType, Layout};
-use crate::device::trace::recorder::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
@@ -14,7 +14,7 @@ use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
 use crate::memory::try_reserve;
 use crate::placement::Action;
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
@@ -123,7 +123,7 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
     // SAFETY: the caller's promise.
     let tensor = Arc::new(unsafe { ForeignTensor::from_raw(managed) }?);
     // Not to be interrupted: a copy from a card would go on, from a tensor that the caller deletes.
-    let array = shielded(|| take(&tensor, Import::default()));
+    let array = uninterruptible(|| take(&tensor, Import::default()));
     // A copy has no share of the tensor, which this one keeps until that is sure.
     let placed = array.map_err(E::from).and_then(put);
     if placed.is_err() {
@@ -251,7 +251,7 @@ impl View {
 
     /// A copy of host memory; complete on return.
     fn copied(&self, wanted: Import<'_>) -> Result<Array> {
-        let _why = because(Reason::Import);
+        let _why = with_reason(Reason::Import);
         let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
         let array = Array::uninit(&self.shape, self.dtype, wanted.kind.unwrap_or(UsmKind::Device), &queue)?;
         if self.size == 0 {
@@ -265,7 +265,8 @@ impl View {
             array.copy_from_bytes(bytes)?;
             return Ok(array);
         }
-        let mut packed = try_reserve::room(self.size * itemsize, "the tensor's elements in C order")?;
+        let mut packed =
+            try_reserve::try_with_capacity(self.size * itemsize, "the tensor's elements in C order")?;
         for offset in layout.offsets() {
             let element = self.pointer.wrapping_add_signed(offset * itemsize as isize);
             // SAFETY: the producer's promise: an element at each position of the shape.
