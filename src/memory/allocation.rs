@@ -35,7 +35,7 @@ enum Owner {
 }
 
 /// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
-pub(crate) type Failure = Arc<OnceCell<Error>>;
+pub(crate) type PoisonCell = Arc<OnceCell<Error>>;
 
 /// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
 /// anyone waits for them.
@@ -48,7 +48,7 @@ pub(crate) struct Allocation {
     /// Whether another library has seen our memory, which may come back.
     known: AtomicBool,
     /// Made for what fills the memory beyond the runtime's view.
-    failure: OnceCell<Failure>,
+    poison: OnceCell<PoisonCell>,
 }
 
 /// The access log, and the queues through which another library may use the memory unseen by it.
@@ -115,7 +115,7 @@ impl Allocation {
             owner: Owner::Ours { pool, block },
             log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         })
     }
 
@@ -139,7 +139,7 @@ impl Allocation {
             owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
             log,
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         });
         if let Some(queue) = shared_on {
             allocation.share(queue)?;
@@ -170,7 +170,7 @@ impl Allocation {
             owner: Owner::Foreign { owner: None, context: context.clone(), device: device.clone() },
             log: LogOf::Own(ForkMutex::default()),
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         })
     }
 
@@ -215,13 +215,13 @@ impl Allocation {
     }
 
     /// Where to put it when the memory cannot be filled.
-    pub(crate) fn failure(&self) -> Failure {
-        self.failure.get_or_init(Failure::default).clone()
+    pub(crate) fn poison(&self) -> PoisonCell {
+        self.poison.get_or_init(PoisonCell::default).clone()
     }
 
     /// The error for a reader of what could not be filled, or a writer.
     pub(super) fn check(&self) -> Result<()> {
-        let failed = self.failure.get().and_then(|failure| failure.get());
+        let failed = self.poison.get().and_then(|poison| poison.get());
         match (failed, &self.log) {
             (Some(error), _) => Err(error.clone()),
             (None, LogOf::Ours(allocation)) => allocation.check(),

@@ -12,7 +12,7 @@ mod stats;
 pub(crate) mod try_reserve;
 
 pub(crate) use access_log::Access;
-pub(crate) use allocation::{Allocation, Failure, Import};
+pub(crate) use allocation::{Allocation, Import, PoisonCell};
 pub(crate) use budget::limit;
 pub(crate) use deferred_drop::{Foreign as Keep, drop_after};
 pub(crate) use ordered_submit::{Operand, ordered, ordered_across, ordered_all};

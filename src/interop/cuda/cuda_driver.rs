@@ -3,7 +3,7 @@
 //! cudarc panics for a missing library or function, so both are looked for before the first call.
 
 use super::driver::{Driver, Handle, Location};
-use super::latch::Gate;
+use super::latch::Latch;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute, CUresult};
 use once_cell::sync::OnceCell;
@@ -43,7 +43,7 @@ const FUNCTIONS: [&str; 24] = [
 ];
 
 /// The driver, once it is known to be whole.
-pub(super) struct Nvidia(());
+pub(super) struct CudaDriver(());
 
 /// Number of devices, at least one.
 static COUNT: OnceCell<usize> = OnceCell::new();
@@ -51,7 +51,7 @@ static COUNT: OnceCell<usize> = OnceCell::new();
 /// The driver and the number of its devices. A failure is not remembered: a driver may be loaded later.
 pub(super) fn open() -> Result<(Arc<dyn Driver>, usize)> {
     let count = *COUNT.get_or_try_init(start)?;
-    Ok((Arc::new(Nvidia(())), count))
+    Ok((Arc::new(CudaDriver(())), count))
 }
 
 fn start() -> Result<usize> {
@@ -159,7 +159,7 @@ unsafe fn attribute<T: Copy>(pointer: usize, which: Attribute) -> Result<Option<
     Ok(Some(unsafe { value.assume_init() }))
 }
 
-impl Driver for Nvidia {
+impl Driver for CudaDriver {
     fn name(&self, device: usize) -> Result<String> {
         let mut text = [0 as c_char; 256];
         // SAFETY: writes at most this many bytes, with a final zero.
@@ -237,22 +237,23 @@ impl Driver for Nvidia {
         let _ = unsafe { sys::cuEventDestroy_v2(event as sys::CUevent) };
     }
 
-    fn hold_until(&self, context: Handle, stream: Handle, event: Handle) -> Result<()> {
+    fn stream_wait_event(&self, context: Handle, stream: Handle, event: Handle) -> Result<()> {
         let _current = Current::enter(context)?;
         // SAFETY: live handles; the event may be of another context.
         let code = unsafe { sys::cuStreamWaitEvent(stream_of(stream), event as sys::CUevent, 0) };
         check("ordering a stream after an event", code)
     }
 
-    fn hold_at(&self, context: Handle, stream: Handle, gate: Arc<Gate>) -> Result<()> {
-        unsafe extern "C" fn pass(gate: *mut c_void) {
+    fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
+        unsafe extern "C" fn wait_for_latch(latch: *mut c_void) {
             // SAFETY: the reference that was given to the driver, which calls this once.
-            unsafe { Arc::from_raw(gate.cast::<Gate>()) }.pass();
+            unsafe { Arc::from_raw(latch.cast::<Latch>()) }.wait();
         }
         let _current = Current::enter(context)?;
-        let reference = Arc::into_raw(gate).cast_mut();
+        let reference = Arc::into_raw(latch).cast_mut();
         // SAFETY: a function that calls nothing of CUDA, and what it takes.
-        let code = unsafe { sys::cuLaunchHostFunc(stream_of(stream), Some(pass), reference.cast()) };
+        let code =
+            unsafe { sys::cuLaunchHostFunc(stream_of(stream), Some(wait_for_latch), reference.cast()) };
         if code != CUresult::CUDA_SUCCESS {
             // SAFETY: the driver did not take it.
             drop(unsafe { Arc::from_raw(reference) });

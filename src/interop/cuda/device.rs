@@ -1,7 +1,7 @@
 //! A card: its streams, the thread that feeds them, and the pinned buffers of its transfers.
 
 use super::driver::{Driver, Handle, Recorded};
-use super::latch::{Gate, Opener};
+use super::latch::{Latch, OpenOnDrop};
 use super::transfer::{CHUNK, Job};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
@@ -13,39 +13,39 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// One CUDA device, as usmq uses it.
-pub(super) struct Card {
+pub(super) struct CudaDevice {
     pub(super) driver: Arc<dyn Driver>,
     pub(super) ordinal: usize,
     name: String,
     context: Handle,
-    /// Where transfers run. Nothing of others comes between them, so they never stand at a gate.
+    /// Where transfers run. Nothing of others comes between them, so they never stand at a latch.
     pub(super) work: Handle,
-    /// What other libraries are told to wait for: it stands at a gate while a transfer of our arrays runs.
+    /// What other libraries are told to wait for: it stands at a latch while a transfer of our arrays runs.
     pub(super) shown: Handle,
     /// What other libraries make wait for their work before they hand memory over.
     pub(super) arrivals: Handle,
-    line: ForkMutex<Line>,
-    lanes: ForkMutex<HashMap<(Context, Device), Arc<Lane>>>,
+    submit_state: ForkMutex<SubmitState>,
+    channels: ForkMutex<HashMap<(Context, Device), Arc<StagingChannel>>>,
     /// What copies may still use that nothing could wait for.
     undrained: ForkMutex<Vec<Keep>>,
 }
 
 /// Jobs, and what their order asks of streams.
-struct Line {
+struct SubmitState {
     jobs: Sender<Job>,
-    /// The newest gate, and an event after it. The driver may call one host function after another, so a gate that is
-    /// reached before one of an earlier job could keep that from being passed: each stream first waits for the gates
+    /// The newest latch, and an event after it. The driver may call one host function after another, so a latch that is
+    /// reached before one of an earlier job could keep that from being passed: each stream first waits for the latches
     /// before its own.
-    newest: Option<(Arc<Gate>, Recorded)>,
-    /// The newest gate on `shown`.
-    on_shown: Option<Arc<Gate>>,
+    newest: Option<(Arc<Latch>, Recorded)>,
+    /// The newest latch on `shown`.
+    on_shown: Option<Arc<Latch>>,
     /// Memory to be freed once that is open, and what the driver would not take back before.
     unfreed: Vec<usize>,
 }
 
-static CARDS: Lazy<ForkMutex<HashMap<usize, Arc<Card>>>> = Lazy::new(ForkMutex::default);
+static DEVICES: Lazy<ForkMutex<HashMap<usize, Arc<CudaDevice>>>> = Lazy::new(ForkMutex::default);
 
-impl Card {
+impl CudaDevice {
     /// The card with this number.
     pub(super) fn get(ordinal: usize) -> Result<Arc<Self>> {
         // Its thread does not live on in a forked child.
@@ -57,11 +57,11 @@ impl Card {
                 visible: (0..count).map(|found| format!("cuda:{found}")).collect::<Vec<_>>().join(", "),
             });
         }
-        if let Some(card) = CARDS.lock()?.get(&ordinal) {
-            return Ok(card.clone());
+        if let Some(device) = DEVICES.lock()?.get(&ordinal) {
+            return Ok(device.clone());
         }
         let made = Self::new(driver, ordinal)?;
-        Ok(CARDS.lock()?.entry(ordinal).or_insert(made).clone())
+        Ok(DEVICES.lock()?.entry(ordinal).or_insert(made).clone())
     }
 
     pub(super) fn new(driver: Arc<dyn Driver>, ordinal: usize) -> Result<Arc<Self>> {
@@ -78,8 +78,13 @@ impl Card {
             work: driver.new_stream(context)?,
             shown: driver.new_stream(context)?,
             arrivals: driver.new_stream(context)?,
-            line: ForkMutex::new(Line { jobs, newest: None, on_shown: None, unfreed: Vec::new() }),
-            lanes: ForkMutex::default(),
+            submit_state: ForkMutex::new(SubmitState {
+                jobs,
+                newest: None,
+                on_shown: None,
+                unfreed: Vec::new(),
+            }),
+            channels: ForkMutex::default(),
             undrained: ForkMutex::default(),
             driver,
         }))
@@ -92,38 +97,44 @@ impl Card {
     /// Gives a job to the card's thread, and lets the stream of another library wait for its end. After an error the
     /// job is over, too.
     pub(super) fn start(&self, job: Job, stream: Option<(Handle, Handle)>) -> Result<()> {
-        let gate: Arc<Gate> = job.gate();
-        let mut line = self.line.lock()?;
-        if let Err(refused) = line.jobs.send(job) {
+        let latch: Arc<Latch> = job.latch();
+        let mut submit_state = self.submit_state.lock()?;
+        if let Err(refused) = submit_state.jobs.send(job) {
             // What the job keeps may be memory of this card, whose end takes the lock.
-            drop(line);
+            drop(submit_state);
             drop(refused);
             return Err(Error::Interop("the thread for CUDA transfers is gone".to_owned()));
         }
-        // Only now: a gate before its job's place in the line could hold up an earlier job.
-        let held = stream.map_or(Ok(()), |stream| self.hold(&mut line, stream, &gate));
-        drop(line);
-        held.inspect_err(|_| gate.pass())
+        // Only now: a latch before its job's place in the line could hold up an earlier job.
+        let held = stream.map_or(Ok(()), |stream| self.hold(&mut submit_state, stream, &latch));
+        drop(submit_state);
+        held.inspect_err(|_| latch.wait())
     }
 
-    fn hold(&self, line: &mut Line, (context, stream): (Handle, Handle), gate: &Arc<Gate>) -> Result<()> {
-        if let Some((_, passed)) = &line.newest {
-            self.driver.hold_until(context, stream, passed.raw())?;
+    fn hold(
+        &self,
+        submit_state: &mut SubmitState,
+        (context, stream): (Handle, Handle),
+        latch: &Arc<Latch>,
+    ) -> Result<()> {
+        if let Some((_, passed)) = &submit_state.newest {
+            self.driver.stream_wait_event(context, stream, passed.raw())?;
         }
-        self.driver.hold_at(context, stream, gate.clone())?;
+        self.driver.stream_wait_latch(context, stream, latch.clone())?;
         if stream == self.shown {
-            line.on_shown = Some(gate.clone());
+            submit_state.on_shown = Some(latch.clone());
         }
-        line.newest = Some((gate.clone(), Recorded::after(&self.driver, context, stream)?));
+        submit_state.newest = Some((latch.clone(), Recorded::after(&self.driver, context, stream)?));
         Ok(())
     }
 
-    /// After a job: lets go of what only closed gates need.
+    /// After a job: lets go of what only closed latches need.
     fn tidy(&self) {
         // Unless the process has nothing left to do but to end.
-        if let (Some(_pending), Ok(mut line)) = (Pending::unless_leaving(), self.line.lock()) {
-            line.newest.take_if(|(gate, _)| gate.is_open());
-            self.free_unfreed(&mut line);
+        if let (Some(_pending), Ok(mut submit_state)) = (Pending::unless_leaving(), self.submit_state.lock())
+        {
+            submit_state.newest.take_if(|(latch, _)| latch.is_open());
+            self.free_unfreed(&mut submit_state);
         }
     }
 
@@ -160,13 +171,14 @@ impl Card {
 
     /// Memory that the card's own copies can use at once. Waits only when memory is short.
     pub(super) fn allocate(&self, bytes: usize) -> Result<usize> {
-        self.free_unfreed(&mut *self.line.lock()?);
+        self.free_unfreed(&mut *self.submit_state.lock()?);
         self.driver.allocate(self.context, self.work, bytes).or_else(|short| {
-            let line = self.line.lock()?;
-            let gate = line.on_shown.clone().filter(|_| !line.unfreed.is_empty()).ok_or(short)?;
-            drop(line);
-            gate.pass();
-            self.free_unfreed(&mut *self.line.lock()?);
+            let submit_state = self.submit_state.lock()?;
+            let latch =
+                submit_state.on_shown.clone().filter(|_| !submit_state.unfreed.is_empty()).ok_or(short)?;
+            drop(submit_state);
+            latch.wait();
+            self.free_unfreed(&mut *self.submit_state.lock()?);
             self.driver.allocate(self.context, self.work, bytes)
         })
     }
@@ -175,45 +187,47 @@ impl Card {
     /// the next call.
     pub(super) fn free(&self, pointer: usize) {
         // In a forked child there is nothing to free.
-        if let Ok(mut line) = self.line.lock() {
-            line.unfreed.push(pointer);
-            self.free_unfreed(&mut line);
+        if let Ok(mut submit_state) = self.submit_state.lock() {
+            submit_state.unfreed.push(pointer);
+            self.free_unfreed(&mut submit_state);
         }
     }
 
-    /// Never behind a closed gate: the driver may give the memory to the next allocation at once, and have the copies
-    /// into that wait for the gate, whose job may come after theirs.
-    fn free_unfreed(&self, line: &mut Line) {
-        if line.on_shown.as_ref().is_none_or(|gate| gate.is_open()) {
-            line.unfreed.retain(|pointer| self.driver.free(self.context, self.shown, *pointer).is_err());
+    /// Never behind a closed latch: the driver may give the memory to the next allocation at once, and have the copies
+    /// into that wait for the latch, whose job may come after theirs.
+    fn free_unfreed(&self, submit_state: &mut SubmitState) {
+        if submit_state.on_shown.as_ref().is_none_or(|latch| latch.is_open()) {
+            submit_state
+                .unfreed
+                .retain(|pointer| self.driver.free(self.context, self.shown, *pointer).is_err());
         }
     }
 
     /// The way between this card and a SYCL queue's device and context.
-    pub(super) fn lane(&self, queue: &Queue) -> Result<Arc<Lane>> {
+    pub(super) fn channel(&self, queue: &Queue) -> Result<Arc<StagingChannel>> {
         let key = (queue.context().clone(), queue.device().clone());
-        if let Some(lane) = self.lanes.lock()?.get(&key) {
-            return Ok(lane.clone());
+        if let Some(channel) = self.channels.lock()?.get(&key) {
+            return Ok(channel.clone());
         }
-        let made = Arc::new(Lane::new(&self.driver, self.context, queue)?);
-        Ok(self.lanes.lock()?.entry(key).or_insert(made).clone())
+        let made = Arc::new(StagingChannel::new(&self.driver, self.context, queue)?);
+        Ok(self.channels.lock()?.entry(key).or_insert(made).clone())
     }
 }
 
 /// `cuda:0 NVIDIA H200`.
-impl std::fmt::Display for Card {
+impl std::fmt::Display for CudaDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cuda:{} {}", self.ordinal, self.name)
     }
 }
 
 /// A SYCL queue for transfers alone, and two buffers that both runtimes copy to and from by themselves.
-pub(super) struct Lane {
+pub(super) struct StagingChannel {
     pub(super) queue: Queue,
     pub(super) buffers: [Pinned; 2],
 }
 
-impl Lane {
+impl StagingChannel {
     /// A queue of its own, since its copies must not stand behind work that waits for them.
     fn new(driver: &Arc<dyn Driver>, context: Handle, queue: &Queue) -> Result<Self> {
         let properties = QueueProperties { in_order: true, profiling: false };
@@ -252,9 +266,9 @@ impl Drop for Pinned {
 fn serve(jobs: &Receiver<Job>) {
     exit::help_to_the_end();
     while let Ok(job) = jobs.recv() {
-        let (opener, card) = (Opener(job.gate()), job.card());
+        let (opener, device) = (OpenOnDrop(job.latch()), job.device());
         job.run();
         drop(opener);
-        card.tidy();
+        device.tidy();
     }
 }

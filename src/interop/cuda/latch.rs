@@ -1,16 +1,16 @@
-//! A gate that work of a CUDA stream stands at until a host thread opens it.
+//! A latch that work of a CUDA stream stands at until a host thread opens it.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// Closed until [`Gate::open`], then open for good.
+/// Closed until [`Latch::open`], then open for good.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct Latch {
     open: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Gate {
+impl Latch {
     pub(super) fn open(&self) {
         *self.open.lock() = true;
         self.opened.notify_all();
@@ -20,7 +20,7 @@ impl Gate {
         *self.open.lock()
     }
 
-    pub(super) fn pass(&self) {
+    pub(super) fn wait(&self) {
         let mut open = self.open.lock();
         while !*open {
             self.opened.wait(&mut open);
@@ -28,10 +28,10 @@ impl Gate {
     }
 }
 
-/// Opens a gate when it goes, however that comes about: a stream must not wait for a transfer that failed.
-pub(super) struct Opener(pub(super) Arc<Gate>);
+/// Opens a latch when it goes, however that comes about: a stream must not wait for a transfer that failed.
+pub(super) struct OpenOnDrop(pub(super) Arc<Latch>);
 
-impl Drop for Opener {
+impl Drop for OpenOnDrop {
     fn drop(&mut self) {
         self.0.open();
     }

@@ -3,7 +3,7 @@
 //! memory that is about to be freed. It shows order and release; that the real driver does the same is for tests on a card.
 
 use super::driver::{Driver, Handle, Location};
-use super::latch::Gate;
+use super::latch::Latch;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,12 +28,12 @@ impl Default for Stream {
 }
 
 #[derive(Default)]
-pub(super) struct Recorder {
+pub(super) struct MockDriver {
     streams: Mutex<Vec<Stream>>,
     host_functions: Mutex<Stream>,
     /// Opened when memory is freed.
-    frees: Mutex<Vec<Arc<Gate>>>,
-    events: Mutex<HashMap<Handle, Arc<Gate>>>,
+    frees: Mutex<Vec<Arc<Latch>>>,
+    events: Mutex<HashMap<Handle, Arc<Latch>>>,
     next_event: AtomicUsize,
     memory: Arc<Mutex<HashMap<usize, Box<[u8]>>>>,
     pub(super) registered: Mutex<Vec<usize>>,
@@ -50,7 +50,7 @@ pub(super) struct Recorder {
     pub(super) no_order: AtomicBool,
 }
 
-impl Recorder {
+impl MockDriver {
     /// Adds work to a stream.
     pub(super) fn submit(&self, stream: Handle, task: impl FnOnce() + Send + 'static) {
         self.streams.lock()[stream - 1].0.send(Box::new(task)).unwrap();
@@ -87,12 +87,12 @@ impl Recorder {
         self.memory.lock()[&pointer].to_vec()
     }
 
-    fn event(&self, event: Handle) -> Arc<Gate> {
+    fn event(&self, event: Handle) -> Arc<Latch> {
         self.events.lock()[&event].clone()
     }
 }
 
-impl Driver for Recorder {
+impl Driver for MockDriver {
     fn name(&self, _: usize) -> Result<String> {
         Ok("recorder".to_owned())
     }
@@ -128,13 +128,13 @@ impl Driver for Recorder {
             });
         }
         for freed in self.frees.lock().drain(..) {
-            self.submit(stream, move || freed.pass());
+            self.submit(stream, move || freed.wait());
         }
         Ok(self.foreign(&vec![0xee; bytes]))
     }
 
     fn free(&self, _: Handle, stream: Handle, pointer: usize) -> Result<()> {
-        let (memory, freed) = (self.memory.clone(), Arc::new(Gate::default()));
+        let (memory, freed) = (self.memory.clone(), Arc::new(Latch::default()));
         self.frees.lock().push(freed.clone());
         self.submit(stream, move || {
             drop(memory.lock().remove(&pointer).unwrap());
@@ -145,9 +145,9 @@ impl Driver for Recorder {
 
     fn record(&self, _: Handle, stream: Handle) -> Result<Handle> {
         let event = self.next_event.fetch_add(1, Ordering::SeqCst) + 1;
-        let gate = Arc::new(Gate::default());
-        self.events.lock().insert(event, gate.clone());
-        self.submit(stream, move || gate.open());
+        let latch = Arc::new(Latch::default());
+        self.events.lock().insert(event, latch.clone());
+        self.submit(stream, move || latch.open());
         Ok(event)
     }
 
@@ -155,31 +155,31 @@ impl Driver for Recorder {
         self.events.lock().remove(&event).unwrap();
     }
 
-    fn hold_until(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
+    fn stream_wait_event(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
         if self.no_order.load(Ordering::SeqCst) {
             return Err(Error::Interop("ordering failed in the CUDA driver: on purpose".to_owned()));
         }
         let event = self.event(event);
-        self.submit(stream, move || event.pass());
+        self.submit(stream, move || event.wait());
         Ok(())
     }
 
-    fn hold_at(&self, _: Handle, stream: Handle, gate: Arc<Gate>) -> Result<()> {
-        let (functions, passed) = (self.host_functions.lock().0.clone(), Arc::new(Gate::default()));
+    fn stream_wait_latch(&self, _: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
+        let (functions, passed) = (self.host_functions.lock().0.clone(), Arc::new(Latch::default()));
         self.submit(stream, move || {
             let done = passed.clone();
             let function = move || {
-                gate.pass();
+                latch.wait();
                 done.open();
             };
             functions.send(Box::new(function)).unwrap();
-            passed.pass();
+            passed.wait();
         });
         Ok(())
     }
 
     fn wait(&self, event: Handle) -> Result<()> {
-        self.event(event).pass();
+        self.event(event).wait();
         Ok(())
     }
 

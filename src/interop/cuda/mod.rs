@@ -44,7 +44,7 @@ pub fn device_count() -> crate::Result<usize> {
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) without a driver,
 /// [`Error::DeviceNotFound`](crate::Error::DeviceNotFound) for another number.
 pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
-    device::Card::get(ordinal).map(|card| card.arrivals)
+    device::CudaDevice::get(ordinal).map(|device| device.arrivals)
 }
 
 /// As [`arrivals`], made to wait for an event of another library, a `cudaEvent_t`; 0 is none.
@@ -52,9 +52,9 @@ pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
 /// # Safety
 /// The event is a live one of this process.
 pub(crate) unsafe fn arrivals_after(ordinal: usize, event: usize) -> crate::Result<usize> {
-    let card = device::Card::get(ordinal)?;
+    let device = device::CudaDevice::get(ordinal)?;
     if event != 0 {
-        card.driver.hold_until(card.context(), card.arrivals, event)?;
+        device.driver.stream_wait_event(device.context(), device.arrivals, event)?;
     }
-    Ok(card.arrivals)
+    Ok(device.arrivals)
 }
