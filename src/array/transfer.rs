@@ -4,14 +4,14 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::trace::recorder::{with_default_reason, with_reason};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, Keep, drop_after, ordered, try_reserve};
+use crate::memory::{Access, ForeignOwner, drop_after, ordered, try_reserve};
 use crate::runtime::interrupt::{self, uninterruptible};
 
 /// What is kept on the heap, for an error.
 const ELEMENTS: &str = "the elements";
 
 /// Gives what owns the host's side of a copy, for as long as the device still uses it.
-pub(crate) type Owner<'a> = &'a (dyn Fn() -> Keep + Sync);
+pub(crate) type MakeOwner<'a> = &'a (dyn Fn() -> ForeignOwner + Sync);
 
 impl Array {
     /// The elements in C order. Waits for the writes before, nothing else.
@@ -62,7 +62,12 @@ impl Array {
 
     /// Copies the elements to `target`, which has room for `nbytes`, and waits for that. The wait can be interrupted
     /// where `owner` gives what keeps the target.
-    pub(crate) fn read_into(&self, target: *mut u8, bytes: usize, owner: Option<Owner<'_>>) -> Result<()> {
+    pub(crate) fn read_into(
+        &self,
+        target: *mut u8,
+        bytes: usize,
+        owner: Option<MakeOwner<'_>>,
+    ) -> Result<()> {
         debug_assert_eq!(bytes, self.nbytes());
         if bytes == 0 {
             return Ok(());
@@ -97,7 +102,7 @@ impl Array {
 
     /// As [`Array::copy_from_bytes`]. The wait can be interrupted where `owner` gives what keeps the values; they are
     /// then copied as they are when the queue gets there.
-    pub(crate) fn write_from(&self, values: &[u8], owner: Option<Owner<'_>>) -> Result<()> {
+    pub(crate) fn write_from(&self, values: &[u8], owner: Option<MakeOwner<'_>>) -> Result<()> {
         self.check_writable()?;
         if values.len() != self.nbytes() {
             return Err(Error::Value(format!(
@@ -126,7 +131,7 @@ impl Array {
     }
 
     /// Where the wait for a copy must not be given up but could be interrupted, waits for what comes before it.
-    fn before_lending(&self, access: Access, owner: Option<Owner<'_>>) -> Result<()> {
+    fn before_lending(&self, access: Access, owner: Option<MakeOwner<'_>>) -> Result<()> {
         if owner.is_some() || !interrupt::is_possible() {
             return Ok(());
         }
@@ -233,7 +238,7 @@ impl Array {
 /// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
 /// memory that is about to go away; then everything on the queue is awaited before the error is told. A wait that is
 /// interrupted leaves the memory's owner behind instead, and is not interrupted where there is none.
-fn finish(queue: &Queue, copy: Result<Event>, owner: Option<Owner<'_>>) -> Result<()> {
+fn finish(queue: &Queue, copy: Result<Event>, owner: Option<MakeOwner<'_>>) -> Result<()> {
     let drain = |_: &Error| {
         queue.drain();
     };

@@ -20,7 +20,7 @@ struct Inner {
     id: usize,
     backend: Backend,
     info: ffi::DeviceInfo,
-    place: Place,
+    origin: DeviceOrigin,
     /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
     parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
@@ -28,7 +28,7 @@ struct Inner {
     peers: ForkMutex<Vec<(usize, bool)>>,
 }
 
-enum Place {
+enum DeviceOrigin {
     /// Position among all root devices and the filter string that names it.
     Root { ordinal: usize, filter: String },
     /// Part `index` of its parent, when it was made here.
@@ -57,7 +57,7 @@ impl Device {
         let backend = Backend::from_name(&info.backend);
         let index = index(backend, &info.device_type);
         let filter = format!("{backend}:{}:{index}", info.device_type);
-        Self::new(raw, info, Place::Root { ordinal, filter })
+        Self::new(raw, info, DeviceOrigin::Root { ordinal, filter })
     }
 
     /// The device of a foreign queue or pointer: a known root device, or a part of one.
@@ -76,14 +76,14 @@ impl Device {
             return Ok(known);
         }
         let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
-        Self::new(raw, info, Place::Part { parent, index: None })
+        Self::new(raw, info, DeviceOrigin::Part { parent, index: None })
     }
 
-    fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, place: Place) -> Result<Self> {
+    fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, origin: DeviceOrigin) -> Result<Self> {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
         let backend = Backend::from_name(&info.backend);
         let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
-        Ok(Self(Arc::new(Inner { raw, id, backend, info, place, parts, context, peers })))
+        Ok(Self(Arc::new(Inner { raw, id, backend, info, origin, parts, context, peers })))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Device> {
@@ -137,18 +137,18 @@ impl Device {
     /// `backend:device_type:index`, which selects this root device; `None` for a sub-device, which no filter names.
     #[must_use]
     pub fn filter_string(&self) -> Option<&str> {
-        match &self.0.place {
-            Place::Root { filter, .. } => Some(filter),
-            Place::Part { .. } => None,
+        match &self.0.origin {
+            DeviceOrigin::Root { filter, .. } => Some(filter),
+            DeviceOrigin::Part { .. } => None,
         }
     }
 
     /// The device this one is a part of; `None` for a root device.
     #[must_use]
     pub fn parent(&self) -> Option<&Self> {
-        match &self.0.place {
-            Place::Root { .. } => None,
-            Place::Part { parent, .. } => Some(parent),
+        match &self.0.origin {
+            DeviceOrigin::Root { .. } => None,
+            DeviceOrigin::Part { parent, .. } => Some(parent),
         }
     }
 
@@ -161,9 +161,9 @@ impl Device {
     /// Position of the root device among all visible root devices, as protocols with a device number count them.
     #[must_use]
     pub fn ordinal(&self) -> usize {
-        match &self.0.place {
-            Place::Root { ordinal, .. } => *ordinal,
-            Place::Part { parent, .. } => parent.ordinal(),
+        match &self.0.origin {
+            DeviceOrigin::Root { ordinal, .. } => *ordinal,
+            DeviceOrigin::Part { parent, .. } => parent.ordinal(),
         }
     }
 
@@ -250,7 +250,7 @@ impl Device {
             .map(|(index, part)| {
                 let raw = Handle::new(ffi::device_copy(part).during("keeping a sub-device")?);
                 let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
-                Self::new(raw, info, Place::Part { parent: self.clone(), index: Some(index) })
+                Self::new(raw, info, DeviceOrigin::Part { parent: self.clone(), index: Some(index) })
             })
             .collect::<Result<Vec<_>>>()?;
         let mut known = self.0.parts.lock()?;
@@ -282,15 +282,15 @@ impl Device {
     pub fn default_context(&self) -> Result<Context> {
         self.0
             .context
-            .get_or_try_init(|| match self.0.place {
-                Place::Root { .. } => Context::keep(
+            .get_or_try_init(|| match self.0.origin {
+                DeviceOrigin::Root { .. } => Context::keep(
                     ffi::context_default(self.raw()?).during("asking a platform for its default context")?,
                 ),
                 // These are kept, too.
-                Place::Part { index: Some(_), .. } => {
+                DeviceOrigin::Part { index: Some(_), .. } => {
                     Context::keep(Context::raw_new(std::slice::from_ref(self))?)
                 }
-                Place::Part { index: None, .. } => Context::new(std::slice::from_ref(self)),
+                DeviceOrigin::Part { index: None, .. } => Context::new(std::slice::from_ref(self)),
             })
             .cloned()
     }
@@ -343,10 +343,10 @@ impl std::hash::Hash for Device {
 /// `opencl:cpu:0 AMD EPYC`, or `sub-device 1 of opencl:cpu:0 AMD EPYC`.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.place {
-            Place::Root { filter, .. } => write!(f, "{filter} {}", self.name().trim()),
-            Place::Part { parent, index: Some(index) } => write!(f, "sub-device {index} of {parent}"),
-            Place::Part { parent, index: None } => write!(f, "a sub-device of {parent}"),
+        match &self.0.origin {
+            DeviceOrigin::Root { filter, .. } => write!(f, "{filter} {}", self.name().trim()),
+            DeviceOrigin::Part { parent, index: Some(index) } => write!(f, "sub-device {index} of {parent}"),
+            DeviceOrigin::Part { parent, index: None } => write!(f, "a sub-device of {parent}"),
         }
     }
 }

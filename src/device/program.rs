@@ -75,7 +75,7 @@ pub(super) struct Built {
 type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
 /// Where to build.
-struct Place<'a> {
+struct BuildTarget<'a> {
     context: &'a Context,
     device: &'a Device,
 }
@@ -90,17 +90,17 @@ impl Program {
         options: &Arc<[String]>,
     ) -> Result<Self> {
         let unit = Unit { device: device.id(), code: code.clone(), options: options.clone() };
-        let (key, place) = ((unit, name.clone()), Place { context, device });
+        let (key, target) = ((unit, name.clone()), BuildTarget { context, device });
         let kernels = &context.built().kernels;
         if let Some(built) = kernels.lock()?.get(&key) {
             return Ok(built.clone());
         }
         let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| place.kernel(&key.0, name));
+        let raw = span.in_scope(|| target.kernel(&key.0, name));
         code.guard_exit();
         let raw = raw.map_err(|error| match error {
-            Error::Sycl { message, .. } => place.failure(name, message),
+            Error::Sycl { message, .. } => target.failure(name, message),
             other => other,
         })?;
         recorder::built(begun, name, device);
@@ -137,7 +137,7 @@ impl Slot {
     }
 }
 
-impl Place<'_> {
+impl BuildTarget<'_> {
     fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         match &unit.code {
             Code::Sycl(source) => self.kernel_of_source(unit, source, name),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What names a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum IcdSource {
     /// `OCL_ICD_FILENAMES`.
     Variable,
     /// usmq, where nothing else names a driver for CPUs.
@@ -21,7 +21,7 @@ pub(super) enum Source {
 /// One driver that is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub source: Source,
+    pub source: IcdSource,
     /// A path, or the bare name of a library.
     pub library: String,
 }
@@ -49,7 +49,7 @@ pub(super) fn folder(world: &World) -> PathBuf {
 pub(super) fn entries(world: &World) -> Vec<Entry> {
     let mut found = Vec::new();
     if let Some((value, by_usmq)) = world.in_force("OCL_ICD_FILENAMES") {
-        let source = if by_usmq { Source::Usmq } else { Source::Variable };
+        let source = if by_usmq { IcdSource::Usmq } else { IcdSource::Variable };
         let libraries = value.split(':').filter(|library| !library.is_empty());
         found.extend(libraries.map(|library| Entry { source: source.clone(), library: library.to_owned() }));
     }
@@ -58,7 +58,7 @@ pub(super) fn entries(world: &World) -> Vec<Entry> {
         let file = folder.join(name);
         let text = world.read(&file).unwrap_or_default();
         let library = text.strip_suffix('\n').unwrap_or(&text).to_owned();
-        found.push(Entry { source: Source::File(file), library });
+        found.push(Entry { source: IcdSource::File(file), library });
     }
     found
 }
@@ -92,11 +92,11 @@ impl Entry {
     /// What to do so that it is not named any more, when `others` shall stay.
     pub(super) fn removal(&self, world: &World, others: &[&Entry]) -> String {
         let file = match &self.source {
-            Source::File(file) => file,
-            Source::Variable | Source::Usmq => {
+            IcdSource::File(file) => file,
+            IcdSource::Variable | IcdSource::Usmq => {
                 let rest: Vec<_> = others
                     .iter()
-                    .filter(|other| other.source == Source::Variable && **other != self)
+                    .filter(|other| other.source == IcdSource::Variable && **other != self)
                     .map(|other| other.library.as_str())
                     .collect();
                 return if rest.is_empty() {
@@ -114,9 +114,9 @@ impl Entry {
     /// How it came to be named.
     pub(super) fn origin(&self) -> String {
         match &self.source {
-            Source::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
-            Source::Usmq => "added by usmq".to_owned(),
-            Source::File(file) => format!("named by {}", file.display()),
+            IcdSource::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
+            IcdSource::Usmq => "added by usmq".to_owned(),
+            IcdSource::File(file) => format!("named by {}", file.display()),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn variable(library: &str) -> Entry {
-        Entry { source: Source::Variable, library: library.to_owned() }
+        Entry { source: IcdSource::Variable, library: library.to_owned() }
     }
 
     #[test]
@@ -203,9 +203,9 @@ mod tests {
     fn what_usmq_adds_is_told_from_what_the_user_set() {
         let mut world = Fake::new();
         world.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
-        assert_eq!(entries(&world)[0].source, Source::Usmq);
+        assert_eq!(entries(&world)[0].source, IcdSource::Usmq);
         let world = world.variable("OCL_ICD_FILENAMES", "/x.so");
-        assert_eq!(entries(&world)[0].source, Source::Variable);
+        assert_eq!(entries(&world)[0].source, IcdSource::Variable);
         assert_eq!(entries(&world).len(), 1);
     }
 
@@ -251,8 +251,10 @@ mod tests {
     #[test]
     fn the_removal_of_one_driver_keeps_the_others() {
         let (bad, good) = (variable("/bad.so"), variable("/good.so"));
-        let file =
-            Entry { source: Source::File("/etc/OpenCL/vendors/x.icd".into()), library: "/x.so".to_owned() };
+        let file = Entry {
+            source: IcdSource::File("/etc/OpenCL/vendors/x.icd".into()),
+            library: "/x.so".to_owned(),
+        };
         let mut world = Fake::new();
         assert_eq!(bad.removal(&world, &[&bad, &file]), "unset OCL_ICD_FILENAMES");
         assert_eq!(bad.removal(&world, &[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");

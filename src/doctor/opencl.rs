@@ -1,7 +1,7 @@
 //! The OpenCL drivers: whether each that is named can be loaded and offers a platform.
 
 use super::dlopen::Driver;
-use super::icd::{self, Entry, Fault, Source, Twin};
+use super::icd::{self, Entry, Fault, IcdSource, Twin};
 use super::installation::reinstall;
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic, counted};
@@ -203,7 +203,7 @@ fn describe(
     let (library, origin) = (&entry.library, entry.origin());
     let broken = |what: String| {
         let fix = match entry.source {
-            Source::Usmq => cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
+            IcdSource::Usmq => cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
             _ => entry.removal(world, kept),
         };
         Finding::problem(TOPIC, what, fix)

@@ -1,7 +1,7 @@
 //! An allocation: a range of USM with an owner and a log of who uses it.
 
 use super::access_log::{Access, AccessLog, Tracked};
-use super::deferred_drop::{Foreign, Pending, drop_after};
+use super::deferred_drop::{ForeignOwner, Pending, drop_after};
 use super::free_list::Block;
 use super::known_memory::{self, Found, SharedLog};
 use super::ordered_submit::ordered;
@@ -27,11 +27,11 @@ impl Tracked for Event {
     }
 }
 
-enum Owner {
+enum AllocationOwner {
     /// From one of our pools; returned when its last use is complete.
     Ours { pool: Interned<Pool>, block: Block },
     /// Another library's; never freed by us. The owner is taken when the allocation is dropped.
-    Foreign { owner: Option<Foreign>, context: Context, device: Device },
+    Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
 }
 
 /// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
@@ -43,7 +43,7 @@ pub(crate) struct Allocation {
     pointer: usize,
     bytes: usize,
     kind: UsmKind,
-    owner: Owner,
+    owner: AllocationOwner,
     log: LogOf,
     /// Whether another library has seen our memory, which may come back.
     known: AtomicBool,
@@ -112,7 +112,7 @@ impl Allocation {
             pointer: block.pointer(),
             bytes,
             kind,
-            owner: Owner::Ours { pool, block },
+            owner: AllocationOwner::Ours { pool, block },
             log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
@@ -121,7 +121,7 @@ impl Allocation {
 
     /// The memory of another library, as long as `owner` lives. All imports of one allocation share one access log; memory
     /// that usmq has handed out itself comes back with the log that it has.
-    pub(crate) fn import(import: Import<'_>, owner: Foreign) -> Result<Arc<Self>> {
+    pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
         let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
         let (log, fresh) = match known_memory::find(pointer, context)? {
             Some(Found::Ours(ours)) => (LogOf::Ours(ours), false),
@@ -136,7 +136,11 @@ impl Allocation {
             pointer,
             bytes,
             kind,
-            owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
+            owner: AllocationOwner::Foreign {
+                owner: Some(owner),
+                context: context.clone(),
+                device: device.clone(),
+            },
             log,
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
@@ -160,14 +164,14 @@ impl Allocation {
         pointer: usize,
         kind: UsmKind,
         (context, device): (&Context, &Device),
-        owner: Foreign,
+        owner: ForeignOwner,
     ) -> Arc<Self> {
         drop_after(owner, Pending::new());
         Arc::new(Self {
             pointer,
             bytes: 0,
             kind,
-            owner: Owner::Foreign { owner: None, context: context.clone(), device: device.clone() },
+            owner: AllocationOwner::Foreign { owner: None, context: context.clone(), device: device.clone() },
             log: LogOf::Own(ForkMutex::default()),
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
@@ -188,20 +192,20 @@ impl Allocation {
 
     pub(crate) fn context(&self) -> &Context {
         match &self.owner {
-            Owner::Ours { pool, .. } => &pool.context,
-            Owner::Foreign { context, .. } => context,
+            AllocationOwner::Ours { pool, .. } => &pool.context,
+            AllocationOwner::Foreign { context, .. } => context,
         }
     }
 
     pub(crate) fn device(&self) -> &Device {
         match &self.owner {
-            Owner::Ours { pool, .. } => &pool.device,
-            Owner::Foreign { device, .. } => device,
+            AllocationOwner::Ours { pool, .. } => &pool.device,
+            AllocationOwner::Foreign { device, .. } => device,
         }
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.owner, Owner::Ours { .. })
+        matches!(self.owner, AllocationOwner::Ours { .. })
     }
 
     pub(super) fn log(&self) -> &ForkMutex<Log> {
@@ -288,22 +292,22 @@ impl Drop for Allocation {
             known_memory::remove_ours(self.pointer);
         }
         match (&mut self.owner, &mut self.log) {
-            (Owner::Ours { pool, block }, LogOf::Own(log)) => {
+            (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
                 let Log { access, shared_on } = std::mem::take(log.get_mut());
                 Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
             }
-            (Owner::Foreign { owner, .. }, LogOf::Own(log)) => {
+            (AllocationOwner::Foreign { owner, .. }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();
                 owner.take().into_iter().for_each(|owner| drop_after(owner, pending.clone()));
             }
-            (Owner::Foreign { owner, .. }, log) => {
+            (AllocationOwner::Foreign { owner, .. }, log) => {
                 let Some(owner) = owner.take() else { return };
                 let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
                 let mut shared = Box::new(SharedDrop { log, owner, pending: None });
                 if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
             }
             // Our memory has a log of its own.
-            (Owner::Ours { .. }, _) => {}
+            (AllocationOwner::Ours { .. }, _) => {}
         }
     }
 }
@@ -312,7 +316,7 @@ impl Drop for Allocation {
 /// the drop may be part of that host task, so it does not wait for the log.
 struct SharedDrop {
     log: LogOf,
-    owner: Foreign,
+    owner: ForeignOwner,
     pending: Option<Pending>,
 }
 

@@ -24,7 +24,7 @@ const CLASSES: usize = (LARGE / SMALL).ilog2() as usize * STEPS;
 /// Free blocks that a size class keeps.
 const MOST: usize = 4;
 
-pub(super) struct Blocks {
+pub(super) struct FreeList {
     raw: Handle<ffi::UsmPool>,
     /// By size class, the latest last.
     kept: ForkMutex<[SmallVec<[usize; MOST]>; CLASSES]>,
@@ -47,7 +47,7 @@ struct Umf {
 
 /// Where a block comes from, and goes back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum BlockSource {
     Slab,
     /// The size class.
     Kept(usize),
@@ -59,7 +59,7 @@ enum Source {
 pub(super) struct Block {
     pointer: usize,
     bytes: usize,
-    source: Source,
+    source: BlockSource,
 }
 
 impl Block {
@@ -69,11 +69,11 @@ impl Block {
 
     /// The block for its last owner, who leaves an empty one behind.
     pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self { pointer: 0, bytes: 0, source: Source::Runtime })
+        std::mem::replace(self, Self { pointer: 0, bytes: 0, source: BlockSource::Runtime })
     }
 }
 
-impl Source {
+impl BlockSource {
     fn of(bytes: usize) -> Self {
         if bytes <= SMALL {
             return Self::Slab;
@@ -122,14 +122,14 @@ impl Umf {
     }
 }
 
-impl Blocks {
+impl FreeList {
     pub(super) fn new(raw: cxx::UniquePtr<ffi::UsmPool>, keeps: bool) -> Self {
         let kept = ForkMutex::new(std::array::from_fn(|_| SmallVec::new()));
         Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
     }
 
-    fn source(&self, bytes: usize) -> Source {
-        if self.keeps { Source::of(bytes) } else { Source::Runtime }
+    fn source(&self, bytes: usize) -> BlockSource {
+        if self.keeps { BlockSource::of(bytes) } else { BlockSource::Runtime }
     }
 
     /// A free block, `None` when the runtime or the limit has none left, also not for exactly these bytes.
@@ -137,15 +137,15 @@ impl Blocks {
         let raw = self.raw.get()?;
         let mut source = self.source(bytes);
         let mut pointer = match source {
-            Source::Slab => self.take_small(raw, bytes)?,
-            Source::Kept(class) => {
+            BlockSource::Slab => self.take_small(raw, bytes)?,
+            BlockSource::Kept(class) => {
                 let kept = self.kept.lock()?[class].pop();
                 kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class)))
             }
-            Source::Runtime => 0,
+            BlockSource::Runtime => 0,
         };
         if pointer == 0 {
-            source = Source::Runtime;
+            source = BlockSource::Runtime;
             pointer = ffi::block_alloc(raw, bytes);
         }
         Ok((pointer != 0).then_some(Block { pointer, bytes, source }))
@@ -171,13 +171,13 @@ impl Blocks {
     pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
         let raw = self.raw.get()?;
         let size = match block.source {
-            Source::Slab => {
+            BlockSource::Slab => {
                 // SAFETY: by the caller, and its source says that it came from there.
                 unsafe { ffi::pool_free(raw, block.pointer) }.during("freeing USM")?;
                 self.umf.leave();
                 return Ok(());
             }
-            Source::Kept(class) => {
+            BlockSource::Kept(class) => {
                 let kept = &mut self.kept.lock()?[class];
                 if kept.len() < MOST {
                     kept.push(block.pointer);
@@ -185,7 +185,7 @@ impl Blocks {
                 }
                 size_of_class(class)
             }
-            Source::Runtime => block.bytes,
+            BlockSource::Runtime => block.bytes,
         };
         // SAFETY: by the caller; it came from the runtime with this size.
         unsafe { ffi::block_free(raw, block.pointer, size) };
@@ -223,22 +223,22 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_classes() {
-        assert_eq!(Source::of(0), Source::Slab);
-        assert_eq!(Source::of(SMALL), Source::Slab);
-        assert_eq!(Source::of(SMALL + 1), Source::Kept(0));
-        assert_eq!(Source::of(2 * SMALL), Source::Kept(STEPS - 1));
-        assert_eq!(Source::of(LARGE), Source::Kept(CLASSES - 1));
+        assert_eq!(BlockSource::of(0), BlockSource::Slab);
+        assert_eq!(BlockSource::of(SMALL), BlockSource::Slab);
+        assert_eq!(BlockSource::of(SMALL + 1), BlockSource::Kept(0));
+        assert_eq!(BlockSource::of(2 * SMALL), BlockSource::Kept(STEPS - 1));
+        assert_eq!(BlockSource::of(LARGE), BlockSource::Kept(CLASSES - 1));
         assert_eq!(size_of_class(CLASSES - 1), LARGE);
-        assert_eq!(Source::of(LARGE + 1), Source::Runtime);
+        assert_eq!(BlockSource::of(LARGE + 1), BlockSource::Runtime);
     }
 
     proptest! {
         #[test]
         fn a_class_holds_what_is_asked_and_less_than_a_quarter_more(bytes in SMALL + 1..=LARGE) {
-            let Source::Kept(class) = Source::of(bytes) else { panic!("{bytes} bytes have no class") };
+            let BlockSource::Kept(class) = BlockSource::of(bytes) else { panic!("{bytes} bytes have no class") };
             let size = size_of_class(class);
             prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");
-            prop_assert_eq!(Source::of(size), Source::Kept(class));
+            prop_assert_eq!(BlockSource::of(size), BlockSource::Kept(class));
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod try_reserve;
 pub(crate) use access_log::Access;
 pub(crate) use allocation::{Allocation, Import, PoisonCell};
 pub(crate) use budget::limit;
-pub(crate) use deferred_drop::{Foreign as Keep, drop_after};
+pub(crate) use deferred_drop::{ForeignOwner, drop_after};
 pub(crate) use ordered_submit::{Operand, ordered, ordered_across, ordered_all};
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};

@@ -5,7 +5,7 @@
 //! command comes after the last use anyway.
 
 use super::budget::{self, Budget};
-use super::free_list::{Block, Blocks};
+use super::free_list::{Block, FreeList};
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::trace::recorder::{self, with_reason};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
@@ -41,7 +41,7 @@ pub(super) enum Reuse {
 }
 
 pub(super) struct Pool {
-    blocks: ManuallyDrop<Blocks>,
+    blocks: ManuallyDrop<FreeList>,
     budget: &'static Budget,
     pub(super) context: Context,
     pub(super) device: Device,
@@ -200,7 +200,7 @@ impl Pool {
         // SAFETY: a budget is kept for good.
         let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {
-            blocks: ManuallyDrop::new(Blocks::new(raw.during("making a memory pool")?, pooling_is_on())),
+            blocks: ManuallyDrop::new(FreeList::new(raw.during("making a memory pool")?, pooling_is_on())),
             budget,
             context: queue.context().clone(),
             device: device.clone(),

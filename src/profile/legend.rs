@@ -31,7 +31,7 @@ impl Profile {
 impl Painter<'_> {
     pub(super) fn legend(&mut self, groups: &[Group]) {
         let mut items: BTreeMap<Style, (usize, u64, u64)> = BTreeMap::new();
-        let shown = groups.iter().flat_map(|group| &group.lanes).flat_map(|lane| &lane.bars);
+        let shown = groups.iter().flat_map(|group| &group.tracks).flat_map(|track| &track.bars);
         for event in shown.flat_map(|bar| &bar.events).map(|place| &self.profile.events[*place]) {
             let (count, bytes, time) = items.entry(Style::of(event)).or_default();
             (*count, *bytes, *time) = (*count + 1, *bytes + event.bytes, *time + event.duration());

@@ -14,13 +14,13 @@ const NARROW: f64 = 2.5;
 pub(super) struct Group {
     pub title: String,
     pub note: String,
-    pub lanes: Vec<Lane>,
+    pub tracks: Vec<Track>,
     /// For devices: whose memory is drawn below.
     pub device: Option<usize>,
 }
 
 /// A queue or a thread.
-pub(super) struct Lane {
+pub(super) struct Track {
     pub title: String,
     pub note: String,
     pub rows: usize,
@@ -41,26 +41,26 @@ pub(super) fn groups(profile: &Profile, axis: &Axis) -> Vec<Group> {
     let mut groups = vec![threads(profile, axis, "host", &[Kind::Build, Kind::Wait])];
     for (place, device) in profile.devices.iter().enumerate() {
         let queues = profile.queues.iter().enumerate().filter(|(_, queue)| queue.device == place);
-        let lanes = queues.map(|(number, queue)| {
+        let tracks = queues.map(|(number, queue)| {
             let order = if queue.in_order { "in order" } else { "out of order" };
             let here = |event: &&(usize, &Event)| event.1.queue == Some(number) && event.1.kind.is_command();
-            lane(
+            track(
                 profile,
                 axis,
                 (format!("queue {}", number + 1), format!("{order}, {} clock", queue.clock.name())),
                 &here,
             )
         });
-        let lanes = lanes.filter(|lane| !lane.bars.is_empty()).collect();
+        let tracks = tracks.filter(|track| !track.bars.is_empty()).collect();
         groups.push(Group {
             title: device.filter.clone(),
             note: device.name.clone(),
-            lanes,
+            tracks,
             device: Some(place),
         });
     }
     groups.push(threads(profile, axis, "other libraries", &[Kind::Call]));
-    groups.retain(|group| !group.lanes.is_empty());
+    groups.retain(|group| !group.tracks.is_empty());
     groups
 }
 
@@ -70,24 +70,24 @@ fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group
         profile.events.iter().filter(|event| of(event)).map(|event| event.thread).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let lanes = numbers.into_iter().map(|number| {
+    let tracks = numbers.into_iter().map(|number| {
         let here = |event: &&(usize, &Event)| of(event.1) && event.1.thread == number;
-        lane(profile, axis, (format!("thread {number}"), String::new()), &here)
+        track(profile, axis, (format!("thread {number}"), String::new()), &here)
     });
     let note = if kinds.contains(&Kind::Call) {
         "calls into the SYCL runtime, its own threads' among them"
     } else {
         ""
     };
-    Group { title: title.to_owned(), note: note.to_owned(), lanes: lanes.collect(), device: None }
+    Group { title: title.to_owned(), note: note.to_owned(), tracks: tracks.collect(), device: None }
 }
 
-fn lane(
+fn track(
     profile: &Profile,
     axis: &Axis,
     (title, note): (String, String),
     here: &dyn Fn(&&(usize, &Event)) -> bool,
-) -> Lane {
+) -> Track {
     let all: Vec<(usize, &Event)> = profile.events.iter().enumerate().collect();
     let mut events: Vec<&(usize, &Event)> = all.iter().filter(here).collect();
     events.sort_by_key(|(place, event)| (event.start, event.end, *place));
@@ -117,7 +117,7 @@ fn lane(
     for bar in &mut bars {
         bar.style = main_style(profile, &bar.events);
     }
-    Lane { title, note, rows: ends.len().max(1), bars }
+    Track { title, note, rows: ends.len().max(1), bars }
 }
 
 /// Whether two neighbours are drawn as one.

@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::gil::detach;
-use super::host::Host;
+use super::host::HostInput;
 use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
 use crate::device::trace::recorder::with_reason;
@@ -144,7 +144,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     if !is_buffer && obj.hasattr("__dlpack__")? {
         return from_tensor();
     }
-    let host = match Host::read(obj, dtype) {
+    let host = match HostInput::read(obj, dtype) {
         // Buffers have no name for bfloat16, so that jax refuses them, where a tensor says it.
         Err(error) if error.is_instance_of::<PyBufferError>(py) && obj.hasattr("__dlpack__")? => {
             return from_tensor();
@@ -186,7 +186,12 @@ pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
+fn from_host(
+    py: Python<'_>,
+    host: &HostInput<'_>,
+    kind: UsmKind,
+    queue: &crate::Queue,
+) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
     let array = detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?;
     host.copy_to(py, &array)?;
@@ -217,7 +222,7 @@ pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, P
 /// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
 fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     target.check_writable()?;
-    let host = Host::read(source, None)?;
+    let host = HostInput::read(source, None)?;
     if host.dtype() == target.dtype() && host.shape() == target.shape() {
         return host.copy_to(py, target);
     }
@@ -232,12 +237,12 @@ pub(super) fn host_array(
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
     let _why = with_reason(Reason::Collocate);
-    from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
+    from_host(py, &HostInput::read(object, None)?, UsmKind::Device, queue)
 }
 
 /// The step that brings host data to a device, for a plan.
 pub(super) fn host_step(object: &Bound<'_, PyAny>) -> PyResult<Step> {
-    let host = Host::read(object, None)?;
+    let host = HostInput::read(object, None)?;
     let (shape, dtype) = (host.shape(), host.dtype());
     let bytes = (shape.iter().product::<usize>() * dtype.itemsize()) as u64;
     let what = format!("{dtype}{shape:?} on the host");

@@ -5,7 +5,7 @@ use super::array::Array;
 use super::array_interface::Entries;
 use super::dtype::DType;
 use super::gil::{Quiet, detach};
-use super::owner::Owner;
+use super::owner::PyOwner;
 use super::{argument, asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::{Error, UsmKind};
@@ -245,7 +245,7 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
         // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
         return Ok(None);
     }
-    let owner = Box::new(Owner::new(object));
+    let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
     // keeps.
     Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))

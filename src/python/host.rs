@@ -1,6 +1,6 @@
 //! Host objects as bytes: buffers, nested lists and numbers.
 
-use super::buffer::Foreign;
+use super::buffer::ForeignBuffer;
 use super::gil::detach;
 use super::index;
 use crate::DType;
@@ -12,9 +12,9 @@ use pyo3::types::{PyList, PySequence, PyString, PyTuple};
 use std::sync::Arc;
 
 /// Elements on the host, in C order.
-pub(super) enum Host<'py> {
+pub(super) enum HostInput<'py> {
     /// In another object's buffer.
-    Buffer { buffer: Foreign<'py>, dtype: DType },
+    Buffer { buffer: ForeignBuffer<'py>, dtype: DType },
     /// Numbers that were read one by one.
     Numbers { numbers: Vec<Scalar>, shape: Vec<usize>, dtype: DType },
 }
@@ -25,10 +25,10 @@ const DEEPEST: usize = 32;
 /// What is kept on the heap, for an error.
 const LIST: &str = "the numbers of a list";
 
-impl<'py> Host<'py> {
+impl<'py> HostInput<'py> {
     /// Reads an object. `dtype` decides the type of plain numbers.
     pub(super) fn read(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
-        if let Some(buffer) = Foreign::readable(object)? {
+        if let Some(buffer) = ForeignBuffer::readable(object)? {
             let own = buffer.dtype()?;
             return Ok(Self::Buffer { buffer, dtype: own });
         }

@@ -14,7 +14,7 @@ pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound
     let (shape, dtype) = (PyTuple::new(py, array.shape())?, dtype::numpy_dtype(py, array.dtype())?);
     let host = numpy.getattr("empty")?.call1((shape, dtype))?;
     if array.size() > 0 {
-        let memory = buffer::Foreign::writable(&host)?;
+        let memory = buffer::ForeignBuffer::writable(&host)?;
         let (target, bytes) = (memory.address(), memory.bytes());
         if bytes != array.nbytes() {
             return Err(PyValueError::new_err("numpy made an array of another size"));

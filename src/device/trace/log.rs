@@ -191,19 +191,19 @@ static POLLING: Mutex<()> = Mutex::new(());
 
 pub(super) fn add(id: u64, event: &Event) {
     let queue = event.queue();
-    let mut lanes = lock(&IN_FLIGHT);
+    let mut queues = lock(&IN_FLIGHT);
     if !on() {
         return;
     }
-    match lanes.iter_mut().find(|lane| lane.queue == queue.id()) {
-        Some(lane) => {
-            if lane.commands.is_empty() {
+    match queues.iter_mut().find(|in_flight| in_flight.queue == queue.id()) {
+        Some(in_flight) => {
+            if in_flight.commands.is_empty() {
                 // It may be another queue, at the address of one that is gone.
-                lane.in_order = queue.in_order();
+                in_flight.in_order = queue.in_order();
             }
-            lane.commands.push((id, event.clone()));
+            in_flight.commands.push((id, event.clone()));
         }
-        None => lanes.push(InFlightQueue {
+        None => queues.push(InFlightQueue {
             queue: queue.id(),
             in_order: queue.in_order(),
             commands: vec![(id, event.clone())],
@@ -220,59 +220,59 @@ pub(crate) fn poll(to: u64) -> bool {
         Err(TryLockError::WouldBlock) => return true,
     };
     POLLS.fetch_add(1, Ordering::Relaxed);
-    let mut lanes = std::mem::take(&mut *lock(&IN_FLIGHT));
+    let mut queues = std::mem::take(&mut *lock(&IN_FLIGHT));
     let mut ended = Vec::new();
-    for lane in &mut lanes {
-        if lane.in_order {
-            let running = lane.commands.iter().position(|(_, event)| !is_over(event));
-            let over = lane.commands.drain(..running.unwrap_or(lane.commands.len()));
+    for in_flight in &mut queues {
+        if in_flight.in_order {
+            let running = in_flight.commands.iter().position(|(_, event)| !is_over(event));
+            let over = in_flight.commands.drain(..running.unwrap_or(in_flight.commands.len()));
             ended.extend(over.map(end_of));
         } else {
-            let (over, running) = lane.commands.drain(..).partition(|(_, event)| is_over(event));
-            lane.commands = running;
+            let (over, running) = in_flight.commands.drain(..).partition(|(_, event)| is_over(event));
+            in_flight.commands = running;
             let over: Vec<(u64, Event)> = over;
             ended.extend(over.into_iter().map(end_of));
         }
     }
     note_ends(&ended);
-    if lanes.len() > MANY {
-        lanes.retain(|lane| !lane.commands.is_empty());
+    if queues.len() > MANY {
+        queues.retain(|in_flight| !in_flight.commands.is_empty());
     }
-    let waiting = lanes.iter().any(|lane| lane.commands.iter().any(|(id, _)| *id < to));
-    put_back(lanes);
+    let waiting = queues.iter().any(|in_flight| in_flight.commands.iter().any(|(id, _)| *id < to));
+    put_back(queues);
     waiting
 }
 
 /// Lets go of the commands that no session polls at any more.
 fn forget_commands() {
-    let mut lanes = lock(&IN_FLIGHT);
+    let mut queues = lock(&IN_FLIGHT);
     // Another one may have begun meanwhile.
     if !on() {
-        let gone = std::mem::take(&mut *lanes);
-        drop(lanes);
+        let gone = std::mem::take(&mut *queues);
+        drop(queues);
         drop(gone);
     }
 }
 
 /// What was submitted meanwhile comes after what was looked at.
-fn put_back(lanes: Vec<InFlightQueue>) {
+fn put_back(queues: Vec<InFlightQueue>) {
     let mut now = lock(&IN_FLIGHT);
     if !on() {
         // Events may be the last to know of their queues, which go outside the lock.
         drop(now);
-        return drop(lanes);
+        return drop(queues);
     }
     if now.is_empty() {
-        *now = lanes;
+        *now = queues;
         return;
     }
-    for mut lane in lanes {
-        match now.iter_mut().find(|other| other.queue == lane.queue) {
+    for mut in_flight in queues {
+        match now.iter_mut().find(|other| other.queue == in_flight.queue) {
             Some(other) => {
-                lane.commands.append(&mut other.commands);
-                other.commands = lane.commands;
+                in_flight.commands.append(&mut other.commands);
+                other.commands = in_flight.commands;
             }
-            None => now.push(lane),
+            None => now.push(in_flight),
         }
     }
 }

@@ -33,7 +33,7 @@ use std::thread::{self, JoinHandle};
 /// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct AsyncExport {
-    shared: Arc<Shared>,
+    shared: Arc<ProducerState>,
     thread: JoinHandle<StreamEnd>,
 }
 
@@ -108,7 +108,7 @@ impl AsyncExport {
     ) -> Result<Self> {
         // SAFETY: the caller's promise.
         let consumer = unsafe { Consumer::read(handler) }?;
-        let shared = Shared::new(device_type);
+        let shared = ProducerState::new(device_type);
         // SAFETY: as above. The consumer only reads what is behind the pointer.
         unsafe { (*handler).producer = ptr::from_ref(&shared.producer).cast_mut() };
         let worker = Worker::new(consumer, shared.clone(), field, batches, export);
@@ -144,7 +144,7 @@ impl AsyncExport {
 }
 
 /// What the stream's thread and the consumer's calls share.
-pub(super) struct Shared {
+pub(super) struct ProducerState {
     /// What the handler points to.
     producer: ArrowAsyncProducer,
     demand: Mutex<Demand>,
@@ -152,9 +152,9 @@ pub(super) struct Shared {
 }
 
 // SAFETY: the pointers in `producer` lead back to the same object and never change.
-unsafe impl Send for Shared {}
+unsafe impl Send for ProducerState {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ProducerState {}
 
 /// What was asked of the stream so far.
 #[derive(Default)]
@@ -175,7 +175,7 @@ pub(super) enum Turn {
     Wrong(i64),
 }
 
-impl Shared {
+impl ProducerState {
     fn new(device_type: i32) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             producer: ArrowAsyncProducer {
@@ -225,9 +225,9 @@ impl Shared {
 ///
 /// # Safety
 /// `producer` is one of ours, and its handler's release has not returned.
-unsafe fn own(producer: *mut ArrowAsyncProducer) -> Arc<Shared> {
+unsafe fn own(producer: *mut ArrowAsyncProducer) -> Arc<ProducerState> {
     // SAFETY: the caller's promise.
-    let shared = unsafe { (*producer).private_data }.cast::<Shared>().cast_const();
+    let shared = unsafe { (*producer).private_data }.cast::<ProducerState>().cast_const();
     // SAFETY: as above; the stream's thread holds the object, which is in an `Arc`, until the release has returned.
     unsafe { Arc::increment_strong_count(shared) };
     // SAFETY: the reference that was just made.

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 /// The side of an [`AsyncStreamReader`](super::AsyncStreamReader) that a producer gets.
 pub struct AsyncHandler {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ConsumerState>,
 }
 
 impl AsyncHandler {
@@ -38,7 +38,7 @@ impl AsyncHandler {
         // SAFETY: the caller's promise.
         let data = unsafe { (*handler).private_data };
         // SAFETY: as above; the reference that `into_raw` left.
-        Self { shared: unsafe { Arc::from_raw(data.cast::<Shared>().cast_const()) } }
+        Self { shared: unsafe { Arc::from_raw(data.cast::<ConsumerState>().cast_const()) } }
     }
 }
 
@@ -48,7 +48,7 @@ impl Drop for AsyncHandler {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct ConsumerState {
     handler: UnsafeCell<ArrowAsyncDeviceStreamHandler>,
     /// How many arrays may wait or be on their way.
     ahead: i64,
@@ -60,9 +60,9 @@ pub(super) struct Shared {
 
 // SAFETY: what the pointers lead to may be used from any thread, one call at a time: `handler` is the producer's alone,
 // tasks are extracted by whoever takes them from the queue, and `Producer` says when it is called.
-unsafe impl Send for Shared {}
+unsafe impl Send for ConsumerState {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ConsumerState {}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -89,7 +89,7 @@ struct Producer {
     cancel: unsafe extern "C" fn(*mut ArrowAsyncProducer),
 }
 
-impl Shared {
+impl ConsumerState {
     pub(super) fn new(ahead: i64) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             handler: UnsafeCell::new(ArrowAsyncDeviceStreamHandler {
@@ -227,11 +227,11 @@ fn discard(mut task: ArrowAsyncTask) {
 
 /// # Safety
 /// `handler` is one of ours and not released.
-unsafe fn own<'a>(handler: *mut ArrowAsyncDeviceStreamHandler) -> &'a Shared {
+unsafe fn own<'a>(handler: *mut ArrowAsyncDeviceStreamHandler) -> &'a ConsumerState {
     // SAFETY: the caller's promise.
     let data = unsafe { (*handler).private_data };
     // SAFETY: as above; the handler owns a reference.
-    unsafe { &*data.cast::<Shared>() }
+    unsafe { &*data.cast::<ConsumerState>() }
 }
 
 unsafe extern "C" fn on_schema(

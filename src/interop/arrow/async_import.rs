@@ -1,7 +1,7 @@
 //! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
 
 use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
-use super::async_handler::{AsyncHandler, Shared, broken};
+use super::async_handler::{AsyncHandler, ConsumerState, broken};
 use super::foreign::ForeignStruct;
 use super::schema::Field;
 use crate::error::Result;
@@ -35,7 +35,7 @@ use std::task::{Context, Poll};
 /// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct AsyncStreamReader {
-    shared: Arc<Shared>,
+    shared: Arc<ConsumerState>,
 }
 
 impl AsyncStreamReader {
@@ -45,7 +45,7 @@ impl AsyncStreamReader {
     /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
     #[must_use]
     pub fn new(ahead: usize) -> (Self, AsyncHandler) {
-        let shared = Shared::new(i64::try_from(ahead.max(1)).unwrap_or(i64::MAX));
+        let shared = ConsumerState::new(i64::try_from(ahead.max(1)).unwrap_or(i64::MAX));
         (Self { shared: shared.clone() }, AsyncHandler { shared })
     }
 

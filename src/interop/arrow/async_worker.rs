@@ -1,7 +1,7 @@
 //! The thread of an asynchronous Arrow stream: everything that is said to a consumer's handler, in its order.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
-use super::async_export::{Shared, StreamEnd, Turn};
+use super::async_export::{ProducerState, StreamEnd, Turn};
 use super::column::Column;
 use super::schema::Field;
 use super::stream_export::{Batches, check_type, errno};
@@ -85,7 +85,7 @@ impl Consumer {
 /// What the stream's thread has.
 pub(super) struct Worker {
     consumer: Consumer,
-    shared: Arc<Shared>,
+    shared: Arc<ProducerState>,
     field: Arc<Field>,
     batches: Option<Batches>,
     export: Export,
@@ -98,7 +98,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         consumer: Consumer,
-        shared: Arc<Shared>,
+        shared: Arc<ProducerState>,
         field: Arc<Field>,
         batches: Batches,
         export: Export,

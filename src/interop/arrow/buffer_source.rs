@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
 use crate::memory::try_reserve::try_with_capacity;
-use crate::memory::{Access, Allocation, Import, Keep, drop_after, ordered};
+use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered};
 use crate::runtime::interrupt::uninterruptible;
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// Where buffers go.
-pub(super) trait Source {
+pub(super) trait BufferSource {
     /// The queue of the columns that are made.
     fn queue(&self) -> &Queue;
 
@@ -39,7 +39,7 @@ pub(super) trait Source {
 }
 
 /// Host memory, copied to USM without waiting. The owner is kept until the copies are complete.
-pub(super) struct Host {
+pub(super) struct HostSource {
     queue: Queue,
     kind: UsmKind,
     pending: SmallVec<[Event; 4]>,
@@ -47,18 +47,18 @@ pub(super) struct Host {
     aligned: RefCell<Vec<Vec<u64>>>,
 }
 
-impl Host {
+impl HostSource {
     pub(super) fn new(queue: Queue, kind: UsmKind) -> Self {
         Self { queue, kind, pending: SmallVec::new(), aligned: RefCell::default() }
     }
 
     /// Lets the owner go as soon as nothing reads its memory.
-    pub(super) fn finish(self, owner: Keep) {
+    pub(super) fn finish(self, owner: ForeignOwner) {
         drop_after(owner, self.pending);
     }
 
     /// Waits for copies that are running, so that the owner is dropped before the error is returned.
-    pub(super) fn abandon(mut self, owner: Keep) {
+    pub(super) fn abandon(mut self, owner: ForeignOwner) {
         uninterruptible(|| self.pending.retain(|event| event.wait_quietly().is_err()));
         if self.pending.is_empty() {
             return drop(owner);
@@ -68,7 +68,7 @@ impl Host {
     }
 }
 
-impl Source for Host {
+impl BufferSource for HostSource {
     const COPIES: bool = true;
 
     fn queue(&self) -> &Queue {
@@ -118,14 +118,14 @@ impl Source for Host {
 
 /// Another library's USM, used where it is.
 #[derive(Clone)]
-pub(super) struct Usm {
+pub(super) struct UsmSource {
     queue: Queue,
     /// What must be complete before anything else uses the memory.
     ready: Option<Event>,
     owner: Arc<dyn std::any::Any + Send + Sync>,
 }
 
-impl Usm {
+impl UsmSource {
     /// The memory that `first` is part of, with `ordinal` as the producer's word on the device. `sync_event` is 0 or
     /// the address of a live `sycl::event`.
     ///
@@ -167,7 +167,7 @@ impl Usm {
     }
 }
 
-impl Source for Usm {
+impl BufferSource for UsmSource {
     const COPIES: bool = false;
 
     fn queue(&self) -> &Queue {
@@ -189,7 +189,7 @@ impl Source for Usm {
 
 /// A foreign buffer that becomes an array once its size is known.
 pub(super) struct Later {
-    source: Usm,
+    source: UsmSource,
     pointer: usize,
     array: OnceCell<Option<Array>>,
 }

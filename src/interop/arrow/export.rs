@@ -141,7 +141,7 @@ impl Column {
 }
 
 /// What an exported struct points to. It never points back to the struct, which may move.
-struct Exported {
+struct ExportedArray {
     column: Column,
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
@@ -152,7 +152,7 @@ struct Exported {
 
 fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     let nested = |column: &Column| Heap::new(export(column, None));
-    let mut owned = Box::new(Exported {
+    let mut owned = Box::new(ExportedArray {
         buffers: column.0.buffers.iter().map(|buffer| buffer.address() as *const c_void).collect(),
         children: column.0.children.iter().map(nested).collect(),
         dictionary: column.dictionary().map(nested),
@@ -188,7 +188,7 @@ pub(super) fn exported(array: &ArrowArray) -> Option<&Column> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
     // SAFETY: `export` made `private_data` for this callback, and it lives until the release.
-    Some(unsafe { &(*array.private_data.cast::<Exported>()).column })
+    Some(unsafe { &(*array.private_data.cast::<ExportedArray>()).column })
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
@@ -198,5 +198,5 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     array.release = None;
     // SAFETY: made from a box in `export`, and taken once: `release` is gone. Children that were moved out are
     // released structs by now, and drop as such. Dropping memory never waits, panics or needs Python's lock.
-    drop(unsafe { Box::from_raw(array.private_data.cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(array.private_data.cast::<ExportedArray>()) });
 }

@@ -4,9 +4,9 @@ use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
     DEVICE_ONEAPI,
 };
-use super::buffer_source::{Host, Source, Usm};
+use super::buffer_source::{BufferSource, HostSource, UsmSource};
 use super::column::{Buffer, Column, Node};
-use super::cuda::Cuda;
+use super::cuda::CudaSource;
 use super::foreign::{About, ForeignStruct};
 use super::layout::{Layout, Part};
 use super::schema::Field;
@@ -98,8 +98,8 @@ impl Column {
         }
         let field = about.describing(&array.inner)?;
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-        let array = Shared(array.inner);
-        let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
+        let array = SharedArray(array.inner);
+        let mut source = HostSource::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
         // SAFETY: whoever made a `ForeignStruct` vouched for its pointers, and that the field is its own.
         let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) };
@@ -140,10 +140,10 @@ unsafe fn import_usm(
     let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
-    let array = Arc::new(Shared(array));
+    let array = Arc::new(SharedArray(array));
     let owner: Arc<dyn Any + Send + Sync> = array.clone();
     // SAFETY: as above.
-    let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
+    let mut source = unsafe { UsmSource::new(first, device_id, event, owner) }?;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
@@ -162,19 +162,19 @@ unsafe fn import_cuda(
     let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-    let array = Arc::new(Shared(array));
+    let array = Arc::new(SharedArray(array));
     let kind = placed.kind.unwrap_or(UsmKind::Device);
     // SAFETY: the caller's promise.
-    let mut source = unsafe { Cuda::new(queue, kind, device_id, event, array.clone()) }?;
+    let mut source = unsafe { CudaSource::new(queue, kind, device_id, event, array.clone()) }?;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
 /// An imported array that several buffers keep.
-struct Shared(ArrowArray);
+struct SharedArray(ArrowArray);
 
 // SAFETY: after the import nothing but its release touches the struct.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedArray {}
 
 /// The address of some buffer.
 ///
@@ -209,7 +209,7 @@ impl Rows {
 
 /// # Safety
 /// The array's pointers are as the interface says.
-unsafe fn column<S: Source>(
+unsafe fn column<S: BufferSource>(
     field: &Arc<Field>,
     array: &ArrowArray,
     rows: Rows,
@@ -285,7 +285,7 @@ struct Span {
 ///
 /// # Safety
 /// As [`column`].
-unsafe fn buffers<S: Source>(
+unsafe fn buffers<S: BufferSource>(
     checked: &Checked<'_>,
     node: &mut Node,
     Span { skip, end }: Span,
@@ -347,7 +347,7 @@ unsafe fn buffers<S: Source>(
 ///
 /// # Safety
 /// As [`column`].
-unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut S) -> Result<()> {
+unsafe fn views<S: BufferSource>(checked: &Checked<'_>, node: &mut Node, source: &mut S) -> Result<()> {
     let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(()) };
     if data.is_empty() {
         node.buffers.push(Buffer::Absent);
@@ -385,7 +385,7 @@ fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
 }
 
 /// The one offset of an array without values, which its producer may have left out.
-fn zeros<S: Source>(width: usize, source: &S) -> Result<Buffer> {
+fn zeros<S: BufferSource>(width: usize, source: &S) -> Result<Buffer> {
     let zeros =
         crate::array::Array::uninit([width], crate::array::DType::U8, UsmKind::Device, source.queue())?;
     zeros.fill_bytes(&[0])?;

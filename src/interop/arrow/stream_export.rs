@@ -28,7 +28,7 @@ pub(super) fn interrupt(status: c_int) -> Result<()> {
 }
 
 /// What `private_data` of a stream points to.
-struct Exported {
+struct ExportedStream {
     field: Arc<Field>,
     batches: Batches,
     /// Valid until the next call.
@@ -51,7 +51,7 @@ impl ArrowDeviceArrayStream {
             get_next: Some(device::get_next),
             get_last_error: Some(device::get_last_error),
             release: Some(device::release),
-            private_data: Exported::boxed(field, batches),
+            private_data: ExportedStream::boxed(field, batches),
         }
     }
 
@@ -76,12 +76,12 @@ impl ArrowArrayStream {
             get_next: Some(host::get_next),
             get_last_error: Some(host::get_last_error),
             release: Some(host::release),
-            private_data: Exported::boxed(field, batches),
+            private_data: ExportedStream::boxed(field, batches),
         }
     }
 }
 
-impl Exported {
+impl ExportedStream {
     fn boxed(field: Arc<Field>, batches: Batches) -> *mut std::ffi::c_void {
         Box::into_raw(Box::new(Self { field, batches, error: None, ended: false, given: 0 })).cast()
     }
@@ -158,11 +158,11 @@ macro_rules! callbacks {
 
             /// # Safety
             /// `stream` is one of ours and not released, and no other call to it runs.
-            unsafe fn own<'a>(stream: *mut $stream) -> &'a mut Exported {
+            unsafe fn own<'a>(stream: *mut $stream) -> &'a mut ExportedStream {
                 // SAFETY: the caller's promise.
                 let data = unsafe { (*stream).private_data };
                 // SAFETY: as above; `boxed` made it.
-                unsafe { &mut *data.cast::<Exported>() }
+                unsafe { &mut *data.cast::<ExportedStream>() }
             }
 
             pub(super) unsafe extern "C" fn get_schema(stream: *mut $stream, out: *mut ArrowSchema) -> c_int {
@@ -176,7 +176,7 @@ macro_rules! callbacks {
                 pub(super) unsafe extern "C" fn $name(stream: *mut $stream, out: *mut $array) -> c_int {
                     // SAFETY: as above.
                     let own = unsafe { own(stream) };
-                    let next = |own: &mut Exported| match own.next()? {
+                    let next = |own: &mut ExportedStream| match own.next()? {
                         Some(column) => $export(&column),
                         None => Ok($array::empty()),
                     };
@@ -195,7 +195,7 @@ macro_rules! callbacks {
                 let stream = unsafe { &mut *stream };
                 stream.release = None;
                 // SAFETY: made by `boxed`, and taken once: `release` is gone.
-                let own = unsafe { Box::from_raw(stream.private_data.cast::<Exported>()) };
+                let own = unsafe { Box::from_raw(stream.private_data.cast::<ExportedStream>()) };
                 // The iterator is the caller's code.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(own)));
             }

@@ -2,7 +2,7 @@
 //! than this can see.
 
 use super::abi::ArrowArray;
-use super::buffer_source::Source;
+use super::buffer_source::BufferSource;
 use super::layout::{Layout, Part};
 use super::schema::{Field, pointers};
 use crate::error::{Error, Result};
@@ -156,7 +156,7 @@ pub(super) struct Extent {
 ///
 /// # Safety
 /// The producer has the offsets at `pointer`.
-pub(super) unsafe fn offsets<S: Source>(
+pub(super) unsafe fn offsets<S: BufferSource>(
     source: &S,
     field: &Field,
     (pointer, width): (usize, usize),

@@ -1,13 +1,13 @@
 //! Whether the numbers in host buffers point where there is something: list views, unions, run ends, views of text.
 
-use super::buffer_source::Source;
+use super::buffer_source::BufferSource;
 use super::layout::Layout;
 use super::schema::Field;
 use super::validate::{Checked, broken};
 use crate::error::Result;
 
 /// One view of text: its length, and either the text or where it is.
-type View = [i32; 4];
+type BinaryView = [i32; 4];
 
 /// Views up to this length hold the text themselves.
 pub(super) const INLINE: i32 = 12;
@@ -16,7 +16,7 @@ pub(super) const INLINE: i32 = 12;
 ///
 /// # Safety
 /// The buffers are as the interface says.
-pub(super) unsafe fn check_contents<S: Source>(
+pub(super) unsafe fn check_contents<S: BufferSource>(
     field: &Field,
     checked: &Checked<'_>,
     source: &S,
@@ -48,7 +48,7 @@ fn length(checked: &Checked<'_>, child: usize) -> i64 {
 ///
 /// # Safety
 /// As [`check_contents`].
-unsafe fn part<'a, T, S: Source>(
+unsafe fn part<'a, T, S: BufferSource>(
     checked: &Checked<'_>,
     source: &'a S,
     buffer: usize,
@@ -60,7 +60,10 @@ unsafe fn part<'a, T, S: Source>(
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn list_views<T: Copy + Into<i64>, S: Source>(checked: &Checked<'_>, source: &S) -> Result<bool> {
+unsafe fn list_views<T: Copy + Into<i64>, S: BufferSource>(
+    checked: &Checked<'_>,
+    source: &S,
+) -> Result<bool> {
     // SAFETY: the caller's promise.
     let offsets = unsafe { part::<T, S>(checked, source, 1) }?;
     // SAFETY: as above.
@@ -75,7 +78,12 @@ unsafe fn list_views<T: Copy + Into<i64>, S: Source>(checked: &Checked<'_>, sour
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn union<S: Source>(field: &Field, checked: &Checked<'_>, source: &S, dense: bool) -> Result<bool> {
+unsafe fn union<S: BufferSource>(
+    field: &Field,
+    checked: &Checked<'_>,
+    source: &S,
+    dense: bool,
+) -> Result<bool> {
     // SAFETY: the caller's promise.
     let Some(ids) = unsafe { part::<i8, S>(checked, source, 0) }? else { return Ok(true) };
     let mut children = [None; 128];
@@ -95,7 +103,7 @@ unsafe fn union<S: Source>(field: &Field, checked: &Checked<'_>, source: &S, den
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) -> Result<bool> {
+unsafe fn run_ends<S: BufferSource>(field: &Field, checked: &Checked<'_>, source: &S) -> Result<bool> {
     let (Some(child), Some(ends)) = (field.children().first(), checked.children.first()) else {
         return Ok(false);
     };
@@ -123,7 +131,7 @@ unsafe fn run_ends<S: Source>(field: &Field, checked: &Checked<'_>, source: &S) 
 ///
 /// # Safety
 /// As [`check_contents`].
-unsafe fn rising<T: Copy + Into<i64>, S: Source>(
+unsafe fn rising<T: Copy + Into<i64>, S: BufferSource>(
     source: &S,
     pointer: usize,
     count: usize,
@@ -138,9 +146,9 @@ unsafe fn rising<T: Copy + Into<i64>, S: Source>(
 
 /// # Safety
 /// As [`check_contents`].
-unsafe fn views<S: Source>(checked: &Checked<'_>, source: &S) -> Result<bool> {
+unsafe fn views<S: BufferSource>(checked: &Checked<'_>, source: &S) -> Result<bool> {
     // SAFETY: the caller's promise.
-    let Some(views) = unsafe { part::<View, S>(checked, source, 1) }? else { return Ok(true) };
+    let Some(views) = unsafe { part::<BinaryView, S>(checked, source, 1) }? else { return Ok(true) };
     let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(false) };
     // SAFETY: as above.
     let sizes = unsafe { source.look::<i64>(*sizes, data.len()) }?.unwrap_or(&[]);

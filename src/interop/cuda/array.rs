@@ -8,7 +8,7 @@ use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::{Keep, PoisonCell, drop_after};
+use crate::memory::{ForeignOwner, PoisonCell, drop_after};
 use crate::placement::{Action, Step};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -30,17 +30,17 @@ pub struct CudaArray {
 /// Memory of a card, and who else works with it.
 struct Memory {
     device: Arc<CudaDevice>,
-    owner: Owner,
+    owner: CudaOwner,
     /// The stream on which the other side works, and its context.
     stream: Option<(Handle, Handle)>,
     poison: PoisonCell,
 }
 
-enum Owner {
+enum CudaOwner {
     /// Allocated here.
     Ours(usize),
     /// Another library's; dropped by the release thread after the last view and the last transfer.
-    Foreign(Option<Keep>),
+    Foreign(Option<ForeignOwner>),
     /// An empty array needs none.
     Nothing,
 }
@@ -49,14 +49,14 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
         match &mut self.owner {
-            Owner::Ours(pointer) => {
+            CudaOwner::Ours(pointer) => {
                 poison::forget(*pointer);
                 self.device.free(*pointer);
             }
-            Owner::Foreign(keep) => {
+            CudaOwner::Foreign(keep) => {
                 keep.take().into_iter().for_each(|keep| drop_after(keep, Default::default()));
             }
-            Owner::Nothing => {}
+            CudaOwner::Nothing => {}
         }
     }
 }
@@ -101,11 +101,11 @@ impl CudaArray {
         let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
         let made = |memory, pointer| Self { memory, pointer, layout, dtype: source.dtype(), readonly: false };
         if bytes == 0 {
-            return Ok(made(memory(Owner::Nothing, PoisonCell::default()), 0));
+            return Ok(made(memory(CudaOwner::Nothing, PoisonCell::default()), 0));
         }
         let pointer = device.allocate(bytes)?;
         let poison = poison::track(pointer, bytes);
-        let memory = memory(Owner::Ours(pointer), poison.clone());
+        let memory = memory(CudaOwner::Ours(pointer), poison.clone());
         let remote =
             Remote { device: device.clone(), pointer, stream, poison, keep: Some(Box::new(memory.clone())) };
         start(Direction::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
@@ -116,7 +116,7 @@ impl CudaArray {
     ///
     /// # Safety
     /// The memory stays allocated while `owner` lives, and the stream is one of the process's.
-    pub(crate) unsafe fn foreign(described: &Described<'_>, owner: Keep) -> Result<Self> {
+    pub(crate) unsafe fn foreign(described: &Described<'_>, owner: ForeignOwner) -> Result<Self> {
         let layout = described.layout()?;
         // SAFETY: the caller's promise.
         unsafe { Self::over(described, layout, |pointer| locate(pointer, described), owner) }
@@ -128,11 +128,11 @@ impl CudaArray {
         described: &Described<'_>,
         layout: Layout,
         find: impl FnOnce(usize) -> Result<(Arc<CudaDevice>, Handle)>,
-        owner: Keep,
+        owner: ForeignOwner,
     ) -> Result<Self> {
         let (device, context) = find(described.pointer)?;
         let stream = described.stream.map(|stream| (context, stream));
-        let owner = Owner::Foreign(Some(owner));
+        let owner = CudaOwner::Foreign(Some(owner));
         Ok(Self {
             memory: Arc::new(Memory { device, owner, stream, poison: poison::find(described.pointer) }),
             pointer: described.pointer,

@@ -5,7 +5,7 @@ use super::latch::{Latch, OpenOnDrop};
 use super::transfer::{CHUNK, Job};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Allocation, Keep};
+use crate::memory::{Allocation, ForeignOwner};
 use crate::runtime::{ForkMutex, Pending, exit};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub(super) struct CudaDevice {
     submit_state: ForkMutex<SubmitState>,
     channels: ForkMutex<HashMap<(Context, Device), Arc<StagingChannel>>>,
     /// What copies may still use that nothing could wait for.
-    undrained: ForkMutex<Vec<Keep>>,
+    undrained: ForkMutex<Vec<ForeignOwner>>,
 }
 
 /// Jobs, and what their order asks of streams.
@@ -161,7 +161,7 @@ impl CudaDevice {
     }
 
     /// After a copy that failed: waits for those before it, or where the driver refuses that, too, keeps what they use.
-    pub(super) fn drain_or_keep(&self, keep: Option<Keep>) {
+    pub(super) fn drain_or_keep(&self, keep: Option<ForeignOwner>) {
         if self.drain().is_err()
             && let Ok(mut undrained) = self.undrained.lock()
         {

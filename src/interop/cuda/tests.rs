@@ -39,9 +39,9 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Sets a flag when it is dropped.
-struct Owner(Arc<AtomicBool>);
+struct DropProbe(Arc<AtomicBool>);
 
-impl Drop for Owner {
+impl Drop for DropProbe {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -60,7 +60,7 @@ impl Bench {
             readonly: false,
             stream,
         };
-        let array = self.over(&described, Box::new(Owner(gone.clone()))).unwrap();
+        let array = self.over(&described, Box::new(DropProbe(gone.clone()))).unwrap();
         (array, pointer, gone)
     }
 

@@ -8,7 +8,7 @@ use super::driver::{Handle, Recorded};
 use super::latch::Latch;
 use crate::device::{Event, Queue, UserEvent};
 use crate::error::Result;
-use crate::memory::{Access, Allocation, Keep, PoisonCell, ordered_across};
+use crate::memory::{Access, Allocation, ForeignOwner, PoisonCell, ordered_across};
 use crate::runtime::retry;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub(super) struct Remote {
     /// Where a failure to fill the memory is kept for whoever uses it next.
     pub(super) poison: PoisonCell,
     /// What keeps the memory alive; dropped by the card's thread at the end.
-    pub(super) keep: Option<Keep>,
+    pub(super) keep: Option<ForeignOwner>,
 }
 
 /// A transfer that the card's thread runs.

@@ -136,7 +136,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
     let Some(readonly) = tensor.managed().is_readonly() else {
         return Err(broken("it is of another major version than 1"));
     };
-    let view = View::of(tensor.managed().tensor())?;
+    let view = TensorView::of(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
         CPU if wanted.copy == Some(false) => {
@@ -175,7 +175,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
 }
 
 /// A tensor's fields, found to be consistent.
-struct View {
+struct TensorView {
     kind: i32,
     id: i32,
     dtype: DType,
@@ -185,7 +185,7 @@ struct View {
     size: usize,
 }
 
-impl View {
+impl TensorView {
     fn of(tensor: &DLTensor) -> Result<Self> {
         let (shape, dtype) = shape_of(tensor)?;
         // SAFETY: the producer's promise: a number for each axis. Null is C order, as before version 1.2.

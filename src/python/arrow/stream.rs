@@ -2,7 +2,7 @@
 
 use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
-use super::{Place, imported};
+use super::{ImportTarget, imported};
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, ColumnOrTable};
 use crate::python::{argument, gil, scope};
 use crate::{Error, Result};
@@ -105,8 +105,9 @@ impl Batches {
     fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.ready.is_empty() {
             let Some(item) = self.items.bind(py).clone().next() else { return Ok(()) };
-            let place = Place { current: self.current.clone(), queue: None, kind: None, columns: None };
-            match imported(&item?, place)? {
+            let target =
+                ImportTarget { current: self.current.clone(), queue: None, kind: None, columns: None };
+            match imported(&item?, target)? {
                 ColumnOrTable::Table(table) => self.ready.extend(table.batches().iter().cloned()),
                 ColumnOrTable::Column(column) => self.ready.push_back(column),
             }
