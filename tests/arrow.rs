@@ -190,7 +190,7 @@ fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
             let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
             assert!(column.field().is_nullable(), "{data_type}");
             // So a column of structs is a column, not a table.
-            assert!(matches!(ColumnOrTable::of(column)?, ColumnOrTable::Column(_)), "{data_type}");
+            assert!(matches!(ColumnOrTable::from_column(column)?, ColumnOrTable::Column(_)), "{data_type}");
         }
         Ok(())
     })
@@ -230,7 +230,7 @@ fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
         let rows = selected.batches()[0].slice(9, 20)?;
         let exported = rows.export_device(SyncMode::Event)?;
         assert_eq!((look(&exported).array.offset, look(&exported).array.null_count), (9, 0));
-        let ColumnOrTable::Table(back) = ColumnOrTable::of(through(exported)?)? else {
+        let ColumnOrTable::Table(back) = ColumnOrTable::from_column(through(exported)?)? else {
             panic!("a struct that is never null is a record batch")
         };
         let expected = batch.project(&[2, 0]).unwrap().slice(3 + 9, 20);

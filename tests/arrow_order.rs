@@ -100,7 +100,7 @@ fn one_event_covers_every_column_of_a_table() -> Result<()> {
         let writing = [work.advance(&first, &arrays[0], 10)?, work.advance(&second, &arrays[1], LONG)?];
         let export = table.batches()[0].export_device(SyncMode::Event)?;
         let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
-        let back = ColumnOrTable::of(Column::import_device(export.into(), placed)?)?;
+        let back = ColumnOrTable::from_column(Column::import_device(export.into(), placed)?)?;
         let ColumnOrTable::Table(back) = back else {
             panic!("a struct that is never null is a record batch")
         };

@@ -238,7 +238,9 @@ fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
 fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> {
     let column = Column::from_arrow("", &structs(4, false), ImportOptions::default())?;
     assert!(column.field().is_nullable());
-    let ColumnOrTable::Table(table) = ColumnOrTable::of(column.clone())? else { panic!("no struct is null") };
+    let ColumnOrTable::Table(table) = ColumnOrTable::from_column(column.clone())? else {
+        panic!("no struct is null")
+    };
     assert_eq!((table.num_rows(), table.names().collect::<Vec<_>>()), (4, vec!["a"]));
     assert!(!table.schema().is_nullable(), "rows are not null");
     assert_eq!(table.to_arrow()?, [RecordBatch::from(structs(4, false).as_struct())]);
@@ -246,7 +248,7 @@ fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> 
     let names = ["a".to_owned()];
     let placed = ImportOptions { columns: Some(&names), ..ImportOptions::default() };
     let chosen = Column::import_device(column.export_device(SyncMode::Event)?.into(), placed)?;
-    assert!(matches!(ColumnOrTable::of(chosen)?, ColumnOrTable::Table(_)));
+    assert!(matches!(ColumnOrTable::from_column(chosen)?, ColumnOrTable::Table(_)));
     for count in [1, 2] {
         for imported in streams(&vec![column.clone(); count]) {
             let ColumnOrTable::Table(table) = imported? else { panic!("no struct is null") };
@@ -255,7 +257,7 @@ fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> 
     }
     // A null is no row.
     let some = Column::from_arrow("", &structs(4, true), ImportOptions::default())?;
-    let ColumnOrTable::Column(some) = ColumnOrTable::of(some)? else { panic!("one struct is null") };
+    let ColumnOrTable::Column(some) = ColumnOrTable::from_column(some)? else { panic!("one struct is null") };
     assert_eq!(&some.to_arrow()?, &structs(4, true));
     for imported in streams(std::slice::from_ref(&some)) {
         assert!(matches!(imported?, ColumnOrTable::Column(_)));

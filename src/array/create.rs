@@ -20,7 +20,7 @@ impl Array {
     pub fn uninit(shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
         let layout = Layout::contiguous(shape.as_ref(), dtype.itemsize())?;
         let allocation = Allocation::new(layout.size() * dtype.itemsize(), kind, queue)?;
-        Ok(Self::of(Arc::new(allocation), layout, dtype, queue.clone(), false))
+        Ok(Self::from_parts(Arc::new(allocation), layout, dtype, queue.clone(), false))
     }
 
     /// An uninitialised array in device memory on the current queue.

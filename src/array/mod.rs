@@ -41,7 +41,7 @@ pub struct Array {
 
 impl Array {
     /// A view of an allocation. The caller has checked that the layout stays inside it.
-    pub(crate) fn of(
+    pub(crate) fn from_parts(
         allocation: Arc<Allocation>,
         layout: Layout,
         dtype: DType,

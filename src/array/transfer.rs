@@ -143,7 +143,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Value`] when the shapes differ or this array is read-only, [`Error::Placement`] when `source` is not
-    /// usable from this array's queue (`collocate` mends that).
+    /// usable from this array's queue (`collocate` fixes that).
     pub fn assign(&self, source: &Self) -> Result<()> {
         self.check_writable()?;
         if self.shape() != source.shape() {

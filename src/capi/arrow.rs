@@ -41,7 +41,7 @@ fn column(bytes: &Array, format: &str, length: i64) -> Result<Column> {
         )));
     };
     let layout = Layout::contiguous(&[length], dtype.itemsize())?;
-    let values = Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true);
+    let values = Array::from_parts(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true);
     Column::from_array("", &values)
 }
 

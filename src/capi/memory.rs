@@ -49,7 +49,7 @@ unsafe extern "C" fn usmq_allocate(
         let memory = Arc::new(Allocation::new(bytes, kind_of(kind)?, &queue)?);
         // The caller's own commands are unseen by the log.
         memory.share_on(&queue)?;
-        let block = Array::of(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
+        let block = Array::from_parts(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
         let address = block.address();
         BLOCKS.lock()?.insert(address, block);
         Ok(address as *mut c_void)

@@ -106,8 +106,9 @@ impl Program {
         recorder::built(begun, name, device);
         // Some backends do not tell; then only the source says what the kernel takes.
         let ask_driver = device.capabilities().argument_sizes;
-        let slots =
-            ffi::kernel_slots(&raw, ask_driver).ok().map(|codes| codes.into_iter().map(Slot::of).collect());
+        let slots = ffi::kernel_slots(&raw, ask_driver)
+            .ok()
+            .map(|codes| codes.into_iter().map(Slot::from_code).collect());
         let built = Self(Arc::new(Inner { raw: Handle::new(raw), slots }));
         Ok(kernels.lock()?.entry(key).or_insert(built).clone())
     }
@@ -128,7 +129,7 @@ impl Program {
 }
 
 impl Slot {
-    fn of(code: u32) -> Self {
+    fn from_code(code: u32) -> Self {
         match code {
             0 => Self::Unknown,
             u32::MAX => Self::Local,

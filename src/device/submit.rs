@@ -55,7 +55,7 @@ impl Queue {
         // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
         let raw =
             unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
-        Ok(self.submitted(raw, begun, Label::of(Kind::Barrier, 0), after))
+        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
     }
 
     /// As [`Queue::barrier`], after an event of another library.
@@ -70,7 +70,7 @@ impl Queue {
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
         let raw = raw.during("submitting a barrier after another library's event")?;
-        Ok(self.submitted(raw, begun, Label::of(Kind::Barrier, 0), &[]))
+        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), &[]))
     }
 
     /// # Safety
@@ -87,7 +87,7 @@ impl Queue {
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         let raw = raw.during("submitting a copy")?;
-        Ok(self.submitted(raw, begun, Label::of(Kind::Copy, bytes), after))
+        Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
     }
 
     /// # Safety
@@ -104,7 +104,7 @@ impl Queue {
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
-        Ok(self.submitted(raw, begun, Label::of(Kind::Fill, bytes), after))
+        Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
     }
 
     /// # Safety
@@ -126,7 +126,7 @@ impl Queue {
             ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
         };
         // What it waits for may take any time.
-        let launch = after.is_empty().then(|| Launch::of(program, &extents, args)).flatten();
+        let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
         recorder::command(begun, label, &event, after);
         Ok(event)

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(super) struct World {
+pub(super) struct System {
     /// What stands for `/`.
     pub root: PathBuf,
     /// As the user set them.
@@ -35,7 +35,7 @@ pub(super) struct World {
     pub built_with: Option<&'static str>,
 }
 
-impl World {
+impl System {
     pub(super) fn real() -> Self {
         let settings = runtime::settings();
         let mut variables: BTreeMap<_, _> = std::env::vars_os()
@@ -190,15 +190,15 @@ pub(super) mod fake {
     use std::ops::{Deref, DerefMut};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    pub(in crate::doctor) struct Fake(World);
+    pub(in crate::doctor) struct FakeSystem(System);
 
-    impl Fake {
+    impl FakeSystem {
         pub(in crate::doctor) fn new() -> Self {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let root = std::env::temp_dir().join(format!("usmq-doctor-{}-{number}", std::process::id()));
             std::fs::create_dir_all(&root).unwrap();
-            Self(World {
+            Self(System {
                 root,
                 variables: BTreeMap::new(),
                 completed_selector: None,
@@ -234,21 +234,21 @@ pub(super) mod fake {
         }
     }
 
-    impl Deref for Fake {
-        type Target = World;
+    impl Deref for FakeSystem {
+        type Target = System;
 
-        fn deref(&self) -> &World {
+        fn deref(&self) -> &System {
             &self.0
         }
     }
 
-    impl DerefMut for Fake {
-        fn deref_mut(&mut self) -> &mut World {
+    impl DerefMut for FakeSystem {
+        fn deref_mut(&mut self) -> &mut System {
             &mut self.0
         }
     }
 
-    impl Drop for Fake {
+    impl Drop for FakeSystem {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0.root);
         }
@@ -257,15 +257,16 @@ pub(super) mod fake {
 
 #[cfg(test)]
 mod tests {
-    use super::fake::Fake;
+    use super::fake::FakeSystem;
 
     #[test]
     fn bytes_are_found_wherever_they_are_in_a_file() {
         for before in [0, 5, (1 << 20) - 3, 1 << 20, (3 << 20) - 1] {
-            let world = Fake::new().file("/x", &format!("{}wanted{}", "-".repeat(before), "-".repeat(9)));
-            assert!(world.has_bytes("/x", b"wanted"), "{before}");
-            assert!(!world.has_bytes("/x", b"other"));
+            let system =
+                FakeSystem::new().file("/x", &format!("{}wanted{}", "-".repeat(before), "-".repeat(9)));
+            assert!(system.has_bytes("/x", b"wanted"), "{before}");
+            assert!(!system.has_bytes("/x", b"other"));
         }
-        assert!(!Fake::new().has_bytes("/x", b"wanted"));
+        assert!(!FakeSystem::new().has_bytes("/x", b"wanted"));
     }
 }

@@ -59,7 +59,7 @@ pub unsafe fn import(
     let Some((low, high)) = layout.extent() else {
         return import_empty(descriptor, object, layout, owner);
     };
-    let span = Span::of(descriptor, low, high)?;
+    let span = Span::new(descriptor, low, high)?;
     let context = match object {
         SyclObject::Queue(queue) => queue.context(),
         SyclObject::Context(context) => context,
@@ -81,7 +81,7 @@ pub unsafe fn import(
     };
     let allocation = Allocation::import(import, owner)?;
     let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
-    Ok(Array::of(allocation, view, dtype, queue, readonly))
+    Ok(Array::from_parts(allocation, view, dtype, queue, readonly))
 }
 
 /// An array without elements keeps the kind and the address that the producer gave.
@@ -97,7 +97,7 @@ fn import_empty(
     let kind = if pointer == 0 { None } else { context.kind_of(pointer)? };
     let place = (context, queue.device());
     let allocation = Allocation::import_empty(pointer, kind.unwrap_or(UsmKind::Device), place, owner);
-    Ok(Array::of(allocation, layout, descriptor.dtype, queue, descriptor.readonly))
+    Ok(Array::from_parts(allocation, layout, descriptor.dtype, queue, descriptor.readonly))
 }
 
 fn queue_of(object: &SyclObject, place: Option<(&crate::device::Device, &Context)>) -> Result<Queue> {
@@ -121,7 +121,7 @@ struct Span {
 }
 
 impl Span {
-    fn of(descriptor: &Descriptor, low: isize, high: isize) -> Result<Self> {
+    fn new(descriptor: &Descriptor, low: isize, high: isize) -> Result<Self> {
         let itemsize = descriptor.dtype.itemsize();
         let outside = || {
             Error::Value(format!(

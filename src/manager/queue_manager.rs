@@ -96,7 +96,7 @@ impl Queue {
     /// A scope in which this queue is current, to be entered on any thread.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        Scope::of(self.clone())
+        Scope::from_queue(self.clone())
     }
 }
 

@@ -105,7 +105,7 @@ impl Allocation {
     }
 
     fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Self> {
-        let pool = Pool::of(queue, kind, bytes)?;
+        let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
         let log = Log { access: AccessLog::after(last_use), ..Log::default() };
         Ok(Self {

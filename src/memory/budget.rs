@@ -125,7 +125,7 @@ impl Budget {
 }
 
 /// The budget for pools of this device and kind.
-pub(super) fn of(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
+pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
     let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);

@@ -74,7 +74,7 @@ impl Block {
 }
 
 impl BlockSource {
-    fn of(bytes: usize) -> Self {
+    fn for_size(bytes: usize) -> Self {
         if bytes <= SMALL {
             return Self::Slab;
         }
@@ -129,7 +129,7 @@ impl FreeList {
     }
 
     fn source(&self, bytes: usize) -> BlockSource {
-        if self.keeps { BlockSource::of(bytes) } else { BlockSource::Runtime }
+        if self.keeps { BlockSource::for_size(bytes) } else { BlockSource::Runtime }
     }
 
     /// A free block, `None` when the runtime or the limit has none left, also not for exactly these bytes.
@@ -223,22 +223,22 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_classes() {
-        assert_eq!(BlockSource::of(0), BlockSource::Slab);
-        assert_eq!(BlockSource::of(SMALL), BlockSource::Slab);
-        assert_eq!(BlockSource::of(SMALL + 1), BlockSource::Kept(0));
-        assert_eq!(BlockSource::of(2 * SMALL), BlockSource::Kept(STEPS - 1));
-        assert_eq!(BlockSource::of(LARGE), BlockSource::Kept(CLASSES - 1));
+        assert_eq!(BlockSource::for_size(0), BlockSource::Slab);
+        assert_eq!(BlockSource::for_size(SMALL), BlockSource::Slab);
+        assert_eq!(BlockSource::for_size(SMALL + 1), BlockSource::Kept(0));
+        assert_eq!(BlockSource::for_size(2 * SMALL), BlockSource::Kept(STEPS - 1));
+        assert_eq!(BlockSource::for_size(LARGE), BlockSource::Kept(CLASSES - 1));
         assert_eq!(size_of_class(CLASSES - 1), LARGE);
-        assert_eq!(BlockSource::of(LARGE + 1), BlockSource::Runtime);
+        assert_eq!(BlockSource::for_size(LARGE + 1), BlockSource::Runtime);
     }
 
     proptest! {
         #[test]
         fn a_class_holds_what_is_asked_and_less_than_a_quarter_more(bytes in SMALL + 1..=LARGE) {
-            let BlockSource::Kept(class) = BlockSource::of(bytes) else { panic!("{bytes} bytes have no class") };
+            let BlockSource::Kept(class) = BlockSource::for_size(bytes) else { panic!("{bytes} bytes have no class") };
             let size = size_of_class(class);
             prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");
-            prop_assert_eq!(BlockSource::of(size), BlockSource::Kept(class));
+            prop_assert_eq!(BlockSource::for_size(size), BlockSource::Kept(class));
         }
     }
 }

@@ -170,7 +170,7 @@ impl Waiting {
 
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
-    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Interned<Self>> {
+    pub(super) fn for_request(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Interned<Self>> {
         // Another thread may have been filling the slot at the fork.
         not_forked()?;
         let slot = queue.slot(kind as usize).get_or_try_init(|| {
@@ -196,7 +196,7 @@ impl Pool {
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
-        let budget = budget::of(device, kind)?;
+        let budget = budget::for_device(device, kind)?;
         // SAFETY: a budget is kept for good.
         let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {

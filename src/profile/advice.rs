@@ -35,7 +35,7 @@ impl Profile {
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         let mut lines: BTreeMap<(Reason, Option<&str>), Vec<&Event>> = BTreeMap::new();
-        for event in self.of(Kind::Copy) {
+        for event in self.of_kind(Kind::Copy) {
             lines.entry((event.reason, event.source.as_deref())).or_default().push(event);
         }
         let mut found: Vec<(u64, Advice)> = lines

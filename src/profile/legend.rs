@@ -13,7 +13,7 @@ impl Profile {
     pub(super) fn headline(&self) -> String {
         let summary = self.summary();
         let count = |kind: Kind, one: &str, many: &str| {
-            let count = self.of(kind).count();
+            let count = self.of_kind(kind).count();
             format!("{count} {}", if count == 1 { one } else { many })
         };
         let moved = summary.copies.iter().map(|row| row.bytes).sum();
@@ -21,7 +21,7 @@ impl Profile {
         parts.push(format!("{} of {}", count(Kind::Copy, "copy", "copies"), size(moved)));
         let devices = self.devices.len();
         parts.push(format!("{devices} {}", if devices == 1 { "device" } else { "devices" }));
-        if self.of(Kind::Call).next().is_some() {
+        if self.of_kind(Kind::Call).next().is_some() {
             parts.push(count(Kind::Call, "call of another library", "calls of other libraries"));
         }
         parts.join("  ·  ")
@@ -33,7 +33,7 @@ impl Painter<'_> {
         let mut items: BTreeMap<Style, (usize, u64, u64)> = BTreeMap::new();
         let shown = groups.iter().flat_map(|group| &group.tracks).flat_map(|track| &track.bars);
         for event in shown.flat_map(|bar| &bar.events).map(|place| &self.profile.events[*place]) {
-            let (count, bytes, time) = items.entry(Style::of(event)).or_default();
+            let (count, bytes, time) = items.entry(Style::from_event(event)).or_default();
             (*count, *bytes, *time) = (*count + 1, *bytes + event.bytes, *time + event.duration());
         }
         let mut x = MARGIN;

@@ -19,7 +19,7 @@ pub(super) enum Style {
 }
 
 impl Style {
-    pub(super) fn of(event: &Event) -> Self {
+    pub(super) fn from_event(event: &Event) -> Self {
         match event.kind {
             Kind::Kernel => Self::Kernel,
             Kind::Copy => Self::Copy(event.reason),

@@ -332,7 +332,7 @@ impl Profile {
 }
 
 fn describe_event(event: &Event) -> String {
-    let mut text = format!("{}: {}", Style::of(event).title(), event.name);
+    let mut text = format!("{}: {}", Style::from_event(event).title(), event.name);
     let _ = write!(text, "\n{}, from {} on", duration(event.duration()), duration(event.start));
     if event.kind.is_command() {
         let _ = write!(text, " ({} clock)", event.clock.name());

@@ -103,7 +103,7 @@ fn track(
         ends[row] = ends[row].max(event.end);
         let bar = Bar {
             events: vec![*place],
-            style: Style::of(event),
+            style: Style::from_event(event),
             row,
             left: axis.place(event.start),
             right: axis.place(event.end),
@@ -137,7 +137,7 @@ fn join(last: &mut Bar, next: Bar) {
 fn main_style(profile: &Profile, events: &[usize]) -> Style {
     let mut times: BTreeMap<Style, u64> = BTreeMap::new();
     for event in events.iter().map(|place| &profile.events[*place]) {
-        *times.entry(Style::of(event)).or_default() += event.duration() + 1;
+        *times.entry(Style::from_event(event)).or_default() += event.duration() + 1;
     }
     times.into_iter().max_by_key(|(_, time)| *time).map_or(Style::Barrier, |(style, _)| style)
 }

@@ -14,7 +14,7 @@ pub(super) struct Entries<'a, 'py> {
 }
 
 impl<'a, 'py> Entries<'a, 'py> {
-    pub(super) fn of(name: &'static str, attribute: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(super) fn new(name: &'static str, attribute: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         let dict = attribute.cast::<PyDict>().map_err(|_| {
             let found =
                 attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
@@ -84,6 +84,6 @@ impl<'a, 'py> Entries<'a, 'py> {
 
     /// The exception for an entry that does not fit.
     pub(super) fn wrong(&self, misfit: Misfit, object: &Bound<'_, PyAny>, key: &str, wanted: &str) -> PyErr {
-        misfit.of(object, &format!("{}[{key:?}]", self.name), wanted)
+        misfit.into_error(object, &format!("{}[{key:?}]", self.name), wanted)
     }
 }

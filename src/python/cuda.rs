@@ -240,7 +240,7 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
     }
     let py = object.py();
     let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else { return Ok(None) };
-    let descriptor = descriptor(&Entries::of(NAME, &attribute)?)?;
+    let descriptor = descriptor(&Entries::new(NAME, &attribute)?)?;
     if descriptor.stream.is_none() && object.hasattr("__dlpack__")? {
         // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
         return Ok(None);

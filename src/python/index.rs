@@ -20,16 +20,16 @@ pub(super) fn numbers(args: &Bound<'_, PyTuple>, name: &str) -> PyResult<Vec<isi
     if args.len() == 1 {
         let only = args.get_item(0)?;
         if !only.is_instance_of::<PyInt>() && !is_text(&only) && only.try_iter().is_ok() {
-            return each(&only).map_err(|misfit| misfit.of(&only, name, wanted));
+            return each(&only).map_err(|misfit| misfit.into_error(&only, name, wanted));
         }
         return Ok(vec![given(&only, name, wanted)?]);
     }
-    each(args).map_err(|misfit| misfit.of(args, name, wanted))
+    each(args).map_err(|misfit| misfit.into_error(args, name, wanted))
 }
 
 /// A shape or a range of work: a number or a sequence of them, none negative.
 pub(super) fn shape(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
-    sizes(object).map_err(|misfit| misfit.of(object, name, SIZES))
+    sizes(object).map_err(|misfit| misfit.into_error(object, name, SIZES))
 }
 
 fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
@@ -50,7 +50,7 @@ fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
 
 /// A sequence of numbers, none negative.
 pub(super) fn extents(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
-    sequence(object).map_err(|misfit| misfit.of(object, name, EXTENTS))
+    sequence(object).map_err(|misfit| misfit.into_error(object, name, EXTENTS))
 }
 
 pub(super) fn sequence(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {

@@ -35,7 +35,7 @@ use pyo3::types::{PyString, PyTuple};
 /// LaunchError
 ///     Arguments or ranges are not what the kernel takes, or not what the driver takes; the text names the argument.
 /// PlacementError
-///     The arrays are on different queues; the text names them and the mend.
+///     The arrays are on different queues; the text names them and the fix.
 ///
 /// Examples
 /// --------

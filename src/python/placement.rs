@@ -23,7 +23,7 @@ use pyo3::types::{PyString, PyTuple};
 /// Raises
 /// ------
 /// PlacementError
-///     They do not share one; the text names each array's queue and the call that mends it.
+///     They do not share one; the text names each array's queue and the call that fixes it.
 ///
 /// Examples
 /// --------
@@ -235,12 +235,12 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
 
 fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-    let mend = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
+    let fix = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
         "its to(queue) moves it, and values() of a column are an array"
     } else {
         "usmq.asarray() brings host data there"
     };
-    PyTypeError::new_err(format!("expected an array in USM, not {name}; {mend}"))
+    PyTypeError::new_err(format!("expected an array in USM, not {name}; {fix}"))
 }
 
 enum Object {

@@ -76,7 +76,7 @@ pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>
     let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else {
         return Ok(None);
     };
-    let entries = Entries::of(NAME, &attribute)?;
+    let entries = Entries::new(NAME, &attribute)?;
     let descriptor = descriptor(object, &entries)?;
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
     let owner = Box::new(PyOwner::new(object));

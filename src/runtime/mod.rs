@@ -49,7 +49,7 @@ const FORKED: u8 = 1;
 /// The process is ending; see `exit.rs`.
 const EXITING: u8 = 2;
 
-/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
+/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may fix it and try again.
 pub(crate) fn ready() -> Result<()> {
     ensure_usable()?;
     STARTED.get_or_try_init(|| -> Result<()> {

@@ -139,7 +139,7 @@ pub(crate) struct Label<'a> {
 }
 
 impl Label<'_> {
-    pub(crate) const fn of(kind: Kind, bytes: usize) -> Self {
+    pub(crate) const fn new(kind: Kind, bytes: usize) -> Self {
         Self { kind, name: None, bytes }
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn waited(begun: Option<Begun>, queue: &Queue, of: Option<&Event>) {
 
 #[cold]
 fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
-    let mut record = record(Label::of(Kind::Wait, 0), Some(queue), (begun.at, now()));
+    let mut record = record(Label::new(Kind::Wait, 0), Some(queue), (begun.at, now()));
     record.waited_for = of.map(|event| event.record().load(Ordering::Relaxed)).into_iter().collect();
     record.waited_for.retain(|id| *id != 0);
     record.seen = record.called.1;
@@ -226,7 +226,7 @@ fn tell_of_memory(kind: Kind, bytes: usize, (device, usm): (&Device, UsmKind)) {
 
 #[cold]
 fn used(begun: &Begun, kind: Kind, bytes: usize, hit: bool, (device, usm): (&Device, UsmKind)) {
-    let mut record = record(Label::of(kind, bytes), None, (begun.at, now()));
+    let mut record = record(Label::new(kind, bytes), None, (begun.at, now()));
     (record.device, record.usm, record.hit) = (Some(device.clone()), Some(usm), hit);
     record.seen = record.called.1;
     push(record);

@@ -91,7 +91,7 @@ impl Column {
         let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
         let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(Self::frozen).transpose()?;
-        Ok(Self::of(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
+        Ok(Self::from_node(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
     }
 }
 

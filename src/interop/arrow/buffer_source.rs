@@ -163,7 +163,7 @@ impl UsmSource {
         };
         let allocation = Allocation::import(import, Box::new(self.owner.clone()))?;
         let layout = Layout::contiguous(&[bytes], 1)?;
-        Ok(Array::of(allocation, layout, DType::U8, self.queue.clone(), true))
+        Ok(Array::from_parts(allocation, layout, DType::U8, self.queue.clone(), true))
     }
 }
 

@@ -62,7 +62,7 @@ impl Buffer {
 }
 
 impl Column {
-    pub(super) fn of(node: Node) -> Self {
+    pub(super) fn from_node(node: Node) -> Self {
         Self(Arc::new(node))
     }
 
@@ -238,7 +238,7 @@ impl Column {
         let offset = if length == 0 { 0 } else { self.0.offset + start };
         // Of what is not known of the whole, the part says nothing about the rest.
         let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
-        Self::of(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
+        Self::from_node(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
@@ -264,7 +264,7 @@ impl Column {
         let children = children.collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(|column| column.to(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
-        Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
+        Ok(Self::from_node(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
     }
 
     /// Blocks until all of the column may be read.
@@ -304,7 +304,7 @@ impl Column {
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         let field = Arc::new(self.field().named(name));
-        Self::of(Node { field, ..(*self.0).clone() })
+        Self::from_node(Node { field, ..(*self.0).clone() })
     }
 
     /// One buffer as bytes. May have to wait for others, to learn its size.
@@ -382,7 +382,7 @@ fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result
             bytes.nbytes()
         )));
     }
-    Ok(Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
+    Ok(Array::from_parts(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
 }
 
 /// `float64[1000] "miles" (queue … on opencl:cpu:0 …)`.

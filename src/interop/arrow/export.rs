@@ -42,7 +42,7 @@ impl Column {
     ///
     /// # Errors
     /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
-    /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
+    /// interface cannot name; `collocate` to the root device fixes that. [`Error::Sycl`] with what the work reported.
     pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
         let _why = with_reason(Reason::Export);

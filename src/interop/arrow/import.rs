@@ -269,7 +269,7 @@ unsafe fn column<S: BufferSource>(
         };
         node.dictionary = Some(values?);
     }
-    Ok(Column::of(node))
+    Ok(Column::from_node(node))
 }
 
 /// The values that are taken from a producer's buffers.

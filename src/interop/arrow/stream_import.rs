@@ -198,7 +198,7 @@ impl ColumnOrTable {
     ///
     /// # Errors
     /// As [`Table::from_structs`].
-    pub fn of(column: Column) -> Result<Self> {
+    pub fn from_column(column: Column) -> Result<Self> {
         if column.field().is_record() || column.field().is_rows() && column.null_count()? == 0 {
             return Table::from_structs(column).map(Self::Table);
         }

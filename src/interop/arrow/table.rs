@@ -20,7 +20,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Value`] without columns or for columns of different lengths; [`Error::Placement`] when they are on
-    /// different queues, which `collocate` mends.
+    /// different queues, which `collocate` fixes.
     pub fn new(columns: Vec<Column>) -> Result<Self> {
         let Some(first) = columns.first() else {
             return Err(Error::Value("a table needs at least one column".to_owned()));
@@ -148,7 +148,7 @@ impl Table {
 }
 
 fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Queue) -> Column {
-    Column::of(Node {
+    Column::from_node(Node {
         field: schema.clone(),
         length,
         offset: 0,

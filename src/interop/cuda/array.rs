@@ -173,7 +173,7 @@ impl CudaArray {
         }
         let layout =
             Layout::foreign(self.shape(), Some(self.layout.strides()), low.unsigned_abs(), itemsize)?;
-        Array::of(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
+        Array::from_parts(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
     }
 
     /// The same memory as USM, where SYCL drives the card, too.

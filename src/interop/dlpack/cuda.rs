@@ -34,7 +34,7 @@ fn describe(array: &CudaArray) -> DLTensor {
         data: if array.size() == 0 { ptr::null_mut() } else { array.address() as *mut c_void },
         device: DLDevice { kind: CUDA, id: array.ordinal() as i32 },
         ndim: array.shape().len() as i32,
-        dtype: dtype::of(array.dtype()),
+        dtype: dtype::to_dlpack(array.dtype()),
         shape: list(array.shape().as_ptr().cast()),
         strides: list(array.strides().as_ptr().cast()),
         byte_offset: 0,

@@ -138,10 +138,10 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     Ok(describe(array, device_of(array)))
 }
 
-fn check_writable(array: &Array, mend: &str) -> Result<()> {
+fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {mend}"
+            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {fix}"
         )));
     }
     Ok(())
@@ -215,7 +215,7 @@ fn describe(array: &Array, destination: Destination) -> DLTensor {
         data: data as *mut c_void,
         device: DLDevice { kind: destination.kind, id: destination.id },
         ndim: array.ndim() as i32,
-        dtype: dtype::of(array.dtype()),
+        dtype: dtype::to_dlpack(array.dtype()),
         shape: list(array.shape().as_ptr().cast()),
         strides: list(array.strides().as_ptr().cast()),
         byte_offset: byte_offset as u64,

@@ -38,7 +38,7 @@ impl<T: Managed> ForeignTensor<T> {
     /// # Errors
     /// [`Error::Interop`] for null.
     pub unsafe fn from_raw(managed: *mut T) -> Result<Self> {
-        NonNull::new(managed).map(Self::of).ok_or_else(|| broken("it is null"))
+        NonNull::new(managed).map(Self::new).ok_or_else(|| broken("it is null"))
     }
 
     /// Gives the tensor back, to be deleted by whoever has the pointer.
@@ -47,7 +47,7 @@ impl<T: Managed> ForeignTensor<T> {
         ManuallyDrop::new(self).tensor.as_ptr()
     }
 
-    fn of(tensor: NonNull<T>) -> Self {
+    fn new(tensor: NonNull<T>) -> Self {
         Self { tensor, given_back: AtomicBool::new(false) }
     }
 
@@ -64,7 +64,7 @@ impl<T: Managed> ForeignTensor<T> {
 
 impl<T: Managed> From<ExportedTensor<T>> for ForeignTensor<T> {
     fn from(own: ExportedTensor<T>) -> Self {
-        Self::of(own.into_inner())
+        Self::new(own.into_inner())
     }
 }
 
@@ -136,7 +136,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
     let Some(readonly) = tensor.managed().is_readonly() else {
         return Err(broken("it is of another major version than 1"));
     };
-    let view = TensorView::of(tensor.managed().tensor())?;
+    let view = TensorView::new(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
         CPU if wanted.copy == Some(false) => {
@@ -186,7 +186,7 @@ struct TensorView {
 }
 
 impl TensorView {
-    fn of(tensor: &DLTensor) -> Result<Self> {
+    fn new(tensor: &DLTensor) -> Result<Self> {
         let (shape, dtype) = shape_of(tensor)?;
         // SAFETY: the producer's promise: a number for each axis. Null is C order, as before version 1.2.
         let strides = unsafe { numbers(tensor.strides, shape.len()) };

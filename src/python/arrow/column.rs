@@ -199,7 +199,7 @@ impl Column {
     /// InteropError
     ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
-        ColumnView::of(py, &self.0)
+        ColumnView::new(py, &self.0)
     }
 
     /// numpy would make one element of the whole column.

@@ -122,13 +122,15 @@ fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTa
     let has = |method: &str| obj.hasattr(method);
     if has("__arrow_c_device_array__")? {
         let array = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
-        target.run(py, |placed| arrow::Column::import_device(array, placed).and_then(ColumnOrTable::of))
+        target.run(py, |placed| {
+            arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
+        })
     } else if has("__arrow_c_device_stream__")? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
         target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
     } else if has("__arrow_c_array__")? {
         let array = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
-        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::of))
+        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
     } else if has("__arrow_c_stream__")? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
         target.run(py, |placed| ColumnOrTable::from_stream(stream, placed))

@@ -181,7 +181,7 @@ impl Table {
     /// InteropError
     ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
-        TableView::of(py, &self.0)
+        TableView::new(py, &self.0)
     }
 
     /// numpy would make one element of the whole table.
