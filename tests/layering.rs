@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the ground up, as docs/architecture.md draws it. A file imports from its own floor and from those before it.
-const FLOORS: [&str; 16] = [
+/// From the ground up, as docs/architecture.md draws it. A file imports from its own layer and from those before it.
+const LAYERS: [&str; 16] = [
     "error",
     "ffi",
     "runtime",
@@ -52,10 +52,10 @@ fn read(path: &Path) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The floor of a file below src/; none for lib.rs, which names them all.
-fn floor_of(path: &Path) -> Option<usize> {
+/// The layer of a file below src/; none for lib.rs, which names them all.
+fn layer_of(path: &Path) -> Option<usize> {
     let name = path.components().nth(1)?.as_os_str().to_str()?.trim_end_matches(".rs");
-    FLOORS.iter().position(|floor| *floor == name)
+    LAYERS.iter().position(|layer| *layer == name)
 }
 
 /// The code of a Rust file: comments and the text of literals are blanked out, lines stay where they are.
@@ -135,11 +135,11 @@ fn reexports() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_source_file_stands_on_a_floor() {
+fn every_source_file_is_in_a_layer() {
     for path in files("src", &["rs"]) {
         assert!(
-            floor_of(&path).is_some() || path == Path::new("src/lib.rs"),
-            "{} is on no floor",
+            layer_of(&path).is_some() || path == Path::new("src/lib.rs"),
+            "{} is in no layer",
             path.display()
         );
     }
@@ -151,25 +151,25 @@ fn imports_point_down() {
     assert!(reexports.iter().any(|(name, module)| name == "Array" && module == "array"), "{reexports:?}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for path in files("src", &["rs"]) {
-        let Some(own) = floor_of(&path) else { continue };
+        let Some(own) = layer_of(&path) else { continue };
         let code = code_of(&path);
         for (line, name) in imports(&code) {
             let module = reexports.iter().find(|(known, _)| known == name).map_or(name, |(_, module)| module);
-            let Some(floor) = FLOORS.iter().position(|floor| *floor == module) else {
-                wrong.push(format!("{}:{line}: crate::{name} is on no floor", path.display()));
+            let Some(layer) = LAYERS.iter().position(|layer| *layer == module) else {
+                wrong.push(format!("{}:{line}: crate::{name} is in no layer", path.display()));
                 continue;
             };
             seen += 1;
-            if floor > own {
+            if layer > own {
                 wrong.push(format!("{}:{line}: crate::{name} of {module} is above", path.display()));
             }
         }
-        // The other way out of a floor. An inner module has its own `super`, which stays inside.
+        // The other way out of a layer. An inner module has its own `super`, which stays inside.
         let is_door = path.ends_with("mod.rs") || path.components().count() == 2;
         let way_out = if is_door { "super::" } else { "super::super::" };
         let outer = code.lines().take_while(|line| !(line.contains("mod ") && line.ends_with('{')));
         if outer.into_iter().any(|line| line.contains(way_out)) {
-            wrong.push(format!("{}: {way_out} leaves the floor", path.display()));
+            wrong.push(format!("{}: {way_out} leaves the layer", path.display()));
         }
     }
     assert!(seen > 100, "only {seen} imports were found; does the search still work?");
@@ -191,7 +191,7 @@ fn features_are_chosen_where_modules_are_listed() {
 }
 
 #[test]
-fn the_picture_names_every_floor_and_every_file() {
+fn the_picture_names_every_layer_and_every_file() {
     let picture = read(Path::new("docs/architecture.md"));
     for path in files("src", &["rs"]).iter().chain(&files("cpp", &["h", "cc"])) {
         let name = path.file_stem().unwrap().to_str().unwrap();

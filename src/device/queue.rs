@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub struct Queue(Interned<Inner>);
 
-/// What a floor above keeps with a queue, made at first use.
+/// What a layer above keeps with a queue, made at first use.
 pub(crate) type Slot = OnceCell<AnyInterned>;
 
 type Raw = Arc<RawQueue>;

@@ -1,4 +1,4 @@
-//! The commands a queue takes, over raw addresses. Ownership and order are the business of the floors above.
+//! The commands a queue takes, over raw addresses. Ownership and order are the business of the layers above.
 
 use super::brief::Launch;
 use super::trace::recorder::{self, Label};

@@ -50,7 +50,7 @@ impl<T: Send + Sync> Interned<T> {
     }
 }
 
-/// A handle to a value of a type that a lower floor does not know.
+/// A handle to a value of a type that a lower layer does not know.
 pub(crate) type AnyInterned = Interned<dyn Any + Send + Sync>;
 
 impl<T: Send + Sync> From<Interned<T>> for AnyInterned {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_that_knows_the_type_has_it_back() {
+    fn a_layer_that_knows_the_type_has_it_back() {
         for held in [Interned::new(5u32), Interned::new(5u32).make_process_lifetime()] {
             let any = AnyInterned::from(held);
             assert_eq!(any.downcast::<u32>().map(|value| *value), Some(5));

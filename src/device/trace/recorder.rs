@@ -1,6 +1,6 @@
 //! What commands, waits and allocations leave for a profile. While none is open, each costs one load of a flag.
 //!
-//! Why a command runs and which line asked for it is known further up; the floors above leave that in a place of the
+//! Why a command runs and which line asked for it is known further up; the layers above leave that in a place of the
 //! thread, here.
 
 use super::log::{self, now, on, push};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::Level;
 
-/// What the floors above leave for the commands of this thread.
+/// What the layers above leave for the commands of this thread.
 struct Here {
     reason: Cell<Option<Reason>>,
     site: RefCell<Option<Site>>,
