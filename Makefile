@@ -154,9 +154,9 @@ test-faults: counted ## Every operation with each call of SYCL, and of CUDA, fai
 
 .PHONY: test-pressure
 test-pressure: .venv/.ready ## Rust: limits, a full device, ten million random sizes (minutes; not part of `test`)
-	@echo "==> tests/pressure.rs, optimised (about 1 minute, the first time 3 more)"
+	@echo "==> tests/memory_pressure.rs, optimised (about 1 minute, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-		timeout 900 cargo test --release --test pressure --target-dir target/pressure -- --include-ignored --nocapture
+		timeout 900 cargo test --release --test memory_pressure --target-dir target/pressure -- --include-ignored --nocapture
 
 .PHONY: test-memory
 test-memory: .venv/.ready ## Rust: the Arrow, DLPack and array interface interchange under valgrind (minutes; not part of `test`)
@@ -222,7 +222,7 @@ deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, b
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
 # Each says in a line how it went, and one that fails keeps none of the others from running: together they take hours.
-CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-storms fuzz soak
+CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-stress fuzz soak
 
 .PHONY: check-all
 check-all: ## Every checker and sanitizer that is not part of `test` (hours; FUZZ_MINUTES, SOAK_MINUTES)
@@ -273,25 +273,25 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	.venv/bin/python tests/coexistence
 
 # Most of their time they wait for processes that they have started.
-PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork neighbours signals))
+PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
 
 .PHONY: test-processes
 test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)
 	@echo "==> pytest in two processes, tests of other processes (about 3 minutes)"
 	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) $(PROCESSES)
 
-.PHONY: test-storms
-test-storms: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)
+.PHONY: test-stress
+test-stress: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)
 	@echo "==> 64 threads from Rust, 5 minutes"
-	$(TWO_DEVICES) USMQ_STORM_SECONDS=300 cargo test --features arrow --test storm -- --nocapture
+	$(TWO_DEVICES) USMQ_STRESS_SECONDS=300 cargo test --features arrow --test stress -- --nocapture
 	@echo "==> threads and tasks from Python, 2 minutes each; then 120 orders of import"
-	$(TWO_DEVICES) USMQ_STORM_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_storms.py
-	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_neighbours.py
+	$(TWO_DEVICES) USMQ_STRESS_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_stress.py
+	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_coexistence.py
 
 # A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
 FREE_THREADED ?= python3.14t
-FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads storms array_copies array_views arrays \
-	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace untrusted))
+FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array_copies array_views arrays \
+	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace security))
 .venv-free/.ready: requirements/free-threaded.txt requirements/runtime.txt | check-tools
 	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: make test-free-threaded FREE_THREADED=/path/to/python3.14t)
 	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
@@ -348,7 +348,7 @@ bench-quick: build ## One round of every row of `bench`: whether each runs, not 
 
 .PHONY: bench-cuda
 bench-cuda: build ## Measure the way from a card to host USM against the driver's own copy
-	.venv/bin/python benches/card.py
+	.venv/bin/python benches/cuda_device.py
 
 .PHONY: clean
 clean: ## Remove what was built; the environments (.venv, .venv-ocl2, .venv-free) stay

@@ -14,7 +14,7 @@ namespace {
 
 // Vector loads of every device and Arrow's recommendation are content with this.
 constexpr std::size_t kAlignment = 64;
-// Half a slab, the most that UMF cuts from one: SMALL in src/memory/blocks.rs. Larger blocks do not come here.
+// Half a slab, the most that UMF cuts from one: SMALL in src/memory/free_list.rs. Larger blocks do not come here.
 constexpr std::size_t kLargest = std::size_t{32} << 10;
 
 void check(umf_result_t result, const char *what) {

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import usmq
+from usmq._demo_reference import Check, Reference
 from usmq._flights import ALL, DataError, Flights, by_carrier, data_folder, load
-from usmq._reference import Check, Reference
 from usmq.dask import LocalUsmCluster, LogicalTable
 
 # Work-items of the summing kernel.

@@ -74,24 +74,24 @@ mod python;
 mod runtime;
 mod task;
 
-pub use array::{Array, DType, Element, Index, Number};
+pub use array::{Array, DType, Element, Index, Scalar};
 /// The first call in a process, of this or of any other function that needs a device, may call `setenv`, which is not
 /// thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
     Backend, Context, Device, Event, Partition, PlatformProblem, PointerInfo, Queue, QueueProperties,
-    Selector, UsmKind, platform_problems,
+    Selector, Timestamps, UsmKind, platform_problems,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
-pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param, local, read, write};
+pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param};
 pub use manager::{
     InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
 };
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
-pub use placement::{Action, Place, Plan, Step, collocate, collocate_all, explain, follow};
+pub use placement::{Action, Plan, PlanTarget, Step, collocate, collocate_all, explain, follow};
 #[cfg(usmq_faults)]
 #[doc(hidden)]
 pub use runtime::faults;

@@ -17,21 +17,21 @@ use common::Random;
 use std::collections::HashMap;
 use std::sync::Arc;
 use structs::{ONEAPI, hand_over_host, leaving_nothing, look, look_at_host, through, watched_host};
-use usmq::interop::arrow::{Column, Imported, Placed, Ready, Table};
+use usmq::interop::arrow::{Column, ColumnOrTable, ImportOptions, SyncMode, Table};
 use usmq::{Array, DType, Error, Result, UsmKind, current_queue};
 
 /// Around the bytes of a bitmap.
 const OFFSETS: [usize; 5] = [0, 1, 7, 8, 9];
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 fn on_device(array: &ArrayRef) -> Result<Column> {
-    Column::from_arrow("x", array, Placed::default())
+    Column::from_arrow("x", array, ImportOptions::default())
 }
 
 /// Out to another library and in again: the same memory, and the same values.
 fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result<()> {
-    let exported = column.export_device(Ready::Event)?;
+    let exported = column.export_device(SyncMode::Event)?;
     let before = look(&exported);
     assert_eq!((before.device_type, before.reserved), (ONEAPI, [0; 3]), "{what}");
     assert_eq!(
@@ -42,7 +42,7 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
     let before = before.array.addresses();
     let back = through(exported)?;
     assert_eq!((back.len(), back.offset()), (column.len(), column.offset()), "{what}");
-    let after = look(&back.export_device(Ready::Now)?).array.addresses();
+    let after = look(&back.export_device(SyncMode::Now)?).array.addresses();
     // Of a column without values no memory is kept.
     let same = |(after, before): (&usize, &usize)| after == before || (column.is_empty() && *after == 0);
     assert!(
@@ -115,7 +115,7 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
                     // arrow-rs itself moves buffers where it can, and seldom gives an offset.
                     let (raw, releases) = watched_host(part.export_host()?);
                     assert_eq!(raw.offset as usize, offset, "{what}");
-                    let copy = Column::import(hand_over_host(column.field(), raw), Placed::default())?;
+                    let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
                     assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
                     let released = structs::eventually(|| Ok(releases.count() == 1))?;
                     assert!(released, "{what}: {} releases", releases.count());
@@ -134,7 +134,11 @@ fn the_host_reads_host_and_shared_memory_where_it_is() -> Result<()> {
     leaving_nothing(|| {
         let array: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-2.0)]));
         for kind in UsmKind::ALL {
-            let column = Column::from_arrow("x", &array, Placed { kind: Some(kind), ..Placed::default() })?;
+            let column = Column::from_arrow(
+                "x",
+                &array,
+                ImportOptions { kind: Some(kind), ..ImportOptions::default() },
+            )?;
             let address = column.values()?.address();
             let read = column.to_arrow()?;
             let seen = read.as_primitive::<Float64Type>().values().as_ptr() as usize;
@@ -153,7 +157,7 @@ fn a_column_of_an_array_shares_its_memory() -> Result<()> {
     leaving_nothing(|| {
         let x = Array::arange(0, 12, 1, DType::F64, UsmKind::Shared, &current_queue()?)?;
         let column = Column::from_array("miles", &x)?;
-        let exported = column.export_device(Ready::Event)?;
+        let exported = column.export_device(SyncMode::Event)?;
         assert_eq!(look(&exported).array.buffers(), [0, x.address()]);
         assert_eq!(through(exported)?.values()?.address(), x.address());
         // Rows of an array are lists of fixed size.
@@ -186,7 +190,7 @@ fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
             let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
             assert!(column.field().is_nullable(), "{data_type}");
             // So a column of structs is a column, not a table.
-            assert!(matches!(Imported::of(column)?, Imported::Column(_)), "{data_type}");
+            assert!(matches!(ColumnOrTable::from_column(column)?, ColumnOrTable::Column(_)), "{data_type}");
         }
         Ok(())
     })
@@ -208,7 +212,7 @@ fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()>
     leaving_nothing(|| {
         for rows in [0, 1, 50] {
             let batch = batch(rows);
-            let table = Table::from_arrow(&batch, Placed::default())?;
+            let table = Table::from_arrow(&batch, ImportOptions::default())?;
             assert_eq!((table.num_rows(), table.batches().len()), (rows, 1));
             assert_eq!(table.names().collect::<Vec<_>>(), ["a", "b", "c"]);
             assert_eq!(table.to_arrow()?, [batch]);
@@ -221,12 +225,12 @@ fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()>
 fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
     leaving_nothing(|| {
         let batch = batch(50);
-        let table = Table::from_arrow(&batch.slice(3, 40), Placed::default())?;
+        let table = Table::from_arrow(&batch.slice(3, 40), ImportOptions::default())?;
         let selected = table.select(&["c", "a"])?;
         let rows = selected.batches()[0].slice(9, 20)?;
-        let exported = rows.export_device(Ready::Event)?;
+        let exported = rows.export_device(SyncMode::Event)?;
         assert_eq!((look(&exported).array.offset, look(&exported).array.null_count), (9, 0));
-        let Imported::Table(back) = Imported::of(through(exported)?)? else {
+        let ColumnOrTable::Table(back) = ColumnOrTable::from_column(through(exported)?)? else {
             panic!("a struct that is never null is a record batch")
         };
         let expected = batch.project(&[2, 0]).unwrap().slice(3 + 9, 20);

@@ -12,7 +12,8 @@ use common::{IN_ORDER, Random, Work, advanced, default_queue, four_queues, other
 use std::sync::Arc;
 use structs::{eventually, hand_over, hand_over_host, leaving_nothing, watched, watched_host};
 use usmq::interop::arrow::{
-    Arrays, ArrowDeviceArrayStream, Batches, Column, Field, Imported, Placed, Ready, Table,
+    ArrowDeviceArrayStream, Batches, Column, ColumnOrTable, Field, ImportOptions, StreamReader, SyncMode,
+    Table,
 };
 use usmq::{Array, DType, Queue, Result, UsmKind};
 
@@ -34,12 +35,12 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
     let y = states(SIZE, reader)?;
     let (field, column) = column_of(&x)?;
     let writing = work.advance(writer, &x, LONG)?;
-    let (raw, releases) = watched(column.export_device(Ready::Event)?);
+    let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
     assert!(!raw.sync_event.is_null(), "{what}");
     drop((x, column));
     let back = Column::import_device(
         hand_over(&field, raw),
-        Placed { queue: Some(reader), kind: None, columns: None },
+        ImportOptions { queue: Some(reader), kind: None, columns: None },
     )?;
     let reading = work.advance_into(reader, &back.values()?, &y, 1)?;
     drop(back);
@@ -76,8 +77,8 @@ fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
         let y = states(SIZE, &reader)?;
         let (_, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
-        let export = column.export_device(Ready::Event)?;
-        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
+        let export = column.export_device(SyncMode::Event)?;
+        let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
         let back = Column::import_device(export.into(), placed)?;
         work.advance_into(&reader, &back.values()?, &y, 1)?;
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
@@ -97,10 +98,12 @@ fn one_event_covers_every_column_of_a_table() -> Result<()> {
         let digests = [1, 2].map(|value| states_of(&[value; SIZE], &reader));
         let digests = digests.into_iter().collect::<Result<Vec<_>>>()?;
         let writing = [work.advance(&first, &arrays[0], 10)?, work.advance(&second, &arrays[1], LONG)?];
-        let export = table.batches()[0].export_device(Ready::Event)?;
-        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
-        let back = Imported::of(Column::import_device(export.into(), placed)?)?;
-        let Imported::Table(back) = back else { panic!("a struct that is never null is a record batch") };
+        let export = table.batches()[0].export_device(SyncMode::Event)?;
+        let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
+        let back = ColumnOrTable::from_column(Column::import_device(export.into(), placed)?)?;
+        let ColumnOrTable::Table(back) = back else {
+            panic!("a struct that is never null is a record batch")
+        };
         for (column, digest) in back.columns()?.iter().zip(&digests) {
             work.mix(&reader, &column.values()?, digest)?;
         }
@@ -122,8 +125,8 @@ fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
             x.fill(7u32)?;
             let (_, column) = column_of(&x)?;
             let writing = work.advance(&writer, &x, LONG)?;
-            let export = column.export_device(Ready::Event)?;
-            let placed = Placed { queue: Some(&reader), kind: None, columns: None };
+            let export = column.export_device(SyncMode::Event)?;
+            let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
             let back = Column::import_device(export.into(), placed)?;
             assert!(!writing.done()?, "the host waited, or the test needs longer work");
             let host = back.to_arrow()?;
@@ -143,7 +146,7 @@ fn an_export_that_waits_needs_no_event() -> Result<()> {
         x.fill(7u32)?;
         let (_, column) = column_of(&x)?;
         let exports: [fn(&Column) -> Result<bool>; 3] = [
-            |column| Ok(column.export_device(Ready::Now)?.sync_event().is_null()),
+            |column| Ok(column.export_device(SyncMode::Now)?.sync_event().is_null()),
             |column| Ok(column.export_host_device()?.sync_event().is_null()),
             |column| column.export_host().map(|array| !array.is_released()),
         ];
@@ -170,9 +173,9 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
             Column::from_array("x", &x)
         };
         let batches: Batches = Box::new((1..=3).map(begin));
-        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
+        let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
         for (array, value) in
-            Arrays::new(ArrowDeviceArrayStream::new(field.clone(), batches).into())?.zip(1..)
+            StreamReader::new(ArrowDeviceArrayStream::new(field.clone(), batches).into())?.zip(1..)
         {
             let back = Column::import_device(array?, placed)?;
             let y = states(SIZE, &reader)?;
@@ -190,13 +193,16 @@ fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Resu
         let queue = Queue::new(default_queue()?.device(), None, IN_ORDER)?;
         let work = Work::new(&queue)?;
         let host = array(&DataType::Utf8, 5000, true, &mut Random::new(1)).unwrap();
-        let source =
-            Column::from_arrow("x", &host, Placed { queue: None, kind: Some(UsmKind::Host), columns: None })?;
+        let source = Column::from_arrow(
+            "x",
+            &host,
+            ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None },
+        )?;
         let (raw, releases) = watched_host(source.export_host()?);
         let x = states_of(&[7; SIZE], &queue)?;
         // The copies come after this.
         let running = work.advance(&queue, &x, LONG)?;
-        let placed = Placed { queue: Some(&queue), kind: None, columns: None };
+        let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
         let copy = Column::import(hand_over_host(source.field(), raw), placed)?;
         assert!(!running.done()?, "the host waited, or the test needs longer work");
         assert_eq!(releases.count(), 0);
@@ -214,10 +220,10 @@ fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result
         let x = states_of(&[7; SIZE], &writer)?;
         let (field, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
-        let (raw, releases) = watched(column.export_device(Ready::Event)?);
-        let placed = Placed { queue: Some(&reader), kind: None, columns: None };
+        let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
+        let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
         drop(Column::import_device(hand_over(&field, raw), placed)?);
-        drop(column.export_device(Ready::Event)?);
+        drop(column.export_device(SyncMode::Event)?);
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
         assert!(eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         assert_eq!(x.to_vec::<u32>()?, [advanced(7, LONG); SIZE]);
@@ -237,8 +243,9 @@ fn work_in_flight_on_a_second_device_is_seen_there_and_copied_from_there() -> Re
         for queue in [None, Some(&here)] {
             let before = x.to_vec::<u32>()?[0];
             work.advance(&there, &x, LONG)?;
-            let export = column.export_device(Ready::Event)?;
-            let back = Column::import_device(export.into(), Placed { queue, kind: None, columns: None })?;
+            let export = column.export_device(SyncMode::Event)?;
+            let back =
+                Column::import_device(export.into(), ImportOptions { queue, kind: None, columns: None })?;
             assert_eq!(back.queue().device(), queue.map_or(&device, Queue::device));
             assert_eq!(back.values()?.to_vec::<u32>()?, [advanced(before, LONG); SIZE]);
         }

@@ -20,14 +20,15 @@ use std::ptr;
 use std::sync::Arc;
 use structs::{Clean, hand_over_host, look, take, through, watched, watched_host};
 use usmq::interop::arrow::{
-    ArrowArrayStream, ArrowDeviceArrayStream, Column, Foreign, Imported, Placed, Ready, Table,
+    ArrowArrayStream, ArrowDeviceArrayStream, Column, ColumnOrTable, ForeignStruct, ImportOptions, SyncMode,
+    Table,
 };
 use usmq::{Error, UsmKind};
 
 /// Arrays are short: what goes wrong does so at an edge, and the edges are many.
 const LONGEST: usize = 70;
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 /// A type of up to three levels.
 fn any_type() -> impl Strategy<Value = DataType> {
@@ -105,17 +106,17 @@ proptest! {
         // Cut by arrow-rs, by us, and by us as the other library.
         let (start, length) = cut(before, whole.len());
         let part = whole.slice(start, length);
-        let column = Column::from_arrow("x", &part, Placed::default())?;
+        let column = Column::from_arrow("x", &part, ImportOptions::default())?;
         prop_assert_eq!(&column.to_arrow()?, &part);
         let (start, length) = cut(there, part.len());
         let part = part.slice(start, length);
-        let (raw, releases) = watched(column.slice(start, length)?.export_device(Ready::Event)?);
-        let back = Column::import_device(structs::hand_over(column.field(), raw), Placed::default())?;
+        let (raw, releases) = watched(column.slice(start, length)?.export_device(SyncMode::Event)?);
+        let back = Column::import_device(structs::hand_over(column.field(), raw), ImportOptions::default())?;
         drop(column);
         prop_assert_eq!(&back.to_arrow()?, &part);
         let (start, length) = cut(later, part.len());
         let part = part.slice(start, length);
-        let again = through(back.slice(start, length)?.export_device(Ready::Now)?)?;
+        let again = through(back.slice(start, length)?.export_device(SyncMode::Now)?)?;
         drop(back);
         prop_assert_eq!(&again.to_arrow()?, &part);
         prop_assert_eq!(again.null_count()?, Column::from_arrow("", &part, HOST)?.null_count()?);
@@ -132,7 +133,7 @@ proptest! {
         let (start, length) = cut(there, whole.len());
         let part = column.slice(start, length)?;
         let (raw, releases) = watched_host(part.export_host()?);
-        let copy = Column::import(hand_over_host(column.field(), raw), Placed::default())?;
+        let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
         prop_assert!(structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));
@@ -145,19 +146,20 @@ proptest! {
     ) {
         let clean = Clean::start()?;
         let batches = parts(&batch, &cuts);
-        let tables = batches.iter().map(|part| Table::from_arrow(part, Placed::default()));
+        let tables = batches.iter().map(|part| Table::from_arrow(part, ImportOptions::default()));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let schema = tables[0].schema().clone();
         let columns: Vec<_> = tables.iter().map(|table| table.batches()[0].clone()).collect();
-        let before = columns.iter().map(|column| Ok(look(&column.export_device(Ready::Now)?).array.addresses()));
+        let before = columns.iter().map(|column| Ok(look(&column.export_device(SyncMode::Now)?).array.addresses()));
         let before = before.collect::<Result<Vec<_>, Error>>()?;
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(columns.into_iter().map(Ok)));
-        let Imported::Table(table) = Imported::from_device_stream(stream.into(), Placed::default())? else {
+        let made = ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?;
+        let ColumnOrTable::Table(table) = made else {
             panic!("its schema is one of record batches")
         };
         prop_assert_eq!(table.to_arrow()?, batches);
         for (column, before) in table.batches().iter().zip(before) {
-            let after = look(&column.export_device(Ready::Now)?).array.addresses();
+            let after = look(&column.export_device(SyncMode::Now)?).array.addresses();
             prop_assert!(column.is_empty() || after == before, "{before:?}, {after:?}");
         }
         drop((table, tables));
@@ -190,8 +192,8 @@ proptest! {
         let batches = parts(&batch, &cuts);
         let reader = RecordBatchIterator::new(batches.clone().into_iter().map(Ok), batch.schema());
         let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
-        let stream: Foreign<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
-        let Imported::Table(table) = Imported::from_stream(stream, Placed::default())? else {
+        let stream: ForeignStruct<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
+        let ColumnOrTable::Table(table) = ColumnOrTable::from_stream(stream, ImportOptions::default())? else {
             panic!("its schema is one of record batches")
         };
         prop_assert_eq!(table.batches().len(), 1);

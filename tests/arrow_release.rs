@@ -20,10 +20,12 @@ use structs::{
     CPU, Clean, ONEAPI, RawArray, RawDeviceArray, Releases, eventually, hand_over, hand_over_host,
     leaving_nothing, live, look, take_array, through, watched, watched_host,
 };
-use usmq::interop::arrow::{ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Placed, Ready};
+use usmq::interop::arrow::{
+    ArrowArray, ArrowDeviceArray, Column, Field, ForeignStruct, ImportOptions, SyncMode,
+};
 use usmq::{Context, Error, Queue, Result, UsmKind};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 /// Of a struct with a list, text and a dictionary.
 fn nested() -> ArrayRef {
@@ -34,7 +36,7 @@ fn nested() -> ArrayRef {
 }
 
 fn on_device(array: &ArrayRef) -> Result<Column> {
-    Column::from_arrow("x", array, Placed::default())
+    Column::from_arrow("x", array, ImportOptions::default())
 }
 
 fn numbers() -> ArrayRef {
@@ -52,7 +54,7 @@ fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Resul
         let column = on_device(&array)?;
         // Moved by growth, to the heap, and to another thread.
         let mut moved = Vec::new();
-        for ready in [Ready::Event, Ready::Now, Ready::Event, Ready::Event] {
+        for ready in [SyncMode::Event, SyncMode::Now, SyncMode::Event, SyncMode::Event] {
             moved.push(column.export_device(ready)?);
         }
         drop(moved.swap_remove(1));
@@ -72,12 +74,13 @@ fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
-        let [first, second] = [column.export_device(Ready::Event)?, column.export_device(Ready::Event)?];
+        let [first, second] =
+            [column.export_device(SyncMode::Event)?, column.export_device(SyncMode::Event)?];
         let held = live()?;
         drop(column);
         assert_eq!(live()?, held);
         drop(first);
-        let back = Column::import_device(second.into(), Placed::default())?;
+        let back = Column::import_device(second.into(), ImportOptions::default())?;
         assert_eq!(&back.to_arrow()?, &array);
         Ok(())
     })
@@ -87,9 +90,9 @@ fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
 fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
-        let (raw, releases) = watched(on_device(&array)?.export_device(Ready::Event)?);
+        let (raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Event)?);
         let column = on_device(&array)?;
-        let back = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
+        let back = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
         let slice = back.slice(3, 20)?.children()[1].clone();
         drop(back);
         slice.wait()?;
@@ -117,7 +120,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
         let array = nested();
         let column = on_device(&array)?;
         let (fields, device_id) = (column.field().children(), column.queue().device().ordinal() as i64);
-        let export = column.export_device(Ready::Now)?;
+        let export = column.export_device(SyncMode::Now)?;
         let children = look(&export).array.child_pointers();
         let field = |number: usize| -> Arc<Field> { fields[number].clone() };
         let moved: Vec<_> = [0, 2].into_iter().map(|number| take_child(children[number])).collect();
@@ -126,7 +129,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
         let import = |field: &Arc<Field>, array: RawArray| {
             let sync_event = ptr::null_mut();
             let raw = RawDeviceArray { array, device_id, device_type: ONEAPI, sync_event, reserved: [7; 3] };
-            Column::import_device(hand_over(field, raw), Placed::default())
+            Column::import_device(hand_over(field, raw), ImportOptions::default())
         };
         assert_eq!(&import(&field(0), moved[0])?.to_arrow()?, array.as_struct().column(0));
         let values = import(&Arc::new(fields[2].dictionary().unwrap().clone()), dictionary)?;
@@ -146,7 +149,8 @@ fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
         let text = take_child(structs::look_at_host(&export).child_pointers()[1]);
         drop(export);
         let (text, releases) = watched_host(restored(text));
-        let copy = Column::import(hand_over_host(&column.field().children()[1], text), Placed::default())?;
+        let copy =
+            Column::import(hand_over_host(&column.field().children()[1], text), ImportOptions::default())?;
         assert_eq!(&copy.to_arrow()?, array.as_struct().column(1));
         assert!(once(&releases)?);
         Ok(())
@@ -166,12 +170,12 @@ fn threads_import_slice_and_release_at_once() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
-        let exports: Vec<_> = (0..8).map(|_| column.export_device(Ready::Event)).collect::<Result<_>>()?;
+        let exports: Vec<_> = (0..8).map(|_| column.export_device(SyncMode::Event)).collect::<Result<_>>()?;
         let threads = exports.into_iter().enumerate().map(|(number, export)| {
             let array = array.clone();
             thread::spawn(move || -> Result<()> {
-                let back = Column::import_device(export.into(), Placed::default())?;
-                let part = through(back.slice(number, 30)?.export_device(Ready::Event)?)?;
+                let back = Column::import_device(export.into(), ImportOptions::default())?;
+                let part = through(back.slice(number, 30)?.export_device(SyncMode::Event)?)?;
                 drop(back);
                 assert_eq!(&part.to_arrow()?, &array.slice(number, 30));
                 Ok(())
@@ -184,9 +188,9 @@ fn threads_import_slice_and_release_at_once() -> Result<()> {
 /// What was said of a struct that a spoiler made wrong; it is released by then, once.
 fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Result<String> {
     let array = if field.children().is_empty() { numbers() } else { nested() };
-    let (mut raw, releases) = watched(on_device(&array)?.export_device(Ready::Now)?);
+    let (mut raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Now)?);
     spoil(&mut raw);
-    let error = Column::import_device(hand_over(field, raw), Placed::default()).unwrap_err();
+    let error = Column::import_device(hand_over(field, raw), ImportOptions::default()).unwrap_err();
     assert!(once(&releases)?, "{error}");
     match error {
         Error::Interop(text) => Ok(text),
@@ -264,7 +268,8 @@ fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<
         // The copies of the first child are under way by then.
         let (raw, releases) = watched_host(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[2])));
-        let error = Column::import(hand_over_host(column.field(), raw), Placed::default()).unwrap_err();
+        let error =
+            Column::import(hand_over_host(column.field(), raw), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("in child 2"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -284,7 +289,8 @@ fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
             let buffer = unsafe { raw.buffers.add(1) };
             // SAFETY: as above.
             unsafe { *buffer = offsets.as_ptr().cast() };
-            let error = Column::import(hand_over_host(column.field(), raw), Placed::default()).unwrap_err();
+            let error =
+                Column::import(hand_over_host(column.field(), raw), ImportOptions::default()).unwrap_err();
             assert!(error.to_string().contains("offsets fall"), "{error}");
             assert_eq!(releases.count(), 1);
             offsets = [0, 4, 4, 6];
@@ -303,7 +309,7 @@ fn text_that_its_offsets_show_is_not_null() -> Result<()> {
             // SAFETY: text has three pointers, and their owner only drops them.
             let buffers = unsafe { std::slice::from_raw_parts_mut(raw.buffers, 3) };
             (buffers[1], buffers[2]) = (offsets.as_ptr().cast(), ptr::null());
-            let found = Column::import(hand_over_host(column.field(), raw), Placed::default());
+            let found = Column::import(hand_over_host(column.field(), raw), ImportOptions::default());
             assert_eq!(found.as_ref().map(Column::len).ok(), sound.then_some(3));
             if let Err(error) = found {
                 assert!(error.to_string().contains("its data is null"), "{error}");
@@ -331,7 +337,7 @@ fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
         let (mut raw, releases) = watched_host(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[0])));
         raw.length = 1 << 50;
-        let error = Column::import(hand_over_host(&field, raw), Placed::default()).unwrap_err();
+        let error = Column::import(hand_over_host(&field, raw), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("a child has"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -346,10 +352,13 @@ fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
         let column = Column::from_array("x", &bytes)?;
         for format in ["l", "w:64", "u", "+s"] {
             let field = Arc::new(Field::new("y", format)?);
-            let (mut device, mut host) = (column.export_device(Ready::Now)?, column.export_host()?);
+            let (mut device, mut host) = (column.export_device(SyncMode::Now)?, column.export_host()?);
             let refused = [
-                Column::import_device(take_array(&field, ptr::from_mut(&mut device)), Placed::default()),
-                Column::import(take_array(&field, ptr::from_mut(&mut host)), Placed::default()),
+                Column::import_device(
+                    take_array(&field, ptr::from_mut(&mut device)),
+                    ImportOptions::default(),
+                ),
+                Column::import(take_array(&field, ptr::from_mut(&mut host)), ImportOptions::default()),
             ];
             for error in refused.map(Result::unwrap_err) {
                 let text = error.to_string();
@@ -360,7 +369,7 @@ fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
         // Another name is no other type.
         let field = Arc::new(Field::new("y", "c")?);
         let mut host = column.export_host()?;
-        let back = Column::import(take_array(&field, ptr::from_mut(&mut host)), Placed::default())?;
+        let back = Column::import(take_array(&field, ptr::from_mut(&mut host)), ImportOptions::default())?;
         assert_eq!((back.field(), back.values()?.to_vec::<i8>()?), (&field, vec![1; 64]));
         Ok(())
     })
@@ -371,7 +380,7 @@ fn an_array_of_another_library_needs_its_field() -> Result<()> {
     leaving_nothing(|| {
         let column = Column::from_arrow("x", &numbers(), HOST)?;
         let (raw, releases) = watched_host(column.export_host()?);
-        let error = Column::import(restored(raw).into(), Placed::default()).unwrap_err();
+        let error = Column::import(restored(raw).into(), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("take_array"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -406,7 +415,7 @@ fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Resul
             };
             let wrong_count = |raw: &mut RawArray| raw.null_count = if number == 0 { 2 } else { 0 };
             for kind in UsmKind::ALL {
-                let placed = Placed { kind: Some(kind), ..Placed::default() };
+                let placed = ImportOptions { kind: Some(kind), ..ImportOptions::default() };
                 let broken = Column::import(foreign(&wrong_count), placed)?;
                 let told = broken.to_arrow().unwrap_err().to_string();
                 assert!(told.contains(says), "{says:?} is missing in {told}");
@@ -426,14 +435,14 @@ fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Resul
 fn released_structs_are_refused() -> Result<()> {
     leaving_nothing(|| {
         let column = on_device(&numbers())?;
-        let mut export = column.export_device(Ready::Event)?;
+        let mut export = column.export_device(SyncMode::Event)?;
         drop(take_array(column.field(), ptr::from_mut(&mut export)));
-        let structs: [Foreign<ArrowDeviceArray>; 2] = [export.into(), ArrowDeviceArray::empty().into()];
+        let structs: [ForeignStruct<ArrowDeviceArray>; 2] = [export.into(), ArrowDeviceArray::empty().into()];
         for released in structs {
-            let error = Column::import_device(released, Placed::default()).unwrap_err();
+            let error = Column::import_device(released, ImportOptions::default()).unwrap_err();
             assert!(error.to_string().contains("released"), "{error}");
         }
-        let error = Column::import(ArrowArray::empty().into(), Placed::default()).unwrap_err();
+        let error = Column::import(ArrowArray::empty().into(), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("released"), "{error}");
         Ok(())
     })
@@ -445,11 +454,11 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
         let array = numbers();
         let root = default_queue()?;
         for queue in queues_elsewhere(&root)? {
-            let placed = Placed { queue: Some(&queue), kind: None, columns: None };
+            let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
             let column = Column::from_arrow("x", &array, placed)?;
             let named =
                 queue.device().parent().is_none() && *queue.context() == queue.device().default_context()?;
-            match column.export_device(Ready::Event) {
+            match column.export_device(SyncMode::Event) {
                 Ok(export) => {
                     assert!(named, "{queue}");
                     assert_eq!(export.device_id(), queue.device().ordinal() as i64);
@@ -461,8 +470,8 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
                 Err(other) => panic!("{queue}: {other}"),
             }
             // On the root device it can be handed over.
-            let moved = column.converted(None, Some(&root))?;
-            assert_eq!(&through(moved.export_device(Ready::Event)?)?.to_arrow()?, &array);
+            let moved = column.to(None, Some(&root))?;
+            assert_eq!(&through(moved.export_device(SyncMode::Event)?)?.to_arrow()?, &array);
         }
         Ok(())
     })
@@ -474,9 +483,9 @@ fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<
         let array = numbers();
         let column = on_device(&array)?;
         for device_id in [-1, 77, i64::MIN] {
-            let (mut raw, _) = watched(column.export_device(Ready::Event)?);
+            let (mut raw, _) = watched(column.export_device(SyncMode::Event)?);
             (raw.device_id, raw.reserved) = (device_id, [-1; 3]);
-            let back = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
+            let back = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
             assert_eq!((back.queue(), &back.to_arrow()?), (column.queue(), &array));
         }
         Ok(())
@@ -492,8 +501,8 @@ fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
     let fresh = Queue::new(root.device(), Some(&Context::new(&[root.device().clone()])?), IN_ORDER)?;
     let [.., loose, _] = four_queues(root.device(), None)?;
     for (queue, kind) in [(&loose, UsmKind::Device), (&fresh, UsmKind::Shared), (&root, UsmKind::Host)] {
-        let (raw, releases) = watched(column.export_device(Ready::Event)?);
-        let placed = Placed { queue: Some(queue), kind: Some(kind), columns: None };
+        let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
+        let placed = ImportOptions { queue: Some(queue), kind: Some(kind), columns: None };
         let moved = Column::import_device(hand_over(column.field(), raw), placed)?;
         assert_eq!((moved.queue(), moved.usm_kind()), (queue, Some(kind)));
         assert_eq!(&moved.to_arrow()?, &array);
@@ -517,7 +526,7 @@ fn a_host_device_array_is_copied_like_any_host_array() -> Result<()> {
         let column = Column::from_arrow("x", &array, HOST)?;
         let (raw, releases) = watched(column.export_host_device()?);
         assert_eq!(raw.device_type, CPU);
-        let copy = Column::import_device(hand_over(column.field(), raw), Placed::default())?;
+        let copy = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
         assert_eq!((copy.usm_kind(), &copy.to_arrow()?), (Some(UsmKind::Device), &array));
         assert!(once(&releases)?);
         Ok(())

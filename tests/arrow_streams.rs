@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use structs::{CPU, ONEAPI, leaving_nothing, look, take};
 use usmq::interop::arrow::{
-    Arrays, ArrowArrayStream, ArrowDeviceArrayStream, Batches, Column, Field, Foreign, Imported, Placed,
-    Table,
+    ArrowArrayStream, ArrowDeviceArrayStream, Batches, Column, ColumnOrTable, Field, ForeignStruct,
+    ImportOptions, StreamReader, Table,
 };
 use usmq::{Error, Queue, Result, UsmKind, with_queue};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 fn batches(rows: &[usize]) -> Vec<RecordBatch> {
     let types = [DataType::Int64, DataType::Utf8View];
@@ -35,7 +35,7 @@ fn batches(rows: &[usize]) -> Vec<RecordBatch> {
 }
 
 /// The columns of structs that a stream of these batches gives.
-fn on_device(batches: &[RecordBatch], placed: Placed<'_>) -> Result<(Arc<Field>, Vec<Column>)> {
+fn on_device(batches: &[RecordBatch], placed: ImportOptions<'_>) -> Result<(Arc<Field>, Vec<Column>)> {
     let tables = batches.iter().map(|batch| Table::from_arrow(batch, placed)).collect::<Result<Vec<_>>>()?;
     Ok((tables[0].schema().clone(), tables.iter().map(|table| table.batches()[0].clone()).collect()))
 }
@@ -44,10 +44,10 @@ fn all(columns: Vec<Column>) -> Batches {
     Box::new(columns.into_iter().map(Ok))
 }
 
-fn table(imported: Imported) -> Table {
+fn table(imported: ColumnOrTable) -> Table {
     match imported {
-        Imported::Table(table) => table,
-        Imported::Column(column) => panic!("{column} is no table"),
+        ColumnOrTable::Table(table) => table,
+        ColumnOrTable::Column(column) => panic!("{column} is no table"),
     }
 }
 
@@ -63,13 +63,13 @@ fn failure<T>(result: Result<T>) -> String {
 fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 0, 70]);
-        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let addresses = |columns: &[Column]| -> Result<Vec<_>> {
             columns.iter().map(|column| Ok(column.children()[0].values()?.address())).collect()
         };
         let before = addresses(&columns)?;
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
-        let table = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        let table = table(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?);
         let after = addresses(table.batches())?;
         assert_eq!((after[0], after[2]), (before[0], before[2]));
         assert_eq!((table.num_rows(), table.to_arrow()?), (75, batches));
@@ -83,21 +83,21 @@ fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
 fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 6, 7]);
-        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
         let made = columns.into_iter().map(Ok).inspect(move |_| {
             counter.fetch_add(1, Ordering::SeqCst);
         });
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
-        let mut arrays = Arrays::new(stream.into())?;
+        let mut arrays = StreamReader::new(stream.into())?;
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         let first = arrays.next().unwrap()?;
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(arrays);
         // The iterator went with the stream, and what it had left.
         assert_eq!(Arc::strong_count(&asked), 1);
-        let column = Column::import_device(first, Placed::default())?;
+        let column = Column::import_device(first, ImportOptions::default())?;
         assert_eq!(Table::from_structs(column)?.to_arrow()?, batches[..1]);
         Ok(())
     })
@@ -106,8 +106,8 @@ fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<(
 #[test]
 fn the_end_of_a_stream_stays_the_end() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
-        let mut arrays = Arrays::new(ArrowDeviceArrayStream::new(schema, all(columns)).into())?;
+        let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
+        let mut arrays = StreamReader::new(ArrowDeviceArrayStream::new(schema, all(columns)).into())?;
         assert!(arrays.next().unwrap().is_ok());
         assert!(arrays.next().is_none() && arrays.next().is_none());
         Ok(())
@@ -117,12 +117,12 @@ fn the_end_of_a_stream_stays_the_end() -> Result<()> {
 #[test]
 fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, _) = on_device(&batches(&[1]), Placed::default())?;
+        let (schema, _) = on_device(&batches(&[1]), ImportOptions::default())?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(Vec::new()));
-        let nothing = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        let nothing = table(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?);
         assert_eq!((nothing.num_rows(), nothing.schema()), (0, &schema));
         let host = ArrowArrayStream::new(schema.clone(), all(Vec::new()));
-        let nothing = table(Imported::from_stream(host.into(), Placed::default())?);
+        let nothing = table(ColumnOrTable::from_stream(host.into(), ImportOptions::default())?);
         assert_eq!((nothing.num_rows(), nothing.schema()), (0, &schema));
         Ok(())
     })
@@ -132,13 +132,13 @@ fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
 fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
     leaving_nothing(|| {
         let numbers = array(&DataType::Int32, 9, true, &mut Random::new(2)).unwrap();
-        let column = Column::from_arrow("x", &numbers, Placed::default())?;
+        let column = Column::from_arrow("x", &numbers, ImportOptions::default())?;
         let streams = |count| {
             let columns = vec![column.clone(); count];
             let stream = ArrowDeviceArrayStream::new(column.field().clone(), all(columns));
-            Imported::from_device_stream(stream.into(), Placed::default())
+            ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())
         };
-        let Imported::Column(one) = streams(1)? else { panic!("numbers are no table") };
+        let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are no table") };
         assert_eq!(&one.to_arrow()?, &numbers);
         assert_eq!(one.values()?.address(), column.values()?.address());
         assert!(failure(streams(2)).contains("2 arrays"));
@@ -149,11 +149,11 @@ fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
 #[test]
 fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, columns) = on_device(&batches(&[5, 6]), Placed::default())?;
+        let (schema, columns) = on_device(&batches(&[5, 6]), ImportOptions::default())?;
         let broken = Err(Error::Value("the disk\0 is full".to_owned()));
         let [first, second] = <[Column; 2]>::try_from(columns).unwrap();
         let made = [Ok(first), broken, Ok(second)].into_iter();
-        let mut arrays = Arrays::new(ArrowDeviceArrayStream::new(schema, Box::new(made)).into())?;
+        let mut arrays = StreamReader::new(ArrowDeviceArrayStream::new(schema, Box::new(made)).into())?;
         assert!(arrays.next().unwrap().is_ok());
         assert!(failure(arrays.next().unwrap()).contains("the disk is full"));
         assert!(arrays.next().is_none());
@@ -164,10 +164,10 @@ fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
 #[test]
 fn a_panic_in_the_producer_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, _) = on_device(&batches(&[5]), Placed::default())?;
+        let (schema, _) = on_device(&batches(&[5]), ImportOptions::default())?;
         let made = std::iter::from_fn(|| panic!("printed by this test on purpose"));
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
-        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        let text = failure(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()));
         assert!(text.contains("panicked"), "{text}");
         Ok(())
     })
@@ -176,11 +176,11 @@ fn a_panic_in_the_producer_is_an_error_of_the_stream() -> Result<()> {
 #[test]
 fn a_batch_of_another_type_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, _) = on_device(&batches(&[5]), Placed::default())?;
+        let (schema, _) = on_device(&batches(&[5]), ImportOptions::default())?;
         let other = array(&DataType::Int32, 9, true, &mut Random::new(3)).unwrap();
-        let other = Column::from_arrow("x", &other, Placed::default())?;
+        let other = Column::from_arrow("x", &other, ImportOptions::default())?;
         let stream = ArrowDeviceArrayStream::new(schema, all(vec![other]));
-        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        let text = failure(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()));
         assert!(text.contains("one type"), "{text}");
         Ok(())
     })
@@ -189,14 +189,14 @@ fn a_batch_of_another_type_is_an_error_of_the_stream() -> Result<()> {
 #[test]
 fn an_array_of_another_device_type_than_its_stream_is_refused() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
         let device_type = ptr::from_mut(&mut stream).cast::<i32>();
         // SAFETY: the type is the first field of the struct.
         assert_eq!(unsafe { *device_type }, ONEAPI);
         // SAFETY: as above.
         unsafe { *device_type = CPU };
-        let mut arrays = Arrays::new(stream.into())?;
+        let mut arrays = StreamReader::new(stream.into())?;
         let text = failure(arrays.next().unwrap());
         assert!(text.contains("type 1") && text.contains("type 14"), "{text}");
         Ok(())
@@ -206,12 +206,12 @@ fn an_array_of_another_device_type_than_its_stream_is_refused() -> Result<()> {
 #[test]
 fn a_released_stream_is_refused() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
         drop(take(ptr::from_mut(&mut stream)));
         assert!(stream.is_released());
-        assert!(failure(Arrays::new(stream.into()).map(drop)).contains("released"));
-        assert!(failure(Arrays::new(ArrowArrayStream::empty().into()).map(drop)).contains("released"));
+        assert!(failure(StreamReader::new(stream.into()).map(drop)).contains("released"));
+        assert!(failure(StreamReader::new(ArrowArrayStream::empty().into()).map(drop)).contains("released"));
         Ok(())
     })
 }
@@ -221,10 +221,10 @@ fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
         let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
         let queue = Queue::new(&part, None, common::IN_ORDER)?;
-        let placed = Placed { queue: Some(&queue), kind: None, columns: None };
+        let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
         let (schema, columns) = on_device(&batches(&[5]), placed)?;
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
-        let text = failure(Imported::from_device_stream(stream.into(), Placed::default()));
+        let text = failure(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()));
         assert!(text.contains("sub-device"), "{text}");
         Ok(())
     })
@@ -250,7 +250,7 @@ fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
 #[test]
 fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()> {
     leaving_nothing(|| {
-        let (schema, columns) = on_device(&batches(&[5]), Placed::default())?;
+        let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowArrayStream::new(schema.clone(), all(columns.clone()));
         let raw = ptr::from_mut(&mut stream).cast::<FFI_ArrowArrayStream>();
         // SAFETY: one layout; it is moved out, so that dropping `stream` releases nothing.
@@ -259,7 +259,8 @@ fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()
         assert!(text.contains("device USM, which the host cannot read"), "{text}");
         let stream = ArrowDeviceArrayStream::of_host(schema, all(columns));
         assert!(
-            failure(Imported::from_device_stream(stream.into(), Placed::default())).contains("device USM")
+            failure(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()))
+                .contains("device USM")
         );
         Ok(())
     })
@@ -271,13 +272,13 @@ fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, HOST)?;
         let stream = ArrowDeviceArrayStream::of_host(schema.clone(), all(columns.clone()));
-        let mut arrays = Arrays::new(Foreign::from(stream))?;
+        let mut arrays = StreamReader::new(ForeignStruct::from(stream))?;
         let first = Column::import_device(arrays.next().unwrap()?, HOST)?;
         assert_eq!(Table::from_structs(first)?.to_arrow()?, batches[..1]);
         let exported = columns[0].export_host_device()?;
         assert_eq!((look(&exported).device_type, look(&exported).device_id), (CPU, -1));
         let stream = ArrowDeviceArrayStream::of_host(schema, all(columns));
-        let joined = table(Imported::from_device_stream(stream.into(), Placed::default())?);
+        let joined = table(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?);
         let expected = arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap();
         assert_eq!(joined.to_arrow()?, [expected]);
         Ok(())
@@ -294,8 +295,8 @@ fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
             Err(ArrowError::IoError("no such row".into(), std::io::Error::other(""))),
         ];
         let mut stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(made, schema)));
-        let stream: Foreign<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
-        let text = failure(Imported::from_stream(stream, Placed::default()));
+        let stream: ForeignStruct<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
+        let text = failure(ColumnOrTable::from_stream(stream, ImportOptions::default()));
         assert!(text.contains("no such row"), "{text}");
         Ok(())
     })
@@ -305,16 +306,18 @@ fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
 fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 6]);
-        let (schema, columns) = on_device(&batches, Placed::default())?;
+        let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let other = Queue::new(default_queue()?.device(), None, common::PROFILING)?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(columns.clone()));
-        let placed = Placed { queue: Some(&other), kind: Some(UsmKind::Shared), columns: None };
-        let moved = table(Imported::from_device_stream(stream.into(), placed)?);
+        let placed = ImportOptions { queue: Some(&other), kind: Some(UsmKind::Shared), columns: None };
+        let moved = table(ColumnOrTable::from_device_stream(stream.into(), placed)?);
         assert_eq!((moved.queue(), moved.batches()[0].usm_kind()), (&other, Some(UsmKind::Shared)));
         assert_eq!(moved.to_arrow()?, batches);
         // Without a word on it, the current queue if it can use the memory.
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
-        let current = with_queue(&other, || Imported::from_device_stream(stream.into(), Placed::default()))?;
+        let current = with_queue(&other, || {
+            ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())
+        })?;
         assert_eq!(table(current).queue(), &other);
         Ok(())
     })

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use structs::{eventually, leaving_nothing};
 use usmq::interop::dlpack::{
-    Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Tensor, Versioned, adopt, allocate,
-    device_of, export, import, lend, work_queue, work_stream,
+    self as ours, Destination, Export, ExportedTensor, ForeignTensor, Import, Managed, Order, adopt,
+    allocate, device_of, export, import, lend, work_queue, work_stream,
 };
 use usmq::{Array, DType, Error, Index, Queue, QueueProperties, Result, UsmKind, with_queue};
 
@@ -37,25 +37,25 @@ struct Old;
 struct New;
 
 impl Both for Old {
-    type Ours = Legacy;
+    type Ours = ours::DLManagedTensor;
     type Theirs = DLManagedTensor;
 }
 
 impl Both for New {
-    type Ours = Versioned;
+    type Ours = ours::DLManagedTensorVersioned;
     type Theirs = DLManagedTensorVersioned;
 }
 
 /// What dlpark makes of a tensor of ours.
-fn given<B: Both>(local: Local<B::Ours>) -> dlpark::Managed<B::Theirs> {
+fn given<B: Both>(local: ExportedTensor<B::Ours>) -> dlpark::Managed<B::Theirs> {
     // SAFETY: a fresh tensor with this layout, whose owner dlpark is from here on.
     unsafe { dlpark::Managed::from_raw(local.into_raw().cast()) }.unwrap()
 }
 
 /// What usmq makes of a tensor of dlpark.
-fn taken<B: Both>(theirs: dlpark::Managed<B::Theirs>) -> Foreign<B::Ours> {
+fn taken<B: Both>(theirs: dlpark::Managed<B::Theirs>) -> ForeignTensor<B::Ours> {
     // SAFETY: as above, the other way.
-    unsafe { Foreign::from_raw(theirs.into_raw().cast()) }.unwrap()
+    unsafe { ForeignTensor::from_raw(theirs.into_raw().cast()) }.unwrap()
 }
 
 fn six(kind: UsmKind) -> Result<Array> {
@@ -150,7 +150,7 @@ fn a_read_only_array_is_one_for_dlpark_and_has_no_legacy_tensor() -> Result<()> 
     let mut theirs = given::<New>(export(&array, Export::default())?);
     assert_eq!(theirs.flags(), DlpackFlags::READ_ONLY);
     assert!(theirs.validate_mut().is_err());
-    assert!(matches!(export::<Legacy>(&array, Export::default()), Err(Error::Interop(_))));
+    assert!(matches!(export::<ours::DLManagedTensor>(&array, Export::default()), Err(Error::Interop(_))));
     assert!(matches!(lend(&array, Order::Unordered), Err(Error::Interop(_))));
     Ok(())
 }
@@ -271,7 +271,8 @@ fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
 
             let (theirs, ends) = make();
             // SAFETY: a live tensor, which stays dlpark's when it is refused.
-            let refused = unsafe { adopt(theirs.as_ptr().cast::<Versioned>(), Ok::<_, Error>) };
+            let refused =
+                unsafe { adopt(theirs.as_ptr().cast::<ours::DLManagedTensorVersioned>(), Ok::<_, Error>) };
             assert!(matches!(refused, Err(Error::Interop(_))));
             assert_eq!(ends.load(Ordering::SeqCst), 0);
             drop(theirs);
@@ -306,7 +307,10 @@ fn an_export_in_the_order_of_a_queue_waits_for_nothing_and_comes_after_all() -> 
         x.copy_from_slice(&[1u32, 2, 3, 4])?;
         // SAFETY: `advance` writes one element for each item.
         let running = unsafe { advance.launch([4], &[(&x).into(), STEPS.into()]) }?;
-        let tensor = export::<Versioned>(&x, Export { order: Order::Queue(&consumer), ..Export::default() })?;
+        let tensor = export::<ours::DLManagedTensorVersioned>(
+            &x,
+            Export { order: Order::Queue(&consumer), ..Export::default() },
+        )?;
         let borrowed = lend(&x, Order::Queue(&consumer))?;
         assert!(!running.done()?);
         // The consumer's own work on its queue, unknown to the array.
@@ -366,7 +370,7 @@ fn a_new_tensor_is_like_its_prototype() -> Result<()> {
                 tensor.device.device_id = device.id;
             });
             // SAFETY: nobody changes it.
-            let like = std::ptr::from_ref(unsafe { prototype.tensor() }).cast::<Tensor>();
+            let like = std::ptr::from_ref(unsafe { prototype.tensor() }).cast::<ours::DLTensor>();
             // SAFETY: dlpark's struct has this layout, and lives.
             let like = unsafe { &*like };
             // SAFETY: it has its two extents.

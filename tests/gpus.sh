@@ -17,7 +17,7 @@ test_emulated_layer    as test_emulated_gpus
 test_emulate_command   as test_emulated_gpus
 test_doctor_emulator   as test_emulated_gpus
 test_first_query       is about the CPU driver that another library asks for first
-test_neighbours        as test_first_query
+test_coexistence       as test_first_query
 test_profile_pictures  draws the same pictures for any device
 test_site              is about pages
 test_docs              as test_site
@@ -27,7 +27,7 @@ test_dask_cluster      with the other test_dask files, runs as the part `dask`
 test_dask_command      as test_dask_cluster
 test_dask_faults       as test_dask_cluster
 test_dask_losses       as test_dask_cluster
-test_dask_same_host    as test_dask_cluster
+test_dask_shm_transport as test_dask_cluster
 test_dask_tables       as test_dask_cluster
 END
 }

@@ -7,8 +7,8 @@ mod spirv;
 use common::{IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of};
 use spirv::spirv;
 use usmq::{
-    Arg, Array, DType, Error, Index, Kernel, KernelOptions, Launch, Number, Param, Queue, Result, UsmKind,
-    local, read, with_queue, write,
+    Arg, Array, DType, Error, Index, Kernel, KernelOptions, Launch, Param, Queue, Result, Scalar, Timestamps,
+    UsmKind, with_queue,
 };
 
 const OPENCL: &str = "
@@ -82,7 +82,7 @@ fn a_sycl_kernel_runs_and_its_signature_is_read() -> Result<()> {
         &axpy.clone(),
         &[3],
         None,
-        &[1f32.into(), read(&x), (&y).into(), Arg::number(Number::Int(3), None)],
+        &[1f32.into(), Arg::read(&x), (&y).into(), Arg::number(Scalar::Int(3), None)],
     )?;
     assert_eq!(y.to_vec::<f32>()?, [3.5, 6.5, 9.5]);
     Ok(())
@@ -122,7 +122,7 @@ fn opencl_c_runs_with_flags_and_every_type_of_scalar() -> Result<()> {
         (1u64 << 50).into(),
         0.5f32.into(),
         (-1e300f64).into(),
-        write(&out),
+        Arg::write(&out),
     ];
     start(&opencl_kernel("scalars", &[])?, &[1], None, &args)?;
     let expected = [
@@ -149,18 +149,18 @@ fn local_memory_is_the_work_groups_own() -> Result<()> {
     let x = Array::from_slice(&values)?;
     let y = Array::zeros::<i32>([64])?;
     for group in [1, 8, 64] {
-        start(&reverse, &[64], Some(&[group]), &[(&x).into(), (&y).into(), local(group * 4)])?;
+        start(&reverse, &[64], Some(&[group]), &[(&x).into(), (&y).into(), Arg::local(group * 4)])?;
         let expected: Vec<i32> = values.chunks(group).flat_map(|chunk| chunk.iter().rev().copied()).collect();
         assert_eq!(y.to_vec::<i32>()?, expected);
     }
-    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), local(0)]);
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), Arg::local(0)]);
     assert!(text.contains("argument 2"), "{text}");
     let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), (&y).into()]);
     assert!(text.contains("argument 2") && text.contains("local memory"), "{text}");
-    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), local(32), local(32)]);
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), Arg::local(32), Arg::local(32)]);
     assert!(text.contains("argument 1") && text.contains("pointer to int32"), "{text}");
     let too_much = queue.device().local_mem_size() as usize + 1;
-    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), local(too_much)]);
+    let text = refusal(&reverse, &[64], Some(&[8]), &[(&x).into(), (&y).into(), Arg::local(too_much)]);
     assert!(text.contains(&too_much.to_string()), "{text}");
     Ok(())
 }
@@ -177,7 +177,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
         assert_eq!(x.to_vec::<u32>()?, [15, 25, 35]);
         let text = refusal(&add, &[3], None, &[(&x).into()]);
         assert!(text.contains("takes 2 arguments") && text.contains("1 were given"), "{text}");
-        let plain = [(&x).into(), Arg::number(Number::Int(1), None)];
+        let plain = [(&x).into(), Arg::number(Scalar::Int(1), None)];
         assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type from somewhere");
     }
     let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
@@ -234,13 +234,13 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
     let cases: [(usize, Arg, &str); 9] = [
         (0, 2f64.into(), "float64"),
         (0, (&x).into(), "array"),
-        (0, Arg::number(Number::Complex(num_complex::Complex::new(1.0, 1.0)), None), "float32"),
+        (0, Arg::number(Scalar::Complex(num_complex::Complex::new(1.0, 1.0)), None), "float32"),
         (1, (&wrong_type).into(), "float64"),
         (1, 1f32.into(), "pointer"),
         (2, (&strided).into(), "strided"),
         (2, Arg::from(&y.as_readonly()), "read-only"),
         (3, 4i64.into(), "int64"),
-        (3, Arg::number(Number::Int(-1), None), "uint64"),
+        (3, Arg::number(Scalar::Int(-1), None), "uint64"),
     ];
     for (position, wrong, part) in cases {
         let mut args = good.clone();
@@ -343,13 +343,13 @@ fn timestamps_come_from_profiling_queues_only() -> Result<()> {
     assert!(with_queue(&plain, || kernel("nothing", &plain)).is_ok());
     let nothing = kernel("nothing", &plain)?;
     let run = |queue| with_queue(queue, || start(&nothing, &[1], None, &[0u32.into()]));
-    let refused = run(&plain)?.profiling();
+    let refused = run(&plain)?.timestamps();
     assert!(matches!(refused, Err(Error::Value(_))), "{refused:?}");
     let advance = kernel("advance", &plain)?;
     let x = states(1, &timed)?;
     x.fill(0u32)?;
-    let [submitted, started, ended] =
-        start(&advance, &[1], None, &[(&x).into(), 10_000_000u32.into()])?.profiling()?;
+    let Timestamps { submit: submitted, start: started, end: ended } =
+        start(&advance, &[1], None, &[(&x).into(), 10_000_000u32.into()])?.timestamps()?;
     assert!(submitted <= started && started < ended, "{submitted} {started} {ended}");
     assert!(ended - started > 1_000_000, "ten million steps take more than a millisecond");
     assert_eq!(Queue::new(&plain, None, IN_ORDER)?, plain);
@@ -436,10 +436,10 @@ fn local_memory_without_a_local_size_is_refused() -> Result<()> {
     }
     for kernel in kernels {
         for global in [4, 0] {
-            let text = refusal(&kernel, &[global], None, &[(&y).into(), local(16)]);
+            let text = refusal(&kernel, &[global], None, &[(&y).into(), Arg::local(16)]);
             assert!(text.contains("argument 1") && text.contains("local_size"), "{text}");
         }
-        start(&kernel, &[4], Some(&[2]), &[(&y).into(), local(16)])?;
+        start(&kernel, &[4], Some(&[2]), &[(&y).into(), Arg::local(16)])?;
         assert_eq!(y.to_vec::<i32>()?, [7; 4], "{kernel:?}");
         y.fill(0)?;
     }
@@ -450,11 +450,11 @@ fn local_memory_without_a_local_size_is_refused() -> Result<()> {
 fn a_local_accessor_counts_its_own_elements_and_has_one_dimension() -> Result<()> {
     default_queue()?;
     let y = Array::zeros::<i32>([4])?;
-    start(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), local(24)])?;
+    start(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), Arg::local(24)])?;
     assert_eq!(y.to_vec::<i32>()?, [6; 4]);
-    let text = refusal(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), local(10)]);
+    let text = refusal(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), Arg::local(10)]);
     assert!(text.contains("argument 1") && text.contains("10 bytes") && text.contains("int32"), "{text}");
-    let text = refusal(&hidden("square")?, &[4], Some(&[2]), &[(&y).into(), local(16)]);
+    let text = refusal(&hidden("square")?, &[4], Some(&[2]), &[(&y).into(), Arg::local(16)]);
     assert!(text.contains("\"square\"") && text.contains("argument 1"), "{text}");
     assert!(text.contains("2 dimensions"), "{text}");
     Ok(())
@@ -468,7 +468,7 @@ fn arguments_are_held_against_the_sizes_that_the_runtime_knows() -> Result<()> {
     let y = Array::zeros::<i32>([4])?;
     let point = hidden("point")?;
     for (wrong, part) in
-        [(1f32.into(), "float32"), (Arg::from(&y), "array"), (local(16), "16 bytes of local")]
+        [(1f32.into(), "float32"), (Arg::from(&y), "array"), (Arg::local(16), "16 bytes of local")]
     {
         let text = refusal(&point, &[4], Some(&[2]), &[(&y).into(), wrong]);
         assert!(text.contains("\"point\", argument 1") && text.contains(part), "{text}");

@@ -117,7 +117,7 @@ fn every_way_to_read_waits_for_the_writer_of_another_queue() -> Result<()> {
         |x| x.to_vec(),
         |x| x.copy()?.to_vec(),
         |x| Ok(x.cast(DType::U64)?.to_vec::<u64>()?.into_iter().map(|value| value as u32).collect()),
-        |x| x.converted(None, Some(UsmKind::Host), None)?.to_vec(),
+        |x| x.to(None, Some(UsmKind::Host), None)?.to_vec(),
         |x| Ok(x.to_bytes()?.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
         |x| x.reshape([4, 4])?.transpose().copy()?.transpose().to_vec(),
     ];

@@ -305,7 +305,7 @@ fn follow_names_every_argument_its_queue_and_context_and_the_call_that_mends_it(
         }
     }
     assert!(text.contains("collocate("), "{text}");
-    // The mend works.
+    // The fix works.
     assert!(follow(&collocate_all(&refs, None)?.iter().collect::<Vec<_>>()).is_ok());
     Ok(())
 }

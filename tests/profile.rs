@@ -8,7 +8,7 @@ use common::{IN_ORDER, LOOSE, PROFILING, Work, default_queue, other_root, states
 use std::sync::Barrier;
 use std::time::Instant;
 use usmq::profile::{Clock, Event, Kind, Profile, Reason, Session};
-use usmq::{Array, DType, Index, Queue, Result, UsmKind, collocate, with_queue};
+use usmq::{Array, DType, Index, Queue, Result, Timestamps, UsmKind, collocate, with_queue};
 
 fn of(profile: &Profile, kind: Kind) -> Vec<&Event> {
     profile.events().iter().filter(|event| event.kind == kind).collect()
@@ -121,7 +121,7 @@ fn times_of_a_profiling_queue_are_those_of_its_events() -> Result<()> {
     let kernels = of(&profile, Kind::Kernel);
     assert_eq!(kernels.len(), 3);
     for (event, kernel) in events.iter().zip(&kernels) {
-        let [_, start, end] = event.profiling()?;
+        let Timestamps { start, end, .. } = event.timestamps()?;
         assert_eq!((kernel.clock, kernel.duration()), (Clock::Device, end - start));
         assert_eq!(&*kernel.name, "advance");
         assert!(kernel.submit <= kernel.start && kernel.end <= profile.duration(), "{kernel:?}");
@@ -137,8 +137,8 @@ fn times_without_timestamps_are_the_hosts_and_hold_the_work() -> Result<()> {
     let work = Work::new(&queue)?;
     let x = states_of(&[1; 64], &queue)?;
     x.wait()?;
-    let exact = work.advance(&timed, &x, 20_000_000)?.profiling()?;
-    let exact = exact[2] - exact[1];
+    let exact = work.advance(&timed, &x, 20_000_000)?.timestamps()?;
+    let exact = exact.end - exact.start;
     let start = Instant::now();
     let profile = profiled(|| {
         work.advance(&queue, &x, 20_000_000)?;

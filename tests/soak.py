@@ -35,7 +35,7 @@ import dpnp
 import numpy as np
 import pyarrow as pa
 import usmq
-from usmq import _flights, _reference, demo
+from usmq import _demo_reference, _flights, demo
 
 AXPY = """
 #include <sycl/sycl.hpp>
@@ -71,7 +71,7 @@ PASSING = {"usmq-bridge", "usmq-free"}
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets
 # the process grow by most of a MiB each time.
 _flights.load = functools.cache(_flights.load)
-_reference.Reference = functools.lru_cache(1)(_reference.Reference)
+_demo_reference.Reference = functools.lru_cache(1)(_demo_reference.Reference)
 _flights.Flights.__hash__ = object.__hash__
 
 

@@ -28,7 +28,7 @@ from usmq._errors import (
     SelectorError,
     SyclError,
 )
-from usmq._unloadable import explained, is_command
+from usmq._import_error import explained, is_command
 
 try:
     from usmq._core import (

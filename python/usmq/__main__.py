@@ -8,8 +8,8 @@ import os
 import sys
 
 from usmq._command import program
-from usmq._folders import FOLDERS
-from usmq._folders import show as show_folders
+from usmq._paths import FOLDERS
+from usmq._paths import show as show_folders
 
 _DETAILS = {
     "short": "filter strings only",
@@ -129,7 +129,7 @@ def _can_load() -> bool:
     try:
         import usmq._core  # noqa: F401
     except ImportError as missing:
-        from usmq._unloadable import explained
+        from usmq._import_error import explained
 
         print(f"usmq: {explained(missing)}", file=sys.stderr)
         return False

@@ -23,11 +23,7 @@ from usmq._interop import (
     from_dlpack,
 )
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
-from usmq._placement import Plan, Step, asarray, collocate, explain, follow
-from usmq._profile import Profile, ProfileEvent, profile, watch_calls
-from usmq._report import DoctorFinding, DoctorReport, examine
-from usmq._task import TaskContext, TaskMemory, run_task
-from usmq._travel import (
+from usmq._pickle import (
     fill_frame,
     observe_pickles,
     restore_array,
@@ -36,6 +32,10 @@ from usmq._travel import (
     restore_queue,
     restore_table,
 )
+from usmq._placement import Plan, Step, asarray, collocate, explain, follow
+from usmq._profile import Profile, ProfileEvent, profile, watch_calls
+from usmq._report import DoctorFinding, DoctorReport, examine
+from usmq._task import TaskContext, TaskMemory, run_task
 
 # fmt: off
 __all__ = [

@@ -1,4 +1,4 @@
-"""``dask usmq``: what dask's command line loads. Its options; the work is in ``usmq.dask._start``.
+"""``dask usmq``: what dask's command line loads. The work is in ``usmq.dask._worker_cli``.
 
 dask loads the commands of every package each time it starts, so nothing is imported here that
 takes long or may be missing: whoever has dask's command line has click.
@@ -89,7 +89,7 @@ def worker(**given: Any) -> None:
     --scheduler-file or dask's configuration says where the scheduler is.
     """
     try:
-        from usmq.dask._start import start
+        from usmq.dask._worker_cli import start
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
     given["devices"] = list(given["devices"]) or None

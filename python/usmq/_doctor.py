@@ -62,7 +62,7 @@ def show(*, json: bool, timeout: float) -> int:
 
 def _show_unloadable(missing: ImportError, *, json: bool) -> int:
     """Tell why there is nothing else to tell: the extension itself cannot be loaded."""
-    from usmq._unloadable import reason
+    from usmq._import_error import reason
 
     what, fix = reason(missing)
     verdict = "1 problem; no device is visible."

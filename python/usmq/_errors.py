@@ -14,7 +14,7 @@ class DeviceNotFoundError(Error):
 
 
 class PlacementError(Error):
-    """Arrays and queues that do not go together; the text names the call that mends it."""
+    """Arrays and queues that do not go together; the text names the call that fixes it."""
 
 
 # The built-in one first: it makes its objects in its own way, and tools that remake errors (tblib

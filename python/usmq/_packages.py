@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from usmq._core import runtime_libraries
-from usmq._unloadable import limited, mismatch, version_of
+from usmq._import_error import limited, mismatch, version_of
 
 Fact = tuple[str, str, str | None]
 

@@ -18,8 +18,8 @@ import usmq
 from usmq._command import cannot_write, check_folder, program
 
 if TYPE_CHECKING:  # numpy and pyarrow are extras: these are imported once main can say so
+    from usmq._demo_reference import Check, Reference
     from usmq._flights import Flights
-    from usmq._reference import Check, Reference
 
 KERNELS = ("great_circle", "carrier_partials", "carrier_totals")
 # Items of the first reduction step; each adds its share of the flights in a fixed order.
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from usmq._flights import DataError
 
-        importlib.import_module("usmq._reference")  # numpy may be what is missing
+        importlib.import_module("usmq._demo_reference")  # numpy may be what is missing
     except ModuleNotFoundError as missing:
         hint = "pip install 'usmq[demo]'"
         print(f"usmq demo: {missing.name} is not installed: {hint}", file=sys.stderr)
@@ -82,8 +82,8 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from usmq._demo_reference import Check, Reference
     from usmq._flights import data_folder, load
-    from usmq._reference import Check, Reference
 
     print("usmq demo: the flights from New York City in 2013\n")
     with _stage("read") as note:

@@ -1,7 +1,7 @@
 //! New arrays: uninitialised, filled, counted, from host memory.
 
 use super::{Array, DType, Element, Layout, bytes_of};
-use crate::device::record::{because_if_unsaid, filling};
+use crate::device::trace::recorder::{as_fill, with_default_reason};
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -20,7 +20,7 @@ impl Array {
     pub fn uninit(shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
         let layout = Layout::contiguous(shape.as_ref(), dtype.itemsize())?;
         let allocation = Allocation::new(layout.size() * dtype.itemsize(), kind, queue)?;
-        Ok(Self::of(Arc::new(allocation), layout, dtype, queue.clone(), false))
+        Ok(Self::from_parts(Arc::new(allocation), layout, dtype, queue.clone(), false))
     }
 
     /// An uninitialised array in device memory on the current queue.
@@ -111,7 +111,7 @@ impl Array {
             Ok(())
         })?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
-        let _fills = filling();
+        let _fills = as_fill();
         ordered_all(&self.queue, &operands, |after, sent| {
             let mut done = seed.bytes();
             // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
@@ -134,7 +134,7 @@ impl Array {
         if self.size() == 0 {
             return Ok(());
         }
-        let _why = because_if_unsaid(Reason::HostWrite);
+        let _why = with_default_reason(Reason::HostWrite);
         let staged = stage(self.nbytes(), &self.queue, write)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
         ordered(&self.queue, &operands, |after| {

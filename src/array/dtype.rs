@@ -89,7 +89,7 @@ impl DType {
         self.row().2
     }
 
-    /// The type's spelling in the kernels of `convert.rs`.
+    /// The type's spelling in the kernels of `cast_kernel.rs`.
     pub(crate) const fn cpp_name(self) -> &'static str {
         self.row().3
     }

@@ -1,12 +1,12 @@
 //! Arrays: a typed, n-dimensional view of a USM allocation, and the queue its work goes to.
 
-mod convert;
-mod count;
+mod arange;
+mod cast_kernel;
 mod create;
 mod dtype;
 mod element;
 mod layout;
-mod number;
+mod scalar;
 mod transfer;
 
 pub use dtype::DType;
@@ -14,7 +14,7 @@ pub use element::Element;
 pub(crate) use element::bytes_of;
 pub use layout::Index;
 pub(crate) use layout::Layout;
-pub use number::Number;
+pub use scalar::Scalar;
 
 use crate::device::{Context, Device, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ pub struct Array {
 
 impl Array {
     /// A view of an allocation. The caller has checked that the layout stays inside it.
-    pub(crate) fn of(
+    pub(crate) fn from_parts(
         allocation: Arc<Allocation>,
         layout: Layout,
         dtype: DType,

@@ -1,17 +1,17 @@
 //! Copies between host and array, and between arrays of one context.
 
 use super::{Array, DType, Element, bytes_of};
-use crate::device::record::{because, because_if_unsaid};
+use crate::device::trace::recorder::{with_default_reason, with_reason};
 use crate::device::{Event, Queue, Reason};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, Keep, drop_after, heap, ordered};
-use crate::runtime::interrupt::{self, shielded};
+use crate::memory::{Access, ForeignOwner, drop_after, ordered, try_reserve};
+use crate::runtime::interrupt::{self, uninterruptible};
 
 /// What is kept on the heap, for an error.
 const ELEMENTS: &str = "the elements";
 
 /// Gives what owns the host's side of a copy, for as long as the device still uses it.
-pub(crate) type Owner<'a> = &'a (dyn Fn() -> Keep + Sync);
+pub(crate) type MakeOwner<'a> = &'a (dyn Fn() -> ForeignOwner + Sync);
 
 impl Array {
     /// The elements in C order. Waits for the writes before, nothing else.
@@ -23,7 +23,7 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = heap::room::<T>(size, ELEMENTS)?;
+        let mut values = try_reserve::try_with_capacity::<T>(size, ELEMENTS)?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
@@ -42,7 +42,7 @@ impl Array {
     /// # Errors
     /// [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = heap::room(self.nbytes(), ELEMENTS)?;
+        let mut bytes = try_reserve::try_with_capacity(self.nbytes(), ELEMENTS)?;
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
             return Err(self.give_up(bytes, error));
         }
@@ -54,7 +54,7 @@ impl Array {
     /// Lets go of memory into which a copy may still be running: better lost than written to by then. A wait that was
     /// interrupted came before the copy.
     fn give_up<T>(&self, target: Vec<T>, error: Error) -> Error {
-        if !matches!(error, Error::Interrupted) && !self.queue.settle() {
+        if !matches!(error, Error::Interrupted) && !self.queue.drain() {
             std::mem::forget(target);
         }
         error
@@ -62,12 +62,17 @@ impl Array {
 
     /// Copies the elements to `target`, which has room for `nbytes`, and waits for that. The wait can be interrupted
     /// where `owner` gives what keeps the target.
-    pub(crate) fn read_into(&self, target: *mut u8, bytes: usize, owner: Option<Owner<'_>>) -> Result<()> {
+    pub(crate) fn read_into(
+        &self,
+        target: *mut u8,
+        bytes: usize,
+        owner: Option<MakeOwner<'_>>,
+    ) -> Result<()> {
         debug_assert_eq!(bytes, self.nbytes());
         if bytes == 0 {
             return Ok(());
         }
-        let _why = because_if_unsaid(Reason::HostRead);
+        let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         packed.before_lending(Access::Read, owner)?;
         let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
@@ -97,7 +102,7 @@ impl Array {
 
     /// As [`Array::copy_from_bytes`]. The wait can be interrupted where `owner` gives what keeps the values; they are
     /// then copied as they are when the queue gets there.
-    pub(crate) fn write_from(&self, values: &[u8], owner: Option<Owner<'_>>) -> Result<()> {
+    pub(crate) fn write_from(&self, values: &[u8], owner: Option<MakeOwner<'_>>) -> Result<()> {
         self.check_writable()?;
         if values.len() != self.nbytes() {
             return Err(Error::Value(format!(
@@ -110,11 +115,11 @@ impl Array {
         if values.is_empty() {
             return Ok(());
         }
-        let _why = because_if_unsaid(Reason::HostWrite);
+        let _why = with_default_reason(Reason::HostWrite);
         if !self.is_contiguous() {
             let packed = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
             packed.write_from(values, owner)?;
-            let _why = because(Reason::Contiguity);
+            let _why = with_reason(Reason::Contiguity);
             return self.assign(&packed);
         }
         self.before_lending(Access::Write, owner)?;
@@ -126,19 +131,19 @@ impl Array {
     }
 
     /// Where the wait for a copy must not be given up but could be interrupted, waits for what comes before it.
-    fn before_lending(&self, access: Access, owner: Option<Owner<'_>>) -> Result<()> {
+    fn before_lending(&self, access: Access, owner: Option<MakeOwner<'_>>) -> Result<()> {
         if owner.is_some() || !interrupt::is_possible() {
             return Ok(());
         }
         self.allocation().wait_for_host(access)?;
-        self.queue.settled()
+        self.queue.wait_interruptible()
     }
 
     /// Sets the elements from an array of the same shape, converting its dtype. Returns before it is done.
     ///
     /// # Errors
     /// [`Error::Value`] when the shapes differ or this array is read-only, [`Error::Placement`] when `source` is not
-    /// usable from this array's queue (`collocate` mends that).
+    /// usable from this array's queue (`collocate` fixes that).
     pub fn assign(&self, source: &Self) -> Result<()> {
         self.check_writable()?;
         if self.shape() != source.shape() {
@@ -188,7 +193,7 @@ impl Array {
     /// [`Error::Allocation`] when memory is short.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         let copy = Self::uninit(self.shape(), dtype, self.usm_kind(), &self.queue)?;
-        let _why = (dtype != self.dtype).then(|| because(Reason::Conversion));
+        let _why = (dtype != self.dtype).then(|| with_reason(Reason::Conversion));
         copy.assign(self)?;
         Ok(copy)
     }
@@ -201,7 +206,7 @@ impl Array {
         if self.is_contiguous() {
             return Ok(self.clone());
         }
-        let _why = because(Reason::Contiguity);
+        let _why = with_reason(Reason::Contiguity);
         self.copy()
     }
 
@@ -233,19 +238,19 @@ impl Array {
 /// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
 /// memory that is about to go away; then everything on the queue is awaited before the error is told. A wait that is
 /// interrupted leaves the memory's owner behind instead, and is not interrupted where there is none.
-fn finish(queue: &Queue, copy: Result<Event>, owner: Option<Owner<'_>>) -> Result<()> {
-    let settle = |_: &Error| {
-        queue.settle();
+fn finish(queue: &Queue, copy: Result<Event>, owner: Option<MakeOwner<'_>>) -> Result<()> {
+    let drain = |_: &Error| {
+        queue.drain();
     };
     let Some(owner) = owner else {
-        return shielded(|| copy.and_then(|event| event.wait())).inspect_err(settle);
+        return uninterruptible(|| copy.and_then(|event| event.wait())).inspect_err(drain);
     };
-    let event = copy.inspect_err(settle)?;
+    let event = copy.inspect_err(drain)?;
     match event.wait() {
         Err(Error::Interrupted) => {
             drop_after(owner(), [event].into_iter().collect());
             Err(Error::Interrupted)
         }
-        waited => waited.inspect_err(settle),
+        waited => waited.inspect_err(drain),
     }
 }

@@ -4,7 +4,7 @@ use super::memory::block;
 use super::status::{call, give, text};
 use crate::array::{Array, DType, Layout};
 use crate::error::{Error, Result};
-use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, Ready};
+use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, SyncMode};
 use std::ffi::{c_char, c_int, c_void};
 
 /// The format strings of the Arrow C data interface for numbers.
@@ -41,7 +41,7 @@ fn column(bytes: &Array, format: &str, length: i64) -> Result<Column> {
         )));
     };
     let layout = Layout::contiguous(&[length], dtype.itemsize())?;
-    let values = Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true);
+    let values = Array::from_parts(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true);
     Column::from_array("", &values)
 }
 
@@ -61,7 +61,7 @@ unsafe extern "C" fn usmq_arrow_export(
         let column = column(&block(memory)?, format, length)?;
         let description = column.export_schema()?;
         // SAFETY: a place of the caller's.
-        unsafe { give(array, "array", || column.export_device(Ready::Event)) }?;
+        unsafe { give(array, "array", || column.export_device(SyncMode::Event)) }?;
         if !schema.is_null() {
             // SAFETY: a place of the caller's. Without one, the description is released here.
             unsafe { schema.write(description) };

@@ -6,14 +6,14 @@ use crate::array::{Array, DType, Layout};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered};
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// Blocks that were allocated and not freed, as bytes.
-static BLOCKS: Lazy<Lock<HashMap<usize, Array>>> = Lazy::new(Lock::default);
+static BLOCKS: Lazy<ForkMutex<HashMap<usize, Array>>> = Lazy::new(ForkMutex::default);
 
 fn unknown(memory: *mut c_void) -> Error {
     Error::Value(format!(
@@ -49,7 +49,7 @@ unsafe extern "C" fn usmq_allocate(
         let memory = Arc::new(Allocation::new(bytes, kind_of(kind)?, &queue)?);
         // The caller's own commands are unseen by the log.
         memory.share_on(&queue)?;
-        let block = Array::of(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
+        let block = Array::from_parts(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
         let address = block.address();
         BLOCKS.lock()?.insert(address, block);
         Ok(address as *mut c_void)

@@ -9,7 +9,7 @@ mod single;
 mod status;
 
 #[cfg(feature = "python")]
-pub(crate) use scope::{Host, Leave, scopes_of};
+pub(crate) use scope::{HostScopes, Leave, scopes_of};
 #[cfg(feature = "python")]
 pub(crate) use single::refuse_a_second;
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) type Leave = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// A language that keeps scopes of its own on its threads.
-pub(crate) trait Host: Sync {
+pub(crate) trait HostScopes: Sync {
     /// The innermost of its scopes; `None` without one, and on threads that are not its own.
     fn innermost(&self) -> Result<Option<Queue>>;
 
@@ -28,11 +28,11 @@ pub(crate) trait Host: Sync {
     fn enter(&self, queue: &Queue) -> Result<Option<Leave>>;
 }
 
-static HOST: OnceCell<&'static dyn Host> = OnceCell::new();
+static HOST: OnceCell<&'static dyn HostScopes> = OnceCell::new();
 
 /// From now on the scopes of this language count, too.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
-pub(crate) fn scopes_of(host: &'static dyn Host) {
+pub(crate) fn scopes_of(host: &'static dyn HostScopes) {
     // There is one Python in a process.
     let _ = HOST.set(host);
 }

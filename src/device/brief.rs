@@ -6,7 +6,7 @@
 //! nothing to wait for on others.
 
 use super::Program;
-use super::command::{Extents, KernelArg};
+use super::submit::{Extents, KernelArg};
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;
@@ -25,7 +25,7 @@ pub(super) struct Launch(NonZeroU64);
 
 impl Launch {
     /// `None` outside [`with_interrupt`](crate::with_interrupt): no wait of this thread asks then.
-    pub(super) fn of(program: &Program, extents: &Extents, args: &[KernelArg]) -> Option<Self> {
+    pub(super) fn new(program: &Program, extents: &Extents, args: &[KernelArg]) -> Option<Self> {
         if !interrupt::is_possible() {
             return None;
         }

@@ -5,7 +5,7 @@ use super::{Backend, Capabilities, Device, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Held, Shared};
+use crate::runtime::{Handle, Interned, Interner};
 use cxx::UniquePtr;
 use once_cell::sync::Lazy;
 use std::fmt;
@@ -19,10 +19,10 @@ use std::mem::ManuallyDrop;
 ///
 /// Source: SYCL 2020, section 4.6.3.
 #[derive(Clone)]
-pub struct Context(Held<Inner>);
+pub struct Context(Interned<Inner>);
 
 /// One for each context of the runtime, however often another library hands it over.
-static CONTEXTS: Lazy<Shared<usize, Inner>> = Lazy::new(Shared::default);
+static CONTEXTS: Lazy<Interner<usize, Inner>> = Lazy::new(Interner::default);
 
 struct Inner {
     /// Taken when the last handle goes.
@@ -95,14 +95,14 @@ impl Context {
                 let backend = ffi::context_backend(raw.get()?).during("asking a context for its backend")?;
                 let backend = Backend::from_name(&backend);
                 let parts = ManuallyDrop::new(Parts { built: Built::default(), raw });
-                Ok(Held::new(Inner { parts, id: *id, backend }))
+                Ok(Interned::new(Inner { parts, id: *id, backend }))
             })
             .map(Self)
     }
 
     /// Whether it stays for the process, and with it what is made in it.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.0.is_kept()
+    pub(crate) fn is_process_lifetime(&self) -> bool {
+        self.0.is_process_lifetime()
     }
 
     pub(crate) fn key(&self) -> ContextKey {

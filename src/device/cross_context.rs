@@ -51,13 +51,18 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     drop(waiting);
     if first {
         let queue = source.queue().clone();
-        watch(Box::new(Lane { queue, since: Instant::now(), assisted: false, unknown_since: None }));
+        watch(Box::new(ProxySignaller {
+            queue,
+            since: Instant::now(),
+            assisted: false,
+            unknown_since: None,
+        }));
     }
     Ok(event)
 }
 
 /// Signals the proxies of one queue's events. The queue has one as long as it has proxies.
-struct Lane {
+struct ProxySignaller {
     queue: Queue,
     /// Since when the oldest source is the oldest.
     since: Instant,
@@ -66,7 +71,7 @@ struct Lane {
     unknown_since: Option<Instant>,
 }
 
-impl Watched for Lane {
+impl Watched for ProxySignaller {
     fn poll(&mut self) -> Progress {
         let mut progress = Progress::None;
         let mut at = 0;
@@ -104,7 +109,7 @@ impl Watched for Lane {
     }
 }
 
-impl Lane {
+impl ProxySignaller {
     /// Signals a proxy. True when it was the last one, and the queue has no lane any more.
     fn signal(&self, at: usize, error: Option<crate::error::Error>) -> bool {
         let mut waiting = self.queue.proxies().waiting.lock();

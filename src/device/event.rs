@@ -1,9 +1,10 @@
 //! An event: one command in flight, or what became of it.
 
+use super::Queue;
 use super::assist::assist_wait;
 use super::brief::Launch;
 use super::in_flight::Command;
-use super::{Queue, record};
+use super::trace::recorder;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
@@ -28,6 +29,17 @@ pub struct Event {
 
 /// So long a wait polls while the device works, before it enters the driver: waking up there takes as long.
 const ALMOST_DONE: Duration = Duration::from_micros(20);
+
+/// When a command was submitted, started and ended, in nanoseconds of the device's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timestamps {
+    /// `command_submit` of SYCL.
+    pub submit: u64,
+    /// `command_start` of SYCL.
+    pub start: u64,
+    /// `command_end` of SYCL.
+    pub end: u64,
+}
 
 impl Event {
     pub(super) fn new(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
@@ -118,9 +130,9 @@ impl Event {
         if self.command.is_done() {
             return self.queue.raise_errors();
         }
-        let begun = record::begin();
+        let begun = recorder::begin();
         let waited = self.wait_quietly();
-        record::waited(begun, &self.queue, Some(self));
+        recorder::waited(begun, &self.queue, Some(self));
         if matches!(waited, Err(Error::Interrupted)) {
             return waited;
         }
@@ -200,18 +212,18 @@ impl Event {
     }
 
     /// The device's timestamps of a complete command, if its queue keeps any.
-    pub(super) fn timestamps(&self) -> Option<[u64; 3]> {
+    pub(super) fn recorded_timestamps(&self) -> Option<[u64; 3]> {
         if !self.queue.keeps_timestamps() {
             return None;
         }
         ffi::event_profiling(self.raw().ok()?).ok()
     }
 
-    /// When the command was submitted, started and ended, in nanoseconds of the device's clock. Waits for the end.
+    /// When the command was submitted, started and ended. Waits for the end.
     ///
     /// # Errors
     /// [`Error::Value`] when the queue was made without `profiling`.
-    pub fn profiling(&self) -> Result<[u64; 3]> {
+    pub fn timestamps(&self) -> Result<Timestamps> {
         if !self.queue.profiling() {
             return Err(Error::Value(format!(
                 "{} keeps no timestamps; ask for a queue with profiling",
@@ -219,7 +231,9 @@ impl Event {
             )));
         }
         self.wait()?;
-        ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")
+        let [submit, start, end] =
+            ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")?;
+        Ok(Timestamps { submit, start, end })
     }
 }
 

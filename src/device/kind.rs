@@ -1,6 +1,7 @@
-//! The USM kinds. Pure.
+//! The USM kinds, and the numbers that stand for them on the bridge. Pure.
 
 use crate::error::{Error, Result};
+use crate::ffi::UsmCode;
 use std::fmt;
 
 /// Where unified shared memory lives and who can reach it. Source: SYCL 2020, section 4.8.
@@ -32,6 +33,24 @@ impl UsmKind {
     #[must_use]
     pub const fn is_host_accessible(self) -> bool {
         !matches!(self, Self::Device)
+    }
+
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Host => UsmCode::Host.repr,
+            Self::Device => UsmCode::Device.repr,
+            Self::Shared => UsmCode::Shared.repr,
+        }
+    }
+
+    /// `None` for memory that is not USM of the context that was asked.
+    pub(super) fn from_code(code: u8) -> Option<Self> {
+        match (UsmCode { repr: code }) {
+            UsmCode::Host => Some(Self::Host),
+            UsmCode::Device => Some(Self::Device),
+            UsmCode::Shared => Some(Self::Shared),
+            _ => None,
+        }
     }
 }
 

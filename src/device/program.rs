@@ -1,9 +1,10 @@
 //! A kernel built for one context and device, and the cache of them that each context has.
 
-use super::{Context, Device, record};
+use super::trace::recorder;
+use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock, exit};
+use crate::runtime::{ForkMutex, Handle, exit};
 use cxx::UniquePtr;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
@@ -71,10 +72,10 @@ pub(super) struct Built {
     bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
 }
 
-type Cache<K, V> = Lock<HashMap<K, V>>;
+type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
 /// Where to build.
-struct Place<'a> {
+struct BuildTarget<'a> {
     context: &'a Context,
     device: &'a Device,
 }
@@ -89,24 +90,25 @@ impl Program {
         options: &Arc<[String]>,
     ) -> Result<Self> {
         let unit = Unit { device: device.id(), code: code.clone(), options: options.clone() };
-        let (key, place) = ((unit, name.clone()), Place { context, device });
+        let (key, target) = ((unit, name.clone()), BuildTarget { context, device });
         let kernels = &context.built().kernels;
         if let Some(built) = kernels.lock()?.get(&key) {
             return Ok(built.clone());
         }
-        let begun = record::begin();
+        let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| place.kernel(&key.0, name));
+        let raw = span.in_scope(|| target.kernel(&key.0, name));
         code.guard_exit();
         let raw = raw.map_err(|error| match error {
-            Error::Sycl { message, .. } => place.failure(name, message),
+            Error::Sycl { message, .. } => target.failure(name, message),
             other => other,
         })?;
-        record::built(begun, name, device);
+        recorder::built(begun, name, device);
         // Some backends do not tell; then only the source says what the kernel takes.
         let ask_driver = device.capabilities().argument_sizes;
-        let slots =
-            ffi::kernel_slots(&raw, ask_driver).ok().map(|codes| codes.into_iter().map(Slot::of).collect());
+        let slots = ffi::kernel_slots(&raw, ask_driver)
+            .ok()
+            .map(|codes| codes.into_iter().map(Slot::from_code).collect());
         let built = Self(Arc::new(Inner { raw: Handle::new(raw), slots }));
         Ok(kernels.lock()?.entry(key).or_insert(built).clone())
     }
@@ -127,7 +129,7 @@ impl Program {
 }
 
 impl Slot {
-    fn of(code: u32) -> Self {
+    fn from_code(code: u32) -> Self {
         match code {
             0 => Self::Unknown,
             u32::MAX => Self::Local,
@@ -136,7 +138,7 @@ impl Slot {
     }
 }
 
-impl Place<'_> {
+impl BuildTarget<'_> {
     fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         match &unit.code {
             Code::Sycl(source) => self.kernel_of_source(unit, source, name),

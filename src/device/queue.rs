@@ -2,13 +2,14 @@
 
 use super::cross_context::Proxies;
 use super::in_flight::{Command, InFlight};
-use super::{Context, Device, Event, record};
+use super::trace::recorder;
+use super::{Context, Device, Event};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::{self, InDestructor};
-use crate::runtime::interrupt::{self, shielded};
-use crate::runtime::{self, Held, Lock, Opaque, Pending, Shared, retry};
+use crate::runtime::interrupt::{self, uninterruptible};
+use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, Pending, retry};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
 use std::fmt;
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 ///
 /// Source: SYCL 2020, section 4.6.5.
 #[derive(Clone)]
-pub struct Queue(Held<Inner>);
+pub struct Queue(Interned<Inner>);
 
-/// What a floor above keeps with a queue, made at first use.
-pub(crate) type Slot = OnceCell<Opaque>;
+/// What a layer above keeps with a queue, made at first use.
+pub(crate) type Slot = OnceCell<AnyInterned>;
 
 type Raw = Arc<RawQueue>;
 
@@ -110,7 +111,7 @@ impl Queue {
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
         let inner = Inner { raw, id, device, context, properties, timestamps, slots };
-        Ok(Self(Held::new(inner)))
+        Ok(Self(Interned::new(inner)))
     }
 
     /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
@@ -144,7 +145,7 @@ impl Queue {
             slots: Default::default(),
             raw,
         };
-        Ok(Self(Held::new(inner)))
+        Ok(Self(Interned::new(inner)))
     }
 
     /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
@@ -180,8 +181,8 @@ impl Queue {
     }
 
     /// The same queue for the rest of the process, whose clones cost nothing.
-    pub(crate) fn keep(self) -> Self {
-        Self(self.0.keep())
+    pub(crate) fn make_process_lifetime(self) -> Self {
+        Self(self.0.make_process_lifetime())
     }
 
     /// Before an event of this queue is polled: OpenCL lets a command wait until a thread waits for it or flushes the queue
@@ -284,9 +285,9 @@ impl Queue {
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
     /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         let waited = self.wait_for_all();
-        record::waited(begun, self, None);
+        recorder::waited(begun, self, None);
         // What the queue has stored is the cause of a wait that fails.
         waited.or_else(|error| match error {
             Error::Interrupted => Err(error),
@@ -301,7 +302,7 @@ impl Queue {
             checks::waits(|| false);
             return ffi::queue_wait(raw).during("waiting for a queue");
         }
-        self.drain()?;
+        self.wait_by_barrier()?;
         self.raise_errors()
     }
 
@@ -309,15 +310,15 @@ impl Queue {
     /// runtime that can neither wait nor say that there is nothing to wait for is asked again for a while.
     ///
     /// Whether the memory may go.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn drain(&self) -> bool {
         // There is an error to report already.
-        shielded(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
+        uninterruptible(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
     }
 
     /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
     /// for a command that comes next, is short then.
-    pub(crate) fn settled(&self) -> Result<()> {
-        if self.in_order() && interrupt::is_possible() { self.drain() } else { Ok(()) }
+    pub(crate) fn wait_interruptible(&self) -> Result<()> {
+        if self.in_order() && interrupt::is_possible() { self.wait_by_barrier() } else { Ok(()) }
     }
 
     /// Whether all commands are known to be complete. What another library has submitted is not known.
@@ -327,7 +328,7 @@ impl Queue {
 
     /// Waits for all commands so far by the event of a barrier: an event can be asked for its state on every backend,
     /// and unlike the queue without a lock of libsycl.
-    fn drain(&self) -> Result<()> {
+    fn wait_by_barrier(&self) -> Result<()> {
         if self.is_idle().unwrap_or(false) {
             return Ok(());
         }
@@ -372,7 +373,7 @@ fn always_timestamps() -> bool {
 }
 
 /// Queues by key, each made once. One in a context that goes is not kept.
-pub(crate) struct Queues<K>(Shared<K, Inner>);
+pub(crate) struct Queues<K>(Interner<K, Inner>);
 
 impl<K: Eq + Hash> Queues<K> {
     pub(crate) fn get_or_make(
@@ -381,7 +382,7 @@ impl<K: Eq + Hash> Queues<K> {
         context: &Context,
         make: impl FnOnce(&K) -> Result<Queue>,
     ) -> Result<Queue> {
-        self.0.get_or_make(key, context.is_kept(), |key| Ok(make(key)?.0)).map(Queue)
+        self.0.get_or_make(key, context.is_process_lifetime(), |key| Ok(make(key)?.0)).map(Queue)
     }
 
     pub(crate) fn all(&self) -> Result<impl Iterator<Item = Queue>> {
@@ -391,12 +392,12 @@ impl<K: Eq + Hash> Queues<K> {
 
 impl<K> Default for Queues<K> {
     fn default() -> Self {
-        Self(Shared::default())
+        Self(Interner::default())
     }
 }
 
 /// Queues with a command of usmq, as long as there is a handle, be it one that is just being dropped.
-static OURS: Lazy<Lock<Vec<Weak<RawQueue>>>> = Lazy::new(Lock::default);
+static OURS: Lazy<ForkMutex<Vec<Weak<RawQueue>>>> = Lazy::new(ForkMutex::default);
 
 /// Waits for all work that is in flight at the end of the process, on the queues of usmq: that of other libraries, too,
 /// since the OpenCL driver for CPUs crashes when it is unloaded during commands. Errors have no one left to go to.

@@ -1,9 +1,9 @@
 //! The adapters of the Unified Runtime: which are there, which were loaded, and what keeps one from loading.
 
-use super::origin::reinstall;
+use super::installation::reinstall;
 use super::probe::{Asker, Probe};
 use super::report::{Finding, Topic};
-use super::world::{World, named};
+use super::system::{System, named};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -21,11 +21,11 @@ const KNOWN: [(&str, &str); 7] = [
 ];
 
 /// `cause`: the fix of what breaks more than adapters, when that is known.
-pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
-    let mut found = variables(world);
+pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
+    let mut found = variables(system);
     let (mut missing, mut none) = (Vec::new(), true);
     for (name, purpose) in KNOWN {
-        let Some(path) = place(world, probe, name) else {
+        let Some(path) = place(system, probe, name) else {
             missing.push(name);
             continue;
         };
@@ -36,43 +36,43 @@ pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, cause: Optio
             Some(Err(how)) => found.push(Finding::problem(
                 TOPIC,
                 format!("{name}: {} {how}", path.display()),
-                cause.map_or_else(|| reinstall(world, "intel-cmplr-lib-ur"), str::to_owned),
+                cause.map_or_else(|| reinstall(system, "intel-cmplr-lib-ur"), str::to_owned),
             )),
             Some(Ok(reason)) if !reason.is_empty() => {
                 found.push(Finding::problem(
                     TOPIC,
                     format!("{name}, for {purpose}, cannot be loaded: {reason}"),
-                    cause.map_or_else(|| fix_of(world, name, &reason), str::to_owned),
+                    cause.map_or_else(|| fix_of(system, name, &reason), str::to_owned),
                 ));
             }
-            _ => found.push(Finding::ok(TOPIC, format!("{name:<14} {purpose}{}", elsewhere(world, &path)))),
+            _ => found.push(Finding::ok(TOPIC, format!("{name:<14} {purpose}{}", elsewhere(system, &path)))),
         }
     }
-    if world.libsycl().is_some() {
-        found.extend(absent(world, probe, &missing, none));
+    if system.libsycl().is_some() {
+        found.extend(absent(system, probe, &missing, none));
     }
     found
 }
 
 /// The path, unless it is where one expects it.
-fn elsewhere(world: &World, path: &Path) -> String {
-    let folders = world.runtime_folder().zip(path.parent());
-    let beside = folders.is_some_and(|(folder, own)| folder == own || world.same_file(folder, own));
+fn elsewhere(system: &System, path: &Path) -> String {
+    let folders = system.runtime_folder().zip(path.parent());
+    let beside = folders.is_some_and(|(folder, own)| folder == own || system.same_file(folder, own));
     if beside { String::new() } else { format!("\n{}", path.display()) }
 }
 
-fn fix_of(world: &World, name: &str, reason: &str) -> String {
+fn fix_of(system: &System, name: &str, reason: &str) -> String {
     match name {
         "cuda" => {
             "install the NVIDIA driver, which brings libcuda.so.1; in a container: --gpus all".to_owned()
         }
         "hip" => "install ROCm, which brings the libraries named above".to_owned(),
-        "opencl" if reason.contains("libOpenCL") => reinstall(world, "intel-opencl-rt"),
-        _ => reinstall(world, "intel-cmplr-lib-ur"),
+        "opencl" if reason.contains("libOpenCL") => reinstall(system, "intel-opencl-rt"),
+        _ => reinstall(system, "intel-cmplr-lib-ur"),
     }
 }
 
-fn absent(world: &World, probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
+fn absent(system: &System, probe: &Probe, missing: &[&str], none: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     if missing.contains(&"opencl") {
         let what = if none {
@@ -81,7 +81,7 @@ fn absent(world: &World, probe: &Probe, missing: &[&str], none: bool) -> Vec<Fin
             "opencl is missing, so there is no CPU device"
         };
         // A GPU is enough for some.
-        let fix = reinstall(world, "intel-cmplr-lib-ur");
+        let fix = reinstall(system, "intel-cmplr-lib-ur");
         let finding = if probe.count() == 0 {
             Finding::problem(TOPIC, what, fix)
         } else {
@@ -97,31 +97,31 @@ fn absent(world: &World, probe: &Probe, missing: &[&str], none: bool) -> Vec<Fin
 }
 
 /// The file of an adapter: the one that was loaded, else where the loader would look.
-fn place(world: &World, probe: &Probe, name: &str) -> Option<PathBuf> {
+fn place(system: &System, probe: &Probe, name: &str) -> Option<PathBuf> {
     if let Some(path) = probe.seen().and_then(|seen| file_of(&seen.loaded, name)) {
         return Some(path.to_owned());
     }
     let file = format!("libur_adapter_{name}.so.0");
     let listed = |variable: &str| {
-        let value = world.variable(variable).unwrap_or_default();
+        let value = system.variable(variable).unwrap_or_default();
         value.split(',').map(PathBuf::from).collect::<Vec<_>>()
     };
     let forced = listed("UR_ADAPTERS_FORCE_LOAD").into_iter().find(|path| {
         path.file_name().is_some_and(|known| known.to_string_lossy().starts_with(&file[..file.len() - 2]))
     });
     let folders = listed("UR_ADAPTERS_SEARCH_PATH");
-    let searched = || folders.iter().map(|folder| folder.join(&file)).find(|path| world.exists(path));
-    forced.or_else(searched).or_else(|| world.find_library(&file)).or_else(|| inside(world, name))
+    let searched = || folders.iter().map(|folder| folder.join(&file)).find(|path| system.exists(path));
+    forced.or_else(searched).or_else(|| system.find_library(&file)).or_else(|| inside(system, name))
 }
 
 /// The runtime's own library that has the adapter for OpenCL inside, from 2026.2 on.
-fn inside(world: &World, name: &str) -> Option<PathBuf> {
+fn inside(system: &System, name: &str) -> Option<PathBuf> {
     if name != "opencl" {
         return None;
     }
     let mut libraries =
-        ["libur_loader.so", "libsycl.so"].into_iter().filter_map(|name| world.loaded_as(name).next());
-    libraries.find(|library| world.has_bytes(library, b"clGetPlatformIDs")).map(Path::to_owned)
+        ["libur_loader.so", "libsycl.so"].into_iter().filter_map(|name| system.loaded_as(name).next());
+    libraries.find(|library| system.has_bytes(library, b"clGetPlatformIDs")).map(Path::to_owned)
 }
 
 fn file_of<'a>(loaded: &'a BTreeSet<PathBuf>, name: &str) -> Option<&'a Path> {
@@ -129,12 +129,12 @@ fn file_of<'a>(loaded: &'a BTreeSet<PathBuf>, name: &str) -> Option<&'a Path> {
 }
 
 /// Variables that replace the loader's own search.
-fn variables(world: &World) -> Vec<Finding> {
+fn variables(system: &System) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"] {
-        let Some(value) = world.variable(name) else { continue };
+        let Some(value) = system.variable(name) else { continue };
         let missing: Vec<_> =
-            value.split(',').filter(|path| !path.is_empty() && !world.exists(path)).collect();
+            value.split(',').filter(|path| !path.is_empty() && !system.exists(path)).collect();
         found.push(if missing.is_empty() {
             Finding::ok(TOPIC, format!("{name}={value}"))
         } else {
@@ -152,12 +152,12 @@ fn variables(world: &World) -> Vec<Finding> {
 mod tests {
     use super::super::probe::{Seen, Shown};
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
-    fn look(world: &World, seen: Seen) -> Vec<Finding> {
-        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen), None)
+    fn look(system: &System, seen: Seen) -> Vec<Finding> {
+        findings(system, &Asker::new(Duration::from_secs(30)), &Probe::Seen(seen), None)
     }
 
     fn with_one_device() -> Seen {
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn without_the_opencl_adapter_it_depends_on_whether_another_device_is_there() {
-        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
+        let system = FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded");
         let states = |seen| -> Vec<_> {
-            let found = look(&world, seen).into_iter().filter(|finding| finding.fix.is_some());
+            let found = look(&system, seen).into_iter().filter(|finding| finding.fix.is_some());
             found.map(|finding| finding.state).collect()
         };
         assert_eq!(states(Seen::default()), [State::Problem]);
@@ -186,25 +186,25 @@ mod tests {
     #[test]
     fn an_adapter_inside_the_runtime_is_found() {
         let with = |library: &str, text: &str| {
-            let mut world = Fake::new().file("/env/lib/libsycl.so.9", "loaded").file(library, text);
-            world.loaded.insert(library.into());
-            world
+            let mut system = FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded").file(library, text);
+            system.loaded.insert(library.into());
+            system
         };
         for library in ["/env/lib/libur_loader.so.0", "/env/lib/libsycl.so.9"] {
-            let world = with(library, "\u{1}clGetPlatformIDs\u{1}");
-            assert_eq!(inside(&world, "opencl").as_deref(), Some(Path::new(library)));
-            assert_eq!(inside(&world, "cuda"), None);
+            let system = with(library, "\u{1}clGetPlatformIDs\u{1}");
+            assert_eq!(inside(&system, "opencl").as_deref(), Some(Path::new(library)));
+            assert_eq!(inside(&system, "cuda"), None);
             assert_eq!(inside(&with(library, ""), "opencl"), None);
         }
     }
 
     #[test]
     fn an_adapter_that_was_loaded_is_named_with_its_place_when_that_is_another() {
-        let world = Fake::new().file("/env/lib/libsycl.so.9", "loaded");
-        assert_eq!(look(&world, with_one_device())[0].what, "level_zero     Intel GPUs");
-        let world = Fake::new().file("/other/lib/libsycl.so.9", "loaded");
+        let system = FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded");
+        assert_eq!(look(&system, with_one_device())[0].what, "level_zero     Intel GPUs");
+        let system = FakeSystem::new().file("/other/lib/libsycl.so.9", "loaded");
         assert!(
-            look(&world, with_one_device())[0]
+            look(&system, with_one_device())[0]
                 .what
                 .ends_with("\n/env/lib/libur_adapter_level_zero.so.0.12.0")
         );
@@ -212,24 +212,24 @@ mod tests {
 
     #[test]
     fn folders_and_files_that_variables_name_must_be_there() {
-        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there,/gone");
-        let found = &look(&world, Seen::default())[0];
+        let system = FakeSystem::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there,/gone");
+        let found = &look(&system, Seen::default())[0];
         assert_eq!(
             (found.state, found.fix.as_deref()),
             (State::Problem, Some("unset UR_ADAPTERS_SEARCH_PATH"))
         );
         assert!(found.what.contains("/gone") && !found.what.contains("/there"), "{}", found.what);
-        let world = Fake::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there");
-        assert_eq!(look(&world, Seen::default())[0].state, State::Ok);
+        let system = FakeSystem::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there");
+        assert_eq!(look(&system, Seen::default())[0].state, State::Ok);
     }
 
     #[test]
     fn an_adapter_that_cannot_be_loaded_is_told_with_the_reason() {
         // The dynamic loader, unlike this world, finds no file there.
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .file("/nonexistent/libsycl.so.9", "loaded")
             .file("/nonexistent/libur_adapter_cuda.so.0", "");
-        let found = look(&world, with_one_device());
+        let found = look(&system, with_one_device());
         let hit = found.iter().find(|finding| finding.state == State::Problem).unwrap();
         assert!(hit.what.starts_with("cuda, for NVIDIA GPUs, cannot be loaded: "), "{}", hit.what);
         assert!(hit.fix.as_ref().unwrap().contains("--gpus all"));

@@ -1,20 +1,20 @@
 //! What is visible in the end: devices, platforms that fail, and a runtime that does not come back.
 
-use super::origin::reinstall;
+use super::installation::reinstall;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
 use super::report::{Finding, State, Topic};
-use super::world::World;
+use super::system::System;
 use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
 
 /// `others`: what is known so far, which may hold the reason.
-pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
+pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     let explained = others.iter().any(|finding| finding.state == State::Problem);
     match probe {
         Probe::Seen(seen) => {
-            found.extend(seen.devices.iter().map(|device| describe(world, device, seen, explained)));
+            found.extend(seen.devices.iter().map(|device| describe(system, device, seen, explained)));
             found.extend(seen.broken.iter().map(|(platform, reason)| {
                 Finding::problem(
                     TOPIC,
@@ -22,7 +22,7 @@ pub(super) fn findings(world: &World, asker: &Asker, probe: &Probe, others: &[Fi
                     "update or remove its driver; the devices of other platforms work without it",
                 )
             }));
-            found.extend(nothing(world, seen, explained));
+            found.extend(nothing(system, seen, explained));
         }
         Probe::Died { how, said } => found.push(Finding::problem(
             TOPIC,
@@ -55,7 +55,7 @@ const TRACE: &str = spelled(
     "start the program with SYCL_UR_TRACE=-1 OCL_ICD_ENABLE_TRACE=1; the last lines name the driver",
 );
 
-fn describe(world: &World, device: &Shown, seen: &Seen, explained: bool) -> Finding {
+fn describe(system: &System, device: &Shown, seen: &Seen, explained: bool) -> Finding {
     let Shown { filter, name, driver, memory, usm } = device;
     let text = format!("{filter:<18} {name}, {}, driver {driver}", size(*memory));
     if !usm.is_empty() {
@@ -68,11 +68,11 @@ fn describe(world: &World, device: &Shown, seen: &Seen, explained: bool) -> Find
     Finding::problem(
         TOPIC,
         what,
-        if explained { ABOVE.to_owned() } else { reinstall(world, "intel-opencl-rt") },
+        if explained { ABOVE.to_owned() } else { reinstall(system, "intel-opencl-rt") },
     )
 }
 
-fn nothing(world: &World, seen: &Seen, explained: bool) -> Option<Finding> {
+fn nothing(system: &System, seen: &Seen, explained: bool) -> Option<Finding> {
     if !seen.devices.is_empty() {
         return None;
     }
@@ -80,18 +80,18 @@ fn nothing(world: &World, seen: &Seen, explained: bool) -> Option<Finding> {
     Some(Finding::problem(
         TOPIC,
         what,
-        if explained { ABOVE.to_owned() } else { reinstall(world, "intel-opencl-rt") },
+        if explained { ABOVE.to_owned() } else { reinstall(system, "intel-opencl-rt") },
     ))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
     fn look(probe: &Probe, others: &[Finding]) -> Vec<Finding> {
-        findings(&Fake::new(), &Asker::new(Duration::from_secs(1)), probe, others)
+        findings(&FakeSystem::new(), &Asker::new(Duration::from_secs(1)), probe, others)
     }
 
     fn device(usm: &str) -> Shown {

@@ -2,7 +2,7 @@
 
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
-use super::world::{World, quoted};
+use super::system::{System, quoted};
 use crate::runtime::emulator::{Fault, GPUS, LIBRARY_VARIABLE, OTHERS};
 
 const TOPIC: Topic = Topic::Settings;
@@ -16,29 +16,29 @@ pub(super) fn is_own(variable: &str) -> bool {
 }
 
 /// Why usmq refuses to use any device: the emulated ones that are asked for cannot be had.
-pub(super) fn fault(world: &World) -> Option<Finding> {
-    Some(match world.emulation.as_ref()? {
+pub(super) fn fault(system: &System) -> Option<Finding> {
+    Some(match system.emulation.as_ref()? {
         Fault::Setting(text) => {
             let name = text.split('=').next().unwrap_or(GPUS);
             Finding::problem(TOPIC, text, format!("unset {name}    # or give it such a value"))
         }
-        Fault::NoLibrary(text) if world.variable(LIBRARY_VARIABLE).is_some() => {
+        Fault::NoLibrary(text) if system.variable(LIBRARY_VARIABLE).is_some() => {
             Finding::problem(TOPIC, text, format!("unset {LIBRARY_VARIABLE}"))
         }
         Fault::NoLibrary(text) => {
             Finding::problem(TOPIC, text, format!("unset {GPUS}    # or install usmq again"))
         }
         Fault::TooLate { text, layers } => {
-            let gpus = quoted(world.variable(GPUS).unwrap_or_default());
+            let gpus = quoted(system.variable(GPUS).unwrap_or_default());
             let layers = quoted(&layers.display().to_string());
             Finding::problem(TOPIC, text, format!("export {GPUS}={gpus} OPENCL_LAYERS={layers}"))
         }
     })
 }
 
-pub(super) fn findings(world: &World, probe: &Probe) -> Vec<Finding> {
-    let others = OTHERS.iter().filter_map(|name| Some((name, world.variable(name)?)));
-    let Some(gpus) = world.variable(GPUS).filter(|value| !value.is_empty()) else {
+pub(super) fn findings(system: &System, probe: &Probe) -> Vec<Finding> {
+    let others = OTHERS.iter().filter_map(|name| Some((name, system.variable(name)?)));
+    let Some(gpus) = system.variable(GPUS).filter(|value| !value.is_empty()) else {
         return others
             .map(|(name, value)| {
                 Finding::note(TOPIC, format!("{name}={value} has no effect without {GPUS}"))
@@ -65,7 +65,7 @@ pub(super) fn findings(world: &World, probe: &Probe) -> Vec<Finding> {
 mod tests {
     use super::super::probe::{Seen, Shown};
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
     fn seen(names: &[&str]) -> Probe {
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn the_visible_ones_are_counted() {
-        let world = Fake::new().variable(GPUS, "2").variable(OTHERS[2], "gpu:0=lost");
-        let found = findings(&world, &seen(&["Emulated GPU 0 (a CPU)", "Emulated GPU 1 (a CPU)", "a CPU"]));
+        let system = FakeSystem::new().variable(GPUS, "2").variable(OTHERS[2], "gpu:0=lost");
+        let found = findings(&system, &seen(&["Emulated GPU 0 (a CPU)", "Emulated GPU 1 (a CPU)", "a CPU"]));
         let texts: Vec<_> = found.iter().map(|finding| finding.what.as_str()).collect();
         let first = "2 emulated GPUs (USMQ_EMULATE_GPUS=2): parts of the CPU device, not real hardware";
         assert_eq!(texts, [first, "USMQ_EMULATE_FAULTS=gpu:0=lost"]);
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn variables_without_effect_are_noted() {
-        let found = findings(&Fake::new().variable(OTHERS[0], "4GiB"), &seen(&[]));
+        let found = findings(&FakeSystem::new().variable(OTHERS[0], "4GiB"), &seen(&[]));
         assert!(matches!(&found[..], [one] if one.state == State::Note), "{found:?}");
-        assert_eq!(findings(&Fake::new(), &seen(&[])), []);
+        assert_eq!(findings(&FakeSystem::new(), &seen(&[])), []);
     }
 
     #[test]
     fn each_fault_has_its_fix() {
-        let mut world = Fake::new().variable(GPUS, "2");
-        assert_eq!(fault(&world), None);
+        let mut system = FakeSystem::new().variable(GPUS, "2");
+        assert_eq!(fault(&system), None);
         for (emulation, fix) in [
             (Fault::Setting("USMQ_EMULATE_GPU_MEMORY=\"x\": y".to_owned()), "unset USMQ_EMULATE_GPU_MEMORY "),
             (Fault::NoLibrary("x".to_owned()), "unset USMQ_EMULATE_GPUS "),
@@ -108,15 +108,15 @@ mod tests {
                 "export USMQ_EMULATE_GPUS='2' OPENCL_LAYERS='/l/x.so'",
             ),
         ] {
-            world.emulation = Some(emulation);
-            let found = fault(&world).unwrap();
+            system.emulation = Some(emulation);
+            let found = fault(&system).unwrap();
             assert!(
                 found.state == State::Problem && found.fix.as_ref().unwrap().starts_with(fix),
                 "{found:?}"
             );
         }
-        let mut world = world.variable(LIBRARY_VARIABLE, "/none");
-        world.emulation = Some(Fault::NoLibrary("x".to_owned()));
-        assert_eq!(fault(&world).unwrap().fix.as_deref(), Some("unset USMQ_EMULATOR_LIBRARY"));
+        let mut system = system.variable(LIBRARY_VARIABLE, "/none");
+        system.emulation = Some(Fault::NoLibrary("x".to_owned()));
+        assert_eq!(fault(&system).unwrap().fix.as_deref(), Some("unset USMQ_EMULATOR_LIBRARY"));
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
 
-use super::world::{World, quoted};
+use super::system::{System, quoted};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// What names a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum IcdSource {
     /// `OCL_ICD_FILENAMES`.
     Variable,
     /// usmq, where nothing else names a driver for CPUs.
@@ -21,7 +21,7 @@ pub(super) enum Source {
 /// One driver that is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub source: Source,
+    pub source: IcdSource,
     /// A path, or the bare name of a library.
     pub library: String,
 }
@@ -41,24 +41,24 @@ pub(super) enum Fault {
 const VENDORS: &str = "/etc/OpenCL/vendors";
 
 /// The folder of `.icd` files in force.
-pub(super) fn folder(world: &World) -> PathBuf {
-    PathBuf::from(world.variable("OCL_ICD_VENDORS").unwrap_or(VENDORS))
+pub(super) fn folder(system: &System) -> PathBuf {
+    PathBuf::from(system.variable("OCL_ICD_VENDORS").unwrap_or(VENDORS))
 }
 
 /// Everything that is named, in the order in which the loader takes it.
-pub(super) fn entries(world: &World) -> Vec<Entry> {
+pub(super) fn entries(system: &System) -> Vec<Entry> {
     let mut found = Vec::new();
-    if let Some((value, by_usmq)) = world.in_force("OCL_ICD_FILENAMES") {
-        let source = if by_usmq { Source::Usmq } else { Source::Variable };
+    if let Some((value, by_usmq)) = system.in_force("OCL_ICD_FILENAMES") {
+        let source = if by_usmq { IcdSource::Usmq } else { IcdSource::Variable };
         let libraries = value.split(':').filter(|library| !library.is_empty());
         found.extend(libraries.map(|library| Entry { source: source.clone(), library: library.to_owned() }));
     }
-    let folder = folder(world);
-    for name in world.names(&folder).into_iter().filter(|name| name.ends_with(".icd")) {
+    let folder = folder(system);
+    for name in system.names(&folder).into_iter().filter(|name| name.ends_with(".icd")) {
         let file = folder.join(name);
-        let text = world.read(&file).unwrap_or_default();
+        let text = system.read(&file).unwrap_or_default();
         let library = text.strip_suffix('\n').unwrap_or(&text).to_owned();
-        found.push(Entry { source: Source::File(file), library });
+        found.push(Entry { source: IcdSource::File(file), library });
     }
     found
 }
@@ -69,7 +69,7 @@ impl Entry {
         !self.library.contains('/')
     }
 
-    pub(super) fn fault(&self, world: &World) -> Option<Fault> {
+    pub(super) fn fault(&self, system: &System) -> Option<Fault> {
         if self.library.is_empty() {
             return Some(Fault::Empty);
         }
@@ -79,7 +79,7 @@ impl Entry {
         if self.is_bare() {
             return None;
         }
-        let path = world.at(&self.library);
+        let path = system.at(&self.library);
         if !path.is_file() {
             return Some(Fault::Absent);
         }
@@ -90,13 +90,13 @@ impl Entry {
     }
 
     /// What to do so that it is not named any more, when `others` shall stay.
-    pub(super) fn removal(&self, world: &World, others: &[&Entry]) -> String {
+    pub(super) fn removal(&self, system: &System, others: &[&Entry]) -> String {
         let file = match &self.source {
-            Source::File(file) => file,
-            Source::Variable | Source::Usmq => {
+            IcdSource::File(file) => file,
+            IcdSource::Variable | IcdSource::Usmq => {
                 let rest: Vec<_> = others
                     .iter()
-                    .filter(|other| other.source == Source::Variable && **other != self)
+                    .filter(|other| other.source == IcdSource::Variable && **other != self)
                     .map(|other| other.library.as_str())
                     .collect();
                 return if rest.is_empty() {
@@ -106,7 +106,7 @@ impl Entry {
                 };
             }
         };
-        let may_write = file.parent().is_some_and(|folder| (world.may_open)(&world.at(folder)));
+        let may_write = file.parent().is_some_and(|folder| (system.may_open)(&system.at(folder)));
         let sudo = if may_write { "" } else { "sudo " };
         format!("{sudo}rm {}    # or install its driver again", quoted(&file.display().to_string()))
     }
@@ -114,9 +114,9 @@ impl Entry {
     /// How it came to be named.
     pub(super) fn origin(&self) -> String {
         match &self.source {
-            Source::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
-            Source::Usmq => "added by usmq".to_owned(),
-            Source::File(file) => format!("named by {}", file.display()),
+            IcdSource::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
+            IcdSource::Usmq => "added by usmq".to_owned(),
+            IcdSource::File(file) => format!("named by {}", file.display()),
         }
     }
 }
@@ -130,7 +130,7 @@ pub(super) enum Twin {
     Copy,
 }
 
-pub(super) fn twin(world: &World, one: &Entry, other: &Entry) -> Option<Twin> {
+pub(super) fn twin(system: &System, one: &Entry, other: &Entry) -> Option<Twin> {
     if one.library == other.library {
         return Some(Twin::SameFile);
     }
@@ -138,10 +138,10 @@ pub(super) fn twin(world: &World, one: &Entry, other: &Entry) -> Option<Twin> {
         return None;
     }
     let (one, other) = (Path::new(&one.library), Path::new(&other.library));
-    if world.same_file(one, other) {
+    if system.same_file(one, other) {
         return Some(Twin::SameFile);
     }
-    equal(&world.at(one), &world.at(other)).then_some(Twin::Copy)
+    equal(&system.at(one), &system.at(other)).then_some(Twin::Copy)
 }
 
 /// Drivers have up to a hundred megabytes; only those of one size are read.
@@ -170,48 +170,48 @@ fn equal(one: &Path, other: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
     fn variable(library: &str) -> Entry {
-        Entry { source: Source::Variable, library: library.to_owned() }
+        Entry { source: IcdSource::Variable, library: library.to_owned() }
     }
 
     #[test]
     fn drivers_are_listed_in_the_order_of_the_loader() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .variable("OCL_ICD_FILENAMES", "/a/liba.so::libb.so")
             .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
             .file("/etc/OpenCL/vendors/y.icd", "liby.so")
             .file("/etc/OpenCL/vendors/readme", "not a driver");
-        let found: Vec<_> = entries(&world).into_iter().map(|entry| entry.library).collect();
+        let found: Vec<_> = entries(&system).into_iter().map(|entry| entry.library).collect();
         assert_eq!(found, ["/a/liba.so", "libb.so", "liby.so", "/z/libz.so"]);
     }
 
     #[test]
     fn another_folder_replaces_that_of_the_system() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
             .file("/other/a.icd", "/a/liba.so\n")
             .variable("OCL_ICD_VENDORS", "/other");
-        assert_eq!(entries(&world).len(), 1);
-        assert_eq!(entries(&world)[0].library, "/a/liba.so");
-        assert!(entries(&world.variable("OCL_ICD_VENDORS", "/empty")).is_empty());
+        assert_eq!(entries(&system).len(), 1);
+        assert_eq!(entries(&system)[0].library, "/a/liba.so");
+        assert!(entries(&system.variable("OCL_ICD_VENDORS", "/empty")).is_empty());
     }
 
     #[test]
     fn what_usmq_adds_is_told_from_what_the_user_set() {
-        let mut world = Fake::new();
-        world.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
-        assert_eq!(entries(&world)[0].source, Source::Usmq);
-        let world = world.variable("OCL_ICD_FILENAMES", "/x.so");
-        assert_eq!(entries(&world)[0].source, Source::Variable);
-        assert_eq!(entries(&world).len(), 1);
+        let mut system = FakeSystem::new();
+        system.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
+        assert_eq!(entries(&system)[0].source, IcdSource::Usmq);
+        let system = system.variable("OCL_ICD_FILENAMES", "/x.so");
+        assert_eq!(entries(&system)[0].source, IcdSource::Variable);
+        assert_eq!(entries(&system).len(), 1);
     }
 
     #[test]
     fn each_fault_is_seen_without_loading() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .file("/lib/text.so", "no library at all")
             .file("/lib/short.so", "")
             .file("/lib/good.so", "\x7fELF...")
@@ -227,18 +227,18 @@ mod tests {
             ("/lib/good.so\n/lib/none.so", Some(Fault::Lines)),
             ("libbare.so", None),
         ] {
-            assert_eq!(variable(library).fault(&world), expected, "{library:?}");
+            assert_eq!(variable(library).fault(&system), expected, "{library:?}");
         }
     }
 
     #[test]
     fn a_link_is_the_same_driver_and_a_copy_is_a_second_one() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .file("/a/lib.so", "\x7fELF one")
             .file("/b/lib.so", "\x7fELF one")
             .file("/c/lib.so", "\x7fELF two");
-        std::os::unix::fs::symlink(world.at("/a/lib.so"), world.at("/a/link.so")).unwrap();
-        let twin_of = |other: &str| twin(&world, &variable("/a/lib.so"), &variable(other));
+        std::os::unix::fs::symlink(system.at("/a/lib.so"), system.at("/a/link.so")).unwrap();
+        let twin_of = |other: &str| twin(&system, &variable("/a/lib.so"), &variable(other));
         assert_eq!(twin_of("/a/lib.so"), Some(Twin::SameFile));
         assert_eq!(twin_of("/a/../a/lib.so"), Some(Twin::SameFile));
         assert_eq!(twin_of("/a/link.so"), Some(Twin::SameFile));
@@ -251,13 +251,15 @@ mod tests {
     #[test]
     fn the_removal_of_one_driver_keeps_the_others() {
         let (bad, good) = (variable("/bad.so"), variable("/good.so"));
-        let file =
-            Entry { source: Source::File("/etc/OpenCL/vendors/x.icd".into()), library: "/x.so".to_owned() };
-        let mut world = Fake::new();
-        assert_eq!(bad.removal(&world, &[&bad, &file]), "unset OCL_ICD_FILENAMES");
-        assert_eq!(bad.removal(&world, &[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");
-        assert!(file.removal(&world, &[&file]).starts_with("rm '/etc/OpenCL/vendors/x.icd'"));
-        world.may_open = |_| false;
-        assert!(file.removal(&world, &[&file]).starts_with("sudo rm '/etc/OpenCL/vendors/x.icd'"));
+        let file = Entry {
+            source: IcdSource::File("/etc/OpenCL/vendors/x.icd".into()),
+            library: "/x.so".to_owned(),
+        };
+        let mut system = FakeSystem::new();
+        assert_eq!(bad.removal(&system, &[&bad, &file]), "unset OCL_ICD_FILENAMES");
+        assert_eq!(bad.removal(&system, &[&bad, &good, &file]), "export OCL_ICD_FILENAMES='/good.so'");
+        assert!(file.removal(&system, &[&file]).starts_with("rm '/etc/OpenCL/vendors/x.icd'"));
+        system.may_open = |_| false;
+        assert!(file.removal(&system, &[&file]).starts_with("sudo rm '/etc/OpenCL/vendors/x.icd'"));
     }
 }

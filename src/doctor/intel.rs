@@ -3,7 +3,7 @@
 use super::machine::{INTEL, container, gpus, render_nodes};
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
-use super::world::{World, named};
+use super::system::{System, named};
 use std::path::PathBuf;
 
 const TOPIC: Topic = Topic::IntelGpu;
@@ -15,13 +15,13 @@ const PACKAGES: &str = "sudo apt install libze1 libze-intel-gpu1 intel-opencl-ic
                         (names of Debian and Ubuntu; https://dgpu-docs.intel.com has the packages for other systems)";
 
 /// `loads`: whether the dynamic loader finds a library of this name.
-pub(super) fn findings(world: &World, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<Finding> {
-    let hardware = gpus(world, INTEL);
-    let nodes = render_nodes(world, INTEL);
+pub(super) fn findings(system: &System, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let hardware = gpus(system, INTEL);
+    let nodes = render_nodes(system, INTEL);
     // Under WSL the GPU is behind another node.
-    let wsl = world.exists("/dev/dxg");
+    let wsl = system.exists("/dev/dxg");
     if hardware.is_empty() && nodes.is_empty() && !wsl {
-        return vec![Finding::ok(TOPIC, nothing(world))];
+        return vec![Finding::ok(TOPIC, nothing(system))];
     }
     let mut found = Vec::new();
     let what = match hardware.len() {
@@ -30,14 +30,14 @@ pub(super) fn findings(world: &World, probe: &Probe, loads: impl Fn(&str) -> boo
     };
     found.push(Finding::ok(TOPIC, what));
     if nodes.is_empty() && !wsl {
-        found.push(without_node(world));
+        found.push(without_node(system));
     }
     for node in &nodes {
         let path = node.path.display();
         found.push(if node.may_open {
             Finding::ok(TOPIC, format!("{path} may be opened"))
         } else {
-            let fix = if container(world).is_some() {
+            let fix = if container(system).is_some() {
                 format!("start the container with the group of the node: --group-add $(stat -c %g {path})")
             } else {
                 format!("sudo usermod -aG $(stat -c %G {path}) $USER    # then log in again")
@@ -45,12 +45,12 @@ pub(super) fn findings(world: &World, probe: &Probe, loads: impl Fn(&str) -> boo
             Finding::problem(TOPIC, format!("{path}: this user may not open it"), fix)
         });
     }
-    found.extend(libraries(world, probe, loads));
+    found.extend(libraries(system, probe, loads));
     found
 }
 
-fn nothing(world: &World) -> String {
-    match container(world) {
+fn nothing(system: &System) -> String {
+    match container(system) {
         Some(kind) => {
             format!("none, as far as this {kind} container shows: no /dev/dri, none on the PCI bus")
         }
@@ -58,8 +58,8 @@ fn nothing(world: &World) -> String {
     }
 }
 
-fn without_node(world: &World) -> Finding {
-    match container(world) {
+fn without_node(system: &System) -> Finding {
+    match container(system) {
         Some(kind) => Finding::problem(
             TOPIC,
             format!("no render node under /dev/dri: this {kind} container was started without the GPU"),
@@ -73,10 +73,10 @@ fn without_node(world: &World) -> Finding {
     }
 }
 
-fn libraries(world: &World, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<Finding> {
+fn libraries(system: &System, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<Finding> {
     let find = |name: &str| -> Option<PathBuf> {
         let loaded = probe.seen().and_then(|seen| named(&seen.loaded, name).next().map(PathBuf::from));
-        loaded.or_else(|| world.find_library(name)).or_else(|| loads(name).then(|| PathBuf::from(name)))
+        loaded.or_else(|| system.find_library(name)).or_else(|| loads(name).then(|| PathBuf::from(name)))
     };
     let missing =
         |what: &str| Finding::problem(TOPIC, format!("{what} was not found: no GPU by Level Zero"), PACKAGES);
@@ -95,33 +95,33 @@ fn libraries(world: &World, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<
 mod tests {
     use super::super::probe::Seen;
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
-    fn problems(world: &World) -> Vec<(String, String)> {
-        findings(world, &Probe::Seen(Seen::default()), |_| false)
+    fn problems(system: &System) -> Vec<(String, String)> {
+        findings(system, &Probe::Seen(Seen::default()), |_| false)
             .into_iter()
             .filter(|finding| finding.state == State::Problem)
             .map(|finding| (finding.what, finding.fix.unwrap()))
             .collect()
     }
 
-    fn with_gpu() -> Fake {
-        Fake::new()
+    fn with_gpu() -> FakeSystem {
+        FakeSystem::new()
             .file("/sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n")
             .file("/sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
             .file("/usr/lib/x86_64-linux-gnu/libze_loader.so.1", "")
             .file("/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1", "")
     }
 
-    fn with_node() -> Fake {
+    fn with_node() -> FakeSystem {
         with_gpu().file("/dev/dri/renderD128", "").file("/sys/class/drm/renderD128/device/vendor", "0x8086")
     }
 
     #[test]
     fn a_machine_without_an_intel_gpu_has_no_problem() {
-        assert!(problems(&Fake::new()).is_empty());
-        let nvidia = Fake::new()
+        assert!(problems(&FakeSystem::new()).is_empty());
+        let nvidia = FakeSystem::new()
             .file("/dev/dri/renderD128", "")
             .file("/sys/class/drm/renderD128/device/vendor", "0x10de\n");
         assert!(problems(&nvidia).is_empty());
@@ -144,23 +144,23 @@ mod tests {
 
     #[test]
     fn a_node_that_may_not_be_opened_is_told_with_its_group() {
-        let mut world = with_node();
-        world.may_open = |_| false;
-        let found = problems(&world);
+        let mut system = with_node();
+        system.may_open = |_| false;
+        let found = problems(&system);
         assert!(
             matches!(&found[..], [(what, fix)] if what.contains("renderD128") && fix.contains("usermod -aG"))
         );
-        let mut world = with_node().file("/.dockerenv", "");
-        world.may_open = |_| false;
-        assert!(problems(&world)[0].1.contains("--group-add"));
+        let mut system = with_node().file("/.dockerenv", "");
+        system.may_open = |_| false;
+        assert!(problems(&system)[0].1.contains("--group-add"));
     }
 
     #[test]
     fn a_missing_loader_and_a_missing_driver_are_told_apart() {
         for name in ["libze_loader.so.1", "libze_intel_gpu.so.1"] {
-            let world = with_node();
-            std::fs::remove_file(world.at(format!("/usr/lib/x86_64-linux-gnu/{name}"))).unwrap();
-            let found = problems(&world);
+            let system = with_node();
+            std::fs::remove_file(system.at(format!("/usr/lib/x86_64-linux-gnu/{name}"))).unwrap();
+            let found = problems(&system);
             assert!(
                 matches!(&found[..], [(what, fix)] if what.contains(name) && fix.contains("libze")),
                 "{found:?}"

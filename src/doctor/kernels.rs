@@ -1,11 +1,11 @@
 //! Whether a kernel compiles and runs on the default device, tried in a child, and the reason when it does not.
 
-use super::child::Outcome;
-use super::origin::{INSTALL, reinstall};
+use super::installation::{INSTALL, reinstall};
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic};
+use super::subprocess::Outcome;
+use super::system::{System, quoted};
 use super::variables;
-use super::world::{World, quoted};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelOptions, Lack, TEMPORARY, install_compiler, lack, temporary_folder};
@@ -45,17 +45,17 @@ impl Trial {
 }
 
 /// Tries a kernel in a child; `None` where that cannot be done, or no device can hold an array.
-pub(super) fn trial(world: &World, asker: &Asker, probe: &Probe, changes: &[Change<'_>]) -> Option<Trial> {
+pub(super) fn trial(system: &System, asker: &Asker, probe: &Probe, changes: &[Change<'_>]) -> Option<Trial> {
     if probe.seen()?.devices.iter().all(|device| device.usm.is_empty()) {
         return None;
     }
-    let sycl = sycl(world, asker, changes)?;
+    let sycl = sycl(system, asker, changes)?;
     let opencl = if sycl.is_ok() { None } else { opencl(asker, changes) };
     Some(Trial { sycl, opencl })
 }
 
-fn sycl(world: &World, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
-    let headers = if world.limits.is_empty() { HEADERS } else { SYCL_HEADERS };
+fn sycl(system: &System, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
+    let headers = if system.limits.is_empty() { HEADERS } else { SYCL_HEADERS };
     let source = format!("{headers}{SYCL_KERNEL}");
     tried(asker, changes, || Kernel::from_sycl(&source, "answer"))
 }
@@ -104,7 +104,7 @@ fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
 
 /// `cause`: the fix of what breaks more than kernels, when that is known.
 pub(super) fn findings(
-    world: &World,
+    system: &System,
     asker: &Asker,
     changes: &[Change<'_>],
     trial: &Trial,
@@ -118,7 +118,7 @@ pub(super) fn findings(
     };
     let lack = lack(reason);
     if let (None, Some(Err(other))) = (&lack, &trial.opencl) {
-        let fix = cause.map_or_else(|| reinstall(world, "intel-opencl-rt"), str::to_owned);
+        let fix = cause.map_or_else(|| reinstall(system, "intel-opencl-rt"), str::to_owned);
         return vec![Finding::problem(
             TOPIC,
             format!("no kernel runs on the default device: {}", shorter(other)),
@@ -127,7 +127,7 @@ pub(super) fn findings(
     }
     let works = |more: &[Change<'_>]| {
         let all: Vec<_> = changes.iter().chain(more).copied().collect();
-        matches!(sycl(world, asker, &all), Some(Ok(_)))
+        matches!(sycl(system, asker, &all), Some(Ok(_)))
     };
     let (what, fix) = match (lack, cause) {
         (Some(Lack::Header(header)), _) => (
@@ -135,17 +135,17 @@ pub(super) fn findings(
                 "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ standard library of \
                  this machine, and they are not installed"
             ),
-            install_compiler(&world.read("/etc/os-release").unwrap_or_default(), world.is_root),
+            install_compiler(&system.read("/etc/os-release").unwrap_or_default(), system.is_root),
         ),
-        (Some(Lack::TemporaryFile(reason)), _) => temporary(world, &reason, works),
+        (Some(Lack::TemporaryFile(reason)), _) => temporary(system, &reason, works),
         (None, Some(cause)) => (shorter(reason), cause.to_owned()),
-        (None, None) => match culprit(world, works) {
+        (None, None) => match culprit(system, works) {
             Some(name) => (
                 format!("{name} is set, and without it they do: {}", shorter(reason)),
                 format!("unset {name}"),
             ),
             None if reason.contains(NO_COMPILER) => {
-                ("libsycl finds no compiler for them".to_owned(), reinstall(world, "intel-sycl-rt"))
+                ("libsycl finds no compiler for them".to_owned(), reinstall(system, "intel-sycl-rt"))
             }
             None => (shorter(reason), INSTALL.to_owned()),
         },
@@ -158,12 +158,12 @@ pub(super) fn findings(
 }
 
 /// The compiler makes a folder, though it may write nothing there.
-fn temporary(world: &World, reason: &str, works: impl Fn(&[Change<'_>]) -> bool) -> (String, String) {
-    let set: Vec<_> = TEMPORARY.into_iter().filter(|name| world.variable(name).is_some()).collect();
+fn temporary(system: &System, reason: &str, works: impl Fn(&[Change<'_>]) -> bool) -> (String, String) {
+    let set: Vec<_> = TEMPORARY.into_iter().filter(|name| system.variable(name).is_some()).collect();
     let what = format!(
         "no temporary file can be made in {}: {reason}",
         match set.first() {
-            Some(name) => format!("{name}={}", world.variable(name).unwrap_or_default()),
+            Some(name) => format!("{name}={}", system.variable(name).unwrap_or_default()),
             None => temporary_folder(),
         }
     );
@@ -171,7 +171,7 @@ fn temporary(world: &World, reason: &str, works: impl Fn(&[Change<'_>]) -> bool)
     if !set.is_empty() && works(&unset) {
         return (what, format!("unset {}", set.join(" ")));
     }
-    let home = world.variable("HOME").unwrap_or("/");
+    let home = system.variable("HOME").unwrap_or("/");
     let other = ["/tmp", "/var/tmp", "/dev/shm", home]
         .into_iter()
         .find(|folder| works(&[Change::Set("TMPDIR", folder)]));
@@ -183,8 +183,8 @@ fn temporary(world: &World, reason: &str, works: impl Fn(&[Change<'_>]) -> bool)
 }
 
 /// A variable of the runtime or of a driver without which the kernel works.
-fn culprit(world: &World, works: impl Fn(&[Change<'_>]) -> bool) -> Option<String> {
-    let mut names = world.variables.keys().filter(|name| variables::of_runtime(name));
+fn culprit(system: &System, works: impl Fn(&[Change<'_>]) -> bool) -> Option<String> {
+    let mut names = system.variables.keys().filter(|name| variables::of_runtime(name));
     names.find(|name| works(&[Change::Unset(name)])).cloned()
 }
 
@@ -198,16 +198,16 @@ fn shorter(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
     const HEADER: &str =
         "Device compilation failed\n\trtc_0.cpp:1:10: fatal error: 'cstddef' file not found\n";
 
-    fn look(world: &World, sycl: Outcomes, opencl: Option<Outcomes>, cause: Option<&str>) -> Finding {
+    fn look(system: &System, sycl: Outcomes, opencl: Option<Outcomes>, cause: Option<&str>) -> Finding {
         let asker = Asker::new(Duration::from_secs(30));
-        let mut found = findings(world, &asker, &[], &Trial { sycl, opencl }, cause);
+        let mut found = findings(system, &asker, &[], &Trial { sycl, opencl }, cause);
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_kernel_that_ran_is_told_with_its_device() {
-        let found = look(&Fake::new(), Ok("opencl:cpu:0".to_owned()), None, None);
+        let found = look(&FakeSystem::new(), Ok("opencl:cpu:0".to_owned()), None, None);
         assert_eq!((found.state, found.what.contains("opencl:cpu:0")), (State::Ok, true));
     }
 
     #[test]
     fn missing_headers_are_told_with_the_command_of_the_distribution() {
-        let world = Fake::new().file("/etc/os-release", "ID=ubuntu\n");
-        let found = look(&world, fails(HEADER), Some(Ok(String::new())), None);
+        let system = FakeSystem::new().file("/etc/os-release", "ID=ubuntu\n");
+        let found = look(&system, fails(HEADER), Some(Ok(String::new())), None);
         assert!(
             found.what.contains("'cstddef' was not found") && found.what.contains("OpenCL C work"),
             "{found:?}"
@@ -236,10 +236,10 @@ mod tests {
     #[test]
     fn a_cause_that_is_known_gives_the_fix() {
         for reason in ["out of memory", "takes the asking process down (signal SIGABRT)"] {
-            let found = look(&Fake::new(), fails(reason), None, Some("ulimit -v unlimited"));
+            let found = look(&FakeSystem::new(), fails(reason), None, Some("ulimit -v unlimited"));
             assert_eq!(found.fix.as_deref(), Some("ulimit -v unlimited"));
         }
-        let found = look(&Fake::new(), fails("error"), Some(fails("it crashes")), Some("unset X"));
+        let found = look(&FakeSystem::new(), fails("error"), Some(fails("it crashes")), Some("unset X"));
         assert_eq!((found.what.contains("no kernel runs"), found.fix.as_deref()), (true, Some("unset X")));
     }
 

@@ -2,7 +2,7 @@
 
 use super::probe::{Asker, Change};
 use super::report::{Finding, Topic};
-use super::world::World;
+use super::system::System;
 use crate::error::size;
 
 const TOPIC: Topic = Topic::Settings;
@@ -66,13 +66,17 @@ pub(super) fn raise() {
 }
 
 /// The finding that a limit is the reason why something fails; `works` says whether a trial with changes succeeds.
-pub(super) fn cause(world: &World, asker: &Asker, works: impl Fn(&[Change<'_>]) -> bool) -> Option<Finding> {
-    let (first, others) = world.limits.split_first()?;
-    let can_raise = world.limits.iter().any(|limit| limit.most.is_none_or(|most| most > limit.bytes));
+pub(super) fn cause(
+    system: &System,
+    asker: &Asker,
+    works: impl Fn(&[Change<'_>]) -> bool,
+) -> Option<Finding> {
+    let (first, others) = system.limits.split_first()?;
+    let can_raise = system.limits.iter().any(|limit| limit.most.is_none_or(|most| most > limit.bytes));
     let is_small = std::iter::once(first).chain(others).any(|limit| limit.bytes < SMALL);
     let certain = can_raise && !asker.is_here() && works(&[Change::RaiseLimits]);
     (certain || (!can_raise && is_small))
-        .then(|| Finding::problem(TOPIC, described(&world.limits), fix(&world.limits, certain)))
+        .then(|| Finding::problem(TOPIC, described(&system.limits), fix(&system.limits, certain)))
 }
 
 fn described(limits: &[Limit]) -> String {
@@ -96,29 +100,29 @@ fn fix(limits: &[Limit], certain: bool) -> String {
 }
 
 /// The limits that do no harm.
-pub(super) fn harmless(world: &World) -> Vec<Finding> {
-    let each = world.limits.iter();
+pub(super) fn harmless(system: &System) -> Vec<Finding> {
+    let each = system.limits.iter();
     each.map(|limit| Finding::ok(TOPIC, format!("ulimit {} is {}", limit.option, size(limit.bytes))))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
     const MIB: u64 = 1 << 20;
 
-    fn limited(bytes: u64, most: Option<u64>) -> Fake {
-        let mut world = Fake::new();
-        world.limits = vec![Limit { option: "-v", bytes, most }];
-        world
+    fn limited(bytes: u64, most: Option<u64>) -> FakeSystem {
+        let mut system = FakeSystem::new();
+        system.limits = vec![Limit { option: "-v", bytes, most }];
+        system
     }
 
-    fn fix_of(world: &World, works: bool) -> Option<String> {
+    fn fix_of(system: &System, works: bool) -> Option<String> {
         let asker = Asker::new(Duration::from_secs(30));
-        cause(world, &asker, |_| works).map(|finding| finding.fix.unwrap())
+        cause(system, &asker, |_| works).map(|finding| finding.fix.unwrap())
     }
 
     #[test]
@@ -127,7 +131,7 @@ mod tests {
         let up_to = limited(600 * MIB, Some(900 * MIB));
         assert_eq!(fix_of(&up_to, true).as_deref(), Some("ulimit -v 921600"));
         assert_eq!(fix_of(&up_to, false), None);
-        assert_eq!(fix_of(&Fake::new(), true), None);
+        assert_eq!(fix_of(&FakeSystem::new(), true), None);
     }
 
     #[test]

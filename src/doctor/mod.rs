@@ -5,33 +5,33 @@
 //! hangs is a finding, not the end. Only where this process has started the runtime already is it asked here.
 
 mod adapters;
-mod child;
 mod devices;
+mod dlopen;
 mod emulator;
 mod icd;
+mod installation;
 mod intel;
 mod kernels;
-mod library;
 mod limits;
 mod machine;
 mod nvidia;
 mod opencl;
-mod origin;
 mod probe;
 mod report;
 mod search_path;
 mod settings;
+mod subprocess;
+mod system;
 mod variables;
-mod world;
 
 pub use report::{Finding, Report, State, Topic};
 
 use crate::error::{Error, Result};
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use kernels::Trial;
 use probe::{Asker, Change, Probe};
 use std::time::Duration;
-use world::{World, named};
+use system::{System, named};
 
 /// How long [`doctor()`] waits for the runtime to tell its devices.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// ```
 #[must_use]
 pub fn doctor() -> Report {
-    shielded(|| report(&Asker::new(LIMIT)))
+    uninterruptible(|| report(&Asker::new(LIMIT)))
 }
 
 /// [`doctor()`] with another limit for each question that a driver may not answer.
@@ -59,65 +59,65 @@ pub fn within(limit: Duration) -> Result<Report> {
 }
 
 fn report(asker: &Asker) -> Report {
-    let world = World::real();
-    let mut found = origin::findings(&world);
-    if world.libsycl().is_none() {
+    let system = System::real();
+    let mut found = installation::findings(&system);
+    if system.libsycl().is_none() {
         return Report::new(found, 0);
     }
-    if let Some(forked) = origin::forked() {
+    if let Some(forked) = installation::forked() {
         found.push(forked);
         return Report::new(found, 0);
     }
-    if let Some(fault) = emulator::fault(&world) {
+    if let Some(fault) = emulator::fault(&system) {
         found.push(fault);
         return Report::new(found, 0);
     }
     let probe = asker.devices();
-    let chosen = variables::without_choice(&world, asker);
+    let chosen = variables::without_choice(&system, asker);
     let plain = chosen.as_ref().unwrap_or(&probe);
     let hidden = probe.count() == 0 && chosen.is_some();
     // What a variable hides says nothing of the drivers, and the kernel is tried where there is a device.
     let changes: &[_] = if hidden { &variables::NONE_CHOOSES } else { &[] };
-    let trial = kernels::trial(&world, asker, if hidden { plain } else { &probe }, changes);
+    let trial = kernels::trial(&system, asker, if hidden { plain } else { &probe }, changes);
     let works = plain.count() > 0 && trial.as_ref().is_none_or(Trial::works);
-    let cause = if works { None } else { cause(&world, asker, changes, plain.count()) };
+    let cause = if works { None } else { cause(&system, asker, changes, plain.count()) };
     let fix = cause.as_ref().and_then(|cause| cause.fix.clone());
     let fix = fix.as_deref();
-    found.extend(adapters::findings(&world, asker, &probe, fix));
-    let (drivers, repaired) = opencl::findings(&world, asker, plain, fix);
+    found.extend(adapters::findings(&system, asker, &probe, fix));
+    let (drivers, repaired) = opencl::findings(&system, asker, plain, fix);
     found.extend(drivers);
     let loads = |name: &str| asker.refusal(name) == Some(Ok(String::new()));
-    found.extend(intel::findings(&world, &probe, loads));
-    found.extend(nvidia::findings(&world, asker, has_cuda_adapter(&world, &probe), cuda_devices));
-    found.extend(choices(&world, asker, &probe, chosen.as_ref(), repaired));
-    found.extend(settings::findings(&world));
-    found.extend(emulator::findings(&world, &probe));
+    found.extend(intel::findings(&system, &probe, loads));
+    found.extend(nvidia::findings(&system, asker, has_cuda_adapter(&system, &probe), cuda_devices));
+    found.extend(choices(&system, asker, &probe, chosen.as_ref(), repaired));
+    found.extend(settings::findings(&system));
+    found.extend(emulator::findings(&system, &probe));
     if let Some(trial) = trial {
-        found.extend(kernels::findings(&world, asker, changes, &trial, fix));
+        found.extend(kernels::findings(&system, asker, changes, &trial, fix));
     }
     if let Some(cause) = cause {
         found.push(judged(cause, &found));
     } else {
-        found.extend(limits::harmless(&world));
-        found.extend(search_path::finding(&world).map(|finding| Finding { fix: None, ..finding }));
-        found.extend(origin::too_early(plain.count()));
+        found.extend(limits::harmless(&system));
+        found.extend(search_path::finding(&system).map(|finding| Finding { fix: None, ..finding }));
+        found.extend(installation::too_early(plain.count()));
     }
-    found.extend(devices::findings(&world, asker, &probe, &found));
+    found.extend(devices::findings(&system, asker, &probe, &found));
     Report::new(found, probe.count())
 }
 
 /// A reason why the runtime as a whole may not work here, with its fix. A problem is certain; anything else is a suspect.
-fn cause(world: &World, asker: &Asker, changes: &[Change<'_>], devices: usize) -> Option<Finding> {
+fn cause(system: &System, asker: &Asker, changes: &[Change<'_>], devices: usize) -> Option<Finding> {
     let works = |more: &[Change<'_>]| {
         let all: Vec<_> = changes.iter().chain(more).copied().collect();
         let Some(probe) = asker.devices_with(&all) else { return false };
-        probe.count() > 0 && kernels::trial(world, asker, &probe, &all).is_none_or(|trial| trial.works())
+        probe.count() > 0 && kernels::trial(system, asker, &probe, &all).is_none_or(|trial| trial.works())
     };
-    origin::too_early(devices)
+    installation::too_early(devices)
         .filter(|finding| finding.state == State::Problem)
-        .or_else(|| limits::cause(world, asker, works))
-        .or_else(|| search_path::finding(world))
-        .or_else(|| variables::asked_before(world))
+        .or_else(|| limits::cause(system, asker, works))
+        .or_else(|| search_path::finding(system))
+        .or_else(|| variables::asked_before(system))
 }
 
 /// A suspect is the problem where something that fails is said to need its fix, or where nothing else explains it.
@@ -137,7 +137,7 @@ fn judged(cause: Finding, found: &[Finding]) -> Finding {
 /// Reports the effect of the variables that choose devices. Where a driver does not work, asks with the drivers that
 /// `repaired` names.
 fn choices(
-    world: &World,
+    system: &System,
     asker: &Asker,
     probe: &Probe,
     chosen: Option<&Probe>,
@@ -147,16 +147,16 @@ fn choices(
         let set = Change::Set("OCL_ICD_FILENAMES", &drivers);
         let without: Vec<_> = variables::NONE_CHOOSES.into_iter().chain([set]).collect();
         if let (Some(probe), Some(plain)) = (asker.devices_with(&[set]), asker.devices_with(&without)) {
-            return variables::findings(world, asker, &probe, Some(&plain), &[set]);
+            return variables::findings(system, asker, &probe, Some(&plain), &[set]);
         }
     }
-    variables::findings(world, asker, probe, chosen, &[])
+    variables::findings(system, asker, probe, chosen, &[])
 }
 
-fn has_cuda_adapter(world: &World, probe: &Probe) -> bool {
+fn has_cuda_adapter(system: &System, probe: &Probe) -> bool {
     const NAME: &str = "libur_adapter_cuda.so.0";
     let loaded = probe.seen().is_some_and(|seen| named(&seen.loaded, NAME).next().is_some());
-    loaded || world.find_library(NAME).is_some()
+    loaded || system.find_library(NAME).is_some()
 }
 
 /// Number of devices of the NVIDIA driver; `None` when only its library was asked for.
@@ -168,5 +168,5 @@ fn cuda_devices() -> std::result::Result<Option<usize>, String> {
 /// Without the feature `cuda`: whether the driver's library can be loaded.
 #[cfg(not(feature = "cuda"))]
 fn cuda_devices() -> std::result::Result<Option<usize>, String> {
-    library::refusal("libcuda.so.1").map_or(Ok(None), Err)
+    dlopen::refusal("libcuda.so.1").map_or(Ok(None), Err)
 }

@@ -3,19 +3,19 @@
 use super::machine::{NVIDIA, container, gpus};
 use super::probe::Asker;
 use super::report::{Finding, Topic, counted};
-use super::world::World;
+use super::system::System;
 
 const TOPIC: Topic = Topic::Nvidia;
 
 /// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: asks the driver how many devices it has.
 pub(super) fn findings(
-    world: &World,
+    system: &System,
     asker: &Asker,
     has_adapter: bool,
     count: impl FnOnce() -> Result<Option<usize>, String>,
 ) -> Vec<Finding> {
-    let nodes = nodes(world);
-    let hardware = gpus(world, NVIDIA).len();
+    let nodes = nodes(system);
+    let hardware = gpus(system, NVIDIA).len();
     let answer = asker.line(|| match count() {
         Ok(Some(count)) => format!("count {count}"),
         Ok(None) => "loads".to_owned(),
@@ -26,26 +26,26 @@ pub(super) fn findings(
     }
     let seen = counted(nodes.max(hardware), "GPU");
     if nodes == 0 {
-        let fix = match container(world) {
+        let fix = match container(system) {
             Some(_) => "start the container with --gpus all (docker) or --device nvidia.com/gpu=all (podman)",
             None => "install the NVIDIA driver, then: sudo modprobe nvidia",
         };
         return vec![Finding::note(TOPIC, format!("{seen} on the bus, but no /dev/nvidia*")).fix(fix)];
     }
-    vec![driver(world, &seen, answer), adapter(has_adapter)]
+    vec![driver(system, &seen, answer), adapter(has_adapter)]
 }
 
 /// /dev/nvidia0 and so on.
-fn nodes(world: &World) -> usize {
+fn nodes(system: &System) -> usize {
     let is_gpu = |name: &String| {
         name.strip_prefix("nvidia")
             .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
     };
-    world.names("/dev").iter().filter(|name| is_gpu(name)).count()
+    system.names("/dev").iter().filter(|name| is_gpu(name)).count()
 }
 
-fn driver(world: &World, seen: &str, answer: Option<Result<String, String>>) -> Finding {
-    let version = world.read("/proc/driver/nvidia/version").unwrap_or_default();
+fn driver(system: &System, seen: &str, answer: Option<Result<String, String>>) -> Finding {
+    let version = system.read("/proc/driver/nvidia/version").unwrap_or_default();
     let kernel = version.lines().next().unwrap_or("of unknown version").trim();
     match answer {
         Some(Ok(line)) if line == "loads" => {
@@ -84,26 +84,28 @@ fn adapter(has_adapter: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
     fn look(
-        world: &World,
+        system: &System,
         has_adapter: bool,
         count: impl FnOnce() -> Result<Option<usize>, String>,
     ) -> Vec<Finding> {
-        findings(world, &Asker::new(Duration::from_secs(30)), has_adapter, count)
+        findings(system, &Asker::new(Duration::from_secs(30)), has_adapter, count)
     }
 
-    fn with_nodes() -> Fake {
-        let world = Fake::new().file("/dev/nvidia0", "").file("/dev/nvidia1", "").file("/dev/nvidiactl", "");
-        world.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module 570.1\nGCC\n")
+    fn with_nodes() -> FakeSystem {
+        let system =
+            FakeSystem::new().file("/dev/nvidia0", "").file("/dev/nvidia1", "").file("/dev/nvidiactl", "");
+        system
+            .file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module 570.1\nGCC\n")
     }
 
     #[test]
     fn a_machine_without_one_has_one_quiet_line() {
-        let found = look(&Fake::new(), false, || Err("not installed".to_owned()));
+        let found = look(&FakeSystem::new(), false, || Err("not installed".to_owned()));
         assert!(matches!(&found[..], [one] if one.state == State::Ok));
     }
 
@@ -128,11 +130,11 @@ mod tests {
 
     #[test]
     fn a_gpu_on_the_bus_without_nodes_has_its_own_hint() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .file("/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
             .file("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n");
-        let fix = |world: &World| look(world, false, || Ok(None))[0].fix.clone().unwrap();
-        assert!(fix(&world).contains("modprobe"));
-        assert!(fix(&world.file("/.dockerenv", "")).contains("--gpus all"));
+        let fix = |system: &System| look(system, false, || Ok(None))[0].fix.clone().unwrap();
+        assert!(fix(&system).contains("modprobe"));
+        assert!(fix(&system.file("/.dockerenv", "")).contains("--gpus all"));
     }
 }

@@ -1,12 +1,12 @@
 //! The OpenCL drivers: whether each that is named can be loaded and offers a platform.
 
-use super::icd::{self, Entry, Fault, Source, Twin};
-use super::library::Driver;
-use super::origin::reinstall;
+use super::dlopen::Driver;
+use super::icd::{self, Entry, Fault, IcdSource, Twin};
+use super::installation::reinstall;
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic, counted};
+use super::system::{System, named};
 use super::variables;
-use super::world::{World, named};
 use std::path::Path;
 
 const TOPIC: Topic = Topic::OpenCl;
@@ -22,58 +22,58 @@ const PLATFORM_NOT_FOUND: i32 = -1001;
 ///
 /// `plain`: what is seen when no variable chooses among devices. `cause`: the fix of what breaks more than drivers.
 pub(super) fn findings(
-    world: &World,
+    system: &System,
     asker: &Asker,
     plain: &Probe,
     cause: Option<&str>,
 ) -> (Vec<Finding>, Option<String>) {
-    let mut found = loader(world, asker, plain, cause);
-    found.extend(folder(world));
-    found.extend(unread(world));
-    let entries = icd::entries(world);
-    let answers = answers(world, asker, plain, &entries);
+    let mut found = loader(system, asker, plain, cause);
+    found.extend(folder(system));
+    found.extend(unread(system));
+    let entries = icd::entries(system);
+    let answers = answers(system, asker, plain, &entries);
     // Every fix keeps the same drivers, so that no fix names a driver that another one removes.
     let kept: Vec<_> =
         entries.iter().zip(&answers).filter(|(_, answer)| answer.works()).map(|(entry, _)| entry).collect();
     found.extend(
-        entries.iter().zip(&answers).map(|(entry, answer)| describe(world, entry, answer, &kept, cause)),
+        entries.iter().zip(&answers).map(|(entry, answer)| describe(system, entry, answer, &kept, cause)),
     );
     let is_sound = answers.iter().all(Answer::is_sound);
-    if is_empty(world) {
+    if is_empty(system) {
         found.push(Finding::problem(
             TOPIC,
             "OCL_ICD_FILENAMES is set but empty: usmq then adds no driver, and none is named",
             "unset OCL_ICD_FILENAMES",
         ));
     } else if entries.is_empty() {
-        found.push(none(world, plain));
+        found.push(none(system, plain));
     } else if is_sound {
-        found.extend(unhelpful(world, asker, plain));
+        found.extend(unhelpful(system, asker, plain));
     }
-    if is_sound && !is_empty(world) {
+    if is_sound && !is_empty(system) {
         return (found, None);
     }
     found.extend(without_the_others(asker, plain, &kept));
     let named: Vec<_> = kept.iter().map(|entry| entry.library.clone()).collect();
-    (found, if named.is_empty() { cpu_driver(world) } else { Some(named.join(":")) })
+    (found, if named.is_empty() { cpu_driver(system) } else { Some(named.join(":")) })
 }
 
 /// The driver that usmq adds where `OCL_ICD_FILENAMES` is not set.
-fn cpu_driver(world: &World) -> Option<String> {
-    let path = world.runtime_folder()?.join("libintelocl.so");
-    world.exists(&path).then(|| path.display().to_string())
+fn cpu_driver(system: &System) -> Option<String> {
+    let path = system.runtime_folder()?.join("libintelocl.so");
+    system.exists(&path).then(|| path.display().to_string())
 }
 
 /// Asks each driver alone, and for the list of its devices.
-fn answers<'a>(world: &World, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
+fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
     let mut answers: Vec<Answer<'a>> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
         let twin =
-            entries[..position].iter().find_map(|known| Some((icd::twin(world, known, entry)?, known)));
+            entries[..position].iter().find_map(|known| Some((icd::twin(system, known, entry)?, known)));
         answers.push(match twin {
             Some((Twin::SameFile, known)) => Answer::SameFile(known),
             Some((Twin::Copy, known)) => Answer::Copy(known),
-            None => answer(world, asker, entry),
+            None => answer(system, asker, entry),
         });
     }
     // A driver may start and fail only when its devices are listed: each alone shows which one does.
@@ -122,12 +122,12 @@ fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<F
 }
 
 /// Drivers that work, have no device for arrays, and keep usmq from adding the one for CPUs.
-fn unhelpful(world: &World, asker: &Asker, plain: &Probe) -> Option<Finding> {
+fn unhelpful(system: &System, asker: &Asker, plain: &Probe) -> Option<Finding> {
     let has_usm = |probe: &Probe| {
         probe.seen().is_some_and(|seen| seen.devices.iter().any(|device| !device.usm.is_empty()))
     };
-    let value = world.variable("OCL_ICD_FILENAMES").filter(|_| !has_usm(plain))?;
-    let added = cpu_driver(world)?;
+    let value = system.variable("OCL_ICD_FILENAMES").filter(|_| !has_usm(plain))?;
+    let added = cpu_driver(system)?;
     let mut changes = variables::NONE_CHOOSES.to_vec();
     changes.push(Change::Set("OCL_ICD_FILENAMES", &added));
     let without = asker.devices_with(&changes).filter(has_usm)?;
@@ -174,15 +174,15 @@ impl Answer<'_> {
     }
 }
 
-fn answer<'a>(world: &World, asker: &Asker, entry: &Entry) -> Answer<'a> {
-    if let Some(fault) = entry.fault(world) {
+fn answer<'a>(system: &System, asker: &Asker, entry: &Entry) -> Answer<'a> {
+    if let Some(fault) = entry.fault(system) {
         return Answer::Fault(fault);
     }
     // usmq's extension searches the folder of libsycl for bare names; the OpenCL loader does not.
     if entry.is_bare()
-        && let Some(folder) = world.runtime_folder()
-        && world.find_library(&entry.library) == Some(folder.join(&entry.library))
-        && !world.library_path().any(|known| world.same_file(known, folder))
+        && let Some(folder) = system.runtime_folder()
+        && system.find_library(&entry.library) == Some(folder.join(&entry.library))
+        && !system.library_path().any(|known| system.same_file(known, folder))
     {
         return Answer::Unsearched(folder.join(&entry.library).display().to_string());
     }
@@ -194,7 +194,7 @@ fn answer<'a>(world: &World, asker: &Asker, entry: &Entry) -> Answer<'a> {
 }
 
 fn describe(
-    world: &World,
+    system: &System,
     entry: &Entry,
     answer: &Answer<'_>,
     kept: &[&Entry],
@@ -203,8 +203,8 @@ fn describe(
     let (library, origin) = (&entry.library, entry.origin());
     let broken = |what: String| {
         let fix = match entry.source {
-            Source::Usmq => cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
-            _ => entry.removal(world, kept),
+            IcdSource::Usmq => cause.map_or_else(|| reinstall(system, PACKAGE), str::to_owned),
+            _ => entry.removal(system, kept),
         };
         Finding::problem(TOPIC, what, fix)
     };
@@ -241,7 +241,7 @@ fn describe(
         }
         Answer::Broken(how) => broken(format!("{library}, {origin}, {how}")),
         Answer::Untried => {
-            let loaded = world.loaded.iter().any(|path| world.same_file(path, Path::new(library)));
+            let loaded = system.loaded.iter().any(|path| system.same_file(path, Path::new(library)));
             let what = if loaded { "loaded" } else { "not tried: the runtime has started in this process" };
             Finding::ok(TOPIC, format!("{library}, {origin}: {what}"))
         }
@@ -259,29 +259,29 @@ fn shorter<'a>(reason: &'a str, library: &str) -> &'a str {
 }
 
 /// Which libOpenCL the adapter has, or would have.
-fn loader(world: &World, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
+fn loader(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
     let loaded: Vec<_> =
         probe.seen().into_iter().flat_map(|seen| named(&seen.loaded, "libOpenCL.so")).collect();
     if !loaded.is_empty() {
         let used = |path: &&Path| Finding::ok(TOPIC, format!("loader of drivers: {}", path.display()));
         return loaded.iter().map(used).collect();
     }
-    match world.find_library(LOADER) {
+    match system.find_library(LOADER) {
         Some(path) => vec![Finding::ok(TOPIC, format!("loader of drivers, not in use: {}", path.display()))],
         None if asker.refusal(LOADER) == Some(Ok(String::new())) => Vec::new(),
         None => vec![Finding::problem(
             TOPIC,
             format!("{LOADER}, the loader of drivers, was not found: no CPU device"),
-            cause.map_or_else(|| reinstall(world, PACKAGE), str::to_owned),
+            cause.map_or_else(|| reinstall(system, PACKAGE), str::to_owned),
         )],
     }
 }
 
 /// The wheel of the CPU driver brings files that no loader reads, and that name a folder of its makers.
-fn unread(world: &World) -> Option<Finding> {
-    let folder = world.runtime_folder()?.parent()?.join("etc/OpenCL/vendors");
-    let files = world.names(&folder).into_iter().filter(|name| name.ends_with(".icd")).count();
-    if files == 0 || world.same_file(&folder, &icd::folder(world)) {
+fn unread(system: &System) -> Option<Finding> {
+    let folder = system.runtime_folder()?.parent()?.join("etc/OpenCL/vendors");
+    let files = system.names(&folder).into_iter().filter(|name| name.ends_with(".icd")).count();
+    if files == 0 || system.same_file(&folder, &icd::folder(system)) {
         return None;
     }
     let files = counted(files, ".icd file");
@@ -289,13 +289,13 @@ fn unread(world: &World) -> Option<Finding> {
 }
 
 /// The folder that `OCL_ICD_VENDORS` names, when it hides what the system has.
-fn folder(world: &World) -> Option<Finding> {
-    let value = world.variable("OCL_ICD_VENDORS")?;
-    let holds = world.names(value).iter().any(|name| name.ends_with(".icd"));
+fn folder(system: &System) -> Option<Finding> {
+    let value = system.variable("OCL_ICD_VENDORS")?;
+    let holds = system.names(value).iter().any(|name| name.ends_with(".icd"));
     Some(if holds {
         Finding::ok(TOPIC, format!("OCL_ICD_VENDORS={value} replaces /etc/OpenCL/vendors"))
     } else {
-        let what = if world.exists(value) { "holds no .icd file" } else { "does not exist" };
+        let what = if system.exists(value) { "holds no .icd file" } else { "does not exist" };
         Finding::problem(
             TOPIC,
             format!("OCL_ICD_VENDORS={value} {what}: the drivers of the system are hidden"),
@@ -304,14 +304,14 @@ fn folder(world: &World) -> Option<Finding> {
     })
 }
 
-fn is_empty(world: &World) -> bool {
-    world.variable("OCL_ICD_FILENAMES").is_some_and(|value| value.split(':').all(str::is_empty))
+fn is_empty(system: &System) -> bool {
+    system.variable("OCL_ICD_FILENAMES").is_some_and(|value| value.split(':').all(str::is_empty))
 }
 
-fn none(world: &World, probe: &Probe) -> Finding {
+fn none(system: &System, probe: &Probe) -> Finding {
     let what =
-        format!("no driver is installed: none beside libsycl, none in {}", icd::folder(world).display());
-    let fix = reinstall(world, PACKAGE);
+        format!("no driver is installed: none beside libsycl, none in {}", icd::folder(system).display());
+    let fix = reinstall(system, PACKAGE);
     if probe.count() == 0 { Finding::problem(TOPIC, what, fix) } else { Finding::note(TOPIC, what).fix(fix) }
 }
 
@@ -319,29 +319,29 @@ fn none(world: &World, probe: &Probe) -> Finding {
 mod tests {
     use super::super::probe::Seen;
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
     use std::time::Duration;
 
-    fn look(world: &World) -> Vec<Finding> {
-        findings(world, &Asker::new(Duration::from_secs(30)), &Probe::Seen(Seen::default()), None).0
+    fn look(system: &System) -> Vec<Finding> {
+        findings(system, &Asker::new(Duration::from_secs(30)), &Probe::Seen(Seen::default()), None).0
     }
 
-    fn only_problem(world: &World) -> (String, String) {
+    fn only_problem(system: &System) -> (String, String) {
         let mut problems: Vec<_> =
-            look(world).into_iter().filter(|finding| finding.state == State::Problem).collect();
+            look(system).into_iter().filter(|finding| finding.state == State::Problem).collect();
         assert_eq!(problems.len(), 1, "{problems:?}");
         let one = problems.remove(0);
         (one.what, one.fix.unwrap())
     }
 
-    fn world() -> Fake {
-        Fake::new().file("/env/lib/libsycl.so.9", "loaded").file("/env/lib/libOpenCL.so.1", "")
+    fn system() -> FakeSystem {
+        FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded").file("/env/lib/libOpenCL.so.1", "")
     }
 
     #[test]
     fn no_driver_at_all_is_a_problem_and_says_where_was_looked() {
-        let (what, fix) = only_problem(&world());
+        let (what, fix) = only_problem(&system());
         assert!(what.contains("/etc/OpenCL/vendors"), "{what}");
         assert!(fix.contains("intel-opencl-rt"), "{fix}");
     }
@@ -349,8 +349,8 @@ mod tests {
     #[test]
     fn a_folder_that_hides_the_drivers_is_a_problem() {
         for (folder, expected) in [("/empty", "holds no .icd file"), ("/gone", "does not exist")] {
-            let world = world().folder("/empty").file("/etc/OpenCL/vendors/a.icd", "libc.so.6\n");
-            let found = look(&world.variable("OCL_ICD_VENDORS", folder));
+            let system = system().folder("/empty").file("/etc/OpenCL/vendors/a.icd", "libc.so.6\n");
+            let found = look(&system.variable("OCL_ICD_VENDORS", folder));
             let hit = found.iter().find(|finding| finding.what.contains(expected));
             let hit = hit.unwrap_or_else(|| panic!("{found:?}"));
             assert_eq!((hit.state, hit.fix.as_deref()), (State::Problem, Some("unset OCL_ICD_VENDORS")));
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_no_driver_is_named_with_its_file() {
-        let (what, fix) = only_problem(&world().file("/etc/OpenCL/vendors/a.icd", "libc.so.6\n"));
+        let (what, fix) = only_problem(&system().file("/etc/OpenCL/vendors/a.icd", "libc.so.6\n"));
         assert!(
             what.contains("not an OpenCL driver") && what.contains("/etc/OpenCL/vendors/a.icd"),
             "{what}"
@@ -369,14 +369,14 @@ mod tests {
 
     #[test]
     fn a_variable_set_to_nothing_is_a_problem() {
-        let found = look(&world().variable("OCL_ICD_FILENAMES", ""));
+        let found = look(&system().variable("OCL_ICD_FILENAMES", ""));
         assert!(found.iter().any(|finding| finding.fix.as_deref() == Some("unset OCL_ICD_FILENAMES")));
     }
 
     #[test]
     fn a_bare_name_that_only_usmq_would_find_gets_its_full_path() {
-        let world = world().file("/env/lib/libdriver.so", "").variable("OCL_ICD_FILENAMES", "libdriver.so");
-        let (_, fix) = only_problem(&world);
+        let system = system().file("/env/lib/libdriver.so", "").variable("OCL_ICD_FILENAMES", "libdriver.so");
+        let (_, fix) = only_problem(&system);
         assert_eq!(fix, "export OCL_ICD_FILENAMES='/env/lib/libdriver.so'");
     }
 }

@@ -1,8 +1,8 @@
 //! What the runtime shows: asked in a child while it has not started here, else in this process.
 
-use super::child::{self, Outcome};
-use super::library::{self, Driver};
+use super::dlopen::{self, Driver};
 use super::limits;
+use super::subprocess::{self, Outcome};
 use crate::device::{self, Device, UsmKind};
 use crate::error::DOCTOR;
 use crate::runtime;
@@ -96,7 +96,7 @@ impl Asker {
         if self.is_interrupted() {
             return Outcome::Interrupted;
         }
-        let outcome = child::ask(limit, work);
+        let outcome = subprocess::ask(limit, work);
         self.interrupted.set(outcome == Outcome::Interrupted);
         outcome
     }
@@ -145,13 +145,13 @@ impl Asker {
 
     /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
     pub(super) fn driver(&self, name: &str) -> Option<Result<Driver, String>> {
-        self.line(|| library::driver(name).to_line())
+        self.line(|| dlopen::driver(name).to_line())
             .map(|answer| answer.and_then(|line| Driver::from_line(&line).ok_or(line)))
     }
 
     /// Why a library cannot be loaded; `Ok("")` when it can. `None` where it cannot be tried.
     pub(super) fn refusal(&self, name: &str) -> Option<Result<String, String>> {
-        self.line(|| library::refusal(name).unwrap_or_default())
+        self.line(|| dlopen::refusal(name).unwrap_or_default())
     }
 
     /// An answer of one line from a child; an `Err` says how it ended instead.

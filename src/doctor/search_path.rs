@@ -1,37 +1,37 @@
 //! LD_LIBRARY_PATH: libraries there that the dynamic loader takes before the runtime's own of the same name.
 
 use super::report::{Finding, Topic};
-use super::world::{World, quoted};
+use super::system::{System, quoted};
 use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Variables;
 
 /// The libraries that are taken before the runtime's own; none when the runtime's folder comes first.
-pub(super) fn shadowing(world: &World) -> Vec<PathBuf> {
-    let Some(own) = world.runtime_folder() else { return Vec::new() };
-    let before = world.library_path().take_while(|folder| !is_folder(world, folder, own));
+pub(super) fn shadowing(system: &System) -> Vec<PathBuf> {
+    let Some(own) = system.runtime_folder() else { return Vec::new() };
+    let before = system.library_path().take_while(|folder| !is_folder(system, folder, own));
     let is_taken = |path: &PathBuf| {
         path.file_name().is_some_and(|name| {
             let own = own.join(name);
-            world.exists(&own) && !world.same_file(&own, path)
+            system.exists(&own) && !system.same_file(&own, path)
         })
     };
     let libraries = before.flat_map(|folder| {
-        let names = world.names(folder).into_iter();
+        let names = system.names(folder).into_iter();
         names.filter(|name| name.starts_with("lib") && name.contains(".so")).map(|name| folder.join(name))
     });
     libraries.filter(is_taken).collect()
 }
 
-fn is_folder(world: &World, one: &Path, other: &Path) -> bool {
-    one == other || world.same_file(one, other)
+fn is_folder(system: &System, one: &Path, other: &Path) -> bool {
+    one == other || system.same_file(one, other)
 }
 
 /// The command that takes these folders out of LD_LIBRARY_PATH.
-pub(super) fn without(world: &World, folders: &[&Path]) -> String {
-    let stays = |folder: &&Path| !folders.iter().any(|other| is_folder(world, folder, other));
+pub(super) fn without(system: &System, folders: &[&Path]) -> String {
+    let stays = |folder: &&Path| !folders.iter().any(|other| is_folder(system, folder, other));
     let rest: Vec<_> =
-        world.library_path().filter(stays).map(|folder| folder.display().to_string()).collect();
+        system.library_path().filter(stays).map(|folder| folder.display().to_string()).collect();
     if rest.is_empty() {
         "unset LD_LIBRARY_PATH".to_owned()
     } else {
@@ -40,27 +40,27 @@ pub(super) fn without(world: &World, folders: &[&Path]) -> String {
 }
 
 /// What LD_LIBRARY_PATH does to the runtime, with the command that ends it.
-pub(super) fn finding(world: &World) -> Option<Finding> {
-    let found = shadowing(world);
+pub(super) fn finding(system: &System) -> Option<Finding> {
+    let found = shadowing(system);
     let folders: Vec<_> = found.iter().filter_map(|path| path.parent()).collect();
     let list: Vec<_> = found.iter().map(|path| path.display().to_string()).collect();
     let shown = list.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     let more = list.len().saturating_sub(5);
     let more = if more == 0 { String::new() } else { format!("\nand {more} more") };
-    let own = world.runtime_folder()?.display();
+    let own = system.runtime_folder()?.display();
     (!found.is_empty()).then(|| {
         let what = format!("LD_LIBRARY_PATH puts other libraries before those of {own}:\n{shown}{more}");
-        Finding::ok(TOPIC, what).fix(without(world, &folders))
+        Finding::ok(TOPIC, what).fix(without(system, &folders))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
-    fn world(path: &str) -> Fake {
-        Fake::new()
+    fn system(path: &str) -> FakeSystem {
+        FakeSystem::new()
             .file("/env/lib/libsycl.so.9", "loaded")
             .file("/env/lib/libOpenCL.so.1", "")
             .file("/other/lib/libOpenCL.so.1", "other")
@@ -71,32 +71,32 @@ mod tests {
 
     #[test]
     fn only_libraries_of_the_runtime_before_its_own_folder_count() {
-        let found = |path: &str| shadowing(&world(path));
+        let found = |path: &str| shadowing(&system(path));
         assert_eq!(found("/other/lib"), [PathBuf::from("/other/lib/libOpenCL.so.1")]);
         assert_eq!(found("/third/lib:/other/lib/:/env/lib").len(), 1);
         assert!(found("/env/lib:/other/lib").is_empty());
         assert!(found("/third/lib:/nonexistent").is_empty());
         assert!(found("").is_empty());
-        assert!(shadowing(&Fake::new().variable("LD_LIBRARY_PATH", "/x")).is_empty());
+        assert!(shadowing(&FakeSystem::new().variable("LD_LIBRARY_PATH", "/x")).is_empty());
     }
 
     #[test]
     fn a_link_to_the_own_library_is_no_other_one() {
-        let world = world("/third/lib");
+        let system = system("/third/lib");
         std::os::unix::fs::symlink(
-            world.at("/env/lib/libOpenCL.so.1"),
-            world.at("/third/lib/libOpenCL.so.1"),
+            system.at("/env/lib/libOpenCL.so.1"),
+            system.at("/third/lib/libOpenCL.so.1"),
         )
         .unwrap();
-        assert!(shadowing(&world).is_empty());
+        assert!(shadowing(&system).is_empty());
     }
 
     #[test]
     fn the_fix_keeps_the_other_folders() {
-        let fix = |path: &str| finding(&world(path)).unwrap().fix.unwrap();
+        let fix = |path: &str| finding(&system(path)).unwrap().fix.unwrap();
         assert_eq!(fix("/other/lib"), "unset LD_LIBRARY_PATH");
         assert_eq!(fix("/third/lib:/other/lib"), "export LD_LIBRARY_PATH='/third/lib'");
         assert_eq!(fix("/third/lib::/other/lib:/env/lib"), "export LD_LIBRARY_PATH='/third/lib:/env/lib'");
-        assert_eq!(finding(&world("/third/lib")), None);
+        assert_eq!(finding(&system("/third/lib")), None);
     }
 }

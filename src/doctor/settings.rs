@@ -2,7 +2,7 @@
 
 use super::emulator;
 use super::report::{Finding, Topic};
-use super::world::{World, quoted};
+use super::system::{System, quoted};
 use crate::device::UsmKind;
 use crate::error::size;
 use crate::memory;
@@ -14,27 +14,27 @@ const TOPIC: Topic = Topic::Settings;
 const AT_RUN_TIME: [&str; 2] = ["USMQ_POOL", "USMQ_PROFILING"];
 const AT_BUILD: [&str; 4] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB", "USMQ_MANYLINUX", "USMQ_FAULTS"];
 
-pub(super) fn findings(world: &World) -> Vec<Finding> {
+pub(super) fn findings(system: &System) -> Vec<Finding> {
     let mut found = Vec::new();
-    found.extend(cache(world));
-    found.extend(own(world));
+    found.extend(cache(system));
+    found.extend(own(system));
     found.extend(memory_limits());
     found
 }
 
-fn cache(world: &World) -> Option<Finding> {
-    let (persistent, _) = world.in_force("SYCL_CACHE_PERSISTENT")?;
+fn cache(system: &System) -> Option<Finding> {
+    let (persistent, _) = system.in_force("SYCL_CACHE_PERSISTENT")?;
     if persistent != "1" {
         return Some(Finding::ok(
             TOPIC,
             format!("SYCL_CACHE_PERSISTENT={persistent}: each process compiles its kernels again"),
         ));
     }
-    let folder = world.in_force("SYCL_CACHE_DIR").map(|(folder, _)| PathBuf::from(folder));
+    let folder = system.in_force("SYCL_CACHE_DIR").map(|(folder, _)| PathBuf::from(folder));
     // The runtime's own place.
-    let home = || world.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
+    let home = || system.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
     let folder = folder.or_else(home)?;
-    if let Some(fault) = (world.fault)(&world.at(&folder)) {
+    if let Some(fault) = (system.fault)(&system.at(&folder)) {
         return Some(Finding::problem(
             TOPIC,
             format!(
@@ -47,7 +47,7 @@ fn cache(world: &World) -> Option<Finding> {
             ),
         ));
     }
-    Some(match hindrance(world, &folder) {
+    Some(match hindrance(system, &folder) {
         None => Finding::ok(TOPIC, format!("compiled kernels are kept in {}", folder.display())),
         Some(reason) => Finding::problem(
             TOPIC,
@@ -55,7 +55,7 @@ fn cache(world: &World) -> Option<Finding> {
                 "compiled kernels cannot be kept in {}: {reason}; each process compiles its own again",
                 folder.display()
             ),
-            if world.variable("SYCL_CACHE_DIR").is_some() {
+            if system.variable("SYCL_CACHE_DIR").is_some() {
                 "unset SYCL_CACHE_DIR    # or set it to a folder that you may write to"
             } else {
                 "export SYCL_CACHE_PERSISTENT=0    # or set SYCL_CACHE_DIR to a folder that you may write to"
@@ -65,17 +65,17 @@ fn cache(world: &World) -> Option<Finding> {
 }
 
 /// Why nothing can be written to a folder, which is made when it is not there.
-fn hindrance(world: &World, folder: &Path) -> Option<String> {
-    let nearest = folder.ancestors().find(|path| world.at(path).symlink_metadata().is_ok())?;
-    if !world.at(nearest).is_dir() {
+fn hindrance(system: &System, folder: &Path) -> Option<String> {
+    let nearest = folder.ancestors().find(|path| system.at(path).symlink_metadata().is_ok())?;
+    if !system.at(nearest).is_dir() {
         return Some(format!("{} is no folder", nearest.display()));
     }
-    (!(world.may_open)(&world.at(nearest))).then(|| format!("{} may not be written to", nearest.display()))
+    (!(system.may_open)(&system.at(nearest))).then(|| format!("{} may not be written to", nearest.display()))
 }
 
-fn own(world: &World) -> Vec<Finding> {
+fn own(system: &System) -> Vec<Finding> {
     let is_here = |name: &str| name.starts_with("USMQ_") && !emulator::is_own(name);
-    let of_usmq = world.variables.iter().filter(|(name, _)| is_here(name));
+    let of_usmq = system.variables.iter().filter(|(name, _)| is_here(name));
     of_usmq
         .map(|(name, value)| match (name.as_str(), value.as_str()) {
             ("USMQ_POOL", "0") => Finding::note(
@@ -106,51 +106,51 @@ fn memory_limits() -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::report::State;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
-    fn with_cache(world: Fake, folder: &str) -> Finding {
-        let world = world.variable("SYCL_CACHE_PERSISTENT", "1").variable("SYCL_CACHE_DIR", folder);
-        cache(&world).unwrap()
+    fn with_cache(system: FakeSystem, folder: &str) -> Finding {
+        let system = system.variable("SYCL_CACHE_PERSISTENT", "1").variable("SYCL_CACHE_DIR", folder);
+        cache(&system).unwrap()
     }
 
     #[test]
     fn a_folder_that_is_there_or_can_be_made_is_fine() {
-        assert_eq!(with_cache(Fake::new().folder("/cache"), "/cache").state, State::Ok);
-        assert_eq!(with_cache(Fake::new().folder("/home"), "/home/me/.cache/usmq").state, State::Ok);
+        assert_eq!(with_cache(FakeSystem::new().folder("/cache"), "/cache").state, State::Ok);
+        assert_eq!(with_cache(FakeSystem::new().folder("/home"), "/home/me/.cache/usmq").state, State::Ok);
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_is_a_problem() {
-        let found = with_cache(Fake::new().file("/cache", ""), "/cache/usmq");
+        let found = with_cache(FakeSystem::new().file("/cache", ""), "/cache/usmq");
         assert!(found.state == State::Problem && found.what.contains("/cache is no folder"), "{found:?}");
-        let mut world = Fake::new().folder("/cache");
-        world.may_open = |_| false;
-        let found = with_cache(world, "/cache");
+        let mut system = FakeSystem::new().folder("/cache");
+        system.may_open = |_| false;
+        let found = with_cache(system, "/cache");
         assert!(found.state == State::Problem && found.what.contains("may not be written"), "{found:?}");
     }
 
     #[test]
     fn a_folder_that_others_may_write_to_is_a_problem() {
-        let mut world = Fake::new().folder("/cache");
-        world.fault = |_| Some("others may write to it".to_owned());
-        let found = with_cache(world, "/cache");
+        let mut system = FakeSystem::new().folder("/cache");
+        system.fault = |_| Some("others may write to it".to_owned());
+        let found = with_cache(system, "/cache");
         assert!(found.state == State::Problem && found.what.contains("others may write"), "{found:?}");
     }
 
     #[test]
     fn a_cache_that_is_off_is_no_problem() {
-        let found = cache(&Fake::new().variable("SYCL_CACHE_PERSISTENT", "0")).unwrap();
+        let found = cache(&FakeSystem::new().variable("SYCL_CACHE_PERSISTENT", "0")).unwrap();
         assert_eq!(found.state, State::Ok);
     }
 
     #[test]
     fn switches_of_usmq_are_told_and_unknown_ones_are_noted() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .variable("USMQ_POOL", "0")
             .variable("USMQ_POLL", "1")
             .variable("USMQ_SYCL_ROOT", "/x");
-        let found = own(&world);
+        let found = own(&system);
         let states: Vec<_> = found.iter().map(|finding| finding.state).collect();
         assert_eq!(states, [State::Note, State::Note, State::Ok]);
         assert!(found[0].what.contains("USMQ_POLL"));

@@ -2,7 +2,7 @@
 
 use super::probe::{Asker, Change, Probe, Seen};
 use super::report::{Finding, State, Topic};
-use super::world::{World, quoted};
+use super::system::{System, quoted};
 use crate::error::spelled;
 
 const TOPIC: Topic = Topic::Variables;
@@ -40,20 +40,20 @@ const ELSEWHERE: [&str; 6] = [
 ];
 
 /// Lists the devices without the variables that may hide one. Returns `None` where none is set, or no child can run.
-pub(super) fn without_choice(world: &World, asker: &Asker) -> Option<Probe> {
-    HIDING.iter().find(|name| world.variable(name).is_some())?;
+pub(super) fn without_choice(system: &System, asker: &Asker) -> Option<Probe> {
+    HIDING.iter().find(|name| system.variable(name).is_some())?;
     asker.devices_with(&NONE_CHOOSES)
 }
 
 /// `plain`: what is seen when none of them is set. Both were asked for with `changes`.
 pub(super) fn findings(
-    world: &World,
+    system: &System,
     asker: &Asker,
     probe: &Probe,
     plain: Option<&Probe>,
     changes: &[Change<'_>],
 ) -> Vec<Finding> {
-    let set: Vec<_> = HIDING.iter().filter_map(|name| Some((*name, world.variable(name)?))).collect();
+    let set: Vec<_> = HIDING.iter().filter_map(|name| Some((*name, system.variable(name)?))).collect();
     let mut found = Vec::new();
     for (name, value) in &set {
         let others: Vec<_> =
@@ -68,10 +68,10 @@ pub(super) fn findings(
         let what = format!("{} hide every device together", names.join(" and "));
         found.push(Finding::problem(TOPIC, what, format!("unset {}", names.join(" "))));
     }
-    found.extend(both(world));
-    found.extend(hierarchy(world));
-    found.extend(ignored(world));
-    found.extend(others(world));
+    found.extend(both(system));
+    found.extend(hierarchy(system));
+    found.extend(ignored(system));
+    found.extend(others(system));
     if found.is_empty() {
         found.push(Finding::ok(TOPIC, "none is set that chooses devices"));
     }
@@ -130,14 +130,14 @@ fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Fin
 
 /// Where another library asked for devices before usmq could add its term, the runtime keeps the empty list that it made.
 /// Nothing else shows that, so this is a suspect.
-pub(super) fn asked_before(world: &World) -> Option<Finding> {
-    let (value, completed) = (world.variable(HIDING[0])?, world.completed_selector.as_deref()?);
+pub(super) fn asked_before(system: &System) -> Option<Finding> {
+    let (value, completed) = (system.variable(HIDING[0])?, system.completed_selector.as_deref()?);
     let what = format!(
         "{}={value:?} names the backend opencl alone: this runtime finds no device then when another library asks for \
          devices before usmq",
         HIDING[0]
     );
-    let drivers = world.settings.iter().find(|(name, _)| *name == "OCL_ICD_FILENAMES");
+    let drivers = system.settings.iter().find(|(name, _)| *name == "OCL_ICD_FILENAMES");
     let drivers = drivers
         .map(|(name, value)| format!(" {name}={}", quoted(&value.display().to_string())))
         .unwrap_or_default();
@@ -147,8 +147,8 @@ pub(super) fn asked_before(world: &World) -> Option<Finding> {
     Some(Finding::ok(TOPIC, what).fix(fix))
 }
 
-fn both(world: &World) -> Option<Finding> {
-    let (selector, mask) = (world.variable("ONEAPI_DEVICE_SELECTOR")?, world.variable("ZE_AFFINITY_MASK")?);
+fn both(system: &System) -> Option<Finding> {
+    let (selector, mask) = (system.variable("ONEAPI_DEVICE_SELECTOR")?, system.variable("ZE_AFFINITY_MASK")?);
     Some(Finding::problem(
         TOPIC,
         format!(
@@ -159,8 +159,8 @@ fn both(world: &World) -> Option<Finding> {
     ))
 }
 
-fn hierarchy(world: &World) -> Option<Finding> {
-    let value = world.variable(HIERARCHY)?;
+fn hierarchy(system: &System) -> Option<Finding> {
+    let value = system.variable(HIERARCHY)?;
     Some(match value {
         "FLAT" => Finding::ok(TOPIC, format!("{HIERARCHY}=FLAT: each tile of a GPU is a root device")),
         "COMPOSITE" => {
@@ -178,9 +178,9 @@ fn hierarchy(world: &World) -> Option<Finding> {
 }
 
 /// Names of earlier runtimes.
-fn ignored(world: &World) -> Vec<Finding> {
+fn ignored(system: &System) -> Vec<Finding> {
     let old = ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].into_iter();
-    old.filter(|name| world.variable(name).is_some())
+    old.filter(|name| system.variable(name).is_some())
         .map(|name| {
             Finding::note(TOPIC, format!("{name} is set, but runtimes of today do not read it"))
                 .fix(format!("unset {name}    # ONEAPI_DEVICE_SELECTOR is read instead"))
@@ -195,14 +195,14 @@ pub(super) fn of_runtime(name: &str) -> bool {
 }
 
 /// Everything else that the runtime and the drivers read.
-fn others(world: &World) -> Vec<Finding> {
+fn others(system: &System) -> Vec<Finding> {
     let told = |name: &str| {
         HIDING.contains(&name)
             || ELSEWHERE.contains(&name)
             || name == HIERARCHY
             || ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].contains(&name)
     };
-    world
+    system
         .variables
         .iter()
         .filter(|(name, _)| of_runtime(name) && !told(name))
@@ -213,7 +213,7 @@ fn others(world: &World) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::probe::Shown;
-    use super::super::world::fake::Fake;
+    use super::super::system::fake::FakeSystem;
     use super::*;
 
     fn seen(names: &[&str]) -> Seen {
@@ -264,19 +264,19 @@ mod tests {
 
     #[test]
     fn two_selectors_at_once_are_a_problem() {
-        let world = Fake::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:*");
-        assert!(both(&world).is_none());
-        let found = both(&world.variable("ZE_AFFINITY_MASK", "0")).unwrap();
+        let system = FakeSystem::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:*");
+        assert!(both(&system).is_none());
+        let found = both(&system.variable("ZE_AFFINITY_MASK", "0")).unwrap();
         assert_eq!((found.state, found.fix.as_deref()), (State::Problem, Some("unset ZE_AFFINITY_MASK")));
     }
 
     #[test]
     fn a_selector_that_usmq_completed_too_late_is_a_suspect() {
-        let mut world = Fake::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:cpu");
-        assert_eq!(asked_before(&world), None);
-        world.completed_selector = Some("opencl:cpu;*:99".to_owned());
-        world.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
-        let fix = asked_before(&world).unwrap().fix.unwrap();
+        let mut system = FakeSystem::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:cpu");
+        assert_eq!(asked_before(&system), None);
+        system.completed_selector = Some("opencl:cpu;*:99".to_owned());
+        system.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
+        let fix = asked_before(&system).unwrap().fix.unwrap();
         let expected =
             "export ONEAPI_DEVICE_SELECTOR='opencl:cpu;*:99' OCL_ICD_FILENAMES='/env/lib/libintelocl.so' ";
         assert!(fix.starts_with(expected), "{fix}");
@@ -287,20 +287,20 @@ mod tests {
         for (value, state) in
             [("FLAT", State::Ok), ("COMPOSITE", State::Ok), ("COMBINED", State::Ok), ("flat", State::Problem)]
         {
-            let found = hierarchy(&Fake::new().variable(HIERARCHY, value)).unwrap();
+            let found = hierarchy(&FakeSystem::new().variable(HIERARCHY, value)).unwrap();
             assert_eq!(found.state, state, "{value}");
         }
     }
 
     #[test]
     fn old_names_are_noted_and_others_are_shown_once() {
-        let world = Fake::new()
+        let system = FakeSystem::new()
             .variable("SYCL_DEVICE_FILTER", "gpu")
             .variable("SYCL_CACHE_DIR", "/c")
             .variable("ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1")
             .variable("HOME", "/root");
-        assert!(matches!(&ignored(&world)[..], [one] if one.state == State::Note));
-        let shown: Vec<_> = others(&world).into_iter().map(|finding| finding.what).collect();
+        assert!(matches!(&ignored(&system)[..], [one] if one.state == State::Note));
+        let shown: Vec<_> = others(&system).into_iter().map(|finding| finding.what).collect();
         assert_eq!(shown, ["ZE_ENABLE_PCI_ID_DEVICE_ORDER=1"]);
     }
 }

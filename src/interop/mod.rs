@@ -2,6 +2,7 @@
 
 pub mod arrow;
 pub mod cuda;
+mod device_ordinal;
 pub mod dlpack;
-mod place;
+#[path = "usm_array_interface.rs"]
 pub mod suai;

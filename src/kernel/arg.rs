@@ -2,11 +2,11 @@
 
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
-use crate::array::{Array, DType, Element, Number, bytes_of};
-use crate::device::command::KernelArg;
+use crate::array::{Array, DType, Element, Scalar, bytes_of};
+use crate::device::submit::KernelArg;
 use crate::memory::Access;
 
-/// An argument of a launch. Arrays, numbers and [`local`] memory convert into one.
+/// An argument of a launch. Arrays, numbers and [`local`](Self::local) memory convert into one.
 #[derive(Debug, Clone)]
 pub struct Arg(pub(super) Value);
 
@@ -17,27 +17,9 @@ pub(super) enum Value {
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
     /// A number that becomes what the parameter asks for; `dtype` serves where the parameter's type is unknown.
-    Number { value: Number, dtype: Option<DType> },
+    Number { value: Scalar, dtype: Option<DType> },
     /// Bytes of local memory.
     Local(usize),
-}
-
-/// An array that the kernel only reads, whatever its parameter says.
-#[must_use]
-pub fn read(array: &Array) -> Arg {
-    Arg(Value::Array(array.clone(), Some(Access::Read)))
-}
-
-/// An array whose former elements the kernel does not read.
-#[must_use]
-pub fn write(array: &Array) -> Arg {
-    Arg(Value::Array(array.clone(), Some(Access::Write)))
-}
-
-/// This many bytes of local memory for each work-group. The launch needs a local range.
-#[must_use]
-pub fn local(bytes: usize) -> Arg {
-    Arg(Value::Local(bytes))
 }
 
 impl From<&Array> for Arg {
@@ -63,10 +45,28 @@ impl<T: Element> From<T> for Arg {
 }
 
 impl Arg {
+    /// An array that the kernel only reads, whatever its parameter says.
+    #[must_use]
+    pub fn read(array: &Array) -> Self {
+        Self(Value::Array(array.clone(), Some(Access::Read)))
+    }
+
+    /// An array whose former elements the kernel does not read.
+    #[must_use]
+    pub fn write(array: &Array) -> Self {
+        Self(Value::Array(array.clone(), Some(Access::Write)))
+    }
+
+    /// This many bytes of local memory for each work-group. The launch needs a local range.
+    #[must_use]
+    pub fn local(bytes: usize) -> Self {
+        Self(Value::Local(bytes))
+    }
+
     /// A number that becomes what the parameter asks for, where it can be read from the source; elsewhere a `dtype`
     /// must be given.
     #[must_use]
-    pub fn number(value: Number, dtype: Option<DType>) -> Self {
+    pub fn number(value: Scalar, dtype: Option<DType>) -> Self {
         Self(Value::Number { value, dtype })
     }
 
@@ -105,12 +105,12 @@ impl Arg {
                 Param::LocalAccessor { element, dimensions } => {
                     bind_accessor(*bytes, *element, dimensions.unwrap_or(1))
                 }
-                other => Err(format!("it is local memory where the kernel takes {}", describe(other))),
+                other => Err(format!("it is local memory where the kernel takes {}", other)),
             },
             Value::Typed(dtype, bytes) => match param {
                 Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
                 Param::Unknown => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
-                other => Err(format!("it is {dtype} where the kernel takes {}", describe(other))),
+                other => Err(format!("it is {dtype} where the kernel takes {}", other)),
             },
             Value::Number { value, dtype } => {
                 let wanted = match (param, dtype) {
@@ -121,7 +121,7 @@ impl Arg {
                         );
                     }
                     (other, _) => {
-                        return Err(format!("it is a number where the kernel takes {}", describe(other)));
+                        return Err(format!("it is a number where the kernel takes {}", other));
                     }
                 };
                 Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
@@ -150,7 +150,7 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
         (Some(wanted), _) => wanted,
         (None, Param::Unknown) => None,
         (None, other) => {
-            return Err(format!("it is an array where the kernel takes {}", describe(other)));
+            return Err(format!("it is an array where the kernel takes {}", other));
         }
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
@@ -208,19 +208,5 @@ fn value(dtype: DType, bytes: &[u8; 16]) -> String {
         DType::F64 => read!(f64).to_string(),
         DType::C64 => format!("{}+{}i", value(DType::F32, bytes), value(DType::F32, &part(4, 4))),
         DType::C128 => format!("{}+{}i", value(DType::F64, bytes), value(DType::F64, &part(8, 8))),
-    }
-}
-
-/// A parameter for people: `float32`, `a pointer to float32`.
-pub(super) fn describe(param: &Param) -> String {
-    let pointer =
-        |dtype: &Option<DType>| dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"));
-    match param {
-        Param::Scalar(dtype) => dtype.to_string(),
-        Param::Read(dtype) => format!("{} that it reads", pointer(dtype)),
-        Param::Write(dtype) => format!("{} that it writes", pointer(dtype)),
-        Param::ReadWrite(dtype) => pointer(dtype),
-        Param::Local | Param::LocalAccessor { .. } | Param::WorkGroupMemory => "local memory".to_owned(),
-        Param::Unknown => "something of its own type".to_owned(),
     }
 }

@@ -1,15 +1,14 @@
 //! A kernel: what it is made from, and what was built of it.
 
 use super::build_log::with_advice;
-use super::given::agreed;
+use super::lexer::has_code;
 use super::module::refuse_module;
-use super::signature::{Param, Signature, read_signature};
+use super::signature::{Param, Signature, read_signature, reconcile};
 use super::slots::agree;
-use super::words::has_code;
 use crate::device::{Code, ContextKey, Device, Program, Queue};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -30,12 +29,12 @@ pub(super) struct Inner {
     pub(super) dimensions: Option<usize>,
     /// What this kernel was built for so far; nearly always one entry. A program keeps its context in the runtime, so
     /// the key stays its own.
-    built: Lock<SmallVec<[Built; 1]>>,
+    built: ForkMutex<SmallVec<[Built; 1]>>,
 }
 
 struct Built {
     context: ContextKey,
-    is_kept: bool,
+    is_process_lifetime: bool,
     device: Device,
     program: Program,
 }
@@ -83,12 +82,13 @@ impl Inner {
                     (other, _) => other,
                 }
             })?;
-        let is_kept = context.is_kept();
-        let new = Built { context: key, is_kept, device: device.clone(), program: program.clone() };
+        let is_process_lifetime = context.is_process_lifetime();
+        let new =
+            Built { context: key, is_process_lifetime, device: device.clone(), program: program.clone() };
         let mut built = self.built.lock()?;
         built.push(new);
-        let passing = built.iter().filter(|built| !built.is_kept).count();
-        let oldest = built.iter().position(|built| !built.is_kept && passing > PASSING);
+        let passing = built.iter().filter(|built| !built.is_process_lifetime).count();
+        let oldest = built.iter().position(|built| !built.is_process_lifetime && passing > PASSING);
         let gone = oldest.map(|oldest| built.remove(oldest));
         drop(built);
         drop(gone);
@@ -154,7 +154,7 @@ impl Kernel {
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
-            (Some(params), Some(read)) => Some(agreed(params, &read.params).map_err(|why| {
+            (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
                 Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),
@@ -170,7 +170,7 @@ impl Kernel {
             options: options.flags.into(),
             params,
             dimensions,
-            built: Lock::default(),
+            built: ForkMutex::default(),
         };
         let program = inner.program(&queue)?;
         if let (Some(params), Some(slots)) = (&inner.params, program.slots())

@@ -1,6 +1,6 @@
 //! The macros that a source or a compiler flag defines, and the conditions that ask for them. Pure.
 
-use super::words::{Piece, tokens};
+use super::lexer::{Piece, tokens};
 use std::collections::HashMap;
 use std::rc::Rc;
 

@@ -1,12 +1,12 @@
 //! A launch: checked, on the queue of its data, in order with everything else that uses it.
 
-use super::arg::{Arg, describe, shown};
+use super::arg::{Arg, shown};
 use super::build::Kernel;
 use super::signature::Param;
 use super::slots::{expected, misfit};
 use crate::array::Array;
-use crate::device::command::{Extents, KernelArg};
-use crate::device::record::Label;
+use crate::device::submit::{Extents, KernelArg};
+use crate::device::trace::recorder::Label;
 use crate::device::{Device, Event, Kind, Program, Queue, Slot};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, ordered};
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 pub struct Launch<'a> {
     /// Work-items in one to three dimensions, the last one fastest.
     pub global: &'a [usize],
-    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`local`](crate::local).
+    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`Arg::local`](crate::Arg::local).
     pub local: Option<&'a [usize]>,
     /// The queue; that of the data when `None`.
     pub queue: Option<&'a Queue>,
@@ -138,7 +138,7 @@ impl Kernel {
 
     fn refuse_count<T>(&self, expected: usize, given: usize) -> Result<T> {
         let list = self.params().map_or(String::new(), |params| {
-            format!(" ({})", params.iter().map(describe).collect::<Vec<_>>().join(", "))
+            format!(" ({})", params.iter().map(Param::to_string).collect::<Vec<_>>().join(", "))
         });
         let name = &self.0.name;
         Err(Error::Launch(format!("kernel {name:?} takes {expected} arguments{list}, {given} were given")))

@@ -7,7 +7,7 @@
 use super::definitions::{
     Macro, State, Table, Token, define, from_flags, is_default, is_defined, shared, split_word, truth,
 };
-use super::words::{Piece, pieces, tokens};
+use super::lexer::{Piece, pieces, tokens};
 use std::rc::Rc;
 
 /// A conditional that has not ended.

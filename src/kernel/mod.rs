@@ -4,16 +4,15 @@ mod arg;
 mod build;
 mod build_log;
 mod definitions;
-mod given;
 mod launch;
+mod lexer;
 mod macros;
 mod module;
 mod module_ids;
 mod signature;
 mod slots;
-mod words;
 
-pub use arg::{Arg, local, read, write};
+pub use arg::Arg;
 pub use build::{Kernel, KernelOptions};
 pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, temporary_folder};
 pub use launch::Launch;

@@ -8,6 +8,7 @@ use super::definitions::Token;
 use super::macros::expand;
 use crate::array::DType;
 use crate::memory::Access;
+use std::fmt;
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,23 @@ impl Param {
         match self {
             Self::Read(dtype) | Self::Write(dtype) | Self::ReadWrite(dtype) => Some(*dtype),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Param {
+    /// As errors name it: `a pointer to float32 that it reads`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pointer = |dtype: &Option<DType>| {
+            dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"))
+        };
+        match self {
+            Self::Scalar(dtype) => write!(f, "{dtype}"),
+            Self::Read(dtype) => write!(f, "{} that it reads", pointer(dtype)),
+            Self::Write(dtype) => write!(f, "{} that it writes", pointer(dtype)),
+            Self::ReadWrite(dtype) => f.write_str(&pointer(dtype)),
+            Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => f.write_str("local memory"),
+            Self::Unknown => f.write_str("something of its own type"),
         }
     }
 }
@@ -271,6 +289,59 @@ fn plain(name: &str) -> Option<DType> {
         "double" => DType::F64,
         _ => return None,
     })
+}
+
+/// The parameters given, completed by what the source says of them; or where the two contradict.
+///
+/// What could not be read decides nothing: a word unknown to us may be a type, or a macro for several parameters.
+pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>, String> {
+    if given.len() != read.len() {
+        if read.contains(&Param::Unknown) {
+            return Ok(given);
+        }
+        let list = read.iter().map(Param::to_string).collect::<Vec<_>>().join(", ");
+        return Err(format!(
+            "params has {} parameters, and the source has {} ({list})",
+            given.len(),
+            read.len()
+        ));
+    }
+    given
+        .into_iter()
+        .zip(read)
+        .enumerate()
+        .map(|(position, (given, read))| {
+            let refuse = || format!("parameter {position} is {read} in the source, and {given} in params");
+            reconcile_one(&given, read).ok_or_else(refuse)
+        })
+        .collect()
+}
+
+fn reconcile_one(given: &Param, read: &Param) -> Option<Param> {
+    match (given, read) {
+        (given, Param::Unknown) => Some(given.clone()),
+        (Param::Unknown, read) => Some(read.clone()),
+        // Python has one mark for each kind of local memory.
+        (Param::Local, Param::WorkGroupMemory | Param::LocalAccessor { .. }) => Some(read.clone()),
+        (given, read) if given == read => Some(given.clone()),
+        // What the kernel does with its memory, const or not, is the caller's to say.
+        (given, read) => {
+            let (element, pointee) = (given.pointee()?, read.pointee()?);
+            let fits = element.zip(pointee).is_none_or(|(element, pointee)| carries(pointee, element));
+            fits.then(|| given.clone())
+        }
+    }
+}
+
+/// Whether elements of a type lie in memory as the kernel takes them: as they are, as their bits, or as the parts of
+/// complex numbers.
+fn carries(pointee: DType, element: DType) -> bool {
+    let bits = match pointee {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => pointee.itemsize() == element.itemsize(),
+        _ => false,
+    };
+    let parts = matches!((pointee, element), (DType::F32, DType::C64) | (DType::F64, DType::C128));
+    pointee == element || bits || parts
 }
 
 #[cfg(test)]

@@ -181,3 +181,47 @@ fn broken_sources_give_no_signature_and_no_panic() {
     assert_eq!(params("void k(int a"), None);
     assert_eq!(params("template <typename T> void k(T a) {}"), Some(vec![Unknown]));
 }
+
+const ACCESSOR: Param = LocalAccessor { element: Some(F32), dimensions: Some(1) };
+
+#[test]
+fn what_the_source_says_too_must_be_the_same() {
+    for (given, read, expected) in [
+        (Scalar(F32), Scalar(F32), Some(Scalar(F32))),
+        (Scalar(F32), Scalar(F64), None),
+        (Scalar(I32), Scalar(U32), None),
+        (Scalar(F32), ReadWrite(Some(F32)), None),
+        (Read(Some(F32)), Scalar(F32), None),
+        (Read(Some(F32)), ReadWrite(Some(F32)), Some(Read(Some(F32)))),
+        (Write(Some(F32)), ReadWrite(Some(F32)), Some(Write(Some(F32)))),
+        (Read(Some(I32)), Read(Some(F32)), None),
+        (Read(Some(F64)), Read(Some(F32)), None),
+        (Read(Some(F64)), Read(None), Some(Read(Some(F64)))),
+        (Read(None), Read(Some(F32)), Some(Read(None))),
+        (Read(Some(BF16)), Read(Some(U16)), Some(Read(Some(BF16)))),
+        (Read(Some(BF16)), Read(Some(I32)), None),
+        (Write(Some(C64)), ReadWrite(Some(F32)), Some(Write(Some(C64)))),
+        (Write(Some(C128)), ReadWrite(Some(F32)), None),
+        (Local, Local, Some(Local)),
+        (Local, WorkGroupMemory, Some(WorkGroupMemory)),
+        (Local, ACCESSOR, Some(ACCESSOR)),
+        (ACCESSOR, WorkGroupMemory, None),
+        (Local, ReadWrite(Some(F32)), None),
+        (Write(Some(F32)), Local, None),
+        (Scalar(F32), Unknown, Some(Scalar(F32))),
+        (Unknown, Scalar(F32), Some(Scalar(F32))),
+    ] {
+        let found = reconcile(vec![given.clone()], std::slice::from_ref(&read));
+        assert_eq!(found.ok(), expected.map(|param| vec![param]), "{given:?}, {read:?}");
+    }
+}
+
+#[test]
+fn the_number_counts_where_all_of_the_source_was_read() {
+    let given = || vec![Scalar(F32), Scalar(F32)];
+    assert_eq!(reconcile(given(), &[Unknown]), Ok(given()));
+    let why = reconcile(given(), &[Scalar(F32)]).unwrap_err();
+    assert_eq!(why, "params has 2 parameters, and the source has 1 (float32)");
+    let why = reconcile(given(), &[Scalar(F32), Read(Some(I32))]).unwrap_err();
+    assert!(why.starts_with("parameter 1 is a pointer to int32 that it reads in the source"), "{why}");
+}

@@ -1,9 +1,8 @@
 //! Compares parameters and arguments with what the built kernel takes, as far as its driver tells. Pure.
 
-use super::arg::describe;
 use super::signature::Param;
 use crate::device::Slot;
-use crate::device::command::KernelArg;
+use crate::device::submit::KernelArg;
 
 /// A `local_accessor` is a pointer to local memory and three extents.
 const EXTENTS: usize = 3;
@@ -34,8 +33,7 @@ pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(
         let (Some((slot, after)), wanted) = (rest.split_first(), wanted(param)) else { return Ok(()) };
         if !wanted.is_none_or(|wanted| fits(wanted, *slot)) {
             return Err(format!(
-                "parameter {position} is {} there, and the built kernel takes {}",
-                describe(param),
+                "parameter {position} is {param} there, and the built kernel takes {}",
                 taken(*slot)
             ));
         }

@@ -4,16 +4,16 @@
 //! SYCL's default device.
 
 mod cache;
-mod default;
 mod future;
+mod queue_manager;
 mod scope;
 mod target;
 
-#[cfg(feature = "python")]
-pub(crate) use default::current_queue_is_known;
-pub(crate) use default::enter;
-pub use default::{QueueManager, current_queue, set_default_queue, with_queue};
 pub use future::{InQueue, Scoped};
+#[cfg(feature = "python")]
+pub(crate) use queue_manager::current_queue_is_known;
+pub(crate) use queue_manager::enter;
+pub use queue_manager::{QueueManager, current_queue, set_default_queue, with_queue};
 pub use scope::Scope;
 pub(crate) use scope::{Entered, thread_ends};
 pub use target::Target;

@@ -117,7 +117,7 @@ impl Scope {
     }
 
     /// A scope that holds just this queue, for the process-wide manager.
-    pub(super) fn of(queue: Queue) -> Self {
+    pub(super) fn from_queue(queue: Queue) -> Self {
         Self(Stack(vec![(GLOBAL, queue)]))
     }
 

@@ -1,16 +1,16 @@
 //! An allocation: a range of USM with an owner and a log of who uses it.
 
-use super::access::{Access, AccessLog, Tracked};
-use super::blocks::Block;
-use super::deferred_drop::{Foreign, Pending, drop_after};
+use super::access_log::{Access, AccessLog, Tracked};
+use super::deferred_drop::{ForeignOwner, Pending, drop_after};
+use super::free_list::Block;
 use super::known_memory::{self, Found, SharedLog};
-use super::order::ordered;
+use super::ordered_submit::ordered;
 use super::pool::{Pool, Reuse};
 use crate::completion::{Progress, Watched, watch};
 use crate::device::{Context, Device, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
-use crate::runtime::{Held, Lock};
+use crate::runtime::{ForkMutex, Interned};
 use once_cell::sync::OnceCell;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -27,15 +27,15 @@ impl Tracked for Event {
     }
 }
 
-enum Owner {
+enum AllocationOwner {
     /// From one of our pools; returned when its last use is complete.
-    Ours { pool: Held<Pool>, block: Block },
+    Ours { pool: Interned<Pool>, block: Block },
     /// Another library's; never freed by us. The owner is taken when the allocation is dropped.
-    Foreign { owner: Option<Foreign>, context: Context, device: Device },
+    Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
 }
 
 /// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
-pub(crate) type Failure = Arc<OnceCell<Error>>;
+pub(crate) type PoisonCell = Arc<OnceCell<Error>>;
 
 /// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
 /// anyone waits for them.
@@ -43,12 +43,12 @@ pub(crate) struct Allocation {
     pointer: usize,
     bytes: usize,
     kind: UsmKind,
-    owner: Owner,
+    owner: AllocationOwner,
     log: LogOf,
     /// Whether another library has seen our memory, which may come back.
     known: AtomicBool,
     /// Made for what fills the memory beyond the runtime's view.
-    failure: OnceCell<Failure>,
+    poison: OnceCell<PoisonCell>,
 }
 
 /// The access log, and the queues through which another library may use the memory unseen by it.
@@ -59,7 +59,7 @@ pub(super) struct Log {
 }
 
 enum LogOf {
-    Own(Lock<Log>),
+    Own(ForkMutex<Log>),
     /// Of all imports of one foreign allocation.
     Shared(Arc<SharedLog>),
     /// Of our memory that came back.
@@ -67,7 +67,7 @@ enum LogOf {
 }
 
 impl LogOf {
-    fn get(&self) -> &Lock<Log> {
+    fn get(&self) -> &ForkMutex<Log> {
         match self {
             Self::Own(log) => log,
             Self::Shared(shared) => shared.log(),
@@ -105,23 +105,23 @@ impl Allocation {
     }
 
     fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Self> {
-        let pool = Pool::of(queue, kind, bytes)?;
+        let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
         let log = Log { access: AccessLog::after(last_use), ..Log::default() };
         Ok(Self {
             pointer: block.pointer(),
             bytes,
             kind,
-            owner: Owner::Ours { pool, block },
-            log: LogOf::Own(Lock::new(log)),
+            owner: AllocationOwner::Ours { pool, block },
+            log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         })
     }
 
     /// The memory of another library, as long as `owner` lives. All imports of one allocation share one access log; memory
     /// that usmq has handed out itself comes back with the log that it has.
-    pub(crate) fn import(import: Import<'_>, owner: Foreign) -> Result<Arc<Self>> {
+    pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
         let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
         let (log, fresh) = match known_memory::find(pointer, context)? {
             Some(Found::Ours(ours)) => (LogOf::Ours(ours), false),
@@ -136,10 +136,14 @@ impl Allocation {
             pointer,
             bytes,
             kind,
-            owner: Owner::Foreign { owner: Some(owner), context: context.clone(), device: device.clone() },
+            owner: AllocationOwner::Foreign {
+                owner: Some(owner),
+                context: context.clone(),
+                device: device.clone(),
+            },
             log,
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         });
         if let Some(queue) = shared_on {
             allocation.share(queue)?;
@@ -160,17 +164,17 @@ impl Allocation {
         pointer: usize,
         kind: UsmKind,
         (context, device): (&Context, &Device),
-        owner: Foreign,
+        owner: ForeignOwner,
     ) -> Arc<Self> {
         drop_after(owner, Pending::new());
         Arc::new(Self {
             pointer,
             bytes: 0,
             kind,
-            owner: Owner::Foreign { owner: None, context: context.clone(), device: device.clone() },
-            log: LogOf::Own(Lock::default()),
+            owner: AllocationOwner::Foreign { owner: None, context: context.clone(), device: device.clone() },
+            log: LogOf::Own(ForkMutex::default()),
             known: AtomicBool::new(false),
-            failure: OnceCell::new(),
+            poison: OnceCell::new(),
         })
     }
 
@@ -188,23 +192,23 @@ impl Allocation {
 
     pub(crate) fn context(&self) -> &Context {
         match &self.owner {
-            Owner::Ours { pool, .. } => &pool.context,
-            Owner::Foreign { context, .. } => context,
+            AllocationOwner::Ours { pool, .. } => &pool.context,
+            AllocationOwner::Foreign { context, .. } => context,
         }
     }
 
     pub(crate) fn device(&self) -> &Device {
         match &self.owner {
-            Owner::Ours { pool, .. } => &pool.device,
-            Owner::Foreign { device, .. } => device,
+            AllocationOwner::Ours { pool, .. } => &pool.device,
+            AllocationOwner::Foreign { device, .. } => device,
         }
     }
 
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.owner, Owner::Ours { .. })
+        matches!(self.owner, AllocationOwner::Ours { .. })
     }
 
-    pub(super) fn log(&self) -> &Lock<Log> {
+    pub(super) fn log(&self) -> &ForkMutex<Log> {
         self.log.get()
     }
 
@@ -215,13 +219,13 @@ impl Allocation {
     }
 
     /// Where to put it when the memory cannot be filled.
-    pub(crate) fn failure(&self) -> Failure {
-        self.failure.get_or_init(Failure::default).clone()
+    pub(crate) fn poison(&self) -> PoisonCell {
+        self.poison.get_or_init(PoisonCell::default).clone()
     }
 
     /// The error for a reader of what could not be filled, or a writer.
     pub(super) fn check(&self) -> Result<()> {
-        let failed = self.failure.get().and_then(|failure| failure.get());
+        let failed = self.poison.get().and_then(|poison| poison.get());
         match (failed, &self.log) {
             (Some(error), _) => Err(error.clone()),
             (None, LogOf::Ours(allocation)) => allocation.check(),
@@ -288,22 +292,22 @@ impl Drop for Allocation {
             known_memory::remove_ours(self.pointer);
         }
         match (&mut self.owner, &mut self.log) {
-            (Owner::Ours { pool, block }, LogOf::Own(log)) => {
+            (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
                 let Log { access, shared_on } = std::mem::take(log.get_mut());
                 Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
             }
-            (Owner::Foreign { owner, .. }, LogOf::Own(log)) => {
+            (AllocationOwner::Foreign { owner, .. }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();
                 owner.take().into_iter().for_each(|owner| drop_after(owner, pending.clone()));
             }
-            (Owner::Foreign { owner, .. }, log) => {
+            (AllocationOwner::Foreign { owner, .. }, log) => {
                 let Some(owner) = owner.take() else { return };
-                let log = std::mem::replace(log, LogOf::Own(Lock::default()));
+                let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
                 let mut shared = Box::new(SharedDrop { log, owner, pending: None });
                 if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
             }
             // Our memory has a log of its own.
-            (Owner::Ours { .. }, _) => {}
+            (AllocationOwner::Ours { .. }, _) => {}
         }
     }
 }
@@ -312,7 +316,7 @@ impl Drop for Allocation {
 /// the drop may be part of that host task, so it does not wait for the log.
 struct SharedDrop {
     log: LogOf,
-    owner: Foreign,
+    owner: ForeignOwner,
     pending: Option<Pending>,
 }
 

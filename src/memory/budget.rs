@@ -1,10 +1,11 @@
 //! What all pools of a device and USM kind, whatever their contexts, hold together, and the most that may be.
 
 use crate::completion::release;
-use crate::device::{Device, UsmKind, record};
+use crate::device::trace::recorder;
+use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
-use crate::runtime::{Handle, Lock, checks};
+use crate::runtime::{ForkMutex, Handle, checks};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ pub(super) struct Budget {
 /// A limit that is none.
 pub(super) const NONE: u64 = u64::MAX;
 
-static BUDGETS: Lazy<Lock<Budgets>> = Lazy::new(Lock::default);
+static BUDGETS: Lazy<ForkMutex<Budgets>> = Lazy::new(ForkMutex::default);
 
 #[derive(Default)]
 struct Budgets {
@@ -60,7 +61,7 @@ impl Budget {
     pub(super) fn free(&self) {
         checks::frees();
         if let Ok(raw) = self.raw() {
-            let _own = record::begin();
+            let _own = recorder::begin();
             ffi::budget_free(raw);
         }
     }
@@ -124,7 +125,7 @@ impl Budget {
 }
 
 /// The budget for pools of this device and kind.
-pub(super) fn of(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
+pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
     let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);

@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 use std::any::Any;
 
 /// Keeps foreign memory alive. Dropped on the release thread, once the last of our uses is complete.
-pub(crate) type Foreign = Box<dyn Any + Send + Sync>;
+pub(crate) type ForeignOwner = Box<dyn Any + Send + Sync>;
 
 pub(super) type Pending = SmallVec<[Event; 4]>;
 
 struct DeferredDrop {
-    owner: Foreign,
+    owner: ForeignOwner,
     pending: Pending,
 }
 
@@ -26,7 +26,7 @@ impl Watched for DeferredDrop {
 }
 
 /// Drops `owner` on the release thread once `pending` is complete.
-pub(crate) fn drop_after(owner: Foreign, pending: Pending) {
+pub(crate) fn drop_after(owner: ForeignOwner, pending: Pending) {
     if pending.is_empty() {
         release_foreign(move || drop(owner));
     } else {
@@ -43,14 +43,14 @@ mod tests {
 
     #[test]
     fn an_owner_is_dropped_on_the_release_thread() {
-        struct Owner(std::sync::mpsc::SyncSender<ThreadId>);
-        impl Drop for Owner {
+        struct DropProbe(std::sync::mpsc::SyncSender<ThreadId>);
+        impl Drop for DropProbe {
             fn drop(&mut self) {
                 self.0.send(thread::current().id()).unwrap();
             }
         }
         let (sender, dropped) = std::sync::mpsc::sync_channel(1);
-        drop_after(Box::new(Owner(sender)), Pending::new());
+        drop_after(Box::new(DropProbe(sender)), Pending::new());
         assert_ne!(dropped.recv_timeout(Duration::from_secs(10)).unwrap(), thread::current().id());
         let (_unused, _) = channel::<()>();
     }

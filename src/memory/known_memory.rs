@@ -7,13 +7,13 @@
 use super::allocation::{Allocation, Log};
 use crate::device::{Context, ContextKey};
 use crate::error::Result;
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// By first address. Ranges do not overlap: an entry goes before its memory is freed.
-static KNOWN: Lazy<Lock<BTreeMap<usize, Entry>>> = Lazy::new(Lock::default);
+static KNOWN: Lazy<ForkMutex<BTreeMap<usize, Entry>>> = Lazy::new(ForkMutex::default);
 
 struct Entry {
     end: usize,
@@ -35,11 +35,11 @@ pub(super) enum Found {
 /// The log of all imports of one foreign allocation.
 pub(super) struct SharedLog {
     base: usize,
-    log: Lock<Log>,
+    log: ForkMutex<Log>,
 }
 
 impl SharedLog {
-    pub(super) fn log(&self) -> &Lock<Log> {
+    pub(super) fn log(&self) -> &ForkMutex<Log> {
         &self.log
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn remove_ours(pointer: usize) {
 
 /// The log of the foreign allocation from `base` to `end`, and whether it is new.
 pub(super) fn log_of(base: usize, end: usize, context: &Context) -> Result<(Arc<SharedLog>, bool)> {
-    let fresh = Arc::new(SharedLog { base, log: Lock::default() });
+    let fresh = Arc::new(SharedLog { base, log: ForkMutex::default() });
     let mut known = KNOWN.lock()?;
     let found = find_in(&known, base, context.key());
     if let Some(Found::Foreign(log)) = found {

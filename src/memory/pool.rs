@@ -4,14 +4,14 @@
 //! is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its next
 //! command comes after the last use anyway.
 
-use super::blocks::{Block, Blocks};
 use super::budget::{self, Budget};
+use super::free_list::{Block, FreeList};
 use crate::completion::{Progress, Watched, release, watch};
-use crate::device::record::{self, because};
+use crate::device::trace::recorder::{self, with_reason};
 use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{Held, Lock, Opaque, Shared, not_forked};
+use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Pools of default contexts are kept for good, so their blocks need not count them; others go with their last queue and
 /// block.
-static POOLS: Lazy<Shared<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Shared::default);
+static POOLS: Lazy<Interner<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Interner::default);
 
 /// How many waiting blocks one call looks at, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
@@ -41,7 +41,7 @@ pub(super) enum Reuse {
 }
 
 pub(super) struct Pool {
-    blocks: ManuallyDrop<Blocks>,
+    blocks: ManuallyDrop<FreeList>,
     budget: &'static Budget,
     pub(super) context: Context,
     pub(super) device: Device,
@@ -66,7 +66,7 @@ impl Drop for Pool {
 /// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
 #[derive(Default)]
 struct WaitingList {
-    blocks: Lock<VecDeque<Waiting>>,
+    blocks: ForkMutex<VecDeque<Waiting>>,
     count: AtomicUsize,
     /// Whether the completion service looks after the list.
     watched: AtomicBool,
@@ -81,8 +81,8 @@ impl WaitingList {
     fn push(&self, block: Waiting) {
         let Ok(mut blocks) = self.blocks.lock() else { return };
         // Whatever else a pool keeps waits for its next allocation.
-        let watched =
-            (!block.pool.is_kept() || !block.unseen.is_empty()) && !self.watched.swap(true, Ordering::AcqRel);
+        let watched = (!block.pool.is_process_lifetime() || !block.unseen.is_empty())
+            && !self.watched.swap(true, Ordering::AcqRel);
         let pool = watched.then(|| block.pool.clone());
         blocks.push_back(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl WaitingList {
 }
 
 /// Makes the waiting blocks of a pool free that may go, or that another library has used.
-struct Reaper(Held<Pool>);
+struct Reaper(Interned<Pool>);
 
 impl Watched for Reaper {
     fn poll(&mut self) -> Progress {
@@ -146,7 +146,7 @@ impl Watched for Reaper {
 
 struct Waiting {
     /// Stays for its blocks: events among them may be the last that knew of it.
-    pool: Held<Pool>,
+    pool: Interned<Pool>,
     block: Block,
     /// As asked for.
     bytes: usize,
@@ -160,7 +160,7 @@ impl Waiting {
     fn is_free(&mut self) -> bool {
         let pending = &mut self.pending;
         self.unseen.retain(|queue| {
-            let _why = because(Reason::Order);
+            let _why = with_reason(Reason::Order);
             queue.barrier(&[]).map(|event| pending.push(event)).is_err()
         });
         self.pending.retain(|event| !event.is_complete());
@@ -170,7 +170,7 @@ impl Waiting {
 
 impl Pool {
     /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
-    pub(super) fn of(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Held<Self>> {
+    pub(super) fn for_request(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Interned<Self>> {
         // Another thread may have been filling the slot at the fork.
         not_forked()?;
         let slot = queue.slot(kind as usize).get_or_try_init(|| {
@@ -179,28 +179,28 @@ impl Pool {
                 return Err(no_such_usm(device, kind, bytes));
             }
             let key = (context.key(), device.clone(), kind);
-            let make = |_: &_| Ok(Held::new(Self::new(queue, kind)?));
-            POOLS.get_or_make(key, context.is_kept(), make).map(Opaque::from)
+            let make = |_: &_| Ok(Interned::new(Self::new(queue, kind)?));
+            POOLS.get_or_make(key, context.is_process_lifetime(), make).map(AnyInterned::from)
         })?;
         slot.downcast().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
     }
 
-    pub(super) fn all() -> Result<Vec<Held<Self>>> {
+    pub(super) fn all() -> Result<Vec<Interned<Self>>> {
         POOLS.all()
     }
 
     /// The pools that share this one's budget, this one included.
-    fn siblings(&self) -> impl Iterator<Item = Held<Self>> {
+    fn siblings(&self) -> impl Iterator<Item = Interned<Self>> {
         Self::all().into_iter().flatten().filter(|pool| pool.device == self.device && pool.kind == self.kind)
     }
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
-        let budget = budget::of(device, kind)?;
+        let budget = budget::for_device(device, kind)?;
         // SAFETY: a budget is kept for good.
         let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {
-            blocks: ManuallyDrop::new(Blocks::new(raw.during("making a memory pool")?, pooling_is_on())),
+            blocks: ManuallyDrop::new(FreeList::new(raw.during("making a memory pool")?, pooling_is_on())),
             budget,
             context: queue.context().clone(),
             device: device.clone(),
@@ -216,19 +216,19 @@ impl Pool {
         queue: &Queue,
         reuse: Reuse,
     ) -> Result<(Block, Option<Event>)> {
-        let begun = record::begin();
+        let begun = recorder::begin();
         // Whether the runtime is asked, only the shim knows.
         let before = if begun.is_some() { self.requests() } else { 0 };
-        let own = if reuse == Reuse::InOrder { self.take_own(bytes, queue) } else { None };
+        let own = if reuse == Reuse::InOrder { self.reuse_same_queue(bytes, queue) } else { None };
         let (block, last_use) = match own {
             Some((block, event)) => (block, Some(event)),
             None => {
                 self.reap(AT_ONCE);
-                (self.take_new(bytes)?, None)
+                (self.allocate_block(bytes)?, None)
             }
         };
         let hit = begun.is_none() || before == self.requests();
-        record::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
+        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
         self.budget.add(bytes as u64);
         Ok((block, last_use))
     }
@@ -236,7 +236,7 @@ impl Pool {
     /// Takes memory of a pool back, for use by others once `pending` is complete and the queues of other libraries are
     /// done with it. Submits, frees and waits for nothing.
     pub(super) fn retire(
-        pool: &Held<Self>,
+        pool: &Interned<Self>,
         block: Block,
         bytes: usize,
         pending: SmallVec<[Event; 4]>,
@@ -245,7 +245,7 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        record::memory(record::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
+        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
         pool.budget.remove(bytes as u64);
         let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
@@ -256,7 +256,7 @@ impl Pool {
     }
 
     /// A block of this size whose last use is on the same in-order queue.
-    fn take_own(&self, bytes: usize, queue: &Queue) -> Option<(Block, Event)> {
+    fn reuse_same_queue(&self, bytes: usize, queue: &Queue) -> Option<(Block, Event)> {
         if !queue.in_order() || self.waiting.len() == 0 || !self.fits(bytes) {
             return None;
         }
@@ -265,7 +265,7 @@ impl Pool {
         let last = match block.pending.pop().filter(|_| block.pending.is_empty() && block.unseen.is_empty()) {
             Some(last) => Ok(last),
             None => {
-                let _why = because(Reason::Order);
+                let _why = with_reason(Reason::Order);
                 queue.barrier(&[])
             }
         };
@@ -278,7 +278,7 @@ impl Pool {
         }
     }
 
-    fn take_new(&self, bytes: usize) -> Result<Block> {
+    fn allocate_block(&self, bytes: usize) -> Result<Block> {
         // Blocks that are kept may be of a time when the limit was higher.
         let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
         let mut block = take()?;

@@ -2,7 +2,7 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::record::{because, because_if_unsaid};
+use crate::device::trace::recorder::{with_default_reason, with_reason};
 use crate::device::{Event, Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
@@ -50,12 +50,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(
-        &self,
-        dtype: Option<DType>,
-        kind: Option<UsmKind>,
-        queue: Option<&Queue>,
-    ) -> Result<Self> {
+    pub fn to(&self, dtype: Option<DType>, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
         let placed = queue.map_or_else(|| Ok(self.clone()), |queue| collocate(self, queue))?;
         let (dtype, kind) = (dtype.unwrap_or(self.dtype()), kind.unwrap_or(self.usm_kind()));
         if dtype == self.dtype() && kind == self.usm_kind() {
@@ -63,9 +58,9 @@ impl Array {
         }
         // Of another kind only, it may be on its way to the host or from another library.
         let _why = if dtype == self.dtype() {
-            because_if_unsaid(Reason::Conversion)
+            with_default_reason(Reason::Conversion)
         } else {
-            because(Reason::Conversion)
+            with_reason(Reason::Conversion)
         };
         let converted = Self::uninit(placed.shape(), dtype, kind, placed.queue())?;
         converted.assign(&placed)?;
@@ -163,7 +158,7 @@ type Route = fn(&Array, &Array) -> Result<()>;
 
 fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
     let same = array.context() == target.context();
-    let _why = because(if same { Reason::Collocate } else { Reason::ContextMismatch });
+    let _why = with_reason(if same { Reason::Collocate } else { Reason::ContextMismatch });
     let source = array.contiguous()?;
     let copy = Array::uninit(source.shape(), source.dtype(), source.usm_kind(), target)?;
     if copy.nbytes() > 0 {

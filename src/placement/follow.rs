@@ -8,7 +8,7 @@ use crate::manager::current_queue;
 /// The queue on which work on these arrays runs: the one they all have. Without arrays, the current queue.
 ///
 /// # Errors
-/// [`Error::Placement`] when they do not share one; it names each array's queue and the call that mends it.
+/// [`Error::Placement`] when they do not share one; it names each array's queue and the call that fixes it.
 ///
 /// ```
 /// let x = usmq::Array::zeros::<f32>([3])?;

@@ -9,4 +9,4 @@ pub(crate) use collocate::{Item, explain_items};
 pub use collocate::{collocate, collocate_all, explain};
 pub use follow::follow;
 pub(crate) use follow::usable_from;
-pub use plan::{Action, Place, Plan, Step};
+pub use plan::{Action, Plan, PlanTarget, Step};

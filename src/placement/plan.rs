@@ -89,26 +89,26 @@ pub struct Step {
 
 /// Where a plan brings arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum PlanTarget {
     /// USM for the work of a queue.
     Queue(Queue),
     /// Memory of the CUDA device with this number.
     Cuda(usize),
 }
 
-impl From<Queue> for Place {
+impl From<Queue> for PlanTarget {
     fn from(queue: Queue) -> Self {
         Self::Queue(queue)
     }
 }
 
-impl PartialEq<Queue> for Place {
+impl PartialEq<Queue> for PlanTarget {
     fn eq(&self, queue: &Queue) -> bool {
         matches!(self, Self::Queue(own) if own == queue)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PlanTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queue(queue) => queue.fmt(f),
@@ -121,7 +121,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Where they go.
-    pub target: Place,
+    pub target: PlanTarget,
     /// One per array.
     pub steps: Vec<Step>,
 }

@@ -5,13 +5,13 @@ use crate::error::{size, spelled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Something that costs time for nothing, and the mend.
+/// Something that costs time for nothing, and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// What was seen.
     pub seen: String,
     /// What to do.
-    pub mend: &'static str,
+    pub fix: &'static str,
     /// The line, where lines are known.
     pub source: Option<String>,
 }
@@ -23,7 +23,7 @@ impl fmt::Display for Advice {
         if let Some(source) = &self.source {
             write!(f, " ({source})")?;
         }
-        write!(f, ": {}", self.mend)
+        write!(f, ": {}", self.fix)
     }
 }
 
@@ -35,16 +35,16 @@ impl Profile {
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         let mut lines: BTreeMap<(Reason, Option<&str>), Vec<&Event>> = BTreeMap::new();
-        for event in self.of(Kind::Copy) {
+        for event in self.of_kind(Kind::Copy) {
             lines.entry((event.reason, event.source.as_deref())).or_default().push(event);
         }
         let mut found: Vec<(u64, Advice)> = lines
             .into_iter()
             .filter_map(|((reason, source), events)| {
                 let bytes: u64 = events.iter().map(|event| event.bytes).sum();
-                let mend = mend(reason, calls(&events))?;
+                let fix = fix_for(reason, calls(&events))?;
                 let seen = format!("{} for {} moved {}", copies(events.len()), reason.name(), size(bytes));
-                Some((bytes, Advice { seen, mend, source: source.map(str::to_owned) }))
+                Some((bytes, Advice { seen, fix, source: source.map(str::to_owned) }))
             })
             .collect();
         found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -62,7 +62,7 @@ fn copies(count: usize) -> String {
     if count == 1 { "1 copy".to_owned() } else { format!("{count} copies") }
 }
 
-fn mend(reason: Reason, calls: usize) -> Option<&'static str> {
+fn fix_for(reason: Reason, calls: usize) -> Option<&'static str> {
     match reason {
         Reason::ContextMismatch => {
             Some("create the data on the device where it is used, or collocate it once and keep the result")

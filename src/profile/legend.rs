@@ -1,9 +1,9 @@
 //! The words below the picture: what its colours mean, with numbers, and what could be avoided.
 
-use super::lanes::Group;
-use super::paint::Style;
 use super::scale::duration;
-use super::svg::{MARGIN, NORMAL, Painter, WIDTH, clipped};
+use super::style::Style;
+use super::svg::{MARGIN, NORMAL, Painter, WIDTH, clipped, file_and_line};
+use super::tracks::Group;
 use super::{Clock, Kind, Profile};
 use crate::error::size;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ impl Profile {
     pub(super) fn headline(&self) -> String {
         let summary = self.summary();
         let count = |kind: Kind, one: &str, many: &str| {
-            let count = self.of(kind).count();
+            let count = self.of_kind(kind).count();
             format!("{count} {}", if count == 1 { one } else { many })
         };
         let moved = summary.copies.iter().map(|row| row.bytes).sum();
@@ -21,7 +21,7 @@ impl Profile {
         parts.push(format!("{} of {}", count(Kind::Copy, "copy", "copies"), size(moved)));
         let devices = self.devices.len();
         parts.push(format!("{devices} {}", if devices == 1 { "device" } else { "devices" }));
-        if self.of(Kind::Call).next().is_some() {
+        if self.of_kind(Kind::Call).next().is_some() {
             parts.push(count(Kind::Call, "call of another library", "calls of other libraries"));
         }
         parts.join("  ·  ")
@@ -31,9 +31,9 @@ impl Profile {
 impl Painter<'_> {
     pub(super) fn legend(&mut self, groups: &[Group]) {
         let mut items: BTreeMap<Style, (usize, u64, u64)> = BTreeMap::new();
-        let shown = groups.iter().flat_map(|group| &group.lanes).flat_map(|lane| &lane.bars);
+        let shown = groups.iter().flat_map(|group| &group.tracks).flat_map(|track| &track.bars);
         for event in shown.flat_map(|bar| &bar.events).map(|place| &self.profile.events[*place]) {
-            let (count, bytes, time) = items.entry(Style::of(event)).or_default();
+            let (count, bytes, time) = items.entry(Style::from_event(event)).or_default();
             (*count, *bytes, *time) = (*count + 1, *bytes + event.bytes, *time + event.duration());
         }
         let mut x = MARGIN;
@@ -105,14 +105,9 @@ impl Painter<'_> {
         for advice in self.profile.advice().into_iter().take(4) {
             let source =
                 advice.source.map_or(String::new(), |source| format!(", {}", file_and_line(&source)));
-            let text = format!("⚠ {}{source}: {}", advice.seen, advice.mend);
+            let text = format!("⚠ {}{source}: {}", advice.seen, advice.fix);
             self.y += 19.0;
             self.write("u-muted", (MARGIN, self.y), &clipped(&text, room, NORMAL));
         }
     }
-}
-
-/// Without the folder: a picture is passed on, and folders are nobody else's business.
-pub(super) fn file_and_line(source: &str) -> &str {
-    source.rsplit('/').next().unwrap_or(source)
 }

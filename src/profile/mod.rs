@@ -19,24 +19,22 @@
 
 mod advice;
 mod axis;
-mod collect;
-mod hint;
 mod html;
-mod lanes;
 mod legend;
-mod paint;
 mod scale;
+mod style;
 mod summary;
 mod svg;
 mod table;
+mod timeline;
 mod trace;
+mod tracks;
 
 pub use crate::device::{Clock, Kind, Reason};
 pub use advice::Advice;
 pub use summary::{DeviceSummary, KernelSummary, ReasonSummary, Summary};
 
-use crate::device::journal::{self, Window};
-use crate::device::watch;
+use crate::device::trace::log::{self, Window};
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::runtime::interrupt::poll_until;
@@ -61,7 +59,7 @@ impl Session {
     /// Opens a session. Needs no device and asks for none.
     pub fn start() -> Self {
         let held = memory::held();
-        Self { window: Some(journal::open()), held }
+        Self { window: Some(log::open()), held }
     }
 
     /// Closes the session, waits until the commands it has seen are complete, and gives the profile.
@@ -75,20 +73,20 @@ impl Session {
                 "the profile was begun before this process was forked; begin one in the child".to_owned(),
             ));
         };
-        let (to, closed) = (journal::next(), journal::now());
-        if let Err(interrupted) = poll_until(|| !watch::look(to), || ()) {
-            journal::close(&window, 0);
+        let (to, closed) = (log::next(), log::now());
+        if let Err(interrupted) = poll_until(|| !log::poll(to), || ()) {
+            log::close(&window, 0);
             return Err(interrupted);
         }
-        let (records, dropped) = journal::close(&window, to);
-        Ok(collect::profile(&records, dropped, (window.opened, closed), &self.held))
+        let (records, dropped) = log::close(&window, to);
+        Ok(timeline::profile(&records, dropped, (window.opened, closed), &self.held))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(window) = self.window.take().filter(|window| !window.is_forked()) {
-            journal::close(&window, 0);
+            log::close(&window, 0);
         }
     }
 }
@@ -104,7 +102,7 @@ impl Drop for Session {
 /// # Errors
 /// [`Error::RuntimeNotFound`] when it was not.
 pub fn watch_calls() -> Result<()> {
-    crate::device::calls::watch()
+    crate::device::trace::xpti::watch()
 }
 
 /// A device of a profile.

@@ -1,6 +1,6 @@
 //! The numbers of a profile: per device, per reason of copies, per kernel.
 
-use super::collect::change;
+use super::timeline::change;
 use super::{Event, Kind, Profile, Reason};
 use std::collections::{BTreeMap, HashMap};
 
@@ -78,7 +78,7 @@ impl Profile {
     /// The numbers.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let time = |kind: Kind| self.of(kind).map(Event::duration).sum();
+        let time = |kind: Kind| self.of_kind(kind).map(Event::duration).sum();
         Summary {
             devices: (0..self.devices.len()).map(|device| self.device_summary(device)).collect(),
             copies: self.copies(),
@@ -88,12 +88,12 @@ impl Profile {
         }
     }
 
-    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Event> {
+    pub(super) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Event> {
         self.events.iter().filter(move |event| event.kind == kind)
     }
 
     fn device_summary(&self, device: usize) -> DeviceSummary {
-        let here = |kind: Kind| self.of(kind).filter(move |event| event.device == Some(device));
+        let here = |kind: Kind| self.of_kind(kind).filter(move |event| event.device == Some(device));
         let work = [Kind::Kernel, Kind::Copy, Kind::Fill].into_iter().flat_map(here);
         let mut spans: Vec<(u64, u64)> = work.map(|event| (event.start, event.end)).collect();
         spans.sort_unstable();
@@ -123,7 +123,7 @@ impl Profile {
 
     fn copies(&self) -> Vec<ReasonSummary> {
         let mut reasons: BTreeMap<Reason, Vec<&Event>> = BTreeMap::new();
-        for event in self.of(Kind::Copy) {
+        for event in self.of_kind(Kind::Copy) {
             reasons.entry(event.reason).or_default().push(event);
         }
         let mut all: Vec<_> = reasons
@@ -142,7 +142,7 @@ impl Profile {
 
     fn kernels(&self) -> Vec<KernelSummary> {
         let mut kernels: BTreeMap<&str, KernelSummary> = BTreeMap::new();
-        for event in self.of(Kind::Kernel) {
+        for event in self.of_kind(Kind::Kernel) {
             let row = kernels.entry(&event.name).or_insert_with(|| KernelSummary {
                 name: event.name.clone(),
                 count: 0,

@@ -1,10 +1,9 @@
 //! The picture of a profile: a timeline that stands alone, as SVG.
 
 use super::axis::Axis;
-use super::hint::labels;
-use super::lanes::{Bar, Group, Lane, groups};
-use super::paint::{DEFINITIONS, Style, sheet};
-use super::scale::{duration, mark};
+use super::scale::{duration, mark, rate};
+use super::style::{DEFINITIONS, Style, sheet};
+use super::tracks::{Bar, Group, Track, groups};
 use super::{Clock, Event, Kind, Profile};
 use crate::error::size;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use std::fmt::Write;
 
 pub(super) const WIDTH: f64 = 1200.0;
 /// Where the lanes begin and end.
-const LANES: (f64, f64) = (196.0, 1180.0);
+const TRACKS: (f64, f64) = (196.0, 1180.0);
 pub(super) const MARGIN: f64 = 20.0;
 const ROW: f64 = 26.0;
 const BAR: f64 = 20.0;
@@ -31,7 +30,7 @@ impl Profile {
     pub fn to_svg(&self) -> String {
         let works = |event: &&Event| event.kind.is_command() || event.kind == Kind::Call;
         let work: Vec<_> = self.events.iter().filter(works).map(|event| (event.start, event.end)).collect();
-        let axis = Axis::new(self.duration, &work, LANES);
+        let axis = Axis::new(self.duration, &work, TRACKS);
         let groups = groups(self, &axis);
         let mut painter = Painter {
             profile: self,
@@ -42,12 +41,12 @@ impl Profile {
             places: BTreeMap::new(),
             bands: Vec::new(),
         };
-        painter.lanes(&groups);
-        let (lanes, bottom) = (std::mem::take(&mut painter.text), painter.y);
+        painter.tracks(&groups);
+        let (tracks, bottom) = (std::mem::take(&mut painter.text), painter.y);
         painter.head();
         painter.text += &std::mem::take(&mut painter.ground);
         painter.grid();
-        painter.text += &lanes;
+        painter.text += &tracks;
         painter.arrows();
         painter.y = bottom + 26.0;
         painter.legend(&groups);
@@ -96,9 +95,9 @@ impl Painter<'_> {
 
     /// The axis, and its marks and breaks in every lane.
     fn grid(&mut self) {
-        let (lanes, top) = (std::mem::take(&mut self.bands), TOP - 52.0);
+        let (tracks, top) = (std::mem::take(&mut self.bands), TOP - 52.0);
         let down = |x: f64| {
-            lanes
+            tracks
                 .iter()
                 .fold(String::new(), |path, (y, height)| path + &format!("M{x:.1} {y:.1}v{height:.1}"))
         };
@@ -117,21 +116,21 @@ impl Painter<'_> {
         }
         for (time, x) in self.axis.marks(64.0) {
             let _ = writeln!(self.text, "<path class=\"u-rule\" d=\"M{x:.1} {top:.1}V{TOP}{}\"/>", down(x));
-            if x < LANES.1 - 26.0 {
+            if x < TRACKS.1 - 26.0 {
                 self.write("u-muted u-small u-mid", (x, top - 6.0), &mark(time, self.axis.step));
             }
         }
     }
 
-    fn lanes(&mut self, groups: &[Group]) {
+    fn tracks(&mut self, groups: &[Group]) {
         for group in groups {
             self.y += 22.0;
             self.write("u-text u-h2", (MARGIN, self.y), &group.title);
             let x = MARGIN + 14.0 + group.title.chars().count() as f64 * 8.4;
             self.write("u-muted", (x, self.y), &clipped(&group.note, WIDTH - x, NORMAL));
             self.y += 8.0;
-            for lane in &group.lanes {
-                self.lane(lane);
+            for track in &group.tracks {
+                self.track(track);
             }
             if let Some(device) = group.device {
                 self.memory(device);
@@ -140,9 +139,9 @@ impl Painter<'_> {
         self.y += 4.0;
     }
 
-    fn lane(&mut self, lane: &Lane) {
-        let height = (lane.rows as f64 * ROW).max(34.0);
-        let (left, right) = LANES;
+    fn track(&mut self, track: &Track) {
+        let height = (track.rows as f64 * ROW).max(34.0);
+        let (left, right) = TRACKS;
         let _ = writeln!(
             self.ground,
             "<rect class=\"u-lane\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"3\"/>",
@@ -151,15 +150,15 @@ impl Painter<'_> {
         );
         self.bands.push((self.y, height));
         let middle = self.y + height / 2.0;
-        if lane.note.is_empty() {
-            self.write("u-text", (MARGIN, middle + 4.0), &lane.title);
+        if track.note.is_empty() {
+            self.write("u-text", (MARGIN, middle + 4.0), &track.title);
         } else {
-            self.write("u-text", (MARGIN, middle - 3.0), &lane.title);
-            self.write("u-muted u-small", (MARGIN, middle + 12.0), &lane.note);
+            self.write("u-text", (MARGIN, middle - 3.0), &track.title);
+            self.write("u-muted u-small", (MARGIN, middle + 12.0), &track.note);
         }
-        let first = self.y + (height - lane.rows as f64 * ROW) / 2.0 + (ROW - BAR) / 2.0;
-        for (place, bar) in lane.bars.iter().enumerate() {
-            let next = lane.bars[place + 1..].iter().find(|other| other.row == bar.row);
+        let first = self.y + (height - track.rows as f64 * ROW) / 2.0 + (ROW - BAR) / 2.0;
+        for (place, bar) in track.bars.iter().enumerate() {
+            let next = track.bars[place + 1..].iter().find(|other| other.row == bar.row);
             self.bar(bar, first + bar.row as f64 * ROW, next.map_or(right, |next| next.left));
         }
         self.y += height + 5.0;
@@ -168,7 +167,7 @@ impl Painter<'_> {
     fn bar(&mut self, bar: &Bar, y: f64, free_until: f64) {
         let events: Vec<&Event> = bar.events.iter().map(|place| &self.profile.events[*place]).collect();
         let width = (bar.right - bar.left).max(2.0);
-        let left = bar.left.min(LANES.1 - width);
+        let left = bar.left.min(TRACKS.1 - width);
         for place in &bar.events {
             self.places.insert(*place, (left, left + width, y + BAR / 2.0));
         }
@@ -183,7 +182,7 @@ impl Painter<'_> {
         let _ = write!(
             self.text,
             "<g><title>{}</title><rect class=\"{class}{edge}\" {place}/>",
-            escape(&self.profile.hint(bar))
+            escape(&self.profile.tooltip(bar))
         );
         if bar.style.is_striped() && width >= 4.0 {
             let _ = write!(self.text, "<rect class=\"u-stripes\" {place}/>");
@@ -209,9 +208,9 @@ impl Painter<'_> {
     /// What arrays hold on a device, as a curve.
     fn memory(&mut self, device: usize) {
         let mut held = self.profile.devices[device].held as i64;
-        let mut steps = vec![(LANES.0, held)];
+        let mut steps = vec![(TRACKS.0, held)];
         for event in self.profile.events.iter().filter(|event| event.device == Some(device)) {
-            let change = super::collect::change(event);
+            let change = super::timeline::change(event);
             if change == 0 {
                 continue;
             }
@@ -219,7 +218,7 @@ impl Painter<'_> {
             let x = self.axis.place(event.end);
             match steps.last_mut() {
                 // The most of what falls together counts.
-                Some((last, most)) if x - *last < 0.7 && *last > LANES.0 => *most = held.max(*most),
+                Some((last, most)) if x - *last < 0.7 && *last > TRACKS.0 => *most = held.max(*most),
                 _ => steps.push((x, held)),
             }
         }
@@ -227,7 +226,7 @@ impl Painter<'_> {
         if peak <= 0 {
             return;
         }
-        steps.push((LANES.1, held));
+        steps.push((TRACKS.1, held));
         self.bands.push((self.y, MEMORY));
         let (base, mut path) = (self.y + MEMORY, String::new());
         for (x, held) in &steps {
@@ -238,7 +237,7 @@ impl Painter<'_> {
         let _ = writeln!(
             self.text,
             "<g><title>{text}</title><path class=\"u-memory\" d=\"M{:.1} {base:.1}{path}V{base:.1}z\"/></g>",
-            LANES.0
+            TRACKS.0
         );
         self.write("u-text", (MARGIN, base - 17.0), "memory of arrays");
         self.write(
@@ -300,4 +299,82 @@ pub(super) fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+impl Profile {
+    /// What is shown when a bar is pointed at.
+    fn tooltip(&self, bar: &Bar) -> String {
+        if let [only] = bar.events[..] {
+            return describe_event(&self.events[only]);
+        }
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        let (mut bytes, mut time) = (0, 0);
+        for event in bar.events.iter().map(|place| &self.events[*place]) {
+            *names.entry(&event.name).or_default() += 1;
+            bytes += event.bytes;
+            time += event.duration();
+        }
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let more = names.len().saturating_sub(6);
+        let mut text = format!("{} events, {} in all", bar.events.len(), duration(time));
+        if bytes > 0 {
+            let _ = write!(text, ", {}", size(bytes));
+        }
+        for (name, count) in names.into_iter().take(6) {
+            let _ = write!(text, "\n{count} × {name}");
+        }
+        if more > 0 {
+            let _ = write!(text, "\nand {more} more");
+        }
+        text
+    }
+}
+
+fn describe_event(event: &Event) -> String {
+    let mut text = format!("{}: {}", Style::from_event(event).title(), event.name);
+    let _ = write!(text, "\n{}, from {} on", duration(event.duration()), duration(event.start));
+    if event.kind.is_command() {
+        let _ = write!(text, " ({} clock)", event.clock.name());
+    }
+    if event.bytes > 0 {
+        let _ = write!(text, "\n{}", size(event.bytes));
+        let speed = event.bytes as f64 / event.duration().max(1) as f64;
+        if event.kind == Kind::Copy {
+            let _ = write!(text, ", {} GB/s", rate(speed));
+        }
+    }
+    if let Some(source) = &event.source {
+        let _ = write!(text, "\n{}", file_and_line(source));
+    }
+    text
+}
+
+/// What a bar may say, the longest first.
+fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
+    let [event] = events else {
+        let what = match bar.style {
+            Style::Copy(reason) => reason.name().to_owned(),
+            style => style.title(),
+        };
+        return vec![format!("{what} {}×", events.len()), format!("{}×", events.len())];
+    };
+    match bar.style {
+        Style::Kernel | Style::Call => vec![event.name.clone()],
+        Style::Build => vec![format!("build {}", event.name), "build".to_owned()],
+        Style::Copy(reason) => {
+            vec![
+                format!("{} {}", reason.name(), size(event.bytes)),
+                reason.name().to_owned(),
+                size(event.bytes),
+            ]
+        }
+        Style::Fill => vec![format!("fill {}", size(event.bytes)), "fill".to_owned()],
+        Style::Barrier | Style::Wait => Vec::new(),
+    }
+}
+
+/// Without the folder: a picture is passed on, and folders are nobody else's business.
+pub(super) fn file_and_line(source: &str) -> &str {
+    source.rsplit('/').next().unwrap_or(source)
 }

@@ -116,7 +116,7 @@ impl Profile {
         }
         notes.extend(self.advice().into_iter().map(|advice| {
             let place = advice.source.map_or(String::new(), |source| format!(" ({source})"));
-            format!("warning: {}{place}\n  mend: {}", advice.seen, advice.mend)
+            format!("warning: {}{place}\n  fix: {}", advice.seen, advice.fix)
         }));
         notes
     }

@@ -53,7 +53,7 @@ impl Profile {
     }
 
     fn entry(&self, place: usize, event: &Event) -> Value {
-        let (process, thread) = self.lane(event);
+        let (process, thread) = self.track(event);
         let mut args = json!({ "event": place, "reason": event.reason.name(), "thread": event.thread });
         if event.bytes > 0 {
             args["bytes"] = event.bytes.into();
@@ -93,7 +93,7 @@ impl Profile {
             for before in event.waited_for.iter().map(|place| &self.events[*place]) {
                 let id = all.len() / 2 + 1;
                 let end = |event: &Event, time: u64| {
-                    let (process, thread) = self.lane(event);
+                    let (process, thread) = self.track(event);
                     json!({
                         "name": "waits for", "cat": "dependency", "id": id,
                         "pid": process, "tid": thread, "ts": microseconds(time),
@@ -115,7 +115,7 @@ impl Profile {
         let mut held: Vec<i64> = self.devices.iter().map(|device| device.held as i64).collect();
         let mut all = Vec::new();
         for event in &self.events {
-            let change = super::collect::change(event);
+            let change = super::timeline::change(event);
             let Some(device) = event.device.filter(|_| change != 0) else { continue };
             held[device] += change;
             all.push(json!({
@@ -127,7 +127,7 @@ impl Profile {
     }
 
     /// Process and thread.
-    fn lane(&self, event: &Event) -> (usize, usize) {
+    fn track(&self, event: &Event) -> (usize, usize) {
         match (on_host(event), event.queue, event.device) {
             (Some(thread), ..) => (HOST, thread),
             (None, Some(queue), _) => (self.queues[queue].device + 1, queue + 1),

@@ -31,7 +31,7 @@ impl From<crate::Error> for Misfit {
 
 impl Misfit {
     /// The exception for an argument; `wanted` completes "must be".
-    pub(super) fn of(self, object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyErr {
+    pub(super) fn into_error(self, object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyErr {
         let text = || format!("{name} must be {wanted}, not {}", found(object));
         match self {
             Self::Type => PyTypeError::new_err(text()),
@@ -43,7 +43,7 @@ impl Misfit {
 
 /// The TypeError for an argument; `wanted` completes "must be".
 pub(super) fn wrong_type(object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyErr {
-    Misfit::Type.of(object, name, wanted)
+    Misfit::Type.into_error(object, name, wanted)
 }
 
 /// The argument's representation, cut where it is long.
@@ -70,7 +70,7 @@ pub(super) fn given<'a, 'py, T: Given<'a, 'py>>(
     name: &str,
     wanted: &str,
 ) -> PyResult<T> {
-    T::read(object).map_err(|misfit| misfit.of(object, name, wanted))
+    T::read(object).map_err(|misfit| misfit.into_error(object, name, wanted))
 }
 
 /// Functions for `#[pyo3(from_py_with = argument::NAME)]`, one for each name of a parameter, with the values that a

@@ -2,19 +2,18 @@
 
 use super::device::Device;
 use super::dtype::{self, DType};
+use super::gil::{Quiet, detach};
 use super::queue::Queue;
-use super::quiet::Quiet;
-use super::rows::Rows;
-use super::site::detach;
-use super::{argument, asarray, buffer, dlpack, exchange, index, numpy, pickle, scalar, suai};
-use crate::Number;
+use super::{argument, asarray, buffer, dlpack, dlpack_c_api, index, numpy, pickle, scalar, suai};
 use crate::interop::arrow::Column;
+use crate::{Index, Scalar};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyTuple};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An n-dimensional array in unified shared memory, with the queue its work goes to.
 ///
@@ -174,8 +173,8 @@ impl Array {
             .ok_or_else(|| PyTypeError::new_err("len() of an array without axes"))
     }
 
-    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<Rows> {
-        Ok(Rows::new(slf, slf.get().__len__()?))
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<ArrayIterator> {
+        Ok(ArrayIterator::new(slf, slf.get().__len__()?))
     }
 
     /// A contiguous copy with elements of another type.
@@ -243,7 +242,7 @@ impl Array {
     /// DLPack: the functions of its C exchange API.
     #[classattr]
     fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
-        exchange::capsule(py)
+        dlpack_c_api::capsule(py)
     }
 
     /// Arrow PyCapsule interface: the type of the column that this array makes.
@@ -391,8 +390,45 @@ impl Array {
     }
 }
 
-fn fill(py: Python<'_>, array: &crate::Array, number: Number) -> PyResult<()> {
+fn fill(py: Python<'_>, array: &crate::Array, number: Scalar) -> PyResult<()> {
     let misfit = |why| PyValueError::new_err(format!("value does not fit: {why}"));
     let element = number.bytes_as(array.dtype()).map_err(misfit)?;
     Ok(detach(py, || array.fill_bytes(&element))?)
+}
+
+/// What `iter` gives. Threads may share it: each view comes once. Python's own iterator over what has `__getitem__` lets
+/// go of the array twice when two threads reach its end at once, where Python has no lock.
+#[pyclass(module = "usmq._core", frozen)]
+pub(super) struct ArrayIterator {
+    array: Py<Array>,
+    length: usize,
+    next: AtomicUsize,
+}
+
+impl ArrayIterator {
+    pub(super) fn new(array: &Bound<'_, Array>, length: usize) -> Self {
+        Self { array: array.clone().unbind(), length, next: AtomicUsize::new(0) }
+    }
+}
+
+#[pymethods]
+impl ArrayIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self) -> PyResult<Option<Array>> {
+        // Extents are no larger than isize, and once past the end it stays there.
+        let next = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            (next < self.length).then_some(next + 1)
+        });
+        match next {
+            Ok(place) => Ok(Some(Array::new(self.array.get().array.index(&[Index::At(place as isize)])?))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.length - self.next.load(Ordering::Relaxed)
+    }
 }

@@ -1,11 +1,11 @@
 //! `usmq.asarray`: arrays from whatever holds numbers.
 
 use super::array::Array;
-use super::host::Host;
-use super::site::detach;
+use super::gil::detach;
+use super::host::HostInput;
 use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
 use crate::device::Reason;
-use crate::device::record::because;
+use crate::device::trace::recorder::with_reason;
 use crate::interop::dlpack::Import;
 use crate::{Action, Step, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
@@ -94,7 +94,7 @@ pub(super) struct Wanted {
 pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
     let Wanted { dtype, kind, queue, copy } = wanted;
     if let Some(source) = shared(obj)? {
-        let result = detach(py, || source.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || source.to(dtype, kind, queue.as_ref()))?;
         let is_copy =
             result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
         return match (copy, is_copy) {
@@ -122,11 +122,11 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
                 "CUDA memory cannot become USM without a copy, but copy=False",
             ));
         }
-        return Py::new(py, Array::new(detach(py, || result.converted(dtype, None, None))?));
+        return Py::new(py, Array::new(detach(py, || result.to(dtype, None, None))?));
     }
     let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
     if let Some((numbers, copied)) = arrow {
-        let result = detach(py, || numbers.converted(dtype, kind, queue.as_ref()))?;
+        let result = detach(py, || numbers.to(dtype, kind, queue.as_ref()))?;
         return match (copy, copied || result.address() != numbers.address()) {
             (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
             (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
@@ -135,7 +135,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     }
     let from_tensor = || {
         let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
-        let result = detach(py, || source.converted(dtype, None, None))?;
+        let result = detach(py, || source.to(dtype, None, None))?;
         if copy == Some(false) && result.address() != source.address() {
             return Err(PyValueError::new_err(NO_COPY));
         }
@@ -144,7 +144,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     if !is_buffer && obj.hasattr("__dlpack__")? {
         return from_tensor();
     }
-    let host = match Host::read(obj, dtype) {
+    let host = match HostInput::read(obj, dtype) {
         // Buffers have no name for bfloat16, so that jax refuses them, where a tensor says it.
         Err(error) if error.is_instance_of::<PyBufferError>(py) && obj.hasattr("__dlpack__")? => {
             return from_tensor();
@@ -155,7 +155,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
         return Err(PyValueError::new_err(NO_COPY));
     }
     let queue = queue.map_or_else(|| scope::current(py), Ok)?;
-    let why = because(Reason::Import);
+    let why = with_reason(Reason::Import);
     let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
     drop(why);
     let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
@@ -186,7 +186,12 @@ pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(true)
 }
 
-fn from_host(py: Python<'_>, host: &Host<'_>, kind: UsmKind, queue: &crate::Queue) -> PyResult<crate::Array> {
+fn from_host(
+    py: Python<'_>,
+    host: &HostInput<'_>,
+    kind: UsmKind,
+    queue: &crate::Queue,
+) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
     let array = detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?;
     host.copy_to(py, &array)?;
@@ -217,7 +222,7 @@ pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, P
 /// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
 fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     target.check_writable()?;
-    let host = Host::read(source, None)?;
+    let host = HostInput::read(source, None)?;
     if host.dtype() == target.dtype() && host.shape() == target.shape() {
         return host.copy_to(py, target);
     }
@@ -231,13 +236,13 @@ pub(super) fn host_array(
     object: &Bound<'_, PyAny>,
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
-    let _why = because(Reason::Collocate);
-    from_host(py, &Host::read(object, None)?, UsmKind::Device, queue)
+    let _why = with_reason(Reason::Collocate);
+    from_host(py, &HostInput::read(object, None)?, UsmKind::Device, queue)
 }
 
 /// The step that brings host data to a device, for a plan.
 pub(super) fn host_step(object: &Bound<'_, PyAny>) -> PyResult<Step> {
-    let host = Host::read(object, None)?;
+    let host = HostInput::read(object, None)?;
     let (shape, dtype) = (host.shape(), host.dtype());
     let bytes = (shape.iter().product::<usize>() * dtype.itemsize()) as u64;
     let what = format!("{dtype}{shape:?} on the host");

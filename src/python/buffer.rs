@@ -1,11 +1,10 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::array::Array;
-use super::quiet::quietly;
-use super::site::{detach, remembered};
+use super::gil::{detach, quietly, remembered};
 use crate::DType;
 use crate::array::Layout;
-use crate::memory::{Access, Keep, heap};
+use crate::memory::{Access, ForeignOwner, try_reserve};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -14,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// What a buffer that we gave out points to. It lives until the consumer releases the buffer.
-struct Exported {
+struct ExportedBuffer {
     format: CString,
     shape: Vec<isize>,
     strides: Vec<isize>,
@@ -49,7 +48,7 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         .map_err(|error| remembered(slf.py(), error))?;
 
     let itemsize = array.dtype().itemsize() as isize;
-    let mut exported = Box::new(Exported {
+    let mut exported = Box::new(ExportedBuffer {
         format,
         shape: array.shape().iter().map(|extent| *extent as isize).collect(),
         strides: strides.iter().map(|stride| stride * itemsize).collect(),
@@ -119,7 +118,7 @@ pub(super) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the view is the one that `export` has filled.
     let internal = unsafe { (*view).internal };
     // SAFETY: `export` put the box there, and this is its only release.
-    drop(unsafe { Box::from_raw(internal.cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(internal.cast::<ExportedBuffer>()) });
 }
 
 /// The `struct` format of a type; complex numbers as numpy writes them.
@@ -145,21 +144,21 @@ fn format_of(dtype: DType) -> Option<CString> {
 }
 
 /// A view of another object's buffer, which keeps its memory.
-struct View(Box<ffi::Py_buffer>);
+struct BufferView(Box<ffi::Py_buffer>);
 
 // SAFETY: a view is plain data; only its release needs Python's lock, which is taken for it.
-unsafe impl Send for View {}
+unsafe impl Send for BufferView {}
 // SAFETY: as above.
-unsafe impl Sync for View {}
+unsafe impl Sync for BufferView {}
 
-impl View {
+impl BufferView {
     fn release(&mut self) {
         // SAFETY: filled by PyObject_GetBuffer, with the lock held. A second call finds no object and does nothing.
         quietly(|| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
     }
 }
 
-impl Drop for View {
+impl Drop for BufferView {
     /// On any thread: the last owner may be a copy that went on after its caller had been interrupted.
     fn drop(&mut self) {
         if !self.0.obj.is_null() {
@@ -170,8 +169,8 @@ impl Drop for View {
 }
 
 /// A buffer of another object, released when dropped.
-pub(super) struct Foreign<'py> {
-    view: Arc<View>,
+pub(super) struct ForeignBuffer<'py> {
+    view: Arc<BufferView>,
     py: Python<'py>,
 }
 
@@ -181,7 +180,7 @@ pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
-impl<'py> Foreign<'py> {
+impl<'py> ForeignBuffer<'py> {
     /// Any strided buffer with its format; None when the object has none.
     pub(super) fn readable(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         if !has_buffer(object) {
@@ -205,7 +204,7 @@ impl<'py> Foreign<'py> {
         }
         // SAFETY: PyObject_GetBuffer has filled it; the box keeps its place.
         let view = unsafe { Box::from_raw(Box::into_raw(view).cast::<ffi::Py_buffer>()) };
-        Ok(Self { view: Arc::new(View(view)), py: object.py() })
+        Ok(Self { view: Arc::new(BufferView(view)), py: object.py() })
     }
 
     fn view(&self) -> &ffi::Py_buffer {
@@ -213,7 +212,7 @@ impl<'py> Foreign<'py> {
     }
 
     /// What keeps the memory without Python's lock.
-    pub(super) fn owner(&self) -> impl Fn() -> Keep + Sync + use<> {
+    pub(super) fn owner(&self) -> impl Fn() -> ForeignOwner + Sync + use<> {
         let view = self.view.clone();
         move || Box::new(view.clone())
     }
@@ -274,7 +273,8 @@ impl<'py> Foreign<'py> {
 
     /// The elements in C order.
     pub(super) fn to_contiguous(&self) -> PyResult<Vec<u8>> {
-        let mut bytes = heap::room::<u8>(self.bytes(), "the buffer's elements in C order")?;
+        let mut bytes =
+            try_reserve::try_with_capacity::<u8>(self.bytes(), "the buffer's elements in C order")?;
         // SAFETY: the target has room for the length of the view.
         let status = unsafe {
             ffi::PyBuffer_ToContiguous(
@@ -306,7 +306,7 @@ impl<'py> Foreign<'py> {
     }
 }
 
-impl Drop for Foreign<'_> {
+impl Drop for ForeignBuffer<'_> {
     fn drop(&mut self) {
         // Here the lock is held, as `py` shows, also while the interpreter ends and can no longer be attached to.
         if let Some(view) = Arc::get_mut(&mut self.view) {

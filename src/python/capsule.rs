@@ -87,12 +87,12 @@ fn take<T>(
         let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
         capsule = getter.call0()?;
     }
-    Ok(used_up(&capsule, name, used)?.map(copy).transpose()?)
+    Ok(consume_capsule(&capsule, name, used)?.map(copy).transpose()?)
 }
 
 /// The pointer of a capsule of this name, which has the other from then on; None for anything else. It serves one of the
 /// threads that hand it over at once, also where Python has no lock of its own.
-pub(super) fn used_up(
+pub(super) fn consume_capsule(
     capsule: &Bound<'_, PyAny>,
     name: &'static CStr,
     used: &'static CStr,

@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use super::scope::{Open, ScopeVar, global};
-use crate::capi::{Host, Leave};
+use crate::capi::{HostScopes, Leave};
 use crate::error::{Error, Result};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn on_thread_of_python<T>(f: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> 
     Python::try_attach(f).unwrap_or(Ok(None)).map_err(|error| Error::Interop(error.to_string()))
 }
 
-impl Host for Contexts {
+impl HostScopes for Contexts {
     fn innermost(&self) -> Result<Option<crate::Queue>> {
         on_thread_of_python(|py| Ok(global(py)?.innermost(py)?.map(|queue| queue.get().0.clone())))
     }

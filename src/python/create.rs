@@ -1,9 +1,9 @@
 //! New arrays: `empty`, `zeros`, `full`, `arange`.
 
 use super::array::Array;
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, dtype, index, target};
-use crate::Number;
+use crate::Scalar;
 use crate::{DType, UsmKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -195,20 +195,20 @@ pub(super) fn arange(
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
-    let step = step.map(|step| number(step, "step")).transpose()?.map_or(Number::Int(1), |(step, _)| step);
+    let step = step.map(|step| number(step, "step")).transpose()?.map_or(Scalar::Int(1), |(step, _)| step);
     let (first, end) = match stop {
         Some(stop) => (number(start, "start")?.0, number(stop, "stop")?.0),
-        None => (Number::Int(0), number(start, "start")?.0),
+        None => (Scalar::Int(0), number(start, "start")?.0),
     };
     let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
     Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 
-fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(Number, Option<DType>)> {
+fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(Scalar, Option<DType>)> {
     index::scalar(object)?.ok_or_else(|| argument::wrong_type(object, name, "a number"))
 }
 
-fn plain_type(numbers: &[Number]) -> DType {
+fn plain_type(numbers: &[Scalar]) -> DType {
     super::host::common_type(numbers)
 }

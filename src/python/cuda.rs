@@ -2,13 +2,12 @@
 
 use super::argument::Given;
 use super::array::Array;
+use super::array_interface::Entries;
 use super::dtype::DType;
-use super::entries::Entries;
-use super::owner::Owner;
-use super::quiet::Quiet;
+use super::gil::{Quiet, detach};
+use super::owner::PyOwner;
 use super::{argument, asarray, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
-use crate::python::site::detach;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
@@ -241,12 +240,12 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
     }
     let py = object.py();
     let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else { return Ok(None) };
-    let descriptor = descriptor(&Entries::of(NAME, &attribute)?)?;
+    let descriptor = descriptor(&Entries::new(NAME, &attribute)?)?;
     if descriptor.stream.is_none() && object.hasattr("__dlpack__")? {
         // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
         return Ok(None);
     }
-    let owner = Box::new(Owner::new(object));
+    let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
     // keeps.
     Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))

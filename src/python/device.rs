@@ -1,6 +1,6 @@
 //! `usmq.Device` and what is visible.
 
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, index, pickle, target};
 use crate::runtime::emulator::{self, Fault};
 use crate::{Partition, UsmKind};

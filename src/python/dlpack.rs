@@ -4,13 +4,13 @@
 //! destructor deletes what nobody took.
 
 use super::array::Array;
-use super::capsule::{queue_from, used_up};
-use super::quiet::quietly;
-use super::site::detach;
+use super::capsule::{consume_capsule, queue_from};
+use super::gil::{detach, quietly};
 use super::{argument, target};
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
-    self, Destination, Export, Foreign, Import, Legacy, Local, Managed, Order, Versioned,
+    self, DLManagedTensor, DLManagedTensorVersioned, Destination, Export, ExportedTensor, ForeignTensor,
+    Import, Managed, Order,
 };
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -32,12 +32,12 @@ trait Named: Managed {
     const USED: &'static CStr;
 }
 
-impl Named for Legacy {
+impl Named for DLManagedTensor {
     const NAME: &'static CStr = c"dltensor";
     const USED: &'static CStr = c"used_dltensor";
 }
 
-impl Named for Versioned {
+impl Named for DLManagedTensorVersioned {
     const NAME: &'static CStr = c"dltensor_versioned";
     const USED: &'static CStr = c"used_dltensor_versioned";
 }
@@ -56,9 +56,9 @@ pub(super) fn export<'py>(
     asked: &Asked<'_, 'py>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     if asked.max_version.is_some_and(|version| version >= (1, 0)) {
-        give::<Versioned>(py, array, asked)
+        give::<DLManagedTensorVersioned>(py, array, asked)
     } else {
-        give::<Legacy>(py, array, asked)
+        give::<DLManagedTensor>(py, array, asked)
     }
 }
 
@@ -75,7 +75,7 @@ fn give<'py, T: Named>(
     };
     let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
     let export = Export { destination, copy: asked.copy, order };
-    let tensor: Local<T> = detach(py, || dlpack::export(array, export))?;
+    let tensor: ExportedTensor<T> = detach(py, || dlpack::export(array, export))?;
     capsule(py, tensor)
 }
 
@@ -87,13 +87,13 @@ pub(super) fn export_cuda<'py>(
     max_version: Option<(u32, u32)>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     if max_version.is_some_and(|version| version >= (1, 0)) {
-        capsule::<Versioned>(py, detach(py, || dlpack::export_cuda(array, stream))?)
+        capsule::<DLManagedTensorVersioned>(py, detach(py, || dlpack::export_cuda(array, stream))?)
     } else {
-        capsule::<Legacy>(py, detach(py, || dlpack::export_cuda(array, stream))?)
+        capsule::<DLManagedTensor>(py, detach(py, || dlpack::export_cuda(array, stream))?)
     }
 }
 
-fn capsule<T: Named>(py: Python<'_>, tensor: Local<T>) -> PyResult<Bound<'_, PyCapsule>> {
+fn capsule<T: Named>(py: Python<'_>, tensor: ExportedTensor<T>) -> PyResult<Bound<'_, PyCapsule>> {
     let pointer = NonNull::new(tensor.into_raw().cast())
         .ok_or_else(|| Error::Interop("no DLPack tensor was made".to_owned()))?;
     // SAFETY: the pointer is a fresh tensor of the kind that the name says, and the destructor deletes it.
@@ -108,7 +108,7 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
     // SAFETY: a capsule of this name, as just asked.
     let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
     // SAFETY: made by `give`; nobody took it.
-    quietly(|| drop(unsafe { Foreign::<T>::from_raw(pointer.cast()) }));
+    quietly(|| drop(unsafe { ForeignTensor::<T>::from_raw(pointer.cast()) }));
 }
 
 /// Whether an object with pointers inside could be at this address: streams of CUDA and small numbers could not.
@@ -199,9 +199,9 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
     let py = obj.py();
     let current = super::scope::current(py)?;
     let (capsule, ordered) = ask(obj, &current, wanted.copy)?;
-    let array = match take::<Versioned>(&capsule)? {
+    let array = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => import(py, tensor, &current, wanted),
-        None => match take::<Legacy>(&capsule)? {
+        None => match take::<DLManagedTensor>(&capsule)? {
             Some(tensor) => import(py, tensor, &current, wanted),
             None => {
                 let what = capsule.repr()?;
@@ -221,7 +221,7 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
 
 fn import<T: Managed>(
     py: Python<'_>,
-    tensor: Foreign<T>,
+    tensor: ForeignTensor<T>,
     current: &crate::Queue,
     wanted: Import<'_>,
 ) -> crate::Result<crate::Array> {
@@ -296,8 +296,8 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// The tensor of an unused capsule of this kind; None for anything else.
-fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Foreign<T>>> {
-    let Some(address) = used_up(capsule, T::NAME, T::USED)? else { return Ok(None) };
+fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<ForeignTensor<T>>> {
+    let Some(address) = consume_capsule(capsule, T::NAME, T::USED)? else { return Ok(None) };
     // SAFETY: the name promises such a tensor, and the capsule has given it up.
-    Ok(Some(unsafe { Foreign::from_raw(address as *mut T) }?))
+    Ok(Some(unsafe { ForeignTensor::from_raw(address as *mut T) }?))
 }

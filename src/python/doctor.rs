@@ -2,7 +2,7 @@
 
 use crate::doctor::{self, Finding, Report, State, Topic};
 use crate::python::argument;
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -12,7 +12,7 @@ impl From<Error> for PyErr {
             Error::Value(_) => PyValueError::new_err(text),
             Error::Type(_) => PyTypeError::new_err(text),
             Error::Index(_) => PyIndexError::new_err(text),
-            Error::Interrupted => super::site::raised(),
+            Error::Interrupted => super::gil::raised(),
             other => Python::attach(|py| own(py, &other, text).unwrap_or_else(|failure| failure)),
         }
     }

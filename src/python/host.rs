@@ -1,22 +1,22 @@
 //! Host objects as bytes: buffers, nested lists and numbers.
 
-use super::buffer::Foreign;
+use super::buffer::ForeignBuffer;
+use super::gil::detach;
 use super::index;
-use super::site::detach;
 use crate::DType;
-use crate::Number;
-use crate::memory::heap;
+use crate::Scalar;
+use crate::memory::try_reserve;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
 use std::sync::Arc;
 
 /// Elements on the host, in C order.
-pub(super) enum Host<'py> {
+pub(super) enum HostInput<'py> {
     /// In another object's buffer.
-    Buffer { buffer: Foreign<'py>, dtype: DType },
+    Buffer { buffer: ForeignBuffer<'py>, dtype: DType },
     /// Numbers that were read one by one.
-    Numbers { numbers: Vec<Number>, shape: Vec<usize>, dtype: DType },
+    Numbers { numbers: Vec<Scalar>, shape: Vec<usize>, dtype: DType },
 }
 
 /// Lists nested deeper than this are taken for cyclic.
@@ -25,10 +25,10 @@ const DEEPEST: usize = 32;
 /// What is kept on the heap, for an error.
 const LIST: &str = "the numbers of a list";
 
-impl<'py> Host<'py> {
+impl<'py> HostInput<'py> {
     /// Reads an object. `dtype` decides the type of plain numbers.
     pub(super) fn read(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
-        if let Some(buffer) = Foreign::readable(object)? {
+        if let Some(buffer) = ForeignBuffer::readable(object)? {
             let own = buffer.dtype()?;
             return Ok(Self::Buffer { buffer, dtype: own });
         }
@@ -67,7 +67,7 @@ impl<'py> Host<'py> {
                 None => own(py, target, buffer.to_contiguous()?),
             },
             Self::Numbers { numbers, dtype, .. } => {
-                let mut bytes = heap::room(numbers.len() * dtype.itemsize(), LIST)?;
+                let mut bytes = try_reserve::try_with_capacity(numbers.len() * dtype.itemsize(), LIST)?;
                 for number in numbers {
                     bytes.extend(number.bytes_as(*dtype).map_err(PyValueError::new_err)?);
                 }
@@ -78,13 +78,13 @@ impl<'py> Host<'py> {
 }
 
 /// The smallest of bool, int64, float64 and complex128 that holds all numbers; float64 for none, as in numpy.
-pub(super) fn common_type(numbers: &[Number]) -> DType {
-    let of = |number: &Number| match number {
-        Number::Bool(_) => DType::Bool,
-        Number::Int(value) if i64::try_from(*value).is_err() => DType::U64,
-        Number::Int(_) => DType::I64,
-        Number::Float(_) => DType::F64,
-        Number::Complex(_) => DType::C128,
+pub(super) fn common_type(numbers: &[Scalar]) -> DType {
+    let of = |number: &Scalar| match number {
+        Scalar::Bool(_) => DType::Bool,
+        Scalar::Int(value) if i64::try_from(*value).is_err() => DType::U64,
+        Scalar::Int(_) => DType::I64,
+        Scalar::Float(_) => DType::F64,
+        Scalar::Complex(_) => DType::C128,
     };
     numbers.iter().map(of).max().unwrap_or(DType::F64)
 }
@@ -99,7 +99,7 @@ fn flatten(
     object: &Bound<'_, PyAny>,
     depth: usize,
     shape: &mut Vec<usize>,
-    numbers: &mut Vec<Number>,
+    numbers: &mut Vec<Scalar>,
     // The dtype that all numbers so far brought along; Some(None) when they differ.
     own: &mut Option<Option<DType>>,
 ) -> PyResult<()> {
@@ -108,7 +108,7 @@ fn flatten(
         if depth != shape.len() {
             return Err(ragged());
         }
-        heap::reserve(numbers, 1, LIST)?;
+        try_reserve::reserve(numbers, 1, LIST)?;
         numbers.push(number);
         return Ok(());
     }

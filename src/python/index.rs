@@ -2,8 +2,8 @@
 
 use super::argument::{Given, Misfit, found, given, misfit};
 use crate::Index;
-use crate::Number;
-use crate::memory::heap;
+use crate::Scalar;
+use crate::memory::try_reserve;
 use num_complex::Complex;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -20,16 +20,16 @@ pub(super) fn numbers(args: &Bound<'_, PyTuple>, name: &str) -> PyResult<Vec<isi
     if args.len() == 1 {
         let only = args.get_item(0)?;
         if !only.is_instance_of::<PyInt>() && !is_text(&only) && only.try_iter().is_ok() {
-            return each(&only).map_err(|misfit| misfit.of(&only, name, wanted));
+            return each(&only).map_err(|misfit| misfit.into_error(&only, name, wanted));
         }
         return Ok(vec![given(&only, name, wanted)?]);
     }
-    each(args).map_err(|misfit| misfit.of(args, name, wanted))
+    each(args).map_err(|misfit| misfit.into_error(args, name, wanted))
 }
 
 /// A shape or a range of work: a number or a sequence of them, none negative.
 pub(super) fn shape(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
-    sizes(object).map_err(|misfit| misfit.of(object, name, SIZES))
+    sizes(object).map_err(|misfit| misfit.into_error(object, name, SIZES))
 }
 
 fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
@@ -50,7 +50,7 @@ fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
 
 /// A sequence of numbers, none negative.
 pub(super) fn extents(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
-    sequence(object).map_err(|misfit| misfit.of(object, name, EXTENTS))
+    sequence(object).map_err(|misfit| misfit.into_error(object, name, EXTENTS))
 }
 
 pub(super) fn sequence(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
@@ -69,7 +69,7 @@ pub(super) fn is_text(object: &Bound<'_, PyAny>) -> bool {
 pub(super) fn each(object: &Bound<'_, PyAny>) -> Result<Vec<isize>, Misfit> {
     let mut numbers = Vec::new();
     for number in object.try_iter().map_err(|error| misfit(object.py(), error))? {
-        heap::reserve(&mut numbers, 1, "the numbers of a shape")?;
+        try_reserve::reserve(&mut numbers, 1, "the numbers of a shape")?;
         numbers.push(isize::read(&number?)?);
     }
     Ok(numbers)
@@ -126,7 +126,7 @@ fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
 }
 
 /// A Python or numpy number, with its dtype when it has one; None for anything else.
-pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Option<crate::DType>)>> {
+pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Option<crate::DType>)>> {
     // numpy's float64 is a Python float too, so the dtype is looked at first.
     let is_plain = |object: &Bound<'_, PyAny>| {
         object.is_exact_instance_of::<PyBool>()
@@ -152,27 +152,27 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Number, Opti
     Ok(number(&value)?.map(|number| (number, Some(dtype))))
 }
 
-fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
+fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if let Ok(value) = object.cast::<PyBool>() {
-        return Ok(Some(Number::Bool(value.is_true())));
+        return Ok(Some(Scalar::Bool(value.is_true())));
     }
     if object.is_instance_of::<PyInt>() {
         if let Ok(value) = object.extract::<i64>() {
-            return Ok(Some(Number::Int(value.into())));
+            return Ok(Some(Scalar::Int(value.into())));
         }
         // Floats hold numbers that integer dtypes do not. abi3 converts no 128 bits at once.
         let high = object.rshift(u64::BITS)?.extract::<i64>().map_err(|_| {
             PyValueError::new_err(format!("{} has more than 128 bits and fits in no dtype", found(object)))
         })?;
         let low: u64 = object.bitand(u64::MAX)?.extract()?;
-        return Ok(Some(Number::Int(i128::from(high) << u64::BITS | i128::from(low))));
+        return Ok(Some(Scalar::Int(i128::from(high) << u64::BITS | i128::from(low))));
     }
     if object.is_instance_of::<PyFloat>() {
-        return Ok(Some(Number::Float(object.extract()?)));
+        return Ok(Some(Scalar::Float(object.extract()?)));
     }
     if let Ok(value) = object.cast::<PyComplex>() {
         let part = |name| -> PyResult<f64> { value.getattr(name)?.extract() };
-        return Ok(Some(Number::Complex(Complex::new(part("real")?, part("imag")?))));
+        return Ok(Some(Scalar::Complex(Complex::new(part("real")?, part("imag")?))));
     }
     Ok(None)
 }

@@ -1,7 +1,7 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
+use super::gil::detach;
 use super::queue::{Event, Queue};
-use super::site::detach;
 use super::{argument, asarray, dtype, index, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
@@ -35,7 +35,7 @@ use pyo3::types::{PyString, PyTuple};
 /// LaunchError
 ///     Arguments or ranges are not what the kernel takes, or not what the driver takes; the text names the argument.
 /// PlacementError
-///     The arrays are on different queues; the text names them and the mend.
+///     The arrays are on different queues; the text names them and the fix.
 ///
 /// Examples
 /// --------
@@ -281,16 +281,12 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
         return Ok(Arg::from(&*own.get().array));
     }
     if let Ok(local) = object.cast::<Local>() {
-        return Ok(crate::kernel::local(local.get().nbytes));
+        return Ok(Arg::local(local.get().nbytes));
     }
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
         let array = asarray::shared(marked)?.ok_or_else(|| refuse(marked))?;
-        return Ok(if mark.get().writes {
-            crate::kernel::write(&array)
-        } else {
-            crate::kernel::read(&array)
-        });
+        return Ok(if mark.get().writes { Arg::write(&array) } else { Arg::read(&array) });
     }
     if let Some((number, dtype)) = index::scalar(object)? {
         return Ok(Arg::number(number, dtype));

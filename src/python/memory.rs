@@ -1,6 +1,6 @@
 //! Statistics and limits of memory.
 
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, target};
 use crate::{Device, Target, UsmKind, memory};
 use pyo3::prelude::*;

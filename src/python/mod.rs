@@ -2,6 +2,7 @@
 
 mod argument;
 mod array;
+mod array_interface;
 mod arrow;
 mod asarray;
 mod buffer;
@@ -11,11 +12,11 @@ mod create;
 mod cuda;
 mod device;
 mod dlpack;
+mod dlpack_c_api;
 mod doctor;
 mod dtype;
-mod entries;
 mod errors;
-mod exchange;
+mod gil;
 mod host;
 mod index;
 mod kernel;
@@ -26,11 +27,8 @@ mod pickle;
 mod placement;
 mod profile;
 mod queue;
-mod quiet;
-mod rows;
 mod scalar;
 mod scope;
-mod site;
 mod suai;
 mod target;
 mod task;
@@ -75,7 +73,7 @@ mod core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::capi::refuse_a_second()?;
-        super::site::note_main_thread(module.py())?;
+        super::gil::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
         super::device::share_environment(module.py())?;
         crate::capi::scopes_of(&super::context::Contexts);

@@ -2,7 +2,7 @@
 
 use super::array::Array;
 use super::errors::optional;
-use super::site::{self, detach};
+use super::gil::{self, detach};
 use super::{buffer, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound
     let (shape, dtype) = (PyTuple::new(py, array.shape())?, dtype::numpy_dtype(py, array.dtype())?);
     let host = numpy.getattr("empty")?.call1((shape, dtype))?;
     if array.size() > 0 {
-        let memory = buffer::Foreign::writable(&host)?;
+        let memory = buffer::ForeignBuffer::writable(&host)?;
         let (target, bytes) = (memory.address(), memory.bytes());
         if bytes != array.nbytes() {
             return Err(PyValueError::new_err("numpy made an array of another size"));
@@ -37,7 +37,7 @@ pub(super) fn view<'py>(
             "device memory does not convert to numpy by itself; call to_numpy() for a copy",
         ));
     }
-    site::lost()?;
+    gil::lost()?;
     let kwargs = PyDict::new(py);
     kwargs.set_item("dtype", dtype)?;
     if let Some(copy) = copy {

@@ -1,6 +1,6 @@
 //! Python objects that own foreign memory, and the end of their releases before the interpreter ends.
 
-use super::site::detach;
+use super::gil::detach;
 use crate::completion;
 use crate::runtime::not_forked;
 use crate::runtime::python_lock::{self, PythonLock};
@@ -13,15 +13,15 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 /// Keeps a Python object for usmq. The release thread drops it, which takes Python's lock for that.
-pub(super) struct Owner(Option<Py<PyAny>>);
+pub(super) struct PyOwner(Option<Py<PyAny>>);
 
-impl Owner {
+impl PyOwner {
     pub(super) fn new(object: &Bound<'_, PyAny>) -> Self {
         Self(Some(object.clone().unbind()))
     }
 }
 
-impl Drop for Owner {
+impl Drop for PyOwner {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
         if not_forked().is_err() {

@@ -4,10 +4,10 @@
 
 use super::array::Array;
 use super::arrow::{column::Column, field::Field, table::Table};
-use super::buffer::Foreign;
+use super::buffer::ForeignBuffer;
 use super::{index, queue::Queue, scope};
 use crate::interop::arrow::{self, Packed};
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use crate::{DType, Error, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -128,7 +128,7 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     let host = if array.usm_kind().is_host_accessible() {
         detach(py, || array.contiguous())?
     } else if protocol >= WITH_BUFFERS && array.device().has_usm(UsmKind::Host) {
-        detach(py, || array.converted(None, Some(UsmKind::Host), None))?
+        detach(py, || array.to(None, Some(UsmKind::Host), None))?
     } else {
         array.clone()
     };
@@ -152,7 +152,7 @@ pub(super) fn fill_frame(
     target: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let array = &array.get().array;
-    let frame = Foreign::writable(target)?;
+    let frame = ForeignBuffer::writable(target)?;
     if frame.bytes() != array.nbytes() {
         return Err(PyValueError::new_err(format!(
             "a contiguous buffer of {} bytes is needed, not one of {}",
@@ -187,19 +187,19 @@ fn check_format(format: u32) -> PyResult<()> {
 }
 
 /// A frame's bytes, wherever they are.
-fn bytes<'a>(frame: &'a Foreign<'_>) -> PyResult<&'a [u8]> {
+fn bytes<'a>(frame: &'a ForeignBuffer<'_>) -> PyResult<&'a [u8]> {
     if frame.bytes() == 0 {
         return Ok(&[]);
     }
     frame.as_contiguous().ok_or_else(|| PyValueError::new_err("a buffer of the pickle is not contiguous"))
 }
 
-fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Foreign<'py>> {
+fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     let missing = || -> PyResult<PyErr> {
         let name = frame.get_type().name()?;
         Ok(PyTypeError::new_err(format!("a buffer of the pickle has the buffer protocol, unlike {name}")))
     };
-    match Foreign::readable(frame)? {
+    match ForeignBuffer::readable(frame)? {
         Some(frame) => Ok(frame),
         None => Err(missing()?),
     }

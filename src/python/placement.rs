@@ -1,12 +1,12 @@
 //! `follow`, `collocate`, `explain`.
 
 use super::array::Array;
+use super::gil::detach;
 use super::queue::Queue;
-use super::site::detach;
 use super::{asarray, cuda, scope, target};
 use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};
-use crate::{Action, Place, UsmKind};
+use crate::{Action, PlanTarget, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -23,7 +23,7 @@ use pyo3::types::{PyString, PyTuple};
 /// Raises
 /// ------
 /// PlacementError
-///     They do not share one; the text names each array's queue and the call that mends it.
+///     They do not share one; the text names each array's queue and the call that fixes it.
 ///
 /// Examples
 /// --------
@@ -91,11 +91,11 @@ pub(super) fn collocate(
     let objects: Vec<_> = arrays.iter().collect();
     let target = chosen(py, like, queue)?;
     let results = match target {
-        Some(Place::Cuda(ordinal)) => objects
+        Some(PlanTarget::Cuda(ordinal)) => objects
             .iter()
             .map(|object| Ok(cuda::placed(py, object, None, ordinal, None)?.into_any()))
             .collect::<PyResult<Vec<_>>>()?,
-        Some(Place::Queue(queue)) => on_queue(py, &objects, &queue)?,
+        Some(PlanTarget::Queue(queue)) => on_queue(py, &objects, &queue)?,
         None => {
             let queue = cheapest(py, &objects)?;
             on_queue(py, &objects, &queue)?
@@ -113,9 +113,9 @@ fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Que
     let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
     let arrays: Vec<_> = arrays.iter().collect();
     match detach(py, || crate::explain(&arrays, None))?.target {
-        Place::Queue(queue) => Ok(queue),
+        PlanTarget::Queue(queue) => Ok(queue),
         // A plan for arrays in USM ends in USM.
-        Place::Cuda(_) => Ok(scope::current(py)?),
+        PlanTarget::Cuda(_) => Ok(scope::current(py)?),
     }
 }
 
@@ -170,12 +170,12 @@ pub(super) fn explain(
 ) -> PyResult<Plan> {
     let target = chosen(py, like, queue)?;
     let objects: Vec<_> = arrays.iter().collect();
-    if let Some(Place::Cuda(ordinal)) = target {
+    if let Some(PlanTarget::Cuda(ordinal)) = target {
         let steps = objects.iter().map(|object| step_to_card(object, ordinal)).collect::<PyResult<_>>()?;
-        return Ok(Plan(crate::Plan { target: Place::Cuda(ordinal), steps }));
+        return Ok(Plan(crate::Plan { target: PlanTarget::Cuda(ordinal), steps }));
     }
     let queue = match target {
-        Some(Place::Queue(queue)) => queue,
+        Some(PlanTarget::Queue(queue)) => queue,
         _ => cheapest(py, &objects)?,
     };
     let objects = objects.iter().map(item).collect::<PyResult<Vec<_>>>()?;
@@ -211,17 +211,17 @@ fn chosen(
     py: Python<'_>,
     like: Option<&Bound<'_, PyAny>>,
     queue: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Option<Place>> {
+) -> PyResult<Option<PlanTarget>> {
     match (like, queue) {
         (Some(_), Some(_)) => Err(PyTypeError::new_err("give like= or queue=, not both")),
         (Some(like), None) => match asarray::shared(like)? {
-            Some(array) => Ok(Some(Place::Queue(array.queue().clone()))),
+            Some(array) => Ok(Some(PlanTarget::Queue(array.queue().clone()))),
             None => match cuda::shared(like)? {
-                Some(array) => Ok(Some(Place::Cuda(array.ordinal()))),
+                Some(array) => Ok(Some(PlanTarget::Cuda(array.ordinal()))),
                 None => Err(no_array(like)),
             },
         },
-        (None, queue) => Ok(target::queue(py, queue)?.map(Place::Queue)),
+        (None, queue) => Ok(target::queue(py, queue)?.map(PlanTarget::Queue)),
     }
 }
 
@@ -235,12 +235,12 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
 
 fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-    let mend = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
+    let fix = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
         "its to(queue) moves it, and values() of a column are an array"
     } else {
         "usmq.asarray() brings host data there"
     };
-    PyTypeError::new_err(format!("expected an array in USM, not {name}; {mend}"))
+    PyTypeError::new_err(format!("expected an array in USM, not {name}; {fix}"))
 }
 
 enum Object {
@@ -278,8 +278,8 @@ impl Plan {
     #[getter]
     fn target(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.0.target {
-            Place::Queue(queue) => Ok(Py::new(py, Queue(queue.clone()))?.into_any()),
-            place @ Place::Cuda(_) => Ok(PyString::new(py, &place.to_string()).into_any().unbind()),
+            PlanTarget::Queue(queue) => Ok(Py::new(py, Queue(queue.clone()))?.into_any()),
+            place @ PlanTarget::Cuda(_) => Ok(PyString::new(py, &place.to_string()).into_any().unbind()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `usmq.profile`, `usmq.Profile` and its events.
 
 use super::argument;
-use super::site::detach;
+use super::gil::detach;
 use crate::profile::{Event, Profile as Recorded, Session};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};

@@ -2,9 +2,9 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
-use super::site::detach;
+use super::gil::detach;
 use super::{argument, pickle, target};
-use crate::{QueueProperties, Target};
+use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySequence};
 
@@ -302,7 +302,7 @@ impl Event {
     ///     The queue was made without ``profiling=True``.
     #[getter]
     fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
-        let [submit, start, end] = detach(py, || self.0.profiling())?;
+        let Timestamps { submit, start, end } = detach(py, || self.0.timestamps())?;
         Ok((submit, start, end))
     }
 

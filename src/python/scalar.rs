@@ -1,7 +1,7 @@
 //! Elements as numbers of Python: all of them as lists, or the only one.
 
-use super::site::detach;
-use crate::memory::heap;
+use super::gil::detach;
+use crate::memory::try_reserve;
 use crate::{DType, Element};
 use num_complex::Complex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -70,7 +70,8 @@ fn each<'py, T: Element>(
     object: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let values = detach(py, || array.to_vec::<T>())?;
-    let mut objects = heap::room(values.len(), "the elements of an array as Python objects")?;
+    let mut objects =
+        try_reserve::try_with_capacity(values.len(), "the elements of an array as Python objects")?;
     for value in values {
         objects.push(object(value)?);
     }

@@ -1,8 +1,8 @@
 //! The current queue in Python: a `contextvars.ContextVar` per manager, so that tasks and threads never see each
 //! other's scope.
 
+use super::gil::detach;
 use super::queue::Queue;
-use super::site::detach;
 use super::{argument, target};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;

@@ -1,10 +1,10 @@
 //! `__sycl_usm_array_interface__` in Python, both ways; the rules are in `interop::suai`.
 
 use super::array::Array;
+use super::array_interface::Entries;
 use super::capsule::{context_from, queue_from};
-use super::entries::Entries;
-use super::owner::Owner;
-use super::site::detach;
+use super::gil::detach;
+use super::owner::PyOwner;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
@@ -76,10 +76,10 @@ pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>
     let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else {
         return Ok(None);
     };
-    let entries = Entries::of(NAME, &attribute)?;
+    let entries = Entries::new(NAME, &attribute)?;
     let descriptor = descriptor(object, &entries)?;
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
-    let owner = Box::new(Owner::new(object));
+    let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory lives as long as the object that shows it, which the owner keeps.
     let array = detach(py, || unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
     Ok(Some(array))

@@ -3,8 +3,8 @@
 use super::argument;
 use super::capsule::{context_from, queue_from};
 use super::device::Device;
+use super::gil::detach;
 use super::queue::{Context, Queue};
-use super::site::detach;
 use crate::manager::Target;
 use pyo3::prelude::*;
 use pyo3::types::PyString;

@@ -3,10 +3,10 @@
 use super::array::Array;
 use super::arrow::column::Column;
 use super::arrow::table::Table;
+use super::gil::detach;
 use super::queue::Queue;
-use super::site::detach;
 use super::{argument, dtype, index, memory, scope, target};
-use crate::{DType, Number, Target, Task, TaskArg, UsmKind};
+use crate::{DType, Scalar, Target, Task, TaskArg, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -130,12 +130,12 @@ fn instance<'py>(
     let (whole, real) = (class.is(py.get_type::<PyInt>()), class.is(py.get_type::<PyFloat>()));
     if whole || real || class.is(py.get_type::<PyBool>()) {
         return Ok(match index::scalar(object)?.map(|(number, _)| number) {
-            Some(Number::Bool(value)) if !whole && !real => {
+            Some(Scalar::Bool(value)) if !whole && !real => {
                 Some(value.into_pyobject(py)?.to_owned().into_any())
             }
-            Some(Number::Int(value)) if whole => Some(value.into_pyobject(py)?.into_any()),
-            Some(Number::Int(value)) if real => Some((value as f64).into_pyobject(py)?.into_any()),
-            Some(Number::Float(value)) if real => Some(value.into_pyobject(py)?.into_any()),
+            Some(Scalar::Int(value)) if whole => Some(value.into_pyobject(py)?.into_any()),
+            Some(Scalar::Int(value)) if real => Some((value as f64).into_pyobject(py)?.into_any()),
+            Some(Scalar::Float(value)) if real => Some(value.into_pyobject(py)?.into_any()),
             _ => None,
         });
     }

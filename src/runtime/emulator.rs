@@ -1,7 +1,7 @@
 //! The emulated GPUs: what the variables of the process ask for, and where the OpenCL layer is that shows them.
 
 use super::environment::drivers_are_loaded;
-use super::loaded::libraries;
+use super::loaded_libraries::libraries;
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
 use std::ffi::{CStr, OsStr, OsString};

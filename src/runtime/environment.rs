@@ -1,8 +1,8 @@
 //! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
 
-use super::cache::{Who, fault, make_private};
+use super::cache_dir::{Who, fault, make_private};
 use super::emulator;
-use super::loaded::{libraries, runtime_folder};
+use super::loaded_libraries::{libraries, runtime_folder};
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 

@@ -31,7 +31,7 @@ impl Pending {
     /// counted must go on.
     pub(crate) fn for_wait() -> Self {
         Self::unless_leaving().unwrap_or_else(|| {
-            stay_out();
+            park_if_exiting();
             Self::new()
         })
     }
@@ -84,7 +84,7 @@ pub(crate) fn help_to_the_end() {
 }
 
 /// Stops every thread but the one that ends the process and its helpers: the runtime is going away, and so are they.
-pub(super) fn stay_out() {
+pub(super) fn park_if_exiting() {
     while !HELPS.get() && LEAVER.load(Ordering::Acquire) != this_thread() {
         std::thread::sleep(Duration::from_secs(1));
     }

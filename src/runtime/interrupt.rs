@@ -70,7 +70,7 @@ pub fn with_interrupt<T>(check: impl Fn() -> bool, body: impl FnOnce() -> T) -> 
 }
 
 /// Runs `body`, whose waits nobody interrupts: the device uses what the caller is about to take back.
-pub(crate) fn shielded<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn uninterruptible<T>(body: impl FnOnce() -> T) -> T {
     let _before = Before::replaced_by(None);
     body()
 }
@@ -135,7 +135,7 @@ mod tests {
     fn a_wait_that_nobody_can_interrupt_ends_with_its_command() {
         let end = Instant::now() + Duration::from_millis(100);
         let over = || Instant::now() >= end;
-        assert!(with_interrupt(|| true, || shielded(|| poll_until(over, || ()).is_ok())));
+        assert!(with_interrupt(|| true, || uninterruptible(|| poll_until(over, || ()).is_ok())));
         assert!(over());
     }
 

@@ -3,33 +3,33 @@
 //! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
 //! object goes through [`Handle::get`], which refuses in a forked child.
 
-mod cache;
+mod cache_dir;
 pub(crate) mod checks;
 pub(crate) mod emulator;
 mod environment;
 pub(crate) mod exit;
 #[cfg(usmq_faults)]
 pub mod faults;
+mod fork_mutex;
+mod interned;
 pub(crate) mod interrupt;
-mod loaded;
-mod lock;
+mod loaded_libraries;
 pub(crate) mod python_lock;
 mod retry;
-mod shared;
 
-pub(crate) use cache::{Who, fault};
+pub(crate) use cache_dir::{Who, fault};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
 pub(crate) use environment::{
     Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
 };
 pub(crate) use exit::Pending;
+pub(crate) use fork_mutex::ForkMutex;
+pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
-pub(crate) use loaded::libraries;
-pub(crate) use lock::Lock;
+pub(crate) use loaded_libraries::libraries;
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::retry;
-pub(crate) use shared::{Held, Opaque, Shared};
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;
@@ -49,11 +49,11 @@ const FORKED: u8 = 1;
 /// The process is ending; see `exit.rs`.
 const EXITING: u8 = 2;
 
-/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may mend it and try again.
+/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may fix it and try again.
 pub(crate) fn ready() -> Result<()> {
-    alive()?;
+    ensure_usable()?;
     STARTED.get_or_try_init(|| -> Result<()> {
-        loaded::refuse_two_runtimes()?;
+        loaded_libraries::refuse_two_runtimes()?;
         if let Some(fault) = emulator::fault()? {
             return Err(fault.into());
         }
@@ -70,18 +70,18 @@ pub(crate) fn started() -> bool {
 }
 
 /// An error in a child that was forked after the runtime had started: its threads and device state are gone.
-pub(crate) fn alive() -> Result<()> {
+pub(crate) fn ensure_usable() -> Result<()> {
     match STATE.load(Ordering::Relaxed) {
         ALIVE => Ok(()),
         FORKED => Err(Error::Fork),
         _ => {
-            exit::stay_out();
+            exit::park_if_exiting();
             Ok(())
         }
     }
 }
 
-/// As [`alive`], for what is no call of the runtime: it may go on while the process ends.
+/// As [`ensure_usable`], for what is no call of the runtime: it may go on while the process ends.
 pub(crate) fn not_forked() -> Result<()> {
     if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
 }
@@ -108,14 +108,14 @@ impl<T: UniquePtrTarget> Handle<T> {
     }
 
     pub(crate) fn get(&self) -> Result<&T> {
-        alive()?;
+        ensure_usable()?;
         self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
     }
 }
 
 impl<T: UniquePtrTarget> Drop for Handle<T> {
     fn drop(&mut self) {
-        if alive().is_ok() {
+        if ensure_usable().is_ok() {
             #[cfg(usmq_faults)]
             faults::count(&self.0, -1);
             // SAFETY: drop runs once, and nothing uses the object after it.

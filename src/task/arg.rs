@@ -1,6 +1,6 @@
 //! What a task is called with, and what its function may ask for.
 
-use crate::array::{Array, Number};
+use crate::array::{Array, Scalar};
 use crate::interop::arrow::{Column, Table};
 use std::any::Any;
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum TaskArg {
     /// A table.
     Table(Table),
     /// A number, which becomes what the task asks for if it fits.
-    Number(Number),
+    Number(Scalar),
     /// A text.
     Text(String),
     /// Anything else; see [`TaskContext::object`](super::TaskContext::object).
@@ -31,7 +31,7 @@ impl fmt::Display for TaskArg {
             Self::Array(array) => write!(f, "an array, {array}"),
             Self::Column(column) => column.fmt(f),
             Self::Table(table) => table.fmt(f),
-            Self::Number(Number::Bool(value)) => write!(f, "the truth value {value}"),
+            Self::Number(Scalar::Bool(value)) => write!(f, "the truth value {value}"),
             Self::Number(number) => write!(f, "the number {number}"),
             Self::Text(text) => write!(f, "the text {text:?}"),
             Self::Object(_) => f.write_str("an object of another type"),
@@ -56,10 +56,10 @@ from!(
     &Column => |column| Self::Column(column.clone()),
     Table => |table| Self::Table(table),
     &Table => |table| Self::Table(table.clone()),
-    Number => |number| Self::Number(number),
-    bool => |value| Self::Number(Number::Bool(value)),
-    f32 => |value| Self::Number(Number::Float(value.into())),
-    f64 => |value| Self::Number(Number::Float(value)),
+    Scalar => |number| Self::Number(number),
+    bool => |value| Self::Number(Scalar::Bool(value)),
+    f32 => |value| Self::Number(Scalar::Float(value.into())),
+    f64 => |value| Self::Number(Scalar::Float(value)),
     String => |text| Self::Text(text),
     &str => |text| Self::Text(text.to_owned()),
 );
@@ -89,7 +89,7 @@ take!(
     Array, "array", Array;
     Column, "column", Column;
     Table, "table", Table;
-    Number, "number", Number;
+    Scalar, "number", Number;
     String, "text", Text;
 );
 
@@ -97,7 +97,7 @@ macro_rules! whole {
     ($($type:ident)+) => {$(
         impl From<$type> for TaskArg {
             fn from(value: $type) -> Self {
-                Self::Number(Number::Int(value as i128))
+                Self::Number(Scalar::Int(value as i128))
             }
         }
 
@@ -105,7 +105,7 @@ macro_rules! whole {
             const NAME: &'static str = stringify!($type);
 
             fn from_arg(arg: TaskArg) -> Option<Self> {
-                if let TaskArg::Number(Number::Int(value)) = arg { value.try_into().ok() } else { None }
+                if let TaskArg::Number(Scalar::Int(value)) = arg { value.try_into().ok() } else { None }
             }
         }
     )+};
@@ -117,7 +117,7 @@ impl FromTaskArg for bool {
     const NAME: &'static str = "bool";
 
     fn from_arg(arg: TaskArg) -> Option<Self> {
-        if let TaskArg::Number(Number::Bool(value)) = arg { Some(value) } else { None }
+        if let TaskArg::Number(Scalar::Bool(value)) = arg { Some(value) } else { None }
     }
 }
 
@@ -126,8 +126,8 @@ impl FromTaskArg for f64 {
 
     fn from_arg(arg: TaskArg) -> Option<Self> {
         match arg {
-            TaskArg::Number(Number::Float(value)) => Some(value),
-            TaskArg::Number(Number::Int(value)) => Some(value as Self),
+            TaskArg::Number(Scalar::Float(value)) => Some(value),
+            TaskArg::Number(Scalar::Int(value)) => Some(value as Self),
             _ => None,
         }
     }

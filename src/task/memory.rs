@@ -154,7 +154,7 @@ impl TaskMemory {
     pub fn release_block(&self, address: usize) -> Result<Array> {
         let block = self.take(address)?;
         let layout = Layout::contiguous(&[block.bytes()], 1)?;
-        Ok(Array::of(block, layout, DType::U8, self.queue.clone(), false))
+        Ok(Array::from_parts(block, layout, DType::U8, self.queue.clone(), false))
     }
 
     /// Takes an array off the task's account: it is an output now, and what the task allocates later may use its share

@@ -8,48 +8,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use usmq::Result;
-use usmq::interop::arrow::{ArrowSchema, AsyncArrays, Column, Field, Placed};
+use usmq::interop::arrow::{ArrowSchema, AsyncStreamReader, Column, Field, ImportOptions};
 
 /// A stream, and a producer that has its handler.
-pub fn pair(ahead: usize) -> (AsyncArrays, Arc<Source>) {
-    let (stream, handler) = AsyncArrays::new(ahead);
+pub fn pair(ahead: usize) -> (AsyncStreamReader, Arc<Source>) {
+    let (stream, handler) = AsyncStreamReader::new(ahead);
     (stream, Source::new(handler.into_raw()))
 }
 
-fn poll_with(stream: &mut AsyncArrays, waker: &Waker) -> Poll<Option<Result<Vec<i64>>>> {
+fn poll_with(stream: &mut AsyncStreamReader, waker: &Waker) -> Poll<Option<Result<Vec<i64>>>> {
     let next = stream.poll_next_unpin(&mut Context::from_waker(waker));
     next.map(|next| {
         next.map(|array| {
-            let column = Column::import_device(array?, Placed::default())?;
+            let column = Column::import_device(array?, ImportOptions::default())?;
             column.values()?.to_vec::<i64>()
         })
     })
 }
 
-pub fn poll(stream: &mut AsyncArrays) -> Poll<Option<Result<Vec<i64>>>> {
+pub fn poll(stream: &mut AsyncStreamReader) -> Poll<Option<Result<Vec<i64>>>> {
     poll_with(stream, Waker::noop())
 }
 
 /// The next values, which must be there.
-fn next(stream: &mut AsyncArrays) -> Vec<i64> {
+fn next(stream: &mut AsyncStreamReader) -> Vec<i64> {
     let next = poll(stream);
     assert!(matches!(next, Poll::Ready(Some(Ok(_)))), "{next:?}");
     if let Poll::Ready(Some(Ok(values))) = next { values } else { Vec::new() }
 }
 
 /// The text of the error that must come next; after it the stream has ended.
-fn next_error(stream: &mut AsyncArrays) -> String {
+fn next_error(stream: &mut AsyncStreamReader) -> String {
     let next = poll(stream);
     assert!(matches!(next, Poll::Ready(Some(Err(_)))), "{next:?}");
     assert!(is_over(stream));
     format!("{next:?}")
 }
 
-fn is_over(stream: &mut AsyncArrays) -> bool {
+fn is_over(stream: &mut AsyncStreamReader) -> bool {
     matches!(poll(stream), Poll::Ready(None)) && matches!(poll(stream), Poll::Ready(None))
 }
 
-fn field_now(stream: &mut AsyncArrays) -> Poll<Result<Arc<Field>>> {
+fn field_now(stream: &mut AsyncStreamReader) -> Poll<Result<Arc<Field>>> {
     stream.poll_field(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -142,7 +142,7 @@ fn a20_tasks_before_an_error_come_out_before_it() -> Result<()> {
 fn a22_no_method_is_called_from_an_error_or_release_whatever_a_waker_does() -> Result<()> {
     /// Polls the stream, or drops it, while the producer is still inside its callback.
     struct Eager {
-        stream: Mutex<Option<AsyncArrays>>,
+        stream: Mutex<Option<AsyncStreamReader>>,
         drops: bool,
         seen: AtomicUsize,
     }
@@ -227,7 +227,7 @@ fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
     assert!(next_error(&mut stream).contains("twice"));
 
     // No producer; one without callbacks.
-    let (mut stream, handler) = AsyncArrays::new(2);
+    let (mut stream, handler) = AsyncStreamReader::new(2);
     let raw = handler.into_raw();
     let source = Source::new(raw);
     source.forget_producer();
@@ -258,7 +258,7 @@ fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
     source.release();
     source.release();
     assert!(next_error(&mut stream).contains("before the end"));
-    let (mut stream, handler) = AsyncArrays::new(2);
+    let (mut stream, handler) = AsyncStreamReader::new(2);
     drop(handler);
     assert!(next_error(&mut stream).contains("no producer"));
     balance.check()

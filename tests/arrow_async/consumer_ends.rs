@@ -9,12 +9,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use usmq::Result;
-use usmq::interop::arrow::AsyncArrays;
+use usmq::interop::arrow::AsyncStreamReader;
 
 #[test]
 fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> Result<()> {
     let balance = Balance::new()?;
-    let (stream, handler) = AsyncArrays::new(2);
+    let (stream, handler) = AsyncStreamReader::new(2);
     let source = Source::with_hook(handler.into_raw(), |source| {
         source.error(libc::ECANCELED, None);
         source.release();
@@ -29,7 +29,7 @@ fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> R
 #[test]
 fn a3_a_release_waits_for_a_call_of_the_producer_that_is_under_way() -> Result<()> {
     let balance = Balance::new()?;
-    let (stream, handler) = AsyncArrays::new(2);
+    let (stream, handler) = AsyncStreamReader::new(2);
     let steps = Arc::new(AtomicUsize::new(0));
     let inside = steps.clone();
     let source = Source::with_hook(handler.into_raw(), move |_| {
@@ -80,10 +80,10 @@ fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -
         }
     }
     // Never given to a producer, in both orders, and taken back from one that did not want it.
-    let (stream, handler) = AsyncArrays::new(1);
+    let (stream, handler) = AsyncStreamReader::new(1);
     drop(stream);
     drop(handler);
-    let (stream, handler) = AsyncArrays::new(1);
+    let (stream, handler) = AsyncStreamReader::new(1);
     let raw = handler.into_raw();
     // SAFETY: it was not given to anyone.
     drop(unsafe { usmq::interop::arrow::AsyncHandler::from_raw(raw) });

@@ -13,8 +13,8 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use usmq::interop::arrow::{
-    Arrays, ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncArrays, Batches, Column, Ended,
-    Field, Foreign, Placed, Producing, Table,
+    ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncExport, AsyncStreamReader, Batches, Column,
+    Field, ForeignStruct, ImportOptions, StreamEnd, StreamReader, Table,
 };
 use usmq::{Error, Result, UsmKind};
 
@@ -143,7 +143,7 @@ fn record_field() -> Result<Arc<Field>> {
 
 struct Consumed {
     found: Found,
-    ended: Ended,
+    ended: StreamEnd,
     /// Tasks that Arrow C++ accepted and did not extract, which breaks rule A20.
     forgotten: i64,
 }
@@ -153,7 +153,7 @@ fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Cons
     let (mut handler, mut found) = (ptr::null_mut(), Found::new());
     let consumer = (peer.consumer)(ahead, &mut handler);
     // SAFETY: Arrow C++ made the handler; it is freed after its release.
-    let producing = unsafe { Producing::start_on_host(handler, record_field()?, batches) }?;
+    let producing = unsafe { AsyncExport::start_on_host(handler, record_field()?, batches) }?;
     (peer.consume)(consumer, most, &mut found);
     if most < i64::MAX {
         // Arrow C++ 26 leaves without a word to its producer.
@@ -176,7 +176,7 @@ fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
         assert_eq!(found.batches, batches as i64);
         let values = all_values(batches);
         assert_eq!((found.rows, found.sum), (values.len() as i64, values.iter().sum()));
-        assert!(matches!(ended, Ended::Complete), "{ended:?}");
+        assert!(matches!(ended, StreamEnd::Complete), "{ended:?}");
     }
     settled(peer, before)?;
     balance.check()
@@ -194,7 +194,7 @@ fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
         // What Arrow C++ has taken when the error comes it may show, forget, or drop; `balance` counts the releases.
         assert!(forgotten <= 3 && found.batches + forgotten <= at as i64, "{forgotten} of {at}");
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
-        assert!(matches!(ended, Ended::Failed(Error::Value(_))), "{ended:?}");
+        assert!(matches!(ended, StreamEnd::Failed(Error::Value(_))), "{ended:?}");
     }
     settled(peer, before)?;
     balance.check()
@@ -207,7 +207,10 @@ fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<
     for most in [0, 1, 7] {
         let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new((0..).map(record)), most)?;
         assert_eq!((found.batches, found.error()), (most, String::new()));
-        assert!(matches!(ended, Ended::Cancelled | Ended::Refused(_) | Ended::Stopped), "{ended:?}");
+        assert!(
+            matches!(ended, StreamEnd::Cancelled | StreamEnd::Refused(_) | StreamEnd::Stopped),
+            "{ended:?}"
+        );
         println!(
             "Arrow C++ left after {most} batches, with {forgotten} forgotten; our producer ended as {ended:?}"
         );
@@ -217,8 +220,10 @@ fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<
 }
 
 /// The rows of a batch of Arrow C++'s.
-fn rows(array: usmq::interop::arrow::Foreign<usmq::interop::arrow::ArrowDeviceArray>) -> Result<Vec<i64>> {
-    let table = Table::from_structs(Column::import_device(array, Placed::default())?)?;
+fn rows(
+    array: usmq::interop::arrow::ForeignStruct<usmq::interop::arrow::ArrowDeviceArray>,
+) -> Result<Vec<i64>> {
+    let table = Table::from_structs(Column::import_device(array, ImportOptions::default())?)?;
     table.column("n")?.values()?.to_vec()
 }
 
@@ -227,7 +232,7 @@ fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (ahead, batches, rows_each) in [(1, 40, 5), (4, 0, 1), (4, 1, 0), (4, 400, 10), (1000, 400, 3)] {
-        let (mut stream, handler) = AsyncArrays::new(ahead);
+        let (mut stream, handler) = AsyncStreamReader::new(ahead);
         let producer = (peer.producer)(handler.into_raw(), batches, rows_each, -1);
         let field = block_on(stream.field())?;
         assert_eq!(field.children()[0].format(), number_field()?.format());
@@ -251,7 +256,7 @@ fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for fails in [0, 3] {
-        let (mut stream, handler) = AsyncArrays::new(2);
+        let (mut stream, handler) = AsyncStreamReader::new(2);
         let producer = (peer.producer)(handler.into_raw(), 9, 4, fails);
         let mut came: Vec<_> = block_on(stream.by_ref().collect());
         let Some(Err(error)) = came.pop() else { panic!("no error at the end") };
@@ -270,7 +275,7 @@ fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     let mut errors = 0;
     for wanted in [0, 1, 5, 20, 40] {
-        let (mut stream, handler) = AsyncArrays::new(3);
+        let (mut stream, handler) = AsyncStreamReader::new(3);
         let producer = (peer.producer)(handler.into_raw(), i64::MAX, 2, -1);
         for _ in 0..wanted {
             assert!(matches!(block_on(stream.next()), Some(Ok(_))));
@@ -316,13 +321,13 @@ fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()
         (peer.stream)(count, 11, fails, &mut stream, &mut found);
         assert_eq!(found.error(), "");
         // SAFETY: Arrow C++ has filled it.
-        let mut arrays = Arrays::new(unsafe { Foreign::take(&mut stream) })?;
+        let mut arrays = StreamReader::new(unsafe { ForeignStruct::take(&mut stream) })?;
         let mut numbers = Vec::new();
         let mut error = None;
         for array in arrays.by_ref() {
             match array {
                 Ok(array) => {
-                    let batch = Column::import_device(array, Placed::default())?;
+                    let batch = Column::import_device(array, ImportOptions::default())?;
                     numbers.extend(batch.children()[0].values()?.to_vec::<i64>()?);
                 }
                 Err(told) => error = Some(told.to_string()),

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use usmq::interop::arrow::{Batches, Column, Ended, Producing};
+use usmq::interop::arrow::{AsyncExport, Batches, Column, StreamEnd};
 use usmq::{Result, UsmKind};
 
 /// Batch `number` has as many values, all different.
@@ -37,9 +37,9 @@ pub fn all_values(count: usize) -> Vec<i64> {
     (0..count).flat_map(values_of).collect()
 }
 
-pub fn start(recorder: &Arc<Recorder>, batches: Batches) -> Result<Producing> {
+pub fn start(recorder: &Arc<Recorder>, batches: Batches) -> Result<AsyncExport> {
     // SAFETY: the handler is the recorder's, which the test keeps until the stream is over.
-    unsafe { Producing::start_on_host(recorder.raw(), number_field()?, batches) }
+    unsafe { AsyncExport::start_on_host(recorder.raw(), number_field()?, batches) }
 }
 
 pub fn schema() -> Call {
@@ -58,7 +58,7 @@ fn a1_a2_a3_the_producer_is_there_before_the_schema_which_is_first_and_the_relea
     let producing = start(&recorder, known(3))?;
     let calls = recorder.calls();
     assert_eq!(calls, [schema(), Call::Task, Call::Task, Call::Task, Call::End, Call::Release]);
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     assert_eq!(recorder.extract_all(), all_values(3));
     balance.check()
 }
@@ -86,7 +86,7 @@ fn a4_no_batch_is_asked_for_or_given_beyond_what_was_requested() -> Result<()> {
     assert!(!producing.is_finished());
     recorder.cancel();
     assert_eq!(recorder.calls().len(), 1 + given + 1);
-    assert!(matches!(producing.wait(), Ended::Cancelled));
+    assert!(matches!(producing.wait(), StreamEnd::Cancelled));
     assert_eq!(recorder.extract_all(), all_values(given));
     balance.check()
 }
@@ -198,7 +198,7 @@ fn a3_a4_thousands_of_batches_under_random_credit_from_several_threads_lose_no_w
     let outside: i64 = recorder.extract_all().iter().sum();
     let expected: i64 = all_values(BATCHES).iter().sum();
     assert_eq!(outside + sum.load(Ordering::Acquire) as i64, expected);
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     balance.check()
 }
 
@@ -241,7 +241,7 @@ fn a11_a_task_of_a_device_names_it_and_its_event() -> Result<()> {
     let recorder = Recorder::silent();
     let batches = Box::new((0..2).map(|_| numbers(&[1, 2, 3], UsmKind::Device)));
     // SAFETY: as in `start`.
-    let producing = unsafe { Producing::start(recorder.raw(), number_field()?, batches) }?;
+    let producing = unsafe { AsyncExport::start(recorder.raw(), number_field()?, batches) }?;
     recorder.until(|log| !log.calls.is_empty());
     recorder.request(2);
     recorder.calls();
@@ -253,7 +253,7 @@ fn a11_a_task_of_a_device_names_it_and_its_event() -> Result<()> {
         assert!(!array.sync_event.is_null());
         release(&mut array);
     }
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     balance.check()
 }
 
@@ -272,7 +272,7 @@ fn a12_an_extraction_takes_no_time_even_of_a_batch_whose_work_is_not_done() -> R
         usmq::with_queue(&busy.0, || numbers(&[1, 2, 3], UsmKind::Device))
     }));
     // SAFETY: as in `start`.
-    let producing = unsafe { Producing::start(recorder.raw(), number_field()?, batches) }?;
+    let producing = unsafe { AsyncExport::start(recorder.raw(), number_field()?, batches) }?;
     recorder.until(|log| !log.calls.is_empty());
     recorder.request(1);
     recorder.calls();
@@ -286,7 +286,7 @@ fn a12_an_extraction_takes_no_time_even_of_a_batch_whose_work_is_not_done() -> R
     assert!(!event.done()?, "the test needs work in flight here");
     event.wait()?;
     release(&mut array);
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     drop(states);
     balance.check()
 }

@@ -7,7 +7,7 @@ use crate::recorder::{Call, Recorder};
 use std::ptr;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use usmq::interop::arrow::{Batches, Column, Ended, Producing};
+use usmq::interop::arrow::{AsyncExport, Batches, Column, StreamEnd};
 use usmq::{Error, Result, UsmKind};
 
 #[test]
@@ -33,7 +33,7 @@ fn a6_a_request_of_less_than_one_is_an_error_later_then_the_release() -> Result<
             assert!(text.contains(&format!("requested {count} arrays")), "{text}");
             calls.remove(1 + after);
             assert_eq!(calls.len(), 1 + after + 1, "{calls:?}");
-            assert!(matches!(producing.wait(), Ended::Failed(Error::Interop(_))));
+            assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Interop(_))));
             assert_eq!(recorder.extract_all(), all_values(after));
         }
     }
@@ -51,7 +51,7 @@ fn a7_a_request_after_the_cancellation_does_nothing() -> Result<()> {
     });
     let producing = start(&recorder, known(5))?;
     assert_eq!(recorder.calls(), [schema(), Call::Release]);
-    assert!(matches!(producing.wait(), Ended::Cancelled));
+    assert!(matches!(producing.wait(), StreamEnd::Cancelled));
     balance.check()
 }
 
@@ -72,7 +72,7 @@ fn a8_a_cancellation_inside_any_callback_ends_the_stream_without_an_error() -> R
         let producing = start(&recorder, unknown(50))?;
         let calls = recorder.calls();
         assert_eq!(calls.len(), 1 + at + 1, "{calls:?}");
-        assert!(matches!(producing.wait(), Ended::Cancelled));
+        assert!(matches!(producing.wait(), StreamEnd::Cancelled));
         assert_eq!(recorder.extract_all(), all_values(at));
     }
     balance.check()
@@ -116,7 +116,7 @@ fn a8_a_cancellation_by_several_threads_at_any_time_is_one() -> Result<()> {
         }
         let calls = recorder.calls();
         assert!(!calls.iter().any(|call| matches!(call, Call::Error(..) | Call::End)), "{calls:?}");
-        assert!(matches!(producing.wait(), Ended::Cancelled));
+        assert!(matches!(producing.wait(), StreamEnd::Cancelled));
         let tasks = recorder.count(&Call::Task);
         assert_eq!(recorder.extract_all(), all_values(tasks), "round {round}");
     }
@@ -136,7 +136,7 @@ fn a8_an_error_after_the_cancellation_is_not_told() -> Result<()> {
     recorder.until(|log| !log.calls.is_empty());
     recorder.request(1);
     assert_eq!(recorder.calls(), [schema(), Call::Release]);
-    assert!(matches!(producing.wait(), Ended::Failed(Error::Value(_))));
+    assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
     balance.check()
 }
 
@@ -156,7 +156,7 @@ fn a9_after_a_consumers_error_comes_the_release_and_nothing_else() -> Result<()>
         let calls = recorder.calls();
         assert_eq!(calls.len(), at + 2, "{calls:?}");
         assert!(!calls.iter().any(|call| matches!(call, Call::Error(..))), "{calls:?}");
-        assert!(matches!(producing.wait(), Ended::Refused(5)));
+        assert!(matches!(producing.wait(), StreamEnd::Refused(5)));
         // The refused task was not extracted, and is the producer's to free.
         recorder.extract_all();
     }
@@ -178,7 +178,7 @@ fn a9_a_refused_task_that_was_extracted_all_the_same_is_freed_once() -> Result<(
     });
     let producing = start(&recorder, known(3))?;
     assert_eq!(recorder.calls(), [schema(), Call::Task, Call::Release]);
-    assert!(matches!(producing.wait(), Ended::Refused(7)));
+    assert!(matches!(producing.wait(), StreamEnd::Refused(7)));
     balance.check()
 }
 
@@ -216,7 +216,7 @@ fn a10_a_failure_is_told_once_with_its_reason_then_comes_the_release() -> Result
             assert_eq!(*code, expected);
             assert!(text.contains(&word.replace('\0', "")), "{text}");
             assert_eq!(calls.len(), 1 + at + 2, "{calls:?}");
-            assert!(matches!(producing.wait(), Ended::Failed(_)));
+            assert!(matches!(producing.wait(), StreamEnd::Failed(_)));
             assert_eq!(recorder.extract_all(), all_values(at));
         }
     }
@@ -248,7 +248,7 @@ fn a10_batches_that_panic_when_they_are_dropped_disturb_nobody() -> Result<()> {
     recorder.request(1);
     let calls = recorder.calls();
     assert!(matches!(calls[..], [Call::Schema(_), Call::Error(..), Call::Release]), "{calls:?}");
-    assert!(matches!(producing.wait(), Ended::Failed(_)));
+    assert!(matches!(producing.wait(), StreamEnd::Failed(_)));
     balance.check()
 }
 
@@ -262,7 +262,7 @@ fn a10_a_producer_that_gives_up_says_so_and_one_that_is_dropped_goes_on() -> Res
     producing.stop();
     let calls = recorder.calls();
     let [_, Call::Error(libc::ECANCELED, _), Call::Release] = &calls[..] else { panic!("{calls:?}") };
-    assert!(matches!(producing.wait(), Ended::Stopped));
+    assert!(matches!(producing.wait(), StreamEnd::Stopped));
 
     let recorder = Recorder::silent();
     drop(start(&recorder, known(3))?);
@@ -277,7 +277,7 @@ fn a10_a_producer_that_gives_up_says_so_and_one_that_is_dropped_goes_on() -> Res
 fn a24_a_handler_that_is_not_whole_is_left_alone() -> Result<()> {
     let balance = Balance::new()?;
     // SAFETY: null is refused.
-    assert!(unsafe { Producing::start(ptr::null_mut(), number_field()?, known(1)) }.is_err());
+    assert!(unsafe { AsyncExport::start(ptr::null_mut(), number_field()?, known(1)) }.is_err());
     let recorder: Arc<Recorder> = Recorder::silent();
     recorder.remove_on_error();
     let Err(error) = start(&recorder, known(1)) else { panic!("it started") };

@@ -6,20 +6,21 @@ use crate::producer::{unknown, values_of};
 use futures::StreamExt;
 use futures::executor::block_on;
 use usmq::interop::arrow::{
-    ArrowDeviceArray, AsyncArrays, Batches, Column, Ended, Foreign, Placed, Producing,
+    ArrowDeviceArray, AsyncExport, AsyncStreamReader, Batches, Column, ForeignStruct, ImportOptions,
+    StreamEnd,
 };
 use usmq::{Error, Result, UsmKind};
 
 /// Both ends of a stream of int64 columns.
-fn pair(ahead: usize, on_host: bool, batches: Batches) -> Result<(AsyncArrays, Producing)> {
-    let (stream, handler) = AsyncArrays::new(ahead);
-    let start = if on_host { Producing::start_on_host } else { Producing::start };
+fn pair(ahead: usize, on_host: bool, batches: Batches) -> Result<(AsyncStreamReader, AsyncExport)> {
+    let (stream, handler) = AsyncStreamReader::new(ahead);
+    let start = if on_host { AsyncExport::start_on_host } else { AsyncExport::start };
     // SAFETY: the handler goes to this producer only.
     Ok((stream, unsafe { start(handler.into_raw(), number_field()?, batches) }?))
 }
 
-fn values(array: Foreign<ArrowDeviceArray>) -> Result<Vec<i64>> {
-    Column::import_device(array, Placed::default())?.values()?.to_vec()
+fn values(array: ForeignStruct<ArrowDeviceArray>) -> Result<Vec<i64>> {
+    Column::import_device(array, ImportOptions::default())?.values()?.to_vec()
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn a1_to_a12_columns_of_every_kind_come_through_in_order_and_uncopied() -> Resul
             for column in &columns {
                 let Some(array) = stream.next().await else { panic!("{column} is missing") };
                 let array = array?;
-                let came = Column::import_device(array, Placed::default())?;
+                let came = Column::import_device(array, ImportOptions::default())?;
                 assert_eq!(came.values()?.to_vec::<i64>()?, column.values()?.to_vec::<i64>()?);
                 if !column.is_empty() {
                     assert_eq!(came.values()?.address(), column.values()?.address());
@@ -44,7 +45,7 @@ fn a1_to_a12_columns_of_every_kind_come_through_in_order_and_uncopied() -> Resul
             assert!(stream.next().await.is_none());
             Ok::<_, Error>(())
         })?;
-        assert!(matches!(producing.wait(), Ended::Complete));
+        assert!(matches!(producing.wait(), StreamEnd::Complete));
     }
     balance.check()
 }
@@ -65,7 +66,7 @@ fn a3_a4_thousands_of_batches_come_through_narrow_and_wide_queues() -> Result<()
             }
         }
         assert_eq!(number, BATCHES);
-        assert!(matches!(producing.wait(), Ended::Complete));
+        assert!(matches!(producing.wait(), StreamEnd::Complete));
     }
     balance.check()
 }
@@ -89,13 +90,13 @@ fn a10_what_came_before_a_failure_is_kept_and_its_reason_told() -> Result<()> {
                 Err(error) => assert!(error.to_string().contains("the disk is gone"), "{error}"),
             }
         }
-        assert!(matches!(producing.wait(), Ended::Failed(Error::Value(_))));
+        assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
     }
     // A producer that gives up while the consumer waits.
     let (mut stream, producing) = pair(2, false, Box::new(std::iter::empty()))?;
     drop(block_on(stream.next()));
     producing.stop();
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     balance.check()
 }
 
@@ -116,7 +117,7 @@ fn a8_a20_a_stream_dropped_on_another_thread_at_any_moment_ends_its_producer() -
             kept
         });
         let kept = taker.join().expect("no panic");
-        assert!(matches!(producing.wait(), Ended::Cancelled | Ended::Refused(_)));
+        assert!(matches!(producing.wait(), StreamEnd::Cancelled | StreamEnd::Refused(_)));
         // What was taken outlives both sides.
         assert_eq!(kept.len(), wanted);
         for (number, array) in kept.into_iter().enumerate() {
@@ -136,7 +137,7 @@ fn a5_a22_a_producer_inside_the_consumers_own_polls_does_not_lock_up() -> Result
         let batches = std::iter::from_fn(move || {
             let array = block_on(inner.next())?;
             Some(array.and_then(|array| {
-                let placed = Placed { queue: None, kind: Some(UsmKind::Shared), columns: None };
+                let placed = ImportOptions { queue: None, kind: Some(UsmKind::Shared), columns: None };
                 Column::import_device(array, placed)
             }))
         });
@@ -149,6 +150,6 @@ fn a5_a22_a_producer_inside_the_consumers_own_polls_does_not_lock_up() -> Result
         assert_eq!(values(array?)?, values_of(number));
     }
     assert!(block_on(stream.next()).is_none());
-    assert!(matches!(producing.wait(), Ended::Complete));
+    assert!(matches!(producing.wait(), StreamEnd::Complete));
     balance.check()
 }

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use usmq::interop::arrow::{ArrowArray, Column, Field, Foreign, Placed};
+use usmq::interop::arrow::{ArrowArray, Column, Field, ForeignStruct, ImportOptions};
 use usmq::{Result, UsmKind};
 
 #[repr(C)]
@@ -172,8 +172,8 @@ pub fn number_field() -> Result<Arc<Field>> {
 pub fn numbers(values: &[i64], kind: UsmKind) -> Result<Column> {
     let mut array = host_array(values);
     // SAFETY: a struct as the interface says, which is used here only.
-    let array = unsafe { Foreign::take_array(&number_field()?, (&raw mut array).cast::<ArrowArray>()) };
-    Column::import(array, Placed { queue: None, kind: Some(kind), columns: None })
+    let array = unsafe { ForeignStruct::take_array(&number_field()?, (&raw mut array).cast::<ArrowArray>()) };
+    Column::import(array, ImportOptions { queue: None, kind: Some(kind), columns: None })
 }
 
 /// What lives before a test, to be found again after it.

@@ -9,7 +9,9 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use usmq::interop::arrow::{ArrayStruct, ArrowArray, ArrowDeviceArray, Column, Field, Foreign, Struct};
+use usmq::interop::arrow::{
+    ArrayStruct, ArrowArray, ArrowDeviceArray, Column, FfiStruct, Field, ForeignStruct,
+};
 use usmq::memory::stats;
 use usmq::{Array, DType, Result, UsmKind, current_queue};
 
@@ -135,26 +137,26 @@ pub fn watched_host(array: ArrowArray) -> (RawArray, Releases) {
 }
 
 /// Hands a struct over, as C does: by its bytes, with its field. Once per struct.
-pub fn hand_over(field: &Arc<Field>, mut raw: RawDeviceArray) -> Foreign<ArrowDeviceArray> {
+pub fn hand_over(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
 /// As [`hand_over`], for host arrays.
-pub fn hand_over_host(field: &Arc<Field>, mut raw: RawArray) -> Foreign<ArrowArray> {
+pub fn hand_over_host(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<ArrowArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
 /// Takes an array out of its place, which is released from then on.
-pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> Foreign<T> {
+pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> ForeignStruct<T> {
     // SAFETY: as for `take`, with a field that describes the struct, unless the import is to see that it does not.
-    unsafe { Foreign::take_array(field, source) }
+    unsafe { ForeignStruct::take_array(field, source) }
 }
 
 /// Takes a schema or stream out of its place, which is released from then on.
-pub fn take<T: Struct<About = ()>>(source: *mut T) -> Foreign<T> {
+pub fn take<T: FfiStruct<About = ()>>(source: *mut T) -> ForeignStruct<T> {
     // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
     // import is to see; no other thread knows them.
-    unsafe { Foreign::take(source) }
+    unsafe { ForeignStruct::take(source) }
 }
 
 /// An export becomes a column again, as it would in another library.

@@ -1,4 +1,4 @@
-"""The driver that the tests in this folder run against: a card's, or the stand-in."""
+"""The driver that the tests in this folder run against: a card's, or the mock driver."""
 
 import pytest
 import usmq

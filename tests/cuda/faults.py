@@ -1,4 +1,4 @@
-"""Operations on CUDA memory, each call of the driver failing in turn: needs the stand-in.
+"""Operations on CUDA memory, each call of the driver failing in turn: needs the mock driver.
 
 Run by `tests/python/test_faults.py`, since it takes minutes.
 """
@@ -23,9 +23,9 @@ VALUES = np.arange((16 << 20) // 4 + 3, dtype="f4")  # two chunks and a rest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def stand_in() -> None:
+def mock_driver() -> None:
     if peer.counts() is None:
-        pytest.skip("only the stand-in fails on demand")
+        pytest.skip("only the mock driver fails on demand")
 
 
 def come_in(memory: peer.Memory) -> Any:

@@ -123,9 +123,9 @@ def read(array: Any) -> Any:
 
 
 def counts() -> dict[str, int] | None:
-    """What is alive in the stand-in; None with a card."""
+    """What is alive in the mock driver; None with a card."""
     try:
-        function = _driver.stand_in_counts
+        function = _driver.mock_driver_counts
     except AttributeError:
         return None
     numbers = (ctypes.c_long * 5)()
@@ -135,11 +135,11 @@ def counts() -> dict[str, int] | None:
 
 
 def fail(at: int, on: bool = False) -> int:
-    """Let the `at`-th call of the stand-in from now on fail, with those after it if `on`.
+    """Let the `at`-th call of the mock driver from now on fail, with those after it if `on`.
 
     0 ends that. Return how many have failed.
     """
-    function = _driver.stand_in_fail
+    function = _driver.mock_driver_fail
     function.argtypes, function.restype = (ctypes.c_long, c_int), ctypes.c_long
     failed: int = function(at, on)
     return failed

@@ -9,18 +9,18 @@ use futures::executor::block_on;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use usmq::interop::arrow::{
-    Arrays, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncArrays, Batches,
-    Column, Ended, Field, Imported, Placed, Producing, Ready, Table,
+    ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowDeviceArrayStream, AsyncExport, AsyncStreamReader,
+    Batches, Column, ColumnOrTable, Field, ImportOptions, StreamEnd, StreamReader, SyncMode, Table,
 };
 use usmq::interop::dlpack::{
-    Destination, Export, Foreign, Import, Legacy, Order, Versioned, adopt, device_of, export, import, lend,
-    work_queue, work_stream,
+    DLManagedTensor, DLManagedTensorVersioned, Destination, Export, ForeignTensor, Import, Order, adopt,
+    device_of, export, import, lend, work_queue, work_stream,
 };
 use usmq::interop::suai::{self, Descriptor, SyclObject};
 use usmq::profile::Session;
 use usmq::{Array, Error, Queue, Result, UsmKind};
 
-const HOST: Placed<'_> = Placed { queue: None, kind: Some(UsmKind::Host), columns: None };
+const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
 /// Owners of foreign memory that live.
 static OWNERS: AtomicI64 = AtomicI64::new(0);
@@ -127,8 +127,9 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     let text: ArrayRef = Arc::new(StringArray::from_iter((0..300).map(|n| Some(format!("text {n}")))));
     let batch = RecordBatch::try_from_iter([("n", numbers), ("t", text.clone())])
         .map_err(|error| Error::Value(error.to_string()))?;
-    let table = || Table::from_arrow(&batch, Placed { queue: Some(home), ..Placed::default() });
-    let column = || Column::from_arrow("t", &text, Placed { queue: Some(home), ..Placed::default() });
+    let table = || Table::from_arrow(&batch, ImportOptions { queue: Some(home), ..ImportOptions::default() });
+    let column =
+        || Column::from_arrow("t", &text, ImportOptions { queue: Some(home), ..ImportOptions::default() });
     let same = |table: &Table| expect(table.to_arrow()? == [batch.clone()], true);
     let whole = |column: &Column| expect(column.to_arrow()?.as_ref() == text.as_ref(), true);
     sweep.run(
@@ -141,15 +142,17 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         made.map_or(Ok(()), |made| expect(made == [batch.clone()], true))?;
         same(table)
     });
-    for ready in [Ready::Event, Ready::Now] {
+    for ready in [SyncMode::Event, SyncMode::Now] {
         let export = |column: &Column| column.export_device(ready);
         sweep.run(&format!("arrow: export_device ({ready:?})"), column, export, |column, made| {
-            made.map_or(Ok(()), |made| whole(&Column::import_device(made.into(), Placed::default())?))?;
+            made.map_or(Ok(()), |made| {
+                whole(&Column::import_device(made.into(), ImportOptions::default())?)
+            })?;
             whole(column)
         });
         let round = |column: &Column| {
             let made = column.export_device(ready)?;
-            Column::import_device(made.into(), Placed::default())
+            Column::import_device(made.into(), ImportOptions::default())
         };
         sweep.run(&format!("arrow: export and import ({ready:?})"), column, round, |column, made| {
             made.map_or(Ok(()), |made| whole(&made))?;
@@ -158,7 +161,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         // Null counts and lengths of text that only device memory has.
         let read = |column: &Column| {
             let made = column.export_device(ready)?;
-            let made = Column::import_device(made.into(), Placed::default())?;
+            let made = Column::import_device(made.into(), ImportOptions::default())?;
             Ok((made.null_count()?, made.to_arrow()?))
         };
         sweep.run(&format!("arrow: import and read ({ready:?})"), column, read, |column, found| {
@@ -170,7 +173,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     sweep.run(
         "arrow: export_host and import",
         on_host,
-        |column| Column::import(column.export_host()?.into(), Placed::default()),
+        |column| Column::import(column.export_host()?.into(), ImportOptions::default()),
         |column, made| {
             made.map_or(Ok(()), |made| whole(&made))?;
             whole(column)
@@ -191,10 +194,10 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         |table| {
             let columns = batches(table).into_iter().map(Ok);
             let stream = ArrowDeviceArrayStream::new(table.schema().clone(), Box::new(columns));
-            failed_stream(Imported::from_device_stream(stream.into(), Placed::default()))
+            failed_stream(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()))
         },
         |table, made| {
-            if let Some(Imported::Table(made)) = made {
+            if let Some(ColumnOrTable::Table(made)) = made {
                 same(&made)?;
             }
             same(table)
@@ -206,10 +209,10 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         |table| {
             let columns = batches(&table.to_host()?).into_iter().map(Ok);
             let stream = ArrowArrayStream::new(table.schema().clone(), Box::new(columns));
-            let mut arrays = Arrays::new(stream.into())?;
+            let mut arrays = StreamReader::new(stream.into())?;
             let field = arrays.field().clone();
             let array = arrays.next().ok_or_else(|| Error::Value("no batch".to_owned()))?;
-            Table::from_structs(Column::import(failed_stream(array)?, Placed::default())?)
+            Table::from_structs(Column::import(failed_stream(array)?, ImportOptions::default())?)
         },
         |table, made| {
             made.map_or(Ok(()), |made| same(&made))?;
@@ -222,13 +225,17 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     };
     let on_host = || Column::from_arrow("t", &text, HOST);
     for (name, threads, start) in [
-        ("arrow: an asynchronous stream, its consumer", Threads::This, Producing::start as Start),
-        ("arrow: an asynchronous stream, its producer", Threads::Others, Producing::start),
-        ("arrow: an asynchronous stream for the host, its consumer", Threads::This, Producing::start_on_host),
+        ("arrow: an asynchronous stream, its consumer", Threads::This, AsyncExport::start as Start),
+        ("arrow: an asynchronous stream, its producer", Threads::Others, AsyncExport::start),
+        (
+            "arrow: an asynchronous stream for the host, its consumer",
+            Threads::This,
+            AsyncExport::start_on_host,
+        ),
         (
             "arrow: an asynchronous stream for the host, its producer",
             Threads::Others,
-            Producing::start_on_host,
+            AsyncExport::start_on_host,
         ),
     ] {
         sweep.run_on(threads, name, &[], on_host, |column| asynchronous(column, start), came);
@@ -236,11 +243,11 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     Ok(())
 }
 
-type Start = unsafe fn(*mut ArrowAsyncDeviceStreamHandler, Arc<Field>, Batches) -> Result<Producing>;
+type Start = unsafe fn(*mut ArrowAsyncDeviceStreamHandler, Arc<Field>, Batches) -> Result<AsyncExport>;
 
 /// The column twice, by way of the asynchronous interface.
 fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
-    let (mut stream, handler) = AsyncArrays::new(1);
+    let (mut stream, handler) = AsyncStreamReader::new(1);
     let batches = Box::new([column.clone(), column.clone()].into_iter().map(Ok));
     // SAFETY: the handler goes to this producer only.
     let producing = unsafe { start(handler.into_raw(), column.field().clone(), batches) }?;
@@ -248,14 +255,14 @@ fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
         let field = stream.field().await?;
         let mut read = Vec::new();
         while let Some(array) = stream.next().await {
-            read.push(Column::import_device(array?, Placed::default())?);
+            read.push(Column::import_device(array?, ImportOptions::default())?);
         }
         Ok(read)
     });
     drop(stream);
     let ended = producing.wait();
     match (failed_stream(read)?, ended) {
-        (read, Ended::Complete) => Ok(read),
+        (read, StreamEnd::Complete) => Ok(read),
         (_, ended) => Err(Error::Value(format!("the consumer has everything, the producer {ended:?}"))),
     }
 }
@@ -287,7 +294,7 @@ fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         sweep.run(
             &format!("dlpack: export and import, order: {name}"),
             ours,
-            |x| import::<Versioned>(export(x, asked)?.into(), Import::default()),
+            |x| import::<DLManagedTensorVersioned>(export(x, asked)?.into(), Import::default()),
             |x, made| {
                 theirs.wait()?;
                 made.map_or(Ok(()), |made| still(&made))?;
@@ -305,7 +312,7 @@ fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     sweep.run(
         "dlpack: export to and import from the host",
         ours,
-        |x| import::<Legacy>(export(x, to_host)?.into(), Import::default()),
+        |x| import::<DLManagedTensor>(export(x, to_host)?.into(), Import::default()),
         |x, made| {
             made.map_or(Ok(()), |made| still(&made))?;
             still(x)
@@ -315,12 +322,12 @@ fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         "dlpack exchange: adopt",
         ours,
         |x| {
-            let made: Foreign<Versioned> = export(x, Export::default())?.into();
+            let made: ForeignTensor<DLManagedTensorVersioned> = export(x, Export::default())?.into();
             let raw = made.into_raw();
             // SAFETY: a tensor of ours that nobody else has.
             unsafe { adopt(raw, Ok::<_, Error>) }.inspect_err(|_| {
                 // SAFETY: after an error it is still the caller's, which deletes it.
-                drop(unsafe { Foreign::from_raw(raw) });
+                drop(unsafe { ForeignTensor::from_raw(raw) });
             })
         },
         |x, made| {

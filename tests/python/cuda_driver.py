@@ -1,4 +1,4 @@
-"""The stand-in for a CUDA driver, built, and the environment in which it is found."""
+"""The mock CUDA driver, built, and the environment in which it is found."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ FOLDER = Path(__file__).parent.parent / "cuda"
 
 
 def build(folder: Path, *flags: str) -> Path:
-    """Return the folder with a stand-in inside."""
+    """Return the folder with the mock driver inside."""
     compiler = shutil.which("cc")
     assert compiler, "a C compiler is needed, as for building usmq"
     library = folder / "libcuda.so.1"
-    source = FOLDER / "stand_in.c"
+    source = FOLDER / "mock_driver.c"
     command = [compiler, "-shared", "-fPIC", "-O1", *flags, "-Wl,-soname,libcuda.so.1"]
     subprocess.run([*command, "-o", library, source, "-lpthread"], check=True)
     return folder

@@ -1,4 +1,4 @@
-"""CUDA memory without a card: what is missing is named, and a stand-in shows the rest."""
+"""CUDA memory without a card: what is missing is named, and a mock driver shows the rest."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from cuda_driver import FOLDER, build, environment
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mock_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a libcuda.so.1 without a card."""
     return build(tmp_path_factory.mktemp("driver"))
 
@@ -40,10 +40,10 @@ print("usable:", usmq.arange(3).to_numpy().sum())
     return done.stdout
 
 
-def test_the_tests_for_a_card_pass_with_the_stand_in(stand_in: Path) -> None:
+def test_the_tests_for_a_card_pass_with_the_mock_driver(mock_driver: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(FOLDER)],
-        env=environment(stand_in),
+        env=environment(mock_driver),
         capture_output=True,
         text=True,
         timeout=600,
@@ -53,19 +53,19 @@ def test_the_tests_for_a_card_pass_with_the_stand_in(stand_in: Path) -> None:
     print(done.stdout.splitlines()[-1])
 
 
-def test_a_driver_that_is_too_old(stand_in: Path) -> None:
+def test_a_driver_that_is_too_old(mock_driver: Path) -> None:
     assert "RuntimeNotFoundError the CUDA driver is for CUDA 11.4" in outcome(
-        stand_in, STAND_IN="old"
+        mock_driver, MOCK_DRIVER="old"
     )
 
 
-def test_a_driver_that_does_not_start(stand_in: Path) -> None:
-    said = outcome(stand_in, STAND_IN="broken")
+def test_a_driver_that_does_not_start(mock_driver: Path) -> None:
+    said = outcome(mock_driver, MOCK_DRIVER="broken")
     assert "RuntimeNotFoundError the CUDA driver does not start: CUDA_ERROR_UNKNOWN" in said
 
 
-def test_a_driver_without_a_device(stand_in: Path) -> None:
-    said = outcome(stand_in, STAND_IN="none")
+def test_a_driver_without_a_device(mock_driver: Path) -> None:
+    said = outcome(mock_driver, MOCK_DRIVER="none")
     assert "RuntimeNotFoundError" in said
     assert "finds no device" in said
 
@@ -80,15 +80,16 @@ def test_a_library_that_is_none(tmp_path: Path) -> None:
     assert "RuntimeNotFoundError" in outcome(tmp_path)
 
 
-def test_memory_that_is_short(stand_in: Path) -> None:
-    assert "AllocationError usm allocation of 8 B (CUDA)" in outcome(stand_in, STAND_IN="full")
+def test_memory_that_is_short(mock_driver: Path) -> None:
+    said = outcome(mock_driver, MOCK_DRIVER="full")
+    assert "AllocationError usm allocation of 8 B (CUDA)" in said
 
 
-def test_a_device_that_is_not_there(stand_in: Path) -> None:
+def test_a_device_that_is_not_there(mock_driver: Path) -> None:
     code = "import usmq; usmq.asarray([1], device='cuda:3')"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment(stand_in),
+        env=environment(mock_driver),
         capture_output=True,
         text=True,
         timeout=120,

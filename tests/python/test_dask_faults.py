@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster  # noqa: E402
 from usmq.dask import LocalUsmCluster, _selectors  # noqa: E402
-from usmq.dask._claim import Claim  # noqa: E402
+from usmq.dask._device_lock import DeviceLock  # noqa: E402
 from usmq.dask._rank import VARIABLES, local_rank  # noqa: E402
 from usmq.dask._selectors import Found, best, chosen, matching  # noqa: E402
 
@@ -125,13 +125,13 @@ def test_launchers_say_the_local_rank(name: str) -> None:
 
 
 def test_a_claim_is_told_to_the_next_and_ends_with_its_holder() -> None:
-    first = Claim("test:0", "worker 1")
+    first = DeviceLock("test:0", "worker 1")
     assert first.holder is None
-    second = Claim("test:0", "worker 2")
+    second = DeviceLock("test:0", "worker 2")
     assert second.holder == f"worker 1 (process {os.getpid()})"
-    assert Claim("test:1", "worker 3").holder is None
+    assert DeviceLock("test:1", "worker 3").holder is None
     first.release()
-    assert Claim("test:0", "worker 4").holder is None
+    assert DeviceLock("test:0", "worker 4").holder is None
 
 
 def test_the_parent_starts_no_driver(run_python: Callable[..., Any]) -> None:

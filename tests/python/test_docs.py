@@ -33,9 +33,9 @@ def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
 
 def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(?:\.\./cuda/)?(test_card\.py|test_cuda\.py)`: `(\w+)`", page)
+    named = re.findall(r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", page)
     assert len(named) > 8, "the table is not where it was"
-    folders = {"test_card.py": "cuda", "test_cuda.py": "python"}
+    folders = {"test_cuda_device.py": "cuda", "test_cuda.py": "python"}
     for file, test in named:
         text = (ROOT / "tests" / folders[file] / file).read_text(encoding="utf-8")
         assert f"def {test}(" in text, f"{file} has no {test}"

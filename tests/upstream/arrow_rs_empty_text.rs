@@ -18,7 +18,7 @@ fn main() {
     match imported.and_then(|data| data.validate_full()) {
         Err(error) => println!("seen: valid before the export, then: {error}"),
         Ok(()) => {
-            println!("fixed: it is valid; remove the workaround in src/interop/arrow/host.rs (tidy)");
+            println!("fixed: it is valid; remove the workaround in src/interop/arrow/arrow_rs.rs (tidy)");
             exit(1)
         }
     }

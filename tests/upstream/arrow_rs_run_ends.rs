@@ -18,7 +18,7 @@ fn main() {
         Err(error) => println!("seen: {error}"),
         Ok(_) => {
             println!(
-                "fixed: it is valid; remove the workaround in src/interop/arrow/host.rs (with_sound_run_ends)"
+                "fixed: it is valid; remove the workaround in src/interop/arrow/arrow_rs.rs (with_sound_run_ends)"
             );
             exit(1)
         }

@@ -93,5 +93,5 @@ int main() {
   const auto text = std::to_string(before) + " requests of the provider for ten allocations before a trim, " +
                     std::to_string(after) + " after it";
   return after > before + 1 ? upstream::seen(text)
-                            : upstream::fixed(text, "src/memory/blocks.rs (Umf::trim) and cpp/pool.cc (pool_renew)");
+                            : upstream::fixed(text, "src/memory/free_list.rs (Umf::trim) and cpp/pool.cc (pool_renew)");
 }

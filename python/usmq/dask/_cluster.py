@@ -5,7 +5,7 @@ from typing import Any
 
 from distributed import LocalCluster
 
-from usmq.dask._share import Share, reason
+from usmq.dask._assignment import Assignment, reason
 
 
 class LocalUsmCluster(LocalCluster):
@@ -67,7 +67,7 @@ class LocalUsmCluster(LocalCluster):
             raise ValueError(
                 "each worker needs a process of its own, since a process has one device"
             )
-        self._share = Share(
+        self._assignment = Assignment(
             devices,
             n_workers,
             sub_devices,
@@ -77,18 +77,18 @@ class LocalUsmCluster(LocalCluster):
             threads_per_worker,
             memory_limit,
         )
-        if self._share.data is not None:
-            kwargs.setdefault("data", self._share.data)
+        if self._assignment.data is not None:
+            kwargs.setdefault("data", self._assignment.data)
         # A worker that cannot start says so within this time instead of trying for ever.
         kwargs.setdefault("death_timeout", 60)
         super().__init__(
             n_workers=0,
             threads_per_worker=threads_per_worker,
-            memory_limit=self._share.memory_limit,
+            memory_limit=self._assignment.memory_limit,
             processes=True,
             **kwargs,
         )
-        for _ in range(self._share.count):
+        for _ in range(self._assignment.count):
             self.worker_spec.update(self.new_worker_spec())
         if not self.asynchronous:
             try:
@@ -102,6 +102,6 @@ class LocalUsmCluster(LocalCluster):
         ((name, spec),) = super().new_worker_spec().items()
         options = dict(spec["options"])
         turn = len(self.worker_spec)
-        options["env"] = self._share.environment(turn, options.get("env"))
-        options["plugins"] = (*options.get("plugins", ()), self._share.plugin(turn))
+        options["env"] = self._assignment.environment(turn, options.get("env"))
+        options["plugins"] = (*options.get("plugins", ()), self._assignment.plugin(turn))
         return {name: dict(spec) | {"options": options}}

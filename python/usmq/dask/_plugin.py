@@ -11,9 +11,9 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
 import usmq
-from usmq.dask._claim import Claim
+from usmq.dask._device_lock import DeviceLock
 from usmq.dask._rank import local_rank
-from usmq.dask._same_host import HERE
+from usmq.dask._shm_transport import HERE
 
 logger = logging.getLogger("usmq.dask")
 
@@ -62,10 +62,10 @@ class QueuePlugin(WorkerPlugin):
         self.memory_limit = parse_bytes(memory_limit) if memory_limit is not None else None
         self.part = part
         self.version = usmq.__version__
-        self._claim: Claim | None = None
+        self._device_lock: DeviceLock | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_claim": None}
+        return self.__dict__ | {"_device_lock": None}
 
     async def setup(self, worker: Worker) -> None:
         """Choose the device and make it the default of this process."""
@@ -83,17 +83,18 @@ class QueuePlugin(WorkerPlugin):
             ) from None
         about = {"device": str(device.filter_string or self._name(device)), "name": device.name}
         about |= {"driver": device.driver_version, "usmq": usmq.__version__}
-        self._claim = Claim(self._name(device), str(worker.name))
-        if self._claim.holder:
+        self._device_lock = DeviceLock(self._name(device), str(worker.name))
+        if self._device_lock.holder:
             text = (
                 f"worker {worker.name} shares {about['device']} {device.name} with "
-                f"{self._claim.holder}; start one worker per device, or divide it (sub_devices)"
+                f"{self._device_lock.holder}; start one worker per device, or divide it "
+                "(sub_devices)"
             )
-            about["shared_with"] = self._claim.holder
+            about["shared_with"] = self._device_lock.holder
             logger.warning(text)
             warnings.warn(text, stacklevel=2)
-        if self._claim.fault:
-            logger.warning("whether another worker has this device: %s", self._claim.fault)
+        if self._device_lock.fault:
+            logger.warning("whether another worker has this device: %s", self._device_lock.fault)
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
         HERE.join(worker)
@@ -109,8 +110,8 @@ class QueuePlugin(WorkerPlugin):
         worker.startup_information.pop("usmq", None)
         HERE.leave()
         HERE.outbox.sweep(idle=0)
-        if self._claim is not None:
-            self._claim.release()
+        if self._device_lock is not None:
+            self._device_lock.release()
         usmq.set_default_queue(None)
 
     def _prepare(self) -> usmq.Device:

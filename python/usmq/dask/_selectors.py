@@ -34,7 +34,7 @@ def all_devices() -> list[Found]:
         The child failed, or did not answer in time.
     """
     environment = {name: value for name, value in os.environ.items() if name != SELECTOR}
-    command = [sys.executable, "-m", "usmq._visible"]
+    command = [sys.executable, "-m", "usmq._list_devices_json"]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=PATIENCE

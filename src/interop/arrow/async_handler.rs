@@ -3,7 +3,7 @@
 //! Two sides own the state: the stream, and the handler until its producer releases it. Either may go first.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema};
-use super::foreign::Foreign;
+use super::foreign::ForeignStruct;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, ReentrantMutex};
@@ -15,9 +15,9 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// The side of an [`AsyncArrays`](super::AsyncArrays) that a producer gets.
+/// The side of an [`AsyncStreamReader`](super::AsyncStreamReader) that a producer gets.
 pub struct AsyncHandler {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ConsumerState>,
 }
 
 impl AsyncHandler {
@@ -38,7 +38,7 @@ impl AsyncHandler {
         // SAFETY: the caller's promise.
         let data = unsafe { (*handler).private_data };
         // SAFETY: as above; the reference that `into_raw` left.
-        Self { shared: unsafe { Arc::from_raw(data.cast::<Shared>().cast_const()) } }
+        Self { shared: unsafe { Arc::from_raw(data.cast::<ConsumerState>().cast_const()) } }
     }
 }
 
@@ -48,7 +48,7 @@ impl Drop for AsyncHandler {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct ConsumerState {
     handler: UnsafeCell<ArrowAsyncDeviceStreamHandler>,
     /// How many arrays may wait or be on their way.
     ahead: i64,
@@ -60,9 +60,9 @@ pub(super) struct Shared {
 
 // SAFETY: what the pointers lead to may be used from any thread, one call at a time: `handler` is the producer's alone,
 // tasks are extracted by whoever takes them from the queue, and `Producer` says when it is called.
-unsafe impl Send for Shared {}
+unsafe impl Send for ConsumerState {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ConsumerState {}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -89,7 +89,7 @@ struct Producer {
     cancel: unsafe extern "C" fn(*mut ArrowAsyncProducer),
 }
 
-impl Shared {
+impl ConsumerState {
     pub(super) fn new(ahead: i64) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             handler: UnsafeCell::new(ArrowAsyncDeviceStreamHandler {
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// The schema has come: whether the stream goes on.
-    fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &Foreign<ArrowSchema>) -> Result<()> {
+    fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &ForeignStruct<ArrowSchema>) -> Result<()> {
         // SAFETY: the interface: null is told apart, else the producer lives until `release`.
         let given = unsafe { producer.as_ref() }.ok_or_else(|| broken("the handler's producer is null"))?;
         let (Some(request), Some(cancel)) = (given.request, given.cancel) else {
@@ -220,18 +220,18 @@ fn wake(waker: Option<Waker>) {
 
 fn discard(mut task: ArrowAsyncTask) {
     if let Some(extract) = task.extract_data {
-        // SAFETY: as in `AsyncArrays::extract`; null discards the data, and an error changes nothing.
+        // SAFETY: as in `AsyncStreamReader::extract`; null discards the data, and an error changes nothing.
         unsafe { extract(&mut task, ptr::null_mut()) };
     }
 }
 
 /// # Safety
 /// `handler` is one of ours and not released.
-unsafe fn own<'a>(handler: *mut ArrowAsyncDeviceStreamHandler) -> &'a Shared {
+unsafe fn own<'a>(handler: *mut ArrowAsyncDeviceStreamHandler) -> &'a ConsumerState {
     // SAFETY: the caller's promise.
     let data = unsafe { (*handler).private_data };
     // SAFETY: as above; the handler owns a reference.
-    unsafe { &*data.cast::<Shared>() }
+    unsafe { &*data.cast::<ConsumerState>() }
 }
 
 unsafe extern "C" fn on_schema(
@@ -245,7 +245,7 @@ unsafe extern "C" fn on_schema(
         return libc::EINVAL;
     }
     // SAFETY: as above; the schema is the handler's now, and released at the end of this call.
-    let schema = unsafe { Foreign::take(schema) };
+    let schema = unsafe { ForeignStruct::take(schema) };
     if own.state.lock().end.is_some() {
         return libc::ECANCELED;
     }

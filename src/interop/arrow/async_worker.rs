@@ -1,10 +1,10 @@
 //! The thread of an asynchronous Arrow stream: everything that is said to a consumer's handler, in its order.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
-use super::async_produce::{Ended, Shared, Turn};
+use super::async_export::{ProducerState, StreamEnd, Turn};
 use super::column::Column;
-use super::produce::{Batches, check_type, errno};
 use super::schema::Field;
+use super::stream_export::{Batches, check_type, errno};
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::ffi::{CString, c_char, c_int};
@@ -85,7 +85,7 @@ impl Consumer {
 /// What the stream's thread has.
 pub(super) struct Worker {
     consumer: Consumer,
-    shared: Arc<Shared>,
+    shared: Arc<ProducerState>,
     field: Arc<Field>,
     batches: Option<Batches>,
     export: Export,
@@ -98,7 +98,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         consumer: Consumer,
-        shared: Arc<Shared>,
+        shared: Arc<ProducerState>,
         field: Arc<Field>,
         batches: Batches,
         export: Export,
@@ -107,16 +107,16 @@ impl Worker {
     }
 
     /// Everything from the first callback to the release. Nothing unwinds: the batches are the caller's code.
-    pub(super) fn run(mut self) -> Ended {
+    pub(super) fn run(mut self) -> StreamEnd {
         let talk = catch_unwind(AssertUnwindSafe(|| self.talk()));
-        let ended = talk.unwrap_or_else(|_| Err(panicked())).unwrap_or_else(Ended::Failed);
+        let ended = talk.unwrap_or_else(|_| Err(panicked())).unwrap_or_else(StreamEnd::Failed);
         let batches = self.batches.take();
         let _ = catch_unwind(AssertUnwindSafe(|| drop(batches)));
         match &ended {
             // A consumer that cancelled gets no error, whatever happened meanwhile.
-            Ended::Failed(_) | Ended::Stopped if self.shared.is_cancelled() => {}
-            Ended::Failed(error) => self.consumer.error(errno(error), error.to_string()),
-            Ended::Stopped => self.consumer.error(libc::ECANCELED, "the producer gave up".to_owned()),
+            StreamEnd::Failed(_) | StreamEnd::Stopped if self.shared.is_cancelled() => {}
+            StreamEnd::Failed(error) => self.consumer.error(errno(error), error.to_string()),
+            StreamEnd::Stopped => self.consumer.error(libc::ECANCELED, "the producer gave up".to_owned()),
             _ => {}
         }
         // SAFETY: the last call to the handler; `self` keeps the producer that it points to beyond it.
@@ -128,20 +128,20 @@ impl Worker {
         ended
     }
 
-    fn talk(&mut self) -> Result<Ended> {
+    fn talk(&mut self) -> Result<StreamEnd> {
         // What the consumer does not move out is released here.
         let mut schema = self.field.export()?;
         // SAFETY: the handler is not released, and only this thread calls it.
         let status = unsafe { (self.consumer.on_schema)(self.consumer.handler, &mut schema) };
         if status != 0 {
-            return Ok(Ended::Refused(status));
+            return Ok(StreamEnd::Refused(status));
         }
         loop {
             let at_end = self.batches.as_ref().is_none_or(|batches| batches.size_hint().1 == Some(0));
             match self.shared.turn(i64::from(!at_end)) {
                 Turn::Give => {}
-                Turn::Cancelled => return Ok(Ended::Cancelled),
-                Turn::Stopped => return Ok(Ended::Stopped),
+                Turn::Cancelled => return Ok(StreamEnd::Cancelled),
+                Turn::Stopped => return Ok(StreamEnd::Stopped),
                 Turn::Wrong(count) => {
                     return Err(Error::Interop(format!(
                         "the consumer of the Arrow stream requested {count} arrays; it must be 1 or more"
@@ -150,15 +150,15 @@ impl Worker {
             }
             let array = if at_end { None } else { self.next()? };
             if self.shared.is_cancelled() {
-                return Ok(Ended::Cancelled);
+                return Ok(StreamEnd::Cancelled);
             }
             let last = array.is_none();
             let status = self.offer(array);
             if status != 0 {
-                return Ok(Ended::Refused(status));
+                return Ok(StreamEnd::Refused(status));
             }
             if last {
-                return Ok(Ended::Complete);
+                return Ok(StreamEnd::Complete);
             }
         }
     }

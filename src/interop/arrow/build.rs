@@ -34,7 +34,7 @@ impl Column {
             let length = if *extent == 0 { *rows } else { column.len() / extent };
             let item = column.named("item");
             let field = Field::nested(name, &format!("+w:{extent}"), vec![item.field().clone()])?;
-            column = Self::of(Node {
+            column = Self::from_node(Node {
                 field: Arc::new(field),
                 length,
                 buffers: vec![Buffer::Absent],
@@ -72,7 +72,7 @@ impl Column {
         }
         let children = field.children().iter().map(|field| Self::empty(field, queue));
         let dictionary = field.dictionary.as_ref().map(|field| Self::empty(field, queue));
-        Ok(Self::of(Node {
+        Ok(Self::from_node(Node {
             field: field.clone(),
             length: 0,
             offset: 0,
@@ -109,7 +109,7 @@ pub(super) fn format_of(dtype: DType) -> std::result::Result<&'static str, &'sta
 /// All elements of a contiguous array as one axis.
 fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
     let bytes = array.as_bytes()?.as_readonly();
-    Ok(Column::of(Node {
+    Ok(Column::from_node(Node {
         field: Arc::new(Field::new(name, format)?),
         length: array.size(),
         offset: 0,

@@ -1,8 +1,8 @@
 //! Columns: Arrow arrays whose buffers are unified shared memory.
 
+use super::buffer_source::Later;
 use super::layout::{Layout as Physical, values_type};
 use super::schema::Field;
-use super::source::Later;
 use crate::array::{Array, DType, Index, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Buffer {
 }
 
 impl Column {
-    pub(super) fn of(node: Node) -> Self {
+    pub(super) fn from_node(node: Node) -> Self {
         Self(Arc::new(node))
     }
 
@@ -238,21 +238,21 @@ impl Column {
         let offset = if length == 0 { 0 } else { self.0.offset + start };
         // Of what is not known of the whole, the part says nothing about the rest.
         let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
-        Self::of(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
+        Self::from_node(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
     }
 
     /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+    pub fn to(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
         if kind.is_none() && queue.is_none_or(|queue| queue == self.queue()) {
             return Ok(self.clone());
         }
         let mut copied = true;
         let buffers = (0..self.0.buffers.len()).map(|number| match self.buffer(number)? {
             Some(array) => {
-                let converted = array.converted(None, kind, queue)?.as_readonly();
+                let converted = array.to(None, kind, queue)?.as_readonly();
                 copied &= !std::ptr::eq(converted.allocation(), array.allocation());
                 Ok(Buffer::Held(converted))
             }
@@ -260,11 +260,11 @@ impl Column {
         });
         let buffers = buffers.collect::<Result<_>>()?;
         let is_frozen = self.0.is_frozen || copied;
-        let children = self.0.children.iter().map(|child| child.converted(kind, queue));
+        let children = self.0.children.iter().map(|child| child.to(kind, queue));
         let children = children.collect::<Result<_>>()?;
-        let dictionary = self.dictionary().map(|column| column.converted(kind, queue)).transpose()?;
+        let dictionary = self.dictionary().map(|column| column.to(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
-        Ok(Self::of(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
+        Ok(Self::from_node(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
     }
 
     /// Blocks until all of the column may be read.
@@ -304,7 +304,7 @@ impl Column {
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         let field = Arc::new(self.field().named(name));
-        Self::of(Node { field, ..(*self.0).clone() })
+        Self::from_node(Node { field, ..(*self.0).clone() })
     }
 
     /// One buffer as bytes. May have to wait for others, to learn its size.
@@ -382,7 +382,7 @@ fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result
             bytes.nbytes()
         )));
     }
-    Ok(Array::of(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
+    Ok(Array::from_parts(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
 }
 
 /// `float64[1000] "miles" (queue … on opencl:cpu:0 …)`.

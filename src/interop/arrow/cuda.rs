@@ -1,7 +1,7 @@
 //! CUDA memory as a source of buffers: they move to USM through pinned host memory.
 
+use super::buffer_source::BufferSource;
 use super::column::Buffer;
-use super::source::Source;
 use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// Buffers of an Arrow array in memory that CUDA knows.
-pub(super) struct Cuda {
+pub(super) struct CudaSource {
     queue: Queue,
     kind: UsmKind,
     stream: usize,
@@ -21,7 +21,7 @@ pub(super) struct Cuda {
     seen: RefCell<Vec<Box<[u64]>>>,
 }
 
-impl Cuda {
+impl CudaSource {
     /// Memory of the CUDA device with this number, usable once `event` is complete. `owner` is dropped after the last
     /// transfer.
     ///
@@ -74,7 +74,7 @@ impl Cuda {
     }
 }
 
-impl Source for Cuda {
+impl BufferSource for CudaSource {
     const COPIES: bool = true;
 
     fn queue(&self) -> &Queue {

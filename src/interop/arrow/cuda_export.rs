@@ -4,18 +4,18 @@ use super::abi::{ArrowArray, ArrowDeviceArray, DEVICE_CUDA};
 use super::build::format_of;
 use super::schema::Field;
 use crate::error::{Error, Result};
-use crate::interop::cuda::{CudaArray, Ready};
+use crate::interop::cuda::{CudaArray, ReadyEvent};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
 /// What an exported struct points to.
-struct Exported {
+struct ExportedCudaArray {
     field: Arc<Field>,
     _array: CudaArray,
     buffers: [*const c_void; 2],
     /// What `sync_event` points to.
-    event: Ready,
+    event: ReadyEvent,
 }
 
 /// A contiguous array of one axis as an Arrow array without nulls, and its type. Its event, a `cudaEvent_t`, is
@@ -35,7 +35,7 @@ pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> 
         return refuse("only contiguous arrays of one axis are");
     }
     let field = Arc::new(Field::new("", format)?);
-    let mut owned = Box::new(Exported {
+    let mut owned = Box::new(ExportedCudaArray {
         field: field.clone(),
         buffers: [ptr::null(), array.address() as *const c_void],
         event: array.ready()?,
@@ -63,7 +63,7 @@ pub(super) fn exported(array: &ArrowArray) -> Option<Arc<Field>> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
     // SAFETY: `export_cuda` made `private_data` for this callback, and it lives until the release.
-    Some(unsafe { &(*array.private_data.cast::<Exported>()).field }.clone())
+    Some(unsafe { &(*array.private_data.cast::<ExportedCudaArray>()).field }.clone())
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
@@ -71,5 +71,5 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     let array = unsafe { &mut *array };
     array.release = None;
     // SAFETY: made from a box in `export_cuda`, and taken once: `release` is gone.
-    drop(unsafe { Box::from_raw(array.private_data.cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(array.private_data.cast::<ExportedCudaArray>()) });
 }

@@ -4,10 +4,10 @@ use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_O
 use super::column::Column;
 use super::cuda_export;
 use super::foreign::About;
-use crate::device::record::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Event, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::interop::place::check_nameable;
+use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use std::ptr;
 
 /// How a consumer learns that the data is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ready {
+pub enum SyncMode {
     /// It waits for an event, on its device.
     #[default]
     Event,
@@ -42,15 +42,15 @@ impl Column {
     ///
     /// # Errors
     /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
-    /// interface cannot name; `collocate` to the root device mends that. [`Error::Sycl`] with what the work reported.
-    pub fn export_device(&self, ready: Ready) -> Result<ArrowDeviceArray> {
+    /// interface cannot name; `collocate` to the root device fixes that. [`Error::Sycl`] with what the work reported.
+    pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
-        let _why = because(Reason::Export);
+        let _why = with_reason(Reason::Export);
         let device = self.queue().device();
         check_nameable(self.queue())?;
         let event = match ready {
-            Ready::Event => self.joined()?,
-            Ready::Now => {
+            SyncMode::Event => self.joined()?,
+            SyncMode::Now => {
                 self.wait_for_writes()?;
                 None
             }
@@ -113,8 +113,8 @@ impl Column {
         if self.arrays()?.iter().all(|array| array.usm_kind().is_host_accessible()) {
             return Ok(self.clone());
         }
-        let _why = because(Reason::HostRead);
-        self.converted(Some(UsmKind::Host), None)
+        let _why = with_reason(Reason::HostRead);
+        self.to(Some(UsmKind::Host), None)
     }
 
     /// An event that completes after every write to the column so far.
@@ -141,7 +141,7 @@ impl Column {
 }
 
 /// What an exported struct points to. It never points back to the struct, which may move.
-struct Exported {
+struct ExportedArray {
     column: Column,
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
@@ -152,7 +152,7 @@ struct Exported {
 
 fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     let nested = |column: &Column| Heap::new(export(column, None));
-    let mut owned = Box::new(Exported {
+    let mut owned = Box::new(ExportedArray {
         buffers: column.0.buffers.iter().map(|buffer| buffer.address() as *const c_void).collect(),
         children: column.0.children.iter().map(nested).collect(),
         dictionary: column.dictionary().map(nested),
@@ -188,7 +188,7 @@ pub(super) fn exported(array: &ArrowArray) -> Option<&Column> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
     // SAFETY: `export` made `private_data` for this callback, and it lives until the release.
-    Some(unsafe { &(*array.private_data.cast::<Exported>()).column })
+    Some(unsafe { &(*array.private_data.cast::<ExportedArray>()).column })
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
@@ -198,5 +198,5 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     array.release = None;
     // SAFETY: made from a box in `export`, and taken once: `release` is gone. Children that were moved out are
     // released structs by now, and drop as such. Dropping memory never waits, panics or needs Python's lock.
-    drop(unsafe { Box::from_raw(array.private_data.cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(array.private_data.cast::<ExportedArray>()) });
 }

@@ -1,9 +1,9 @@
 //! Structs of other libraries, vouched for once: schemas and streams as they are, arrays together with their field.
 
 use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
-use super::check::broken;
 use super::export::{self, exported};
 use super::schema::Field;
+use super::validate::broken;
 use crate::error::{Error, Result};
 use std::ptr;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use std::sync::Arc;
 ///
 /// ```
 /// use usmq::Array;
-/// use usmq::interop::arrow::{Column, Ready};
+/// use usmq::interop::arrow::{Column, SyncMode};
 ///
 /// let column = Column::from_array("x", &Array::from_slice(&[1i64, 2, 3])?)?;
-/// let exported = column.export_device(Ready::Event)?; // an ArrowDeviceArray that carries the column's field
+/// let exported = column.export_device(SyncMode::Event)?; // an ArrowDeviceArray that carries the column's field
 /// let back = Column::import_device(exported.into(), Default::default())?;
 /// assert_eq!(back.field(), column.field());
 /// # Ok::<(), usmq::Error>(())
 /// ```
 ///
 /// ```compile_fail,E0133
-/// use usmq::interop::arrow::{ArrowArray, Field, Foreign};
+/// use usmq::interop::arrow::{ArrowArray, Field, ForeignStruct};
 ///
 /// let field = std::sync::Arc::new(Field::new("x", "l")?);
 /// let mut array = ArrowArray::empty(); // as another library filled it
-/// let foreign = Foreign::take_array(&field, &mut array); // needs `unsafe`
+/// let foreign = ForeignStruct::take_array(&field, &mut array); // needs `unsafe`
 /// # Ok::<(), usmq::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Foreign<T: Struct> {
+pub struct ForeignStruct<T: FfiStruct> {
     pub(super) inner: T,
     pub(super) about: T::About,
 }
 
 /// The structs of the interfaces that may be moved out of their place.
-pub trait Struct: sealed::Sealed {
+pub trait FfiStruct: sealed::Sealed {
     #[doc(hidden)]
     type About: std::fmt::Debug;
     #[doc(hidden)]
@@ -49,7 +49,7 @@ pub trait Struct: sealed::Sealed {
 }
 
 /// The structs that hold an array: [`ArrowArray`] and [`ArrowDeviceArray`].
-pub trait ArrayStruct: Struct<About = About> + Sized {
+pub trait ArrayStruct: FfiStruct<About = About> + Sized {
     #[doc(hidden)]
     fn array(&self) -> &ArrowArray;
 }
@@ -73,11 +73,11 @@ mod sealed {
 macro_rules! movable {
     ($($type:ident),*) => { $(
         impl sealed::Sealed for $type {}
-        impl Struct for $type {
+        impl FfiStruct for $type {
             type About = ();
             const EMPTY: Self = Self::empty();
         }
-        impl From<$type> for Foreign<$type> {
+        impl From<$type> for ForeignStruct<$type> {
             fn from(inner: $type) -> Self {
                 Self { inner, about: () }
             }
@@ -90,7 +90,7 @@ movable!(ArrowSchema, ArrowArrayStream, ArrowDeviceArrayStream);
 macro_rules! movable_array {
     ($($type:ident $array:expr),*) => { $(
         impl sealed::Sealed for $type {}
-        impl Struct for $type {
+        impl FfiStruct for $type {
             type About = About;
             const EMPTY: Self = Self::empty();
         }
@@ -100,9 +100,9 @@ macro_rules! movable_array {
                 array(self)
             }
         }
-        impl From<$type> for Foreign<$type> {
+        impl From<$type> for ForeignStruct<$type> {
             /// An array that usmq exported, with the field of its column. One that unsafe code had another library fill
-            /// has none, and its import is an error; [`Foreign::take_array`] is for those.
+            /// has none, and its import is an error; [`ForeignStruct::take_array`] is for those.
             fn from(inner: $type) -> Self {
                 let about = export::about(inner.array());
                 Self { inner, about }
@@ -113,7 +113,7 @@ macro_rules! movable_array {
 
 movable_array!(ArrowArray | own | own, ArrowDeviceArray | own | &own.array);
 
-impl<T: Struct> Foreign<T> {
+impl<T: FfiStruct> ForeignStruct<T> {
     /// The struct itself, still as it was filled.
     #[must_use]
     pub fn into_inner(self) -> T {
@@ -121,7 +121,7 @@ impl<T: Struct> Foreign<T> {
     }
 }
 
-impl<T: Struct<About = ()>> Foreign<T> {
+impl<T: FfiStruct<About = ()>> ForeignStruct<T> {
     /// Moves a schema or stream out of its place, as the interfaces say: copied, and the source marked released.
     ///
     /// # Safety
@@ -133,7 +133,7 @@ impl<T: Struct<About = ()>> Foreign<T> {
     }
 }
 
-impl<T: ArrayStruct> Foreign<T> {
+impl<T: ArrayStruct> ForeignStruct<T> {
     /// Moves an array out of its place, as the interfaces say: copied, and the source marked released. The import
     /// checks what can be seen: the numbers, which pointers are null, the offsets in host memory.
     ///
@@ -178,7 +178,7 @@ impl About {
         let Some(field) = &self.field else {
             return Err(Error::Interop(
                 "the Arrow array comes without its field, and usmq did not export it: take it with \
-                 Foreign::take_array, which names the field"
+                 ForeignStruct::take_array, which names the field"
                     .to_owned(),
             ));
         };

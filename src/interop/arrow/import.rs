@@ -4,14 +4,14 @@ use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
     DEVICE_ONEAPI,
 };
-use super::check::{Checked, broken, check, offsets};
+use super::buffer_source::{BufferSource, HostSource, UsmSource};
 use super::column::{Buffer, Column, Node};
-use super::contents::check_contents;
-use super::cuda::Cuda;
-use super::foreign::{About, Foreign};
+use super::cuda::CudaSource;
+use super::foreign::{About, ForeignStruct};
 use super::layout::{Layout, Part};
 use super::schema::Field;
-use super::source::{Host, Source, Usm};
+use super::validate::{Checked, broken, check, offsets};
+use super::validate_contents::check_contents;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Where an import is to end up, as far as the caller says.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Placed<'a> {
+pub struct ImportOptions<'a> {
     /// The queue; for host data the current one, for device data one that can use it where it is.
     pub queue: Option<&'a Queue>,
     /// The USM kind; for host data device memory, for device data what it is.
@@ -36,7 +36,7 @@ struct Wanted {
     numbers: Vec<usize>,
 }
 
-impl Placed<'_> {
+impl ImportOptions<'_> {
     /// The field of what an import of `field` gives.
     pub(super) fn field(&self, field: &Arc<Field>) -> Result<Arc<Field>> {
         self.wanted(field).map(|wanted| wanted.field)
@@ -65,7 +65,7 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for a struct that breaks the rules as far as that can be seen, memory that is no USM, or a
     /// device type that usmq does not know; [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn import_device(array: Foreign<ArrowDeviceArray>, placed: Placed<'_>) -> Result<Self> {
+    pub fn import_device(array: ForeignStruct<ArrowDeviceArray>, placed: ImportOptions<'_>) -> Result<Self> {
         let _span = tracing::debug_span!(target: "usmq", "import", protocol = "Arrow").entered();
         let about = array.about;
         let ArrowDeviceArray { array, device_id, device_type, sync_event, .. } = array.inner;
@@ -75,13 +75,13 @@ impl Column {
         check_device(device_type)?;
         let event = sync_event as usize;
         let column = match device_type {
-            DEVICE_CPU => return Self::import(Foreign { inner: array, about }, placed),
+            DEVICE_CPU => return Self::import(ForeignStruct { inner: array, about }, placed),
             // SAFETY: whoever vouched for the struct did so for its event.
             DEVICE_ONEAPI => unsafe { import_usm(array, &about, device_id, event, placed) }?,
             // SAFETY: as above.
             _ => return unsafe { import_cuda(array, &about, device_id, event, placed) },
         };
-        column.converted(placed.kind, placed.queue)
+        column.to(placed.kind, placed.queue)
     }
 
     /// The column of an array in host memory, copied to USM. Returns before the copies are complete; the array is
@@ -91,17 +91,17 @@ impl Column {
     ///
     /// # Errors
     /// As [`Column::import_device`].
-    pub fn import(array: Foreign<ArrowArray>, placed: Placed<'_>) -> Result<Self> {
+    pub fn import(array: ForeignStruct<ArrowArray>, placed: ImportOptions<'_>) -> Result<Self> {
         let about = array.about;
         if array.inner.is_released() {
             return Err(about.released());
         }
         let field = about.describing(&array.inner)?;
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-        let array = Shared(array.inner);
-        let mut source = Host::new(queue, placed.kind.unwrap_or(UsmKind::Device));
+        let array = SharedArray(array.inner);
+        let mut source = HostSource::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
-        // SAFETY: whoever made a `Foreign` vouched for its pointers, and that the field is its own.
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers, and that the field is its own.
         let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) };
         match result {
             Ok(column) => {
@@ -134,16 +134,16 @@ unsafe fn import_usm(
     about: &About,
     device_id: i64,
     event: usize,
-    placed: Placed<'_>,
+    placed: ImportOptions<'_>,
 ) -> Result<Column> {
     let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
-    let array = Arc::new(Shared(array));
+    let array = Arc::new(SharedArray(array));
     let owner: Arc<dyn Any + Send + Sync> = array.clone();
     // SAFETY: as above.
-    let mut source = unsafe { Usm::new(first, device_id, event, owner) }?;
+    let mut source = unsafe { UsmSource::new(first, device_id, event, owner) }?;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
@@ -157,24 +157,24 @@ unsafe fn import_cuda(
     about: &About,
     device_id: i64,
     event: usize,
-    placed: Placed<'_>,
+    placed: ImportOptions<'_>,
 ) -> Result<Column> {
     let field = about.describing(&array)?;
     let wanted = placed.wanted(field)?;
     let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-    let array = Arc::new(Shared(array));
+    let array = Arc::new(SharedArray(array));
     let kind = placed.kind.unwrap_or(UsmKind::Device);
     // SAFETY: the caller's promise.
-    let mut source = unsafe { Cuda::new(queue, kind, device_id, event, array.clone()) }?;
+    let mut source = unsafe { CudaSource::new(queue, kind, device_id, event, array.clone()) }?;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
 /// An imported array that several buffers keep.
-struct Shared(ArrowArray);
+struct SharedArray(ArrowArray);
 
 // SAFETY: after the import nothing but its release touches the struct.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedArray {}
 
 /// The address of some buffer.
 ///
@@ -209,7 +209,7 @@ impl Rows {
 
 /// # Safety
 /// The array's pointers are as the interface says.
-unsafe fn column<S: Source>(
+unsafe fn column<S: BufferSource>(
     field: &Arc<Field>,
     array: &ArrowArray,
     rows: Rows,
@@ -258,16 +258,18 @@ unsafe fn column<S: Source>(
             _ => Rows::ALL,
         };
         // SAFETY: as above.
-        let child = unsafe { column(field, child, rows, &Placed::default().wanted(field)?, about, source) };
+        let child =
+            unsafe { column(field, child, rows, &ImportOptions::default().wanted(field)?, about, source) };
         node.children.push(child.map_err(|error| within(error, field, *number))?);
     }
     if let (Some(array), Some(field)) = (checked.dictionary, &field.dictionary) {
         // SAFETY: as above.
-        let values =
-            unsafe { column(field, array, Rows::ALL, &Placed::default().wanted(field)?, about, source) };
+        let values = unsafe {
+            column(field, array, Rows::ALL, &ImportOptions::default().wanted(field)?, about, source)
+        };
         node.dictionary = Some(values?);
     }
-    Ok(Column::of(node))
+    Ok(Column::from_node(node))
 }
 
 /// The values that are taken from a producer's buffers.
@@ -283,7 +285,7 @@ struct Span {
 ///
 /// # Safety
 /// As [`column`].
-unsafe fn buffers<S: Source>(
+unsafe fn buffers<S: BufferSource>(
     checked: &Checked<'_>,
     node: &mut Node,
     Span { skip, end }: Span,
@@ -345,7 +347,7 @@ unsafe fn buffers<S: Source>(
 ///
 /// # Safety
 /// As [`column`].
-unsafe fn views<S: Source>(checked: &Checked<'_>, node: &mut Node, source: &mut S) -> Result<()> {
+unsafe fn views<S: BufferSource>(checked: &Checked<'_>, node: &mut Node, source: &mut S) -> Result<()> {
     let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(()) };
     if data.is_empty() {
         node.buffers.push(Buffer::Absent);
@@ -383,7 +385,7 @@ fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
 }
 
 /// The one offset of an array without values, which its producer may have left out.
-fn zeros<S: Source>(width: usize, source: &S) -> Result<Buffer> {
+fn zeros<S: BufferSource>(width: usize, source: &S) -> Result<Buffer> {
     let zeros =
         crate::array::Array::uninit([width], crate::array::DType::U8, UsmKind::Device, source.queue())?;
     zeros.fill_bytes(&[0])?;

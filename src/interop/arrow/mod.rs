@@ -5,46 +5,44 @@
 //! share one libsycl, since that event is a C++ object.
 //!
 //! What usmq exports is the plain struct ([`ArrowDeviceArray`] and its like), which carries its own field. What is
-//! imported is a [`Foreign`]: an export of usmq becomes one safely, and taking another library's struct, together with the
-//! field that describes it, is the one unsafe step.
+//! imported is a [`ForeignStruct`]: an export of usmq becomes one safely, and taking another library's struct, together
+//! with the field that describes it, is the one unsafe step.
 
 mod abi;
-mod async_consume;
+#[cfg(feature = "arrow")]
+mod arrow_rs;
+mod async_export;
 mod async_handler;
-mod async_produce;
+mod async_import;
 mod async_worker;
+mod buffer_source;
 mod build;
-mod check;
-mod collect;
 mod column;
-mod consume;
-mod contents;
 mod cuda;
 mod cuda_export;
 mod export;
 mod foreign;
-#[cfg(feature = "arrow")]
-mod host;
 mod import;
 mod layout;
-mod pack;
-mod produce;
 mod schema;
-mod sound;
-mod source;
+mod serialize;
+mod soundness;
+mod stream_export;
+mod stream_import;
 mod table;
+mod validate;
+mod validate_contents;
 mod validate_full;
-mod wire;
 
 #[cfg(feature = "arrow")]
-use host::joined;
+use arrow_rs::joined;
 
 /// Without arrow-rs batches stay apart.
 #[cfg(not(feature = "arrow"))]
 fn joined(
     _: &std::sync::Arc<Field>,
-    arrays: Vec<Foreign<ArrowArray>>,
-) -> crate::Result<Vec<Foreign<ArrowArray>>> {
+    arrays: Vec<ForeignStruct<ArrowArray>>,
+) -> crate::Result<Vec<ForeignStruct<ArrowArray>>> {
     Ok(arrays)
 }
 
@@ -52,17 +50,16 @@ pub use abi::{
     ArrowArray, ArrowArrayStream, ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask,
     ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-pub use async_consume::AsyncArrays;
+pub use async_export::{AsyncExport, StreamEnd};
 pub use async_handler::AsyncHandler;
-pub use async_produce::{Ended, Producing};
-pub use collect::Imported;
+pub use async_import::AsyncStreamReader;
 pub use column::Column;
-pub use consume::{Arrays, Stream};
 pub use cuda_export::export_cuda;
-pub use export::Ready;
-pub use foreign::{ArrayStruct, Foreign, Struct};
-pub use import::Placed;
-pub use pack::Packed;
-pub use produce::Batches;
+pub use export::SyncMode;
+pub use foreign::{ArrayStruct, FfiStruct, ForeignStruct};
+pub use import::ImportOptions;
 pub use schema::Field;
+pub use serialize::Packed;
+pub use stream_export::Batches;
+pub use stream_import::{ColumnOrTable, Stream, StreamReader};
 pub use table::Table;

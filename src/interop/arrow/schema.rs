@@ -1,7 +1,7 @@
 //! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
 
 use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
-use super::foreign::Foreign;
+use super::foreign::ForeignStruct;
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
@@ -215,8 +215,8 @@ impl Field {
     ///
     /// # Errors
     /// [`Error::Interop`] for everything that can be seen to be wrong.
-    pub fn import(schema: &Foreign<ArrowSchema>) -> Result<Self> {
-        // SAFETY: whoever made a `Foreign` vouched for its pointers.
+    pub fn import(schema: &ForeignStruct<ArrowSchema>) -> Result<Self> {
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
         unsafe { import(&schema.inner, 0, &mut 0) }
     }
 
@@ -230,7 +230,7 @@ impl Field {
         };
         let children = self.children.iter().map(|child| child.export().map(Heap::new));
         let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
-        let mut owned = Box::new(Exported {
+        let mut owned = Box::new(ExportedSchema {
             format: text(&self.format)?,
             name: text(&self.name)?,
             metadata: self.metadata.clone(),
@@ -252,7 +252,7 @@ impl Field {
 }
 
 /// What an exported struct points to.
-struct Exported {
+struct ExportedSchema {
     format: CString,
     name: CString,
     metadata: Option<Box<[u8]>>,
@@ -266,7 +266,7 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     schema.release = None;
     // SAFETY: made from a box in `export`, and taken once: `release` is gone. Children that were moved out are
     // released structs by now, and drop as such.
-    drop(unsafe { Box::from_raw(schema.private_data.cast::<Exported>()) });
+    drop(unsafe { Box::from_raw(schema.private_data.cast::<ExportedSchema>()) });
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {

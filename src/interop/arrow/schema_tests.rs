@@ -90,7 +90,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() {
     // SAFETY: `export` made two children.
     let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
     // SAFETY: a child of this export, used by no one else.
-    let child = unsafe { crate::interop::arrow::Foreign::take(children[1]) }.inner;
+    let child = unsafe { crate::interop::arrow::ForeignStruct::take(children[1]) }.inner;
     drop(schema);
     assert_eq!(read(&child).unwrap(), *sample().children[1]);
 }

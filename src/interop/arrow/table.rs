@@ -20,7 +20,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Value`] without columns or for columns of different lengths; [`Error::Placement`] when they are on
-    /// different queues, which `collocate` mends.
+    /// different queues, which `collocate` fixes.
     pub fn new(columns: Vec<Column>) -> Result<Self> {
         let Some(first) = columns.first() else {
             return Err(Error::Value("a table needs at least one column".to_owned()));
@@ -131,8 +131,8 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
-    pub fn converted(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
-        let batches = self.batches.iter().map(|batch| batch.converted(kind, queue));
+    pub fn to(&self, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
+        let batches = self.batches.iter().map(|batch| batch.to(kind, queue));
         let queue = queue.unwrap_or(&self.queue).clone();
         Ok(Self { schema: self.schema.clone(), batches: batches.collect::<Result<_>>()?, queue })
     }
@@ -148,7 +148,7 @@ impl Table {
 }
 
 fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Queue) -> Column {
-    Column::of(Node {
+    Column::from_node(Node {
         field: schema.clone(),
         length,
         offset: 0,

@@ -1,11 +1,11 @@
 //! Whether the contents of an array keep the rules of the Arrow format, value by value: what arrow-rs and pyarrow rely on
-//! when they read. Pure, over bytes that the host reads; `check.rs` sees to the structs around them.
+//! when they read. Pure, over bytes that the host reads; `validate.rs` sees to the structs around them.
 //!
 //! Source: Arrow columnar format, "Physical memory layout"; `ArrayData::validate_full` of arrow-rs, whose rules these are.
 
-use super::contents::INLINE;
 use super::layout::Layout;
 use super::schema::Field;
+use super::validate_contents::INLINE;
 use crate::error::{Error, Result};
 use std::fmt::Display;
 

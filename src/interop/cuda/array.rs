@@ -1,14 +1,14 @@
 //! Arrays in CUDA memory: described, handed over, and moved to and from USM. Computing on them is others' business.
 
-use super::card::Card;
+use super::device::CudaDevice;
 use super::driver::{Handle, Recorded};
-use super::failures;
-use super::transfer::{Remote, Way, start};
+use super::poison;
+use super::transfer::{Direction, Remote, start};
 use crate::array::{Array, DType, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::{Failure, Keep, drop_after};
+use crate::memory::{ForeignOwner, PoisonCell, drop_after};
 use crate::placement::{Action, Step};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -29,18 +29,18 @@ pub struct CudaArray {
 
 /// Memory of a card, and who else works with it.
 struct Memory {
-    card: Arc<Card>,
-    owner: Owner,
+    device: Arc<CudaDevice>,
+    owner: CudaOwner,
     /// The stream on which the other side works, and its context.
     stream: Option<(Handle, Handle)>,
-    failure: Failure,
+    poison: PoisonCell,
 }
 
-enum Owner {
+enum CudaOwner {
     /// Allocated here.
     Ours(usize),
     /// Another library's; dropped by the release thread after the last view and the last transfer.
-    Foreign(Option<Keep>),
+    Foreign(Option<ForeignOwner>),
     /// An empty array needs none.
     Nothing,
 }
@@ -49,22 +49,22 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
         match &mut self.owner {
-            Owner::Ours(pointer) => {
-                failures::forget(*pointer);
-                self.card.free(*pointer);
+            CudaOwner::Ours(pointer) => {
+                poison::forget(*pointer);
+                self.device.free(*pointer);
             }
-            Owner::Foreign(keep) => {
+            CudaOwner::Foreign(keep) => {
                 keep.take().into_iter().for_each(|keep| drop_after(keep, Default::default()));
             }
-            Owner::Nothing => {}
+            CudaOwner::Nothing => {}
         }
     }
 }
 
 /// A `cudaEvent_t` and its owner, or nothing to wait for.
-pub(crate) struct Ready(Option<Box<(Handle, Recorded)>>);
+pub(crate) struct ReadyEvent(Option<Box<(Handle, Recorded)>>);
 
-impl Ready {
+impl ReadyEvent {
     /// Address of the `cudaEvent_t`, good while this lives; null when there is nothing to wait for.
     pub(crate) fn address(&mut self) -> *mut c_void {
         self.0.as_mut().map_or(std::ptr::null_mut(), |event| (&raw mut event.0).cast())
@@ -90,25 +90,25 @@ impl CudaArray {
     /// # Errors
     /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.
     pub fn from_array(array: &Array, ordinal: usize) -> Result<Self> {
-        Self::copied(array, &Card::get(ordinal)?)
+        Self::copied(array, &CudaDevice::get(ordinal)?)
     }
 
-    pub(super) fn copied(array: &Array, card: &Arc<Card>) -> Result<Self> {
+    pub(super) fn copied(array: &Array, device: &Arc<CudaDevice>) -> Result<Self> {
         let source = array.contiguous()?;
-        let (bytes, context) = (source.nbytes(), card.context());
-        let stream = Some((context, card.shown));
-        let memory = |owner, failure| Arc::new(Memory { card: card.clone(), owner, stream, failure });
+        let (bytes, context) = (source.nbytes(), device.context());
+        let stream = Some((context, device.shown));
+        let memory = |owner, poison| Arc::new(Memory { device: device.clone(), owner, stream, poison });
         let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
         let made = |memory, pointer| Self { memory, pointer, layout, dtype: source.dtype(), readonly: false };
         if bytes == 0 {
-            return Ok(made(memory(Owner::Nothing, Failure::default()), 0));
+            return Ok(made(memory(CudaOwner::Nothing, PoisonCell::default()), 0));
         }
-        let pointer = card.allocate(bytes)?;
-        let failure = failures::of_new(pointer, bytes);
-        let memory = memory(Owner::Ours(pointer), failure.clone());
+        let pointer = device.allocate(bytes)?;
+        let poison = poison::track(pointer, bytes);
+        let memory = memory(CudaOwner::Ours(pointer), poison.clone());
         let remote =
-            Remote { card: card.clone(), pointer, stream, failure, keep: Some(Box::new(memory.clone())) };
-        start(Way::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
+            Remote { device: device.clone(), pointer, stream, poison, keep: Some(Box::new(memory.clone())) };
+        start(Direction::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
         Ok(made(memory, pointer))
     }
 
@@ -116,7 +116,7 @@ impl CudaArray {
     ///
     /// # Safety
     /// The memory stays allocated while `owner` lives, and the stream is one of the process's.
-    pub(crate) unsafe fn foreign(described: &Described<'_>, owner: Keep) -> Result<Self> {
+    pub(crate) unsafe fn foreign(described: &Described<'_>, owner: ForeignOwner) -> Result<Self> {
         let layout = described.layout()?;
         // SAFETY: the caller's promise.
         unsafe { Self::over(described, layout, |pointer| locate(pointer, described), owner) }
@@ -127,14 +127,14 @@ impl CudaArray {
     pub(super) unsafe fn over(
         described: &Described<'_>,
         layout: Layout,
-        find: impl FnOnce(usize) -> Result<(Arc<Card>, Handle)>,
-        owner: Keep,
+        find: impl FnOnce(usize) -> Result<(Arc<CudaDevice>, Handle)>,
+        owner: ForeignOwner,
     ) -> Result<Self> {
-        let (card, context) = find(described.pointer)?;
+        let (device, context) = find(described.pointer)?;
         let stream = described.stream.map(|stream| (context, stream));
-        let owner = Owner::Foreign(Some(owner));
+        let owner = CudaOwner::Foreign(Some(owner));
         Ok(Self {
-            memory: Arc::new(Memory { card, owner, stream, failure: failures::at(described.pointer) }),
+            memory: Arc::new(Memory { device, owner, stream, poison: poison::find(described.pointer) }),
             pointer: described.pointer,
             layout,
             dtype: described.dtype,
@@ -160,20 +160,20 @@ impl CudaArray {
         let bytes = (high - low + 1).unsigned_abs() * itemsize;
         let copy = Array::uninit([bytes], DType::U8, kind, queue)?;
         let remote = Remote {
-            card: self.memory.card.clone(),
+            device: self.memory.device.clone(),
             pointer: self.pointer.wrapping_add_signed(low * itemsize as isize),
             stream: self.memory.stream,
-            failure: self.memory.failure.clone(),
+            poison: self.memory.poison.clone(),
             keep: Some(Box::new(self.memory.clone())),
         };
-        start(Way::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
+        start(Direction::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
         if self.memory.stream.is_none() {
             // Nothing else keeps the owner's next write off.
             copy.wait()?;
         }
         let layout =
             Layout::foreign(self.shape(), Some(self.layout.strides()), low.unsigned_abs(), itemsize)?;
-        Array::of(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
+        Array::from_parts(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
     }
 
     /// The same memory as USM, where SYCL drives the card, too.
@@ -228,7 +228,7 @@ impl CudaArray {
     /// [`Error::Interop`] with what the CUDA driver, or a transfer to this array, reported.
     pub fn wait(&self) -> Result<()> {
         if let Some((context, stream)) = self.memory.stream {
-            Recorded::after(&self.memory.card.driver, context, stream)?.wait()?;
+            Recorded::after(&self.memory.device.driver, context, stream)?.wait()?;
         }
         self.check()
     }
@@ -240,23 +240,23 @@ impl CudaArray {
         if stream == 0 {
             return Err(ambiguous_stream());
         }
-        let driver = &self.memory.card.driver;
+        let driver = &self.memory.device.driver;
         let event = Recorded::after(driver, context, own)?;
-        driver.hold_until(context, stream, event.raw())
+        driver.stream_wait_event(context, stream, event.raw())
     }
 
     /// An event that completes after what was submitted so far to the array's stream, if it has one.
-    pub(crate) fn ready(&self) -> Result<Ready> {
+    pub(crate) fn ready(&self) -> Result<ReadyEvent> {
         self.check()?;
-        let Some((context, stream)) = self.memory.stream else { return Ok(Ready(None)) };
-        let event = Recorded::after(&self.memory.card.driver, context, stream)?;
-        Ok(Ready(Some(Box::new((event.raw(), event)))))
+        let Some((context, stream)) = self.memory.stream else { return Ok(ReadyEvent(None)) };
+        let event = Recorded::after(&self.memory.device.driver, context, stream)?;
+        Ok(ReadyEvent(Some(Box::new((event.raw(), event)))))
     }
 
     /// The error of a transfer that failed.
     pub(super) fn check(&self) -> Result<()> {
         crate::runtime::not_forked()?;
-        self.memory.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+        self.memory.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The stream that another library is to wait for.
@@ -267,7 +267,7 @@ impl CudaArray {
     /// Number of the CUDA device.
     #[must_use]
     pub fn ordinal(&self) -> usize {
-        self.memory.card.ordinal
+        self.memory.device.ordinal
     }
 
     /// Address of the first element; 0 when there may be none.
@@ -322,7 +322,7 @@ impl CudaArray {
 /// `float32[3, 4] on cuda:0 NVIDIA H200`.
 impl fmt::Display for CudaArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?} on {}", self.dtype, self.shape(), self.memory.card)
+        write!(f, "{}{:?} on {}", self.dtype, self.shape(), self.memory.device)
     }
 }
 
@@ -368,19 +368,19 @@ fn ambiguous_stream() -> Error {
 }
 
 /// The card of an address, and the context of the stream that comes with it.
-fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<Card>, Handle)> {
-    let (driver, _) = super::nvidia::open()?;
+fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<CudaDevice>, Handle)> {
+    let (driver, _) = super::cuda_driver::open()?;
     if described.shape.contains(&0) {
-        let card = Card::get(0)?;
-        let context = card.context();
-        return Ok((card, context));
+        let device = CudaDevice::get(0)?;
+        let context = device.context();
+        return Ok((device, context));
     }
     let location = driver.locate(pointer)?.ok_or_else(|| {
         Error::Interop(format!(
             "{pointer:#x} is said to be CUDA memory, but the CUDA driver does not know it"
         ))
     })?;
-    let card = Card::get(location.device)?;
-    let context = if location.context == 0 { card.context() } else { location.context };
-    Ok((card, context))
+    let device = CudaDevice::get(location.device)?;
+    let context = if location.context == 0 { device.context() } else { location.context };
+    Ok((device, context))
 }

@@ -1,6 +1,6 @@
 //! What usmq asks of a CUDA driver: one small trait, so that order and transfers are tested without a card.
 
-use super::gate::Gate;
+use super::latch::Latch;
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ pub(super) trait Driver: Send + Sync {
     fn forget(&self, event: Handle);
 
     /// Later work of the stream waits for the event.
-    fn hold_until(&self, context: Handle, stream: Handle, event: Handle) -> Result<()>;
+    fn stream_wait_event(&self, context: Handle, stream: Handle, event: Handle) -> Result<()>;
 
-    /// Later work of the stream waits until the gate is open.
-    fn hold_at(&self, context: Handle, stream: Handle, gate: Arc<Gate>) -> Result<()>;
+    /// Later work of the stream waits until the latch is open.
+    fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()>;
 
     /// Blocks until the event is complete.
     fn wait(&self, event: Handle) -> Result<()>;

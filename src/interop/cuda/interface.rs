@@ -6,7 +6,7 @@
 use super::array::{CudaArray, Described};
 use crate::array::DType;
 use crate::error::{Error, Result};
-use crate::memory::Keep;
+use crate::memory::ForeignOwner;
 
 /// What the interface says of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Descriptor {
 /// # Errors
 /// [`Error::Interop`] for stream 0, steps that are no multiple of an element, or memory that CUDA does not know;
 /// [`Error::Value`] for a layout that is none; [`Error::RuntimeNotFound`] without a driver.
-pub unsafe fn import(descriptor: &Descriptor, owner: Keep) -> Result<CudaArray> {
+pub unsafe fn import(descriptor: &Descriptor, owner: ForeignOwner) -> Result<CudaArray> {
     let strides = elements(descriptor)?;
     let described = Described {
         pointer: descriptor.pointer,

@@ -6,27 +6,27 @@
 
 mod array;
 #[cfg(not(feature = "cuda"))]
-#[path = "absent.rs"]
-mod nvidia;
+#[path = "stub.rs"]
+mod cuda_driver;
 #[cfg(feature = "cuda")]
-mod nvidia;
+mod cuda_driver;
 
-mod card;
+mod device;
 mod driver;
-mod failures;
-mod gate;
 mod interface;
+mod latch;
+mod poison;
 mod transfer;
 
 #[cfg(test)]
-mod hazards;
+mod mock_driver;
 #[cfg(test)]
-mod recorder;
+mod ordering_tests;
 #[cfg(test)]
 mod tests;
 
 pub use array::CudaArray;
-pub(crate) use array::{Described, Ready};
+pub(crate) use array::{Described, ReadyEvent};
 pub use interface::{Descriptor, export, import};
 
 /// Number of CUDA devices, or why there is none. Never panics, with or without a driver.
@@ -34,7 +34,7 @@ pub use interface::{Descriptor, export, import};
 /// # Errors
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) naming what is missing.
 pub fn device_count() -> crate::Result<usize> {
-    nvidia::open().map(|(_, count)| count)
+    cuda_driver::open().map(|(_, count)| count)
 }
 
 /// The stream on which producers of memory of this device order their work before they hand it over: what DLPack's
@@ -44,7 +44,7 @@ pub fn device_count() -> crate::Result<usize> {
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) without a driver,
 /// [`Error::DeviceNotFound`](crate::Error::DeviceNotFound) for another number.
 pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
-    card::Card::get(ordinal).map(|card| card.arrivals)
+    device::CudaDevice::get(ordinal).map(|device| device.arrivals)
 }
 
 /// As [`arrivals`], made to wait for an event of another library, a `cudaEvent_t`; 0 is none.
@@ -52,9 +52,9 @@ pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
 /// # Safety
 /// The event is a live one of this process.
 pub(crate) unsafe fn arrivals_after(ordinal: usize, event: usize) -> crate::Result<usize> {
-    let card = card::Card::get(ordinal)?;
+    let device = device::CudaDevice::get(ordinal)?;
     if event != 0 {
-        card.driver.hold_until(card.context(), card.arrivals, event)?;
+        device.driver.stream_wait_event(device.context(), device.arrivals, event)?;
     }
-    Ok(card.arrivals)
+    Ok(device.arrivals)
 }

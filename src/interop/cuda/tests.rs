@@ -1,10 +1,10 @@
 //! Order, pipeline and release of transfers, on a real SYCL device and a recording driver.
 
 use super::array::{CudaArray, Described};
-use super::card::Card;
+use super::device::CudaDevice;
 use super::driver::Driver;
 use super::interface::{Descriptor, elements, export};
-use super::recorder::{CONTEXT, Recorder};
+use super::mock_driver::{CONTEXT, MockDriver};
 use super::transfer::CHUNK;
 use crate::array::{Array, DType};
 use crate::device::UsmKind;
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) struct Bench {
-    pub(super) driver: Arc<Recorder>,
-    pub(super) card: Arc<Card>,
+    pub(super) driver: Arc<MockDriver>,
+    pub(super) device: Arc<CudaDevice>,
 }
 
 pub(super) fn bench() -> Bench {
-    let driver = Arc::new(Recorder::default());
-    let card = Card::new(driver.clone(), 0).unwrap();
-    Bench { driver, card }
+    let driver = Arc::new(MockDriver::default());
+    let device = CudaDevice::new(driver.clone(), 0).unwrap();
+    Bench { driver, device }
 }
 
 pub(super) fn numbers(count: usize) -> Vec<u8> {
@@ -39,9 +39,9 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Sets a flag when it is dropped.
-struct Owner(Arc<AtomicBool>);
+struct DropProbe(Arc<AtomicBool>);
 
-impl Drop for Owner {
+impl Drop for DropProbe {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -60,12 +60,12 @@ impl Bench {
             readonly: false,
             stream,
         };
-        let array = self.over(&described, Box::new(Owner(gone.clone()))).unwrap();
+        let array = self.over(&described, Box::new(DropProbe(gone.clone()))).unwrap();
         (array, pointer, gone)
     }
 
     fn over(&self, described: &Described<'_>, owner: Box<dyn Any + Send + Sync>) -> Result<CudaArray> {
-        let find = |_| Ok((self.card.clone(), CONTEXT));
+        let find = |_| Ok((self.device.clone(), CONTEXT));
         // SAFETY: the recorder keeps the memory until the test ends.
         unsafe { CudaArray::over(described, described.layout()?, find, owner) }
     }
@@ -80,7 +80,7 @@ fn bytes_arrive_whatever_their_number() {
         let (cuda, ..) = bench.foreign(&bytes, None);
         let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
         assert_eq!(usm.to_bytes().unwrap(), bytes, "{count} in");
-        let back = CudaArray::copied(&usm, &bench.card).unwrap();
+        let back = CudaArray::copied(&usm, &bench.device).unwrap();
         back.wait().unwrap();
         assert_eq!(bench.driver.read(back.address()), bytes, "{count} out");
     }
@@ -145,13 +145,13 @@ fn what_is_exported_makes_its_consumer_wait_for_the_transfer() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
     let usm = Array::from_slice(&numbers(3 * CHUNK)).unwrap();
-    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
     // The source is free for others at once: a later write waits for the transfer's read.
     usm.fill(9u8).unwrap();
     let exported = export(&cuda).unwrap();
     let consumer = bench.driver.new_stream(CONTEXT).unwrap();
     let event = bench.driver.record(CONTEXT, exported.stream.unwrap()).unwrap();
-    bench.driver.hold_until(CONTEXT, consumer, event).unwrap();
+    bench.driver.stream_wait_event(CONTEXT, consumer, event).unwrap();
     bench.driver.forget(event);
     bench.driver.finish(consumer);
     assert_eq!(bench.driver.read(exported.pointer), numbers(3 * CHUNK));
@@ -161,7 +161,7 @@ fn what_is_exported_makes_its_consumer_wait_for_the_transfer() {
 fn a_consumers_work_on_the_shown_stream_comes_before_the_way_back() {
     let bench = bench();
     let usm = Array::from_slice(&numbers(CHUNK)).unwrap();
-    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
     let pointer = cuda.address();
     bench.driver.submit(export(&cuda).unwrap().stream.unwrap(), move || {
         std::thread::sleep(Duration::from_millis(50));
@@ -199,14 +199,14 @@ fn everything_is_released_in_its_time() {
     assert!(!gone.load(Ordering::SeqCst), "the owner went while its memory was being read");
     usm.wait().unwrap();
     until("the owner stays for ever", || gone.load(Ordering::SeqCst));
-    let ours = CudaArray::copied(&usm, &bench.card).unwrap();
+    let ours = CudaArray::copied(&usm, &bench.device).unwrap();
     drop((ours, usm));
     until("memory of ours stays", || bench.driver.live_memory() == 1);
     until("events stay", || bench.driver.live_events() == 0);
     assert_eq!(bench.driver.read(pointer).len(), 2 * CHUNK);
     assert_eq!(bench.driver.registered.lock().len(), 2, "two buffers for one queue, pinned once");
-    let Bench { driver, card } = bench;
-    drop(card);
+    let Bench { driver, device } = bench;
+    drop(device);
     until("buffers stay pinned", || driver.registered.lock().is_empty());
 }
 
@@ -242,7 +242,7 @@ fn a_failed_copy_to_the_card_shows_at_the_next_use() {
     let bench = bench();
     *bench.driver.refuse.lock() = 1..usize::MAX;
     let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
-    let cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
     assert!(cuda.wait().unwrap_err().to_string().contains("on purpose"));
     assert!(export(&cuda).is_err());
 }
@@ -256,7 +256,7 @@ fn a_reader_sees_that_the_memory_was_not_filled_even_when_it_comes_back_as_anoth
         let next = bench.driver.copies.load(Ordering::SeqCst);
         *bench.driver.refuse.lock() = next..next + 1;
         let usm = Array::from_slice(&numbers(100)).unwrap();
-        let mut cuda = CudaArray::copied(&usm, &bench.card).unwrap();
+        let mut cuda = CudaArray::copied(&usm, &bench.device).unwrap();
         if handed_round {
             let stream = cuda.stream();
             let described = Described {
@@ -300,7 +300,7 @@ fn strided_memory_arrives_contiguous() {
 fn empty_arrays_go_both_ways() {
     let bench = bench();
     let queue = current_queue().unwrap();
-    let cuda = CudaArray::copied(&Array::zeros::<f32>([0, 3]).unwrap(), &bench.card).unwrap();
+    let cuda = CudaArray::copied(&Array::zeros::<f32>([0, 3]).unwrap(), &bench.device).unwrap();
     assert_eq!(export(&cuda).unwrap().pointer, 0);
     assert_eq!(cuda.to_queue(&queue, UsmKind::Device).unwrap().shape(), [0, 3]);
     assert_eq!(bench.driver.copies.load(Ordering::SeqCst), 0);
@@ -368,7 +368,7 @@ fn transfers_from_many_threads_do_not_mix() {
                 for _ in 0..3 {
                     let (cuda, ..) = bench.foreign(&vec![value; CHUNK + 7], None);
                     let usm = cuda.to_queue(queue, UsmKind::Device).unwrap();
-                    let back = CudaArray::copied(&usm, &bench.card).unwrap();
+                    let back = CudaArray::copied(&usm, &bench.device).unwrap();
                     back.wait().unwrap();
                     assert_eq!(bench.driver.read(back.address()), vec![value; CHUNK + 7]);
                 }

@@ -1,14 +1,14 @@
 //! Copies between a card and USM, in chunks through two pinned buffers: while one is filled, the other is emptied.
 //!
 //! No event of one runtime can wait for one of the other, so a thread of the card stands between them. Both runtimes
-//! see the whole transfer as one command: SYCL as an event that the thread completes, CUDA as a gate that it opens.
+//! see the whole transfer as one command: SYCL as an event that the thread completes, CUDA as a latch that it opens.
 
-use super::card::{Card, Lane};
+use super::device::{CudaDevice, StagingChannel};
 use super::driver::{Handle, Recorded};
-use super::gate::Gate;
+use super::latch::Latch;
 use crate::device::{Event, Queue, UserEvent};
 use crate::error::Result;
-use crate::memory::{Access, Allocation, Failure, Keep, ordered_across};
+use crate::memory::{Access, Allocation, ForeignOwner, PoisonCell, ordered_across};
 use crate::runtime::retry;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,32 +19,32 @@ pub(super) const CHUNK: usize = 8 << 20;
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     ToUsm,
     FromUsm,
 }
 
 /// The card's side of a transfer.
 pub(super) struct Remote {
-    pub(super) card: Arc<Card>,
+    pub(super) device: Arc<CudaDevice>,
     pub(super) pointer: usize,
     /// The stream, and its context, on which another library works with the memory.
     pub(super) stream: Option<(Handle, Handle)>,
     /// Where a failure to fill the memory is kept for whoever uses it next.
-    pub(super) failure: Failure,
+    pub(super) poison: PoisonCell,
     /// What keeps the memory alive; dropped by the card's thread at the end.
-    pub(super) keep: Option<Keep>,
+    pub(super) keep: Option<ForeignOwner>,
 }
 
 /// A transfer that the card's thread runs.
 pub(super) struct Job {
-    way: Way,
+    direction: Direction,
     remote: Remote,
-    lane: Arc<Lane>,
+    channel: Arc<StagingChannel>,
     /// The queue of those who wait for the transfer; errors go there.
     queue: Queue,
     /// Why the USM does not have what it was to be filled with.
-    failure: Failure,
+    poison: PoisonCell,
     /// USM, which the log of its allocation keeps until `user_event` is signalled.
     usm: usize,
     bytes: usize,
@@ -53,38 +53,51 @@ pub(super) struct Job {
     /// of jobs before this one would wait, too.
     ready: Option<Recorded>,
     user_event: Option<UserEvent>,
-    gate: Arc<Gate>,
+    latch: Arc<Latch>,
 }
 
 /// Starts a transfer of `bytes` between the card and `usm`, an address inside `memory`; the log of `memory` and the
 /// stream of `remote` know of it. Returns at once where `queue` has events for it ([`UserEvent`]), else at its end. After
 /// an error it is over, too.
 pub(super) fn start(
-    way: Way,
+    direction: Direction,
     remote: Remote,
     (memory, usm): (&Allocation, usize),
     bytes: usize,
     queue: &Queue,
 ) -> Result<()> {
-    let card = remote.card.clone();
-    let lane = card.lane(queue)?;
+    let device = remote.device.clone();
+    let channel = device.channel(queue)?;
     let stream = remote.stream;
-    let ready = stream.map(|(context, stream)| Recorded::after(&card.driver, context, stream)).transpose()?;
-    let access = if way == Way::ToUsm { Access::Write } else { Access::Read };
-    let failure = if way == Way::ToUsm { memory.failure() } else { remote.failure.clone() };
+    let ready =
+        stream.map(|(context, stream)| Recorded::after(&device.driver, context, stream)).transpose()?;
+    let access = if direction == Direction::ToUsm { Access::Write } else { Access::Read };
+    let poison = if direction == Direction::ToUsm { memory.poison() } else { remote.poison.clone() };
     ordered_across(queue, &[(memory, access)], |after, sent| {
-        let gate = Arc::new(Gate::default());
+        let latch = Arc::new(Latch::default());
         let (user_event, event) = UserEvent::new(queue)?.unzip();
         let after = after.into();
         sent.extend(event.clone());
-        let (over, failed, on) = (gate.clone(), failure.clone(), queue.clone());
-        let job = Job { way, remote, lane, queue: on, failure, usm, bytes, after, ready, user_event, gate };
-        card.start(job, stream)?;
+        let (over, failed, on) = (latch.clone(), poison.clone(), queue.clone());
+        let job = Job {
+            direction,
+            remote,
+            channel,
+            queue: on,
+            poison,
+            usm,
+            bytes,
+            after,
+            ready,
+            user_event,
+            latch,
+        };
+        device.start(job, stream)?;
         match event {
             // A wait for the queue is one for the transfer, too.
-            Some(event) => queue.barrier(&[event]).inspect_err(|_| over.pass()),
+            Some(event) => queue.barrier(&[event]).inspect_err(|_| over.wait()),
             None => {
-                over.pass();
+                over.wait();
                 failed.get().map_or(Ok(()), |error| Err(error.clone()))?;
                 queue.barrier(&[])
             }
@@ -94,12 +107,12 @@ pub(super) fn start(
 }
 
 impl Job {
-    pub(super) fn card(&self) -> Arc<Card> {
-        self.remote.card.clone()
+    pub(super) fn device(&self) -> Arc<CudaDevice> {
+        self.remote.device.clone()
     }
 
-    pub(super) fn gate(&self) -> Arc<Gate> {
-        self.gate.clone()
+    pub(super) fn latch(&self) -> Arc<Latch> {
+        self.latch.clone()
     }
 
     /// Runs the transfer. A failure goes to those who wait for the side that it was to fill.
@@ -107,10 +120,10 @@ impl Job {
         let result = self.copy();
         let user_event = self.user_event.take();
         if let Err(error) = result {
-            if self.way == Way::ToUsm && user_event.is_some() {
+            if self.direction == Direction::ToUsm && user_event.is_some() {
                 self.queue.store_error(&error);
             }
-            let _ = self.failure.set(error);
+            let _ = self.poison.set(error);
         }
         // Once the user event is signalled the process may end, so everything else goes first. It may be anyone's, and a
         // destructor that panics must not end the card's thread.
@@ -121,27 +134,27 @@ impl Job {
     }
 
     fn copy(&mut self) -> Result<()> {
-        let result = self.begin().and_then(|()| match self.way {
-            Way::ToUsm => self.download(),
-            Way::FromUsm => self.upload(),
+        let result = self.begin().and_then(|()| match self.direction {
+            Direction::ToUsm => self.download(),
+            Direction::FromUsm => self.upload(),
         });
         if result.is_err() {
             // The buffers, and the memory of both sides, are free only when nothing runs any more.
-            retry(|| self.lane.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
-            self.remote.card.settle_or_keep(self.remote.keep.take());
+            retry(|| self.channel.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
+            self.remote.device.drain_or_keep(self.remote.keep.take());
         }
         result
     }
 
     fn begin(&self) -> Result<()> {
         // What was to fill the memory ran before this on the same thread, and may have failed.
-        if let (Way::ToUsm, Some(error)) = (self.way, self.remote.failure.get()) {
+        if let (Direction::ToUsm, Some(error)) = (self.direction, self.remote.poison.get()) {
             return Err(error.clone());
         }
-        let card = &self.remote.card;
-        card.settle()?;
+        let device = &self.remote.device;
+        device.drain_failed()?;
         let Some(ready) = &self.ready else { return Ok(()) };
-        card.driver.hold_until(card.context(), card.work, ready.raw())
+        device.driver.stream_wait_event(device.context(), device.work, ready.raw())
     }
 
     /// Starts, lengths and buffers of the chunks.
@@ -163,7 +176,7 @@ impl Job {
             let pinned = self.buffer(buffer);
             // SAFETY: the source is kept by `remote`; the buffer is as long as a chunk, registered, and emptied.
             unsafe { self.card_copies(pinned, self.remote.pointer + start, length) }?;
-            let event = self.remote.card.recorded()?;
+            let event = self.remote.device.recorded()?;
             if let Some(before) = filled.replace((event, start, length, buffer)) {
                 self.empty(before, &mut emptied)?;
             }
@@ -184,7 +197,7 @@ impl Job {
         // SAFETY: the log of the target keeps it until the user event is signalled; the buffer is filled again only after
         // this event.
         let event = unsafe {
-            self.lane.queue.memcpy(self.usm + start, self.buffer(buffer), length, self.first_after(start))
+            self.channel.queue.memcpy(self.usm + start, self.buffer(buffer), length, self.first_after(start))
         }?;
         emptied[buffer] = Some(event);
         Ok(())
@@ -198,18 +211,19 @@ impl Job {
             }
             let pinned = self.buffer(buffer);
             // SAFETY: the log of the source keeps it until the user event is signalled; the buffer's last chunk is sent.
-            let filled =
-                unsafe { self.lane.queue.memcpy(pinned, self.usm + start, length, self.first_after(start)) }?;
+            let filled = unsafe {
+                self.channel.queue.memcpy(pinned, self.usm + start, length, self.first_after(start))
+            }?;
             filled.wait_quietly()?;
             // SAFETY: the target is kept by `remote`; the buffer is registered and filled again only after the event.
             unsafe { self.card_copies(self.remote.pointer + start, pinned, length) }?;
-            sent[buffer] = Some(self.remote.card.recorded()?);
+            sent[buffer] = Some(self.remote.device.recorded()?);
         }
         sent.into_iter().flatten().try_for_each(|event| event.wait())
     }
 
     fn buffer(&self, number: usize) -> usize {
-        self.lane.buffers[number].pointer()
+        self.channel.buffers[number].pointer()
     }
 
     /// Only the first of the SYCL copies, which are in order, waits for what came before.
@@ -220,8 +234,8 @@ impl Job {
     /// # Safety
     /// As for [`Driver::copy`](super::driver::Driver::copy).
     unsafe fn card_copies(&self, target: usize, source: usize, bytes: usize) -> Result<()> {
-        let card = &self.remote.card;
+        let device = &self.remote.device;
         // SAFETY: the caller's promise.
-        unsafe { card.driver.copy(card.context(), card.work, target, source, bytes) }
+        unsafe { device.driver.copy(device.context(), device.work, target, source, bytes) }
     }
 }

@@ -17,7 +17,7 @@ pub(super) const CUDA_MANAGED: i32 = 13;
 pub(super) const ONEAPI: i32 = 14;
 
 /// The version of what usmq exports.
-pub(super) const VERSION: Version = Version { major: 1, minor: 3 };
+pub(super) const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 3 };
 
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
 pub(super) const READ_ONLY: u64 = 1;
@@ -27,7 +27,7 @@ pub(super) const IS_COPIED: u64 = 2;
 /// `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct DLDevice {
     pub(super) kind: i32,
     pub(super) id: i32,
 }
@@ -35,7 +35,7 @@ pub(super) struct Device {
 /// `DLDataType`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DataType {
+pub(super) struct DLDataType {
     pub(super) code: u8,
     pub(super) bits: u8,
     pub(super) lanes: u16,
@@ -44,11 +44,11 @@ pub(super) struct DataType {
 /// `DLTensor`: where elements lie, without an owner. Strides count elements.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Tensor {
+pub struct DLTensor {
     pub(super) data: *mut c_void,
-    pub(super) device: Device,
+    pub(super) device: DLDevice,
     pub(super) ndim: i32,
-    pub(super) dtype: DataType,
+    pub(super) dtype: DLDataType,
     pub(super) shape: *mut i64,
     pub(super) strides: *mut i64,
     pub(super) byte_offset: u64,
@@ -57,7 +57,7 @@ pub struct Tensor {
 /// `DLPackVersion`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct DLPackVersion {
     pub(super) major: u32,
     pub(super) minor: u32,
 }
@@ -65,31 +65,31 @@ pub(super) struct Version {
 /// `DLManagedTensor`, of before version 1.0: it can say neither "read-only" nor "copied".
 #[repr(C)]
 #[derive(Debug)]
-pub struct Legacy {
-    pub(super) tensor: Tensor,
+pub struct DLManagedTensor {
+    pub(super) tensor: DLTensor,
     pub(super) context: *mut c_void,
-    pub(super) deleter: Option<unsafe extern "C" fn(*mut Legacy)>,
+    pub(super) deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
 /// `DLManagedTensorVersioned`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Versioned {
-    pub(super) version: Version,
+pub struct DLManagedTensorVersioned {
+    pub(super) version: DLPackVersion,
     pub(super) context: *mut c_void,
-    pub(super) deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    pub(super) deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
     pub(super) flags: u64,
-    pub(super) tensor: Tensor,
+    pub(super) tensor: DLTensor,
 }
 
 /// Either of the two structs.
 pub trait Managed: sealed::Managed {}
 
-impl Managed for Legacy {}
-impl Managed for Versioned {}
+impl Managed for DLManagedTensor {}
+impl Managed for DLManagedTensorVersioned {}
 
 pub(super) mod sealed {
-    use super::{Legacy, READ_ONLY, Tensor, VERSION, Versioned};
+    use super::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY, VERSION};
     use std::ffi::c_void;
 
     /// What the two structs have in common.
@@ -99,12 +99,12 @@ pub(super) mod sealed {
         const SAYS_READ_ONLY: bool;
 
         fn new(
-            tensor: Tensor,
+            tensor: DLTensor,
             flags: u64,
             context: *mut c_void,
             deleter: unsafe extern "C" fn(*mut Self),
         ) -> Self;
-        fn tensor(&self) -> &Tensor;
+        fn tensor(&self) -> &DLTensor;
         fn context(&self) -> *mut c_void;
         fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
         /// `None` for another major version, where the rest of the struct may have another shape.
@@ -112,11 +112,11 @@ pub(super) mod sealed {
     }
 
     #[allow(private_interfaces)]
-    impl Managed for Legacy {
+    impl Managed for DLManagedTensor {
         const SAYS_READ_ONLY: bool = false;
 
         fn new(
-            tensor: Tensor,
+            tensor: DLTensor,
             _: u64,
             context: *mut c_void,
             deleter: unsafe extern "C" fn(*mut Self),
@@ -124,7 +124,7 @@ pub(super) mod sealed {
             Self { tensor, context, deleter: Some(deleter) }
         }
 
-        fn tensor(&self) -> &Tensor {
+        fn tensor(&self) -> &DLTensor {
             &self.tensor
         }
 
@@ -142,11 +142,11 @@ pub(super) mod sealed {
     }
 
     #[allow(private_interfaces)]
-    impl Managed for Versioned {
+    impl Managed for DLManagedTensorVersioned {
         const SAYS_READ_ONLY: bool = true;
 
         fn new(
-            tensor: Tensor,
+            tensor: DLTensor,
             flags: u64,
             context: *mut c_void,
             deleter: unsafe extern "C" fn(*mut Self),
@@ -154,7 +154,7 @@ pub(super) mod sealed {
             Self { version: VERSION, context, deleter: Some(deleter), flags, tensor }
         }
 
-        fn tensor(&self) -> &Tensor {
+        fn tensor(&self) -> &DLTensor {
             &self.tensor
         }
 
@@ -173,11 +173,11 @@ pub(super) mod sealed {
 }
 
 const _: () = {
-    assert!(size_of::<Tensor>() == 48);
-    assert!(offset_of!(Tensor, dtype) == 20);
-    assert!(offset_of!(Tensor, byte_offset) == 40);
-    assert!(size_of::<Legacy>() == 64);
-    assert!(size_of::<Versioned>() == 80);
-    assert!(offset_of!(Versioned, flags) == 24);
-    assert!(offset_of!(Versioned, tensor) == 32);
+    assert!(size_of::<DLTensor>() == 48);
+    assert!(offset_of!(DLTensor, dtype) == 20);
+    assert!(offset_of!(DLTensor, byte_offset) == 40);
+    assert!(size_of::<DLManagedTensor>() == 64);
+    assert!(size_of::<DLManagedTensorVersioned>() == 80);
+    assert!(offset_of!(DLManagedTensorVersioned, flags) == 24);
+    assert!(offset_of!(DLManagedTensorVersioned, tensor) == 32);
 };

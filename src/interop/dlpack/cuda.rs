@@ -1,8 +1,8 @@
 //! An array in CUDA memory as a DLPack tensor, for another library: nothing is copied.
 
-use super::abi::{CUDA, Device, Managed, READ_ONLY, Tensor};
+use super::abi::{CUDA, DLDevice, DLTensor, Managed, READ_ONLY};
 use super::dtype;
-use super::export::{Local, wrap};
+use super::export::{ExportedTensor, wrap};
 use crate::error::{Error, Result};
 use crate::interop::cuda::CudaArray;
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use std::ptr;
 /// # Errors
 /// [`Error::Interop`] for stream 0, for a read-only array in the legacy struct, which cannot say so, and for what the
 /// CUDA driver, or a transfer to this array, reported.
-pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<Local<T>> {
+pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<ExportedTensor<T>> {
     if array.is_readonly() && !T::SAYS_READ_ONLY {
         return Err(Error::Interop(format!(
             "{array} is read-only, which DLPack cannot say without the flags of version 1.0; ask for \
@@ -27,14 +27,14 @@ pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Resu
 }
 
 /// The fields of a tensor. Its lists are those of `array`, which stays where it is while the tensor is used.
-fn describe(array: &CudaArray) -> Tensor {
+fn describe(array: &CudaArray) -> DLTensor {
     let lists = !array.shape().is_empty();
     let list = |numbers: *const i64| if lists { numbers.cast_mut() } else { ptr::null_mut() };
-    Tensor {
+    DLTensor {
         data: if array.size() == 0 { ptr::null_mut() } else { array.address() as *mut c_void },
-        device: Device { kind: CUDA, id: array.ordinal() as i32 },
+        device: DLDevice { kind: CUDA, id: array.ordinal() as i32 },
         ndim: array.shape().len() as i32,
-        dtype: dtype::of(array.dtype()),
+        dtype: dtype::to_dlpack(array.dtype()),
         shape: list(array.shape().as_ptr().cast()),
         strides: list(array.strides().as_ptr().cast()),
         byte_offset: 0,

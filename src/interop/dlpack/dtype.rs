@@ -1,6 +1,6 @@
 //! DLPack's data types. Pure.
 
-use super::abi::DataType;
+use super::abi::DLDataType;
 use crate::array::DType;
 use crate::error::{Error, Result};
 
@@ -11,7 +11,7 @@ const BFLOAT: u8 = 4;
 const COMPLEX: u8 = 5;
 const BOOL: u8 = 6;
 
-pub(super) fn of(dtype: DType) -> DataType {
+pub(super) fn to_dlpack(dtype: DType) -> DLDataType {
     let code = match dtype {
         DType::Bool => BOOL,
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => INT,
@@ -20,12 +20,12 @@ pub(super) fn of(dtype: DType) -> DataType {
         DType::BF16 => BFLOAT,
         DType::C64 | DType::C128 => COMPLEX,
     };
-    DataType { code, bits: (8 * dtype.itemsize()) as u8, lanes: 1 }
+    DLDataType { code, bits: (8 * dtype.itemsize()) as u8, lanes: 1 }
 }
 
-pub(super) fn read(dtype: DataType) -> Result<DType> {
-    DType::ALL.into_iter().find(|known| of(*known) == dtype).ok_or_else(|| {
-        let DataType { code, bits, lanes } = dtype;
+pub(super) fn read(dtype: DLDataType) -> Result<DType> {
+    DType::ALL.into_iter().find(|known| to_dlpack(*known) == dtype).ok_or_else(|| {
+        let DLDataType { code, bits, lanes } = dtype;
         Error::Interop(format!(
             "DLPack type of code {code}, {bits} bits and {lanes} lanes has no usmq dtype; have its producer cast it"
         ))
@@ -39,10 +39,10 @@ mod tests {
     #[test]
     fn every_type_comes_back() {
         for dtype in DType::ALL {
-            assert_eq!(read(of(dtype)).unwrap(), dtype);
+            assert_eq!(read(to_dlpack(dtype)).unwrap(), dtype);
         }
         for (code, bits, lanes) in [(0, 4, 1), (2, 8, 1), (2, 32, 4), (3, 64, 1), (17, 4, 1), (6, 1, 1)] {
-            assert!(read(DataType { code, bits, lanes }).is_err());
+            assert!(read(DLDataType { code, bits, lanes }).is_err());
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What the C exchange API of DLPack 1.3 asks of a library, without Python: a place to work, and new tensors.
 
-use super::abi::{CPU, ONEAPI, Tensor, Versioned};
-use super::export::{Destination, Export, Local, Order, export};
+use super::abi::{CPU, DLManagedTensorVersioned, DLTensor, ONEAPI};
+use super::export::{Destination, Export, ExportedTensor, Order, export};
 use super::import::shape_of;
 use crate::array::Array;
 use crate::device::{Queue, QueueProperties, UsmKind, devices};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::runtime::Lock;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 
@@ -46,11 +46,11 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
 /// # Errors
 /// [`Error::Sycl`] when memory is short, [`Error::Fork`].
 pub fn work_stream(queue: &Queue) -> Result<usize> {
-    static STREAMS: Lazy<Lock<HashMap<Queue, usize>>> = Lazy::new(Lock::default);
+    static STREAMS: Lazy<ForkMutex<HashMap<Queue, usize>>> = Lazy::new(ForkMutex::default);
     if let Some(address) = STREAMS.lock()?.get(queue) {
         return Ok(*address);
     }
-    let kept = queue.clone().keep();
+    let kept = queue.clone().make_process_lifetime();
     let address = kept.to_raw()?;
     // Of two threads that come here at once, both get an address that stays.
     Ok(*STREAMS.lock()?.entry(kept).or_insert(address))
@@ -65,7 +65,7 @@ pub fn work_stream(queue: &Queue) -> Result<usize> {
 /// # Errors
 /// [`Error::Interop`] for a device or type that usmq does not have or a shape that is none, [`Error::Value`] for one
 /// that is too large, [`Error::Allocation`] when there is no room.
-pub unsafe fn allocate(prototype: &Tensor) -> Result<Local<Versioned>> {
+pub unsafe fn allocate(prototype: &DLTensor) -> Result<ExportedTensor<DLManagedTensorVersioned>> {
     let (shape, dtype) = shape_of(prototype)?;
     let device = Destination { kind: prototype.device.kind, id: prototype.device.id };
     let (queue, kind) = match work_queue(device)? {

@@ -1,13 +1,13 @@
 //! An array as a DLPack tensor, for another library.
 
 use super::NO_COPY;
-use super::abi::{CPU, Device, IS_COPIED, Managed, ONEAPI, READ_ONLY, Tensor};
+use super::abi::{CPU, DLDevice, DLTensor, IS_COPIED, Managed, ONEAPI, READ_ONLY};
 use super::dtype;
 use crate::array::Array;
-use crate::device::record::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::interop::place::check_nameable;
+use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -48,9 +48,9 @@ pub struct Export<'a> {
 
 /// A managed tensor of usmq. Dropping it does what its consumer would do at the end: it calls the deleter.
 #[derive(Debug)]
-pub struct Local<T: Managed>(NonNull<T>);
+pub struct ExportedTensor<T: Managed>(NonNull<T>);
 
-impl<T: Managed> Local<T> {
+impl<T: Managed> ExportedTensor<T> {
     /// The struct for a consumer, who calls its deleter once, on any thread.
     #[must_use]
     pub fn into_raw(self) -> *mut T {
@@ -62,7 +62,7 @@ impl<T: Managed> Local<T> {
     }
 }
 
-impl<T: Managed> Drop for Local<T> {
+impl<T: Managed> Drop for ExportedTensor<T> {
     fn drop(&mut self) {
         // SAFETY: the struct is live, and nobody else has it.
         let deleter = unsafe { self.0.as_ref() }.deleter();
@@ -74,7 +74,7 @@ impl<T: Managed> Drop for Local<T> {
 }
 
 // SAFETY: DLPack lets a tensor be passed to and deleted on any thread; the array in it may be used from all of them.
-unsafe impl<T: Managed> Send for Local<T> {}
+unsafe impl<T: Managed> Send for ExportedTensor<T> {}
 
 /// The device that an array's memory has in DLPack.
 #[must_use]
@@ -89,11 +89,11 @@ pub fn device_of(array: &Array) -> Destination {
 /// [`Error::Interop`] for a destination that usmq does not reach, memory that a device number cannot name (of a
 /// sub-device or another context), a copy that is needed but not allowed, or a read-only array in the legacy struct,
 /// which cannot say so; [`Error::Sycl`] with what the work reported; [`Error::Fork`].
-pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> {
+pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTensor<T>> {
     // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
-    crate::runtime::alive()?;
+    crate::runtime::ensure_usable()?;
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "DLPack", %array).entered();
-    let _why = because(Reason::Export);
+    let _why = with_reason(Reason::Export);
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {
@@ -130,18 +130,18 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<Local<T>> 
 ///
 /// # Errors
 /// As [`export`]: a bare tensor cannot say "read-only" either.
-pub fn lend(array: &Array, order: Order<'_>) -> Result<Tensor> {
-    crate::runtime::alive()?;
+pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
+    crate::runtime::ensure_usable()?;
     check_nameable(array.queue())?;
     check_writable(array, "hand over a copy()")?;
     publish(array, order)?;
     Ok(describe(array, device_of(array)))
 }
 
-fn check_writable(array: &Array, mend: &str) -> Result<()> {
+fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {mend}"
+            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {fix}"
         )));
     }
     Ok(())
@@ -153,7 +153,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
         (false, Some(false)) => {
             Err(Error::Interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
         }
-        _ => Ok((array.copy()?.converted(None, Some(UsmKind::Host), None)?, true)),
+        _ => Ok((array.copy()?.to(None, Some(UsmKind::Host), None)?, true)),
     }
 }
 
@@ -176,12 +176,16 @@ fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn wrap<T: Managed, O>(owner: O, describe: impl FnOnce(&O) -> Tensor, flags: u64) -> Local<T> {
+pub(super) fn wrap<T: Managed, O>(
+    owner: O,
+    describe: impl FnOnce(&O) -> DLTensor,
+    flags: u64,
+) -> ExportedTensor<T> {
     let owned = Box::into_raw(Box::new(owner));
     // SAFETY: just made, and freed by `delete` only.
     let tensor = describe(unsafe { &*owned });
     let managed = T::new(tensor, flags, owned.cast(), delete::<T, O>);
-    Local(NonNull::from(Box::leak(Box::new(managed))))
+    ExportedTensor(NonNull::from(Box::leak(Box::new(managed))))
 }
 
 unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
@@ -193,7 +197,7 @@ unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
 }
 
 /// The fields of a tensor. Its lists are those of `array`, which stays where it is while the tensor is used.
-fn describe(array: &Array, destination: Destination) -> Tensor {
+fn describe(array: &Array, destination: Destination) -> DLTensor {
     let itemsize = array.dtype().itemsize();
     let (data, byte_offset) = match array.layout().extent() {
         None => (0, 0),
@@ -207,11 +211,11 @@ fn describe(array: &Array, destination: Destination) -> Tensor {
     };
     let lists = array.ndim() > 0;
     let list = |numbers: *const i64| if lists { numbers.cast_mut() } else { ptr::null_mut() };
-    Tensor {
+    DLTensor {
         data: data as *mut c_void,
-        device: Device { kind: destination.kind, id: destination.id },
+        device: DLDevice { kind: destination.kind, id: destination.id },
         ndim: array.ndim() as i32,
-        dtype: dtype::of(array.dtype()),
+        dtype: dtype::to_dlpack(array.dtype()),
         shape: list(array.shape().as_ptr().cast()),
         strides: list(array.strides().as_ptr().cast()),
         byte_offset: byte_offset as u64,

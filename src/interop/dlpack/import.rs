@@ -1,20 +1,20 @@
 //! Another library's DLPack tensor as an array: USM is used where it is, host memory is copied.
 
 use super::NO_COPY;
-use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Managed, ONEAPI, Tensor};
+use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Managed, ONEAPI};
 use super::dtype;
-use super::export::Local;
+use super::export::ExportedTensor;
 use crate::array::{Array, DType, Layout};
-use crate::device::record::because;
+use crate::device::trace::recorder::with_reason;
 use crate::device::{Queue, Reason, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
-use crate::interop::place::{empty_queue, queue_for};
+use crate::interop::device_ordinal::{empty_queue, queue_for};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
-use crate::memory::heap;
+use crate::memory::try_reserve;
 use crate::placement::Action;
-use crate::runtime::interrupt::shielded;
+use crate::runtime::interrupt::uninterruptible;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A managed tensor of another library. Dropping it calls the deleter.
 #[derive(Debug)]
-pub struct Foreign<T: Managed> {
+pub struct ForeignTensor<T: Managed> {
     tensor: NonNull<T>,
     /// Whether the one who gave it will delete it after all.
     given_back: AtomicBool,
 }
 
-impl<T: Managed> Foreign<T> {
+impl<T: Managed> ForeignTensor<T> {
     /// Takes a tensor over from its producer.
     ///
     /// # Safety
@@ -38,7 +38,7 @@ impl<T: Managed> Foreign<T> {
     /// # Errors
     /// [`Error::Interop`] for null.
     pub unsafe fn from_raw(managed: *mut T) -> Result<Self> {
-        NonNull::new(managed).map(Self::of).ok_or_else(|| broken("it is null"))
+        NonNull::new(managed).map(Self::new).ok_or_else(|| broken("it is null"))
     }
 
     /// Gives the tensor back, to be deleted by whoever has the pointer.
@@ -47,7 +47,7 @@ impl<T: Managed> Foreign<T> {
         ManuallyDrop::new(self).tensor.as_ptr()
     }
 
-    fn of(tensor: NonNull<T>) -> Self {
+    fn new(tensor: NonNull<T>) -> Self {
         Self { tensor, given_back: AtomicBool::new(false) }
     }
 
@@ -62,13 +62,13 @@ impl<T: Managed> Foreign<T> {
     }
 }
 
-impl<T: Managed> From<Local<T>> for Foreign<T> {
-    fn from(own: Local<T>) -> Self {
-        Self::of(own.into_inner())
+impl<T: Managed> From<ExportedTensor<T>> for ForeignTensor<T> {
+    fn from(own: ExportedTensor<T>) -> Self {
+        Self::new(own.into_inner())
     }
 }
 
-impl<T: Managed> Drop for Foreign<T> {
+impl<T: Managed> Drop for ForeignTensor<T> {
     fn drop(&mut self) {
         if *self.given_back.get_mut() {
             return;
@@ -81,9 +81,9 @@ impl<T: Managed> Drop for Foreign<T> {
 }
 
 // SAFETY: DLPack lets a tensor be passed to and deleted on any thread.
-unsafe impl<T: Managed> Send for Foreign<T> {}
+unsafe impl<T: Managed> Send for ForeignTensor<T> {}
 // SAFETY: through a shared reference only plain fields are read.
-unsafe impl<T: Managed> Sync for Foreign<T> {}
+unsafe impl<T: Managed> Sync for ForeignTensor<T> {}
 
 /// Where an import is to end up, as far as the caller says.
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,7 +104,7 @@ pub struct Import<'a> {
 /// # Errors
 /// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is no USM, or a
 /// copy that is needed but not allowed; [`Error::Value`] for a shape that is none.
-pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Array> {
+pub fn import<T: Managed>(tensor: ForeignTensor<T>, wanted: Import<'_>) -> Result<Array> {
     take(&Arc::new(tensor), wanted)
 }
 
@@ -112,7 +112,7 @@ pub fn import<T: Managed>(tensor: Foreign<T>, wanted: Import<'_>) -> Result<Arra
 /// stays the caller's, who deletes it.
 ///
 /// # Safety
-/// As [`Foreign::from_raw`].
+/// As [`ForeignTensor::from_raw`].
 ///
 /// # Errors
 /// As [`import`], and those of `put`.
@@ -121,9 +121,9 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
     put: impl FnOnce(Array) -> Result<R, E>,
 ) -> Result<R, E> {
     // SAFETY: the caller's promise.
-    let tensor = Arc::new(unsafe { Foreign::from_raw(managed) }?);
+    let tensor = Arc::new(unsafe { ForeignTensor::from_raw(managed) }?);
     // Not to be interrupted: a copy from a card would go on, from a tensor that the caller deletes.
-    let array = shielded(|| take(&tensor, Import::default()));
+    let array = uninterruptible(|| take(&tensor, Import::default()));
     // A copy has no share of the tensor, which this one keeps until that is sure.
     let placed = array.map_err(E::from).and_then(put);
     if placed.is_err() {
@@ -132,11 +132,11 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
     placed
 }
 
-fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Array> {
+fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Result<Array> {
     let Some(readonly) = tensor.managed().is_readonly() else {
         return Err(broken("it is of another major version than 1"));
     };
-    let view = View::of(tensor.managed().tensor())?;
+    let view = TensorView::new(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
         CPU if wanted.copy == Some(false) => {
@@ -145,7 +145,7 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
         CPU => view.copied(wanted),
         ONEAPI => {
             let array = view.in_place(readonly, tensor.clone())?;
-            let placed = array.converted(None, wanted.kind, wanted.queue)?;
+            let placed = array.to(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
                 (Some(false), false) => Err(Error::Interop(format!(
                     "{array} cannot go where it was asked for without a copy, but {NO_COPY}"
@@ -175,7 +175,7 @@ fn take<T: Managed>(tensor: &Arc<Foreign<T>>, wanted: Import<'_>) -> Result<Arra
 }
 
 /// A tensor's fields, found to be consistent.
-struct View {
+struct TensorView {
     kind: i32,
     id: i32,
     dtype: DType,
@@ -185,8 +185,8 @@ struct View {
     size: usize,
 }
 
-impl View {
-    fn of(tensor: &Tensor) -> Result<Self> {
+impl TensorView {
+    fn new(tensor: &DLTensor) -> Result<Self> {
         let (shape, dtype) = shape_of(tensor)?;
         // SAFETY: the producer's promise: a number for each axis. Null is C order, as before version 1.2.
         let strides = unsafe { numbers(tensor.strides, shape.len()) };
@@ -216,7 +216,7 @@ impl View {
         Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
     }
 
-    fn in_place<T: Managed>(&self, readonly: bool, owner: Arc<Foreign<T>>) -> Result<Array> {
+    fn in_place<T: Managed>(&self, readonly: bool, owner: Arc<ForeignTensor<T>>) -> Result<Array> {
         let descriptor = Descriptor {
             pointer: self.pointer,
             readonly,
@@ -235,7 +235,7 @@ impl View {
     }
 
     /// CUDA memory, whose producer has ordered its work on the stream that [`arrivals`] names.
-    fn on_card<T: Managed>(&self, readonly: bool, owner: Arc<Foreign<T>>) -> Result<CudaArray> {
+    fn on_card<T: Managed>(&self, readonly: bool, owner: Arc<ForeignTensor<T>>) -> Result<CudaArray> {
         let stream = arrivals(usize::try_from(self.id).unwrap_or(0))?;
         let described = Described {
             pointer: self.pointer,
@@ -251,7 +251,7 @@ impl View {
 
     /// A copy of host memory; complete on return.
     fn copied(&self, wanted: Import<'_>) -> Result<Array> {
-        let _why = because(Reason::Import);
+        let _why = with_reason(Reason::Import);
         let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
         let array = Array::uninit(&self.shape, self.dtype, wanted.kind.unwrap_or(UsmKind::Device), &queue)?;
         if self.size == 0 {
@@ -265,7 +265,8 @@ impl View {
             array.copy_from_bytes(bytes)?;
             return Ok(array);
         }
-        let mut packed = heap::room(self.size * itemsize, "the tensor's elements in C order")?;
+        let mut packed =
+            try_reserve::try_with_capacity(self.size * itemsize, "the tensor's elements in C order")?;
         for offset in layout.offsets() {
             let element = self.pointer.wrapping_add_signed(offset * itemsize as isize);
             // SAFETY: the producer's promise: an element at each position of the shape.
@@ -277,7 +278,7 @@ impl View {
 }
 
 /// Shape and type; nothing else of the tensor is looked at.
-pub(super) fn shape_of(tensor: &Tensor) -> Result<(Vec<usize>, DType)> {
+pub(super) fn shape_of(tensor: &DLTensor) -> Result<(Vec<usize>, DType)> {
     let ndim = usize::try_from(tensor.ndim).ok().filter(|ndim| *ndim <= 64);
     let ndim = ndim.ok_or_else(|| broken(format_args!("it has {} axes", tensor.ndim)))?;
     // SAFETY: the producer's promise: a number for each axis.

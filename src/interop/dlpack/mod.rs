@@ -1,8 +1,8 @@
 //! DLPack, both ways: `kDLOneAPI` without a copy, `kDLCPU` for host and shared USM without one and else by one.
 //!
 //! Source: `dlpack/dlpack.h` and "Python Specification for DLPack". A `kDLOneAPI` number is the ordinal of a root device,
-//! and its memory belongs to the platform's default context. What usmq exports is [`Local`], what another library
-//! exported is [`Foreign`]: vouching for it is the one unsafe step.
+//! and its memory belongs to the platform's default context. What usmq exports is [`ExportedTensor`], what another
+//! library exported is [`ForeignTensor`]: vouching for it is the one unsafe step.
 
 mod abi;
 mod cuda;
@@ -11,11 +11,11 @@ mod exchange;
 mod export;
 mod import;
 
-pub use abi::{Legacy, Managed, Tensor, Versioned};
+pub use abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, Managed};
 pub use cuda::export_cuda;
 pub use exchange::{allocate, work_queue, work_stream};
-pub use export::{Destination, Export, Local, Order, device_of, export, lend};
-pub use import::{Foreign, Import, adopt, import};
+pub use export::{Destination, Export, ExportedTensor, Order, device_of, export, lend};
+pub use import::{ForeignTensor, Import, adopt, import};
 
 /// Says in an error that a copy was not allowed.
 const NO_COPY: &str = crate::error::spelled("copy=False", "`copy` is Some(false)");

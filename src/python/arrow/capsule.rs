@@ -4,10 +4,10 @@
 //! releases what nobody took.
 
 use crate::interop::arrow::{
-    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Field,
-    Foreign, Struct,
+    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
+    FfiStruct, Field, ForeignStruct,
 };
-use crate::python::quiet::quietly;
+use crate::python::gil::quietly;
 use crate::{Error, Result};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi;
@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// The structs that have a capsule, and its name.
-pub(super) trait Named: Struct {
+pub(super) trait Named: FfiStruct {
     const NAME: &'static CStr;
 
     fn is_released(&self) -> bool;
@@ -63,21 +63,26 @@ unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
 }
 
 /// The schema or stream of another library's capsule, moved out.
-pub(super) fn take<T: Named + Struct<About = ()>>(object: &Bound<'_, PyAny>) -> PyResult<Foreign<T>> {
+pub(super) fn take<T: Named + FfiStruct<About = ()>>(
+    object: &Bound<'_, PyAny>,
+) -> PyResult<ForeignStruct<T>> {
     // SAFETY: `moved` passes the struct that the capsule's name promises.
-    moved(object, |source| unsafe { Foreign::take(source) })
+    moved(object, |source| unsafe { ForeignStruct::take(source) })
 }
 
 /// The array of another library's capsule, moved out.
-fn take_array<A: Named + ArrayStruct>(object: &Bound<'_, PyAny>, field: &Arc<Field>) -> PyResult<Foreign<A>> {
+fn take_array<A: Named + ArrayStruct>(
+    object: &Bound<'_, PyAny>,
+    field: &Arc<Field>,
+) -> PyResult<ForeignStruct<A>> {
     // SAFETY: as above; the producer vouches for the field, which came with the array.
-    moved(object, |source| unsafe { Foreign::take_array(field, source) })
+    moved(object, |source| unsafe { ForeignStruct::take_array(field, source) })
 }
 
 fn moved<T: Named>(
     object: &Bound<'_, PyAny>,
-    take: impl FnOnce(*mut T) -> Foreign<T>,
-) -> PyResult<Foreign<T>> {
+    take: impl FnOnce(*mut T) -> ForeignStruct<T>,
+) -> PyResult<ForeignStruct<T>> {
     let pointer = pointer::<T>(object)?;
     // Of threads that hand one over at once only one may have it, also where Python has no lock of its own.
     let taken = with_critical_section(object, || {
@@ -115,7 +120,7 @@ pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
     let pointer = pointer::<ArrowSchema>(object)?;
     let field = with_critical_section(object, || {
         // SAFETY: the name promises such a struct. The copy is only read: the capsule's own is what gets released.
-        let schema = ManuallyDrop::new(Foreign::from(unsafe { pointer.read() }));
+        let schema = ManuallyDrop::new(ForeignStruct::from(unsafe { pointer.read() }));
         Field::import(&schema)
     });
     Ok(field?)
@@ -125,7 +130,7 @@ pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
 pub(super) fn pair<'py, A: Named + ArrayStruct>(
     object: &Bound<'py, PyAny>,
     method: &str,
-) -> PyResult<Foreign<A>> {
+) -> PyResult<ForeignStruct<A>> {
     let both = object.call_method0(method)?;
     let pair = both.cast::<PyTuple>().ok().filter(|both| both.len() == 2);
     let Some(pair) = pair else {

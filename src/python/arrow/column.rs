@@ -3,14 +3,13 @@
 use super::capsule::{check_requested, give, refuse_unknown};
 use super::field::Field;
 use super::view::ColumnView;
-use crate::interop::arrow::{self, ArrowDeviceArrayStream, Ready};
+use crate::interop::arrow::{self, ArrowDeviceArrayStream, SyncMode};
 use crate::python::argument;
 use crate::python::array::Array;
 use crate::python::device::Device;
+use crate::python::gil::{Quiet, detach};
 use crate::python::pickle;
 use crate::python::queue::Queue;
-use crate::python::quiet::Quiet;
-use crate::python::site::detach;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -171,7 +170,7 @@ impl Column {
     ) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(detach(py, || self.0.to(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the column.
@@ -200,7 +199,7 @@ impl Column {
     /// InteropError
     ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
-        ColumnView::of(py, &self.0)
+        ColumnView::new(py, &self.0)
     }
 
     /// numpy would make one element of the whole column.
@@ -299,7 +298,7 @@ pub(in crate::python) fn device_array<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     refuse_unknown(kwargs)?;
     check_requested(requested, column.field())?;
-    let ready = if wait == Some(true) { Ready::Now } else { Ready::Event };
+    let ready = if wait == Some(true) { SyncMode::Now } else { SyncMode::Event };
     let (schema, array) =
         detach(py, || Ok::<_, Error>((column.export_schema()?, column.export_device(ready)?)))?;
     PyTuple::new(py, [give(py, schema)?, give(py, array)?])

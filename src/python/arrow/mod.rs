@@ -9,12 +9,13 @@ pub(super) mod view;
 
 use crate::UsmKind;
 use crate::interop::arrow::{
-    self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, Imported, Placed,
+    self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ColumnOrTable,
+    ImportOptions,
 };
 use crate::interop::cuda::CudaArray;
 use crate::python::array::Array;
 use crate::python::errors::optional;
-use crate::python::site::detach;
+use crate::python::gil::detach;
 use crate::python::{argument, scope, target};
 use capsule::{check_requested, give, pair, refuse_unknown, take};
 use column::Column;
@@ -72,9 +73,9 @@ pub(super) fn from_arrow(
     let queue = target::queue(py, queue)?;
     // Rust does not see the scope of this Python context.
     let current = scope::current(py)?;
-    match imported(obj, Place { current, queue, kind, columns })? {
-        Imported::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
-        Imported::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
+    match imported(obj, ImportTarget { current, queue, kind, columns })? {
+        ColumnOrTable::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
+        ColumnOrTable::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
     }
 }
 
@@ -82,22 +83,22 @@ pub(super) fn from_arrow(
 const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
 
 /// Where an import is to end up, and the queue that is current meanwhile.
-struct Place {
+struct ImportTarget {
     current: crate::Queue,
     queue: Option<crate::Queue>,
     kind: Option<UsmKind>,
     columns: Option<Vec<String>>,
 }
 
-impl Place {
+impl ImportTarget {
     /// Runs an import without Python's lock.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        import: impl FnOnce(Placed<'_>) -> crate::Result<T> + Send,
+        import: impl FnOnce(ImportOptions<'_>) -> crate::Result<T> + Send,
     ) -> PyResult<T> {
         let columns = self.columns.as_deref();
-        let placed = Placed { queue: self.queue.as_ref(), kind: self.kind, columns };
+        let placed = ImportOptions { queue: self.queue.as_ref(), kind: self.kind, columns };
         detach(py, || crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
             crate::Error::Index(why) => PyKeyError::new_err(why),
             other => other.into(),
@@ -105,32 +106,34 @@ impl Place {
     }
 }
 
-fn imported(obj: &Bound<'_, PyAny>, place: Place) -> PyResult<Imported> {
+fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
     let py = obj.py();
     // Our own objects need not pass through structs that cannot name every device.
     let own = if let Ok(array) = obj.cast::<Array>() {
-        Some(Imported::Column(arrow::Column::from_array("", &array.get().array)?))
+        Some(ColumnOrTable::Column(arrow::Column::from_array("", &array.get().array)?))
     } else if let Ok(table) = obj.cast::<Table>() {
-        Some(Imported::Table(arrow::Table::clone(&table.get().0)))
+        Some(ColumnOrTable::Table(arrow::Table::clone(&table.get().0)))
     } else {
-        obj.cast::<Column>().ok().map(|column| Imported::Column(arrow::Column::clone(&column.get().0)))
+        obj.cast::<Column>().ok().map(|column| ColumnOrTable::Column(arrow::Column::clone(&column.get().0)))
     };
     if let Some(own) = own {
-        return place.run(py, |placed| own.converted(placed));
+        return target.run(py, |placed| own.to(placed));
     }
     let has = |method: &str| obj.hasattr(method);
     if has("__arrow_c_device_array__")? {
         let array = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
-        place.run(py, |placed| arrow::Column::import_device(array, placed).and_then(Imported::of))
+        target.run(py, |placed| {
+            arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
+        })
     } else if has("__arrow_c_device_stream__")? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
-        place.run(py, |placed| Imported::from_device_stream(stream, placed))
+        target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
     } else if has("__arrow_c_array__")? {
         let array = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
-        place.run(py, |placed| arrow::Column::import(array, placed).and_then(Imported::of))
+        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
     } else if has("__arrow_c_stream__")? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
-        place.run(py, |placed| Imported::from_stream(stream, placed))
+        target.run(py, |placed| ColumnOrTable::from_stream(stream, placed))
     } else {
         Err(PyTypeError::new_err(format!(
             "expected an object of the Arrow PyCapsule interface (__arrow_c_device_array__, \
@@ -153,8 +156,8 @@ pub(super) fn numbers(
     if !methods.iter().map(|method| obj.hasattr(method)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
         return Ok(None);
     }
-    let place = Place { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
-    let Imported::Column(column) = imported(obj, place)? else {
+    let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
+    let ColumnOrTable::Column(column) = imported(obj, target)? else {
         return Err(PyTypeError::new_err(
             "a table is no array; from_arrow() reads it, and its columns have values()",
         ));

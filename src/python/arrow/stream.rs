@@ -2,9 +2,9 @@
 
 use super::capsule::{check_requested, give, look, refuse_unknown};
 use super::field::Field;
-use super::{Place, imported};
-use crate::interop::arrow::{self, ArrowDeviceArrayStream, Imported};
-use crate::python::{argument, scope, site};
+use super::{ImportTarget, imported};
+use crate::interop::arrow::{self, ArrowDeviceArrayStream, ColumnOrTable};
+use crate::python::{argument, gil, scope};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -105,10 +105,11 @@ impl Batches {
     fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.ready.is_empty() {
             let Some(item) = self.items.bind(py).clone().next() else { return Ok(()) };
-            let place = Place { current: self.current.clone(), queue: None, kind: None, columns: None };
-            match imported(&item?, place)? {
-                Imported::Table(table) => self.ready.extend(table.batches().iter().cloned()),
-                Imported::Column(column) => self.ready.push_back(column),
+            let target =
+                ImportTarget { current: self.current.clone(), queue: None, kind: None, columns: None };
+            match imported(&item?, target)? {
+                ColumnOrTable::Table(table) => self.ready.extend(table.batches().iter().cloned()),
+                ColumnOrTable::Column(column) => self.ready.push_back(column),
             }
         }
         Ok(())
@@ -136,5 +137,5 @@ fn failure(py: Python<'_>, error: PyErr) -> Error {
     if error.is_instance_of::<PyException>(py) {
         return Error::Interop(format!("the stream's iterable failed: {error}"));
     }
-    site::stopped_by(error)
+    gil::stopped_by(error)
 }

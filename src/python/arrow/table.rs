@@ -8,10 +8,9 @@ use crate::interop::arrow::{self, ArrowDeviceArrayStream};
 use crate::python::argument;
 use crate::python::array::Array;
 use crate::python::device::Device;
+use crate::python::gil::{Quiet, detach};
 use crate::python::pickle;
 use crate::python::queue::Queue;
-use crate::python::quiet::Quiet;
-use crate::python::site::detach;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -153,7 +152,7 @@ impl Table {
     ) -> PyResult<Self> {
         let queue = target::queue(py, queue)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-        Ok(Self::new(detach(py, || self.0.converted(kind, queue.as_ref()))?))
+        Ok(Self::new(detach(py, || self.0.to(kind, queue.as_ref()))?))
     }
 
     /// Block until nothing that was submitted so far uses the table.
@@ -182,7 +181,7 @@ impl Table {
     /// InteropError
     ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
-        TableView::of(py, &self.0)
+        TableView::new(py, &self.0)
     }
 
     /// numpy would make one element of the whole table.

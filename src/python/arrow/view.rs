@@ -3,8 +3,7 @@
 use super::capsule::{check_requested, give, refuse_unknown};
 use super::table::single;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
-use crate::python::quiet::Quiet;
-use crate::python::site::detach;
+use crate::python::gil::{Quiet, detach};
 use crate::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -14,7 +13,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
-    pub(super) fn of(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
+    pub(super) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
         // Whether it can be read, and is as readers expect, is found out here, not in the consumer.
         detach(py, || column.export_host().and_then(|_| column.validate_full()))?;
         Ok(Self(Quiet::new(column.clone())))
@@ -62,7 +61,7 @@ impl ColumnView {
 pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
-    pub(super) fn of(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
+    pub(super) fn new(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
         detach(py, || {
             table
                 .batches()

@@ -8,7 +8,7 @@ use super::tree::{Array, Owned, Schema, logical};
 use arrow_array::Array as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use usmq::interop::arrow::{ArrowArray, ArrowSchema, Column, Field, Foreign, Placed};
+use usmq::interop::arrow::{ArrowArray, ArrowSchema, Column, Field, ForeignStruct, ImportOptions};
 use usmq::{Error, UsmKind};
 
 /// Releases called. One input at a time.
@@ -23,14 +23,14 @@ pub fn check(data: &[u8]) {
     let before = RELEASED.load(Ordering::SeqCst);
     let (mut schema, mut array) = tree.hand_over(&RELEASED);
     // SAFETY: the structs of the interface, made as a producer does, with at most something that usmq is to see.
-    let schema: Foreign<ArrowSchema> = unsafe { Foreign::take((&raw mut schema).cast()) };
+    let schema: ForeignStruct<ArrowSchema> = unsafe { ForeignStruct::take((&raw mut schema).cast()) };
     // SAFETY: as above; `tree.hand_over` has given it away.
     let mut array: ArrowArray = unsafe { std::ptr::from_mut(&mut array).cast::<ArrowArray>().read() };
     let kind = choices.pick(&[UsmKind::Host, UsmKind::Device, UsmKind::Shared]);
-    let placed = Placed { kind: Some(kind), ..Placed::default() };
+    let placed = ImportOptions { kind: Some(kind), ..ImportOptions::default() };
     let column = Field::import(&schema).and_then(|field| {
         // SAFETY: as above; the array is of this type, but for what usmq is to see.
-        Column::import(unsafe { Foreign::take_array(&Arc::new(field), &mut array) }, placed)
+        Column::import(unsafe { ForeignStruct::take_array(&Arc::new(field), &mut array) }, placed)
     });
     drop((schema, array));
     match (column, expected) {

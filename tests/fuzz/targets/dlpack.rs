@@ -5,7 +5,7 @@ use super::choices::Choices;
 use super::settled;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use usmq::interop::dlpack::{self, Foreign, Import, Legacy, Versioned};
+use usmq::interop::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned, ForeignTensor, Import};
 use usmq::{Array, DType, Error, UsmKind};
 
 const CPU: i32 = 1;
@@ -249,11 +249,13 @@ fn hand_over(
         let version = (version.0, version.1.unsigned_abs());
         let new = NewStruct { version, context, deleter: Some(delete), flags: readonly.into(), tensor };
         // SAFETY: the struct of DLPack, made as a producer does, with at most a field that usmq is to see.
-        let foreign = unsafe { Foreign::from_raw(Box::into_raw(Box::new(new)).cast::<Versioned>()) }?;
+        let foreign = unsafe {
+            ForeignTensor::from_raw(Box::into_raw(Box::new(new)).cast::<DLManagedTensorVersioned>())
+        }?;
         return dlpack::import(foreign, wanted);
     }
     let old = OldStruct { tensor, context, deleter: Some(delete) };
     // SAFETY: as above.
-    let foreign = unsafe { Foreign::from_raw(Box::into_raw(Box::new(old)).cast::<Legacy>()) }?;
+    let foreign = unsafe { ForeignTensor::from_raw(Box::into_raw(Box::new(old)).cast::<DLManagedTensor>()) }?;
     dlpack::import(foreign, wanted)
 }

@@ -5,8 +5,8 @@ use super::settled;
 use crate::common::{Work, advanced, default_queue, four_queues, queues_elsewhere};
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, OnceLock};
-use usmq::interop::arrow::{Column, Placed, Ready};
-use usmq::interop::dlpack::{self, Export, Foreign, Import, Versioned};
+use usmq::interop::arrow::{Column, ImportOptions, SyncMode};
+use usmq::interop::dlpack::{self, DLManagedTensorVersioned, Export, ForeignTensor, Import};
 use usmq::interop::suai::{self, SyclObject};
 use usmq::memory::stats;
 use usmq::{Array, DType, Index, Queue, UsmKind, collocate};
@@ -178,7 +178,7 @@ fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
             assert!(!same || array.address() == pair.array.address(), "within a context nothing moves");
             Some(pair.moved(array))
         }
-        12 => Some(pair.moved(pair.array.converted(None, Some(kind), None).unwrap())),
+        12 => Some(pair.moved(pair.array.to(None, Some(kind), None).unwrap())),
         13 if writable => {
             let source = &pairs[choices.below(pairs.len())].clone();
             if source.array.shape() == pair.array.shape() && source.array.context() == pair.array.context() {
@@ -266,8 +266,8 @@ fn view(choices: &mut Choices<'_>, pair: &Pair) -> Pair {
 }
 
 fn through_dlpack(pair: &Pair) -> Pair {
-    let tensor = dlpack::export::<Versioned>(&pair.array, Export::default()).unwrap();
-    let array = dlpack::import(Foreign::from(tensor), Import::default()).unwrap();
+    let tensor = dlpack::export::<DLManagedTensorVersioned>(&pair.array, Export::default()).unwrap();
+    let array = dlpack::import(ForeignTensor::from(tensor), Import::default()).unwrap();
     assert!(pair.array.size() == 0 || array.address() == pair.array.address());
     // Nothing is shared of nothing.
     Pair { array, ..pair.clone() }
@@ -284,8 +284,8 @@ fn through_suai(pair: &Pair) -> Pair {
 
 fn through_arrow(pair: &Pair) -> Pair {
     let column = Column::from_array("x", &pair.array).unwrap();
-    let device = column.export_device(Ready::Event).unwrap();
-    let back = Column::import_device(device.into(), Placed::default()).unwrap();
+    let device = column.export_device(SyncMode::Event).unwrap();
+    let back = Column::import_device(device.into(), ImportOptions::default()).unwrap();
     assert_eq!(back.len(), pair.places.len());
     let array = back.values().unwrap();
     assert!(array.is_readonly() || array.size() == 0);

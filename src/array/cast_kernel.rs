@@ -1,0 +1,152 @@
+//! Copies that need a kernel: strided views, and changes of dtype.
+
+use super::dtype::Family;
+use super::{Array, DType};
+use crate::device::submit::{Extents, KernelArg};
+use crate::device::trace::recorder::Label;
+use crate::device::{Code, Kind, Program};
+use crate::error::Result;
+use crate::memory::{Access, ordered};
+use std::fmt::Write;
+use std::sync::Arc;
+
+const NAME: &str = "usmq_convert";
+
+/// Only the headers that the text needs: the whole of sycl.hpp takes six times as long to compile.
+const PRELUDE: &str = "\
+#include <sycl/ext/oneapi/free_function_queries.hpp>
+#include <sycl/ext/oneapi/kernel_properties/properties.hpp>
+";
+
+const COMPLEX: &str = "\
+template <typename T> struct usmq_complex {
+  T re, im;
+  template <typename U> static usmq_complex of(U real) { return {static_cast<T>(real), T(0)}; }
+  template <typename U> static usmq_complex of(usmq_complex<U> z) { return {static_cast<T>(z.re), static_cast<T>(z.im)}; }
+};
+";
+
+/// SYCL's own type brings device images along that libsycl 9 dies of when it looks for them in its cache on disk.
+const BFLOAT16: &str = "\
+struct usmq_bfloat16 {
+  unsigned short bits;
+  usmq_bfloat16() = default;
+  explicit usmq_bfloat16(float value) {
+    unsigned all = __builtin_bit_cast(unsigned, value);
+    bool nan = (all & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+  }
+  explicit operator float() const { return __builtin_bit_cast(float, static_cast<unsigned>(bits) << 16); }
+};
+";
+
+impl Array {
+    /// Sets every element from the one at the same place of `source`, which has the same shape, is usable from this
+    /// array's queue and shares no element with this array.
+    pub(super) fn convert_from(&self, source: &Self) -> Result<()> {
+        let (shape, from, to) = source.layout().merged(self.layout());
+        let source_text = text(source.dtype, self.dtype, shape.len());
+        let code = Code::Sycl(source_text.into());
+        let queue = self.queue();
+        let name = Arc::from(NAME);
+        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()))?;
+
+        let mut args = vec![
+            KernelArg::pointer(source.address()),
+            KernelArg::pointer(self.address()),
+            KernelArg::scalar(&(self.size() as u64).to_le_bytes()),
+        ];
+        let numbers = shape.iter().skip(1).map(|extent| *extent as i64);
+        let numbers = numbers
+            .chain(from.iter().map(|stride| *stride as i64))
+            .chain(to.iter().map(|stride| *stride as i64));
+        args.extend(numbers.map(|number| KernelArg::scalar(&number.to_le_bytes())));
+
+        let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
+        let extents = Extents::range(&[self.size()]);
+        let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
+        ordered(queue, &operands, |after| {
+            // SAFETY: the text below has this signature; each work-item reads and writes the element of its number,
+            // inside the two views, whose allocations' logs keep them until the event is complete.
+            unsafe { queue.submit(&program, extents, &args, label, after) }
+        })?;
+        Ok(())
+    }
+}
+
+/// The kernel for one pair of types and one number of axes. Copies that change no type go by size, so that they share
+/// kernels and move every bit.
+fn text(from: DType, to: DType, axes: usize) -> String {
+    let same = from == to;
+    let (source, target) = if same { (bits(from), bits(from)) } else { (from.cpp_name(), to.cpp_name()) };
+    let mut text = String::from(PRELUDE);
+    if [from, to].contains(&DType::F16) && !same {
+        text += "#include <sycl/half_type.hpp>\n";
+    }
+    if [from, to].contains(&DType::BF16) && !same {
+        text += BFLOAT16;
+    }
+    if source.starts_with("usmq_complex") || target.starts_with("usmq_complex") {
+        text += COMPLEX;
+    }
+    let list = |prefix: &str, first: usize| {
+        (first..axes).fold(String::new(), |mut all, axis| {
+            let _ = write!(all, ", long {prefix}{axis}");
+            all
+        })
+    };
+    let parameters = list("n", 1) + &list("s", 0) + &list("t", 0);
+    let mut body = String::new();
+    for axis in (1..axes).rev() {
+        let _ = writeln!(
+            body,
+            "  {{ long c = rest % n{axis}; rest /= n{axis}; s += c * s{axis}; t += c * t{axis}; }}"
+        );
+    }
+    if axes > 0 {
+        body += "  s += rest * s0; t += rest * t0;\n";
+    }
+    let value = conversion(from, to, same);
+    let _ = write!(
+        text,
+        "extern \"C\" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(\
+         (sycl::ext::oneapi::experimental::nd_range_kernel<1>))\n\
+         void {NAME}(const {source} *source, {target} *target, unsigned long n{parameters}) {{\n  \
+         unsigned long item = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();\n  \
+         if (item >= n) return;\n  \
+         long rest = item, s = 0, t = 0;\n{body}  \
+         const {source} x = source[s];\n  target[t] = {value};\n}}\n"
+    );
+    text
+}
+
+fn bits(dtype: DType) -> &'static str {
+    match dtype.itemsize() {
+        1 => "unsigned char",
+        2 => "unsigned short",
+        4 => "unsigned int",
+        8 => "unsigned long",
+        _ => "usmq_complex<double>",
+    }
+}
+
+/// The C++ expression that turns `x` into the target type.
+fn conversion(from: DType, to: DType, same: bool) -> String {
+    if same {
+        return "x".to_owned();
+    }
+    let target = to.cpp_name();
+    // The small floats convert through float alone.
+    let small = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
+    let x = if small(from) { "static_cast<float>(x)" } else { "x" };
+    match (from.family(), to.family()) {
+        (Family::Complex, Family::Complex) => format!("{target}::of(x)"),
+        (Family::Complex, Family::Bool) => "x.re != 0 || x.im != 0".to_owned(),
+        (Family::Complex, _) if small(to) => format!("static_cast<{target}>(static_cast<float>(x.re))"),
+        (Family::Complex, _) => format!("static_cast<{target}>(x.re)"),
+        (_, Family::Complex) => format!("{target}::of({x})"),
+        (_, Family::Bool) => format!("{x} != 0"),
+        _ if small(to) => format!("static_cast<{target}>(static_cast<float>({x}))"),
+        _ => format!("static_cast<{target}>({x})"),
+    }
+}

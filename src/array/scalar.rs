@@ -1,0 +1,165 @@
+//! Numbers without a type, as Python has them, and their bytes as any dtype. Pure.
+
+use super::{DType, bytes_of};
+use num_complex::Complex;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// A number that has no dtype yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scalar {
+    /// True or false.
+    Bool(bool),
+    /// A whole number.
+    Int(i128),
+    /// A real number.
+    Float(f64),
+    /// A complex number.
+    Complex(Complex<f64>),
+}
+
+type Bytes = SmallVec<[u8; 16]>;
+
+impl Scalar {
+    /// The value as a whole number, if it is of such a kind.
+    pub(super) fn whole(self) -> Option<i128> {
+        match self {
+            Self::Bool(value) => Some(value.into()),
+            Self::Int(value) => Some(value),
+            Self::Float(_) | Self::Complex(_) => None,
+        }
+    }
+
+    /// The value as a real number, unless it is of the complex kind.
+    pub(super) fn real(self) -> Option<f64> {
+        match self {
+            Self::Float(value) => Some(value),
+            Self::Complex(_) => None,
+            Self::Bool(_) | Self::Int(_) => self.whole().map(|value| value as f64),
+        }
+    }
+
+    /// The bytes of this number as a `dtype`, or why the dtype cannot hold it: 0.5 is not an integer, 300 is beyond uint8,
+    /// 1e300 is beyond float32. Digits that a float has no room for are rounded away.
+    pub(crate) fn bytes_as(self, dtype: DType) -> Result<Bytes, String> {
+        let whole = || self.whole().ok_or_else(|| format!("{self} is not an integer, which {dtype} needs"));
+        let real = || self.real().ok_or_else(|| format!("{self} is complex, and {dtype} is real"));
+        macro_rules! int {
+            ($type:ty) => {{
+                let beyond = |_| {
+                    let (least, most) = (<$type>::MIN, <$type>::MAX);
+                    format!("{self} is out of range for {dtype} ({least} to {most})")
+                };
+                <$type>::try_from(whole()?).map_err(beyond)?.to_le_bytes().as_slice().into()
+            }};
+        }
+        // A finite number does not become an infinite one without a word.
+        let finite = |before: f64, after: f64, most: f64| {
+            if before.is_finite() && after.is_infinite() {
+                return Err(format!("{self} is out of range for {dtype} (largest {most:e})"));
+            }
+            Ok(())
+        };
+        macro_rules! float {
+            ($type:ty, $from:expr) => {{
+                let value = real()?;
+                let rounded = $from(value);
+                finite(value, rounded.into(), <$type>::MAX.into())?;
+                rounded.to_le_bytes().as_slice().into()
+            }};
+        }
+        Ok(match dtype {
+            DType::Bool => match whole()? {
+                value @ (0 | 1) => [value as u8].as_slice().into(),
+                _ => return Err(format!("{self} is out of range for bool (0 to 1)")),
+            },
+            DType::I8 => int!(i8),
+            DType::I16 => int!(i16),
+            DType::I32 => int!(i32),
+            DType::I64 => int!(i64),
+            DType::U8 => int!(u8),
+            DType::U16 => int!(u16),
+            DType::U32 => int!(u32),
+            DType::U64 => int!(u64),
+            DType::F16 => float!(half::f16, half::f16::from_f64),
+            DType::BF16 => float!(half::bf16, half::bf16::from_f64),
+            DType::F32 => float!(f32, |value| value as f32),
+            DType::F64 => real()?.to_le_bytes().as_slice().into(),
+            DType::C64 => {
+                let value = self.complex();
+                let rounded = Complex::new(value.re as f32, value.im as f32);
+                finite(value.re, rounded.re.into(), f32::MAX.into())?;
+                finite(value.im, rounded.im.into(), f32::MAX.into())?;
+                bytes_of(&[rounded]).into()
+            }
+            DType::C128 => bytes_of(&[self.complex()]).into(),
+        })
+    }
+
+    fn complex(self) -> Complex<f64> {
+        match self {
+            Self::Complex(value) => value,
+            other => Complex::new(other.real().unwrap_or(f64::NAN), 0.0),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Int(value) => value.fmt(f),
+            // With a point or an exponent: 2.0 differs from 2, and 1e300 has no 300 zeros.
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Complex(Complex { re, im }) => write!(f, "{re:?}{im:+?}i"),
+        }
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(value: i64) -> Self {
+        Self::Int(value.into())
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_becomes_only_what_it_is() {
+        for (number, dtype, fits) in [
+            (Scalar::Int(255), DType::U8, true),
+            (Scalar::Int(256), DType::U8, false),
+            (Scalar::Int(-1), DType::U64, false),
+            (Scalar::Int(2), DType::Bool, false),
+            (Scalar::Bool(true), DType::I8, true),
+            (Scalar::Float(2.0), DType::I32, false),
+            (Scalar::Float(f64::NAN), DType::F16, true),
+            (Scalar::Int(3), DType::C64, true),
+            (Scalar::Complex(Complex::new(1.0, 0.0)), DType::F64, false),
+            (Scalar::Int(1 << 100), DType::F32, true),
+            (Scalar::Int(1 << 100), DType::U64, false),
+            (Scalar::Int(65_519), DType::F16, true),
+            (Scalar::Int(65_520), DType::F16, false),
+            (Scalar::Float(1e39), DType::F32, false),
+            (Scalar::Float(1e39), DType::BF16, false),
+            (Scalar::Float(1e39), DType::C64, false),
+            (Scalar::Complex(Complex::new(0.0, -1e39)), DType::C64, false),
+            (Scalar::Complex(Complex::new(0.0, -1e39)), DType::C128, true),
+            (Scalar::Float(f64::NEG_INFINITY), DType::F32, true),
+        ] {
+            let bytes = number.bytes_as(dtype);
+            assert_eq!(bytes.is_ok(), fits, "{number} as {dtype}");
+            if let Ok(bytes) = bytes {
+                assert_eq!(bytes.len(), dtype.itemsize());
+            }
+        }
+    }
+}

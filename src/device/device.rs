@@ -1,0 +1,358 @@
+//! A device: a root device of a platform, or a part of one.
+
+use super::{Backend, Capabilities, Context, UsmKind};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::{ForkMutex, Handle};
+use cxx::{CxxVector, UniquePtr};
+use once_cell::sync::OnceCell;
+use std::fmt;
+use std::sync::Arc;
+
+/// A SYCL device. Cheap to clone; equal means the same device of the runtime.
+///
+/// Source: SYCL 2020, section 4.6.4.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    raw: Handle<ffi::Device>,
+    id: usize,
+    backend: Backend,
+    info: ffi::DeviceInfo,
+    origin: DeviceOrigin,
+    /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
+    parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
+    context: OnceCell<Context>,
+    /// By the number of another device: whether this one has access to its memory.
+    peers: ForkMutex<Vec<(usize, bool)>>,
+}
+
+enum DeviceOrigin {
+    /// Position among all root devices and the filter string that names it.
+    Root { ordinal: usize, filter: String },
+    /// Part `index` of its parent, when it was made here.
+    Part { parent: Device, index: Option<usize> },
+}
+
+/// How to divide a device. Source: SYCL 2020, section 4.6.4.4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Partition {
+    /// Parts of this many compute units each.
+    Equally(usize),
+    /// One part per entry, of that many compute units.
+    ByCounts(Vec<usize>),
+    /// One part per NUMA domain.
+    Numa,
+}
+
+impl Device {
+    pub(super) fn root(
+        raw: UniquePtr<ffi::Device>,
+        ordinal: usize,
+        index: impl Fn(Backend, &str) -> usize,
+    ) -> Result<Self> {
+        let raw = Handle::new(raw);
+        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        let backend = Backend::from_name(&info.backend);
+        let index = index(backend, &info.device_type);
+        let filter = format!("{backend}:{}:{index}", info.device_type);
+        Self::new(raw, info, DeviceOrigin::Root { ordinal, filter })
+    }
+
+    /// The device of a foreign queue or pointer: a known root device, or a part of one.
+    pub(crate) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Self> {
+        let raw = Handle::new(raw);
+        let id = ffi::device_id(raw.get()?).during("identifying a device")?;
+        if let Some(known) = super::devices()?.into_iter().find(|device| device.0.id == id) {
+            return Ok(known);
+        }
+        let parent = ffi::device_parent(raw.get()?).during("asking a sub-device for its parent")?;
+        if parent.is_null() {
+            return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
+        }
+        let parent = Self::adopt(parent)?;
+        if let Some(known) = parent.known_parts()?.into_iter().find(|device| device.0.id == id) {
+            return Ok(known);
+        }
+        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        Self::new(raw, info, DeviceOrigin::Part { parent, index: None })
+    }
+
+    fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, origin: DeviceOrigin) -> Result<Self> {
+        let id = ffi::device_id(raw.get()?).during("identifying a device")?;
+        let backend = Backend::from_name(&info.backend);
+        let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
+        Ok(Self(Arc::new(Inner { raw, id, backend, info, origin, parts, context, peers })))
+    }
+
+    pub(crate) fn raw(&self) -> Result<&ffi::Device> {
+        self.0.raw.get()
+    }
+
+    /// Distinguishes devices while they live.
+    pub(super) fn id(&self) -> usize {
+        self.0.id
+    }
+
+    pub(super) fn score(&self) -> i32 {
+        self.0.info.score
+    }
+
+    /// The device's name, as its driver gives it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.info.name
+    }
+
+    /// The vendor's name.
+    #[must_use]
+    pub fn vendor(&self) -> &str {
+        &self.0.info.vendor
+    }
+
+    /// The driver's version.
+    #[must_use]
+    pub fn driver_version(&self) -> &str {
+        &self.0.info.driver_version
+    }
+
+    /// The backend through which the device is used.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.0.backend
+    }
+
+    /// The features that usmq chooses a mechanism by.
+    pub(crate) fn capabilities(&self) -> &'static Capabilities {
+        self.backend().capabilities()
+    }
+
+    /// `cpu`, `gpu`, `accelerator` or `custom`.
+    #[must_use]
+    pub fn device_type(&self) -> &str {
+        &self.0.info.device_type
+    }
+
+    /// `backend:device_type:index`, which selects this root device; `None` for a sub-device, which no filter names.
+    #[must_use]
+    pub fn filter_string(&self) -> Option<&str> {
+        match &self.0.origin {
+            DeviceOrigin::Root { filter, .. } => Some(filter),
+            DeviceOrigin::Part { .. } => None,
+        }
+    }
+
+    /// The device this one is a part of; `None` for a root device.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Self> {
+        match &self.0.origin {
+            DeviceOrigin::Root { .. } => None,
+            DeviceOrigin::Part { parent, .. } => Some(parent),
+        }
+    }
+
+    /// The root device: this one, or the parent of its parents.
+    #[must_use]
+    pub fn root_device(&self) -> &Self {
+        self.parent().map_or(self, Self::root_device)
+    }
+
+    /// Position of the root device among all visible root devices, as protocols with a device number count them.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        match &self.0.origin {
+            DeviceOrigin::Root { ordinal, .. } => *ordinal,
+            DeviceOrigin::Part { parent, .. } => parent.ordinal(),
+        }
+    }
+
+    /// Number of compute units.
+    #[must_use]
+    pub fn max_compute_units(&self) -> u32 {
+        self.0.info.max_compute_units
+    }
+
+    /// Most work-items in one work-group.
+    #[must_use]
+    pub fn max_work_group_size(&self) -> usize {
+        self.0.info.max_work_group_size
+    }
+
+    /// Most parts this device can be divided into.
+    #[must_use]
+    pub fn max_sub_devices(&self) -> u32 {
+        self.0.info.max_sub_devices
+    }
+
+    /// Global memory in bytes.
+    #[must_use]
+    pub fn global_mem_size(&self) -> u64 {
+        self.0.info.global_mem_size
+    }
+
+    /// Local memory of a work-group in bytes.
+    #[must_use]
+    pub fn local_mem_size(&self) -> u64 {
+        self.0.info.local_mem_size
+    }
+
+    /// Largest single allocation in bytes.
+    #[must_use]
+    pub fn max_alloc_size(&self) -> u64 {
+        self.0.info.max_alloc_size
+    }
+
+    /// Whether memory of this USM kind can be allocated.
+    #[must_use]
+    pub fn has_usm(&self, kind: UsmKind) -> bool {
+        match kind {
+            UsmKind::Device => self.0.info.usm_device,
+            UsmKind::Shared => self.0.info.usm_shared,
+            UsmKind::Host => self.0.info.usm_host,
+        }
+    }
+
+    /// Names of the SYCL aspects that the device has, as `fp64` or `usm_device_allocations`.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when the runtime cannot answer.
+    pub fn aspects(&self) -> Result<Vec<String>> {
+        ffi::device_aspects(self.raw()?).during("asking a device for its aspects")
+    }
+
+    /// Divides the device. The same request gives the same, equal devices again. Each part has a context of its own.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a zero, [`Error::Sycl`] when the device cannot be divided so.
+    pub fn sub_devices(&self, partition: &Partition) -> Result<Vec<Self>> {
+        if let Some(parts) = self.find_parts(partition)? {
+            return Ok(parts);
+        }
+        let raw = self.raw()?;
+        let list = match partition {
+            Partition::Equally(0) => {
+                return Err(Error::Value("a sub-device needs at least one compute unit, not 0".to_owned()));
+            }
+            Partition::ByCounts(counts) if counts.is_empty() || counts.contains(&0) => {
+                return Err(Error::Value(format!(
+                    "each sub-device needs at least one compute unit, not {counts:?}"
+                )));
+            }
+            Partition::Equally(units) => ffi::device_split_equally(raw, *units),
+            Partition::ByCounts(counts) => ffi::device_split_by_counts(raw, counts),
+            Partition::Numa => ffi::device_split_by_numa(raw),
+        }
+        .during(&format!("dividing {self} by {partition:?}"))?;
+        let parts = list
+            .iter()
+            .enumerate()
+            .map(|(index, part)| {
+                let raw = Handle::new(ffi::device_copy(part).during("keeping a sub-device")?);
+                let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+                Self::new(raw, info, DeviceOrigin::Part { parent: self.clone(), index: Some(index) })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut known = self.0.parts.lock()?;
+        match known.iter().find(|(how, _)| how == partition) {
+            // Another thread was first: both must see the same devices.
+            Some((_, first)) => Ok(first.clone()),
+            None => {
+                known.push((partition.clone(), parts.clone()));
+                Ok(parts)
+            }
+        }
+    }
+
+    fn find_parts(&self, partition: &Partition) -> Result<Option<Vec<Self>>> {
+        let known = self.0.parts.lock()?;
+        Ok(known.iter().find(|(how, _)| how == partition).map(|(_, parts)| parts.clone()))
+    }
+
+    fn known_parts(&self) -> Result<Vec<Self>> {
+        Ok(self.0.parts.lock()?.iter().flat_map(|(_, parts)| parts.clone()).collect())
+    }
+
+    /// The context that queues on this device use unless told otherwise: the platform's default context for a root
+    /// device (the one other SYCL libraries use, so that USM is shareable), its own for a sub-device. It stays for the
+    /// process, unless the device is a part that another library made.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] when the runtime cannot make one.
+    pub fn default_context(&self) -> Result<Context> {
+        self.0
+            .context
+            .get_or_try_init(|| match self.0.origin {
+                DeviceOrigin::Root { .. } => Context::keep(
+                    ffi::context_default(self.raw()?).during("asking a platform for its default context")?,
+                ),
+                // These are kept, too.
+                DeviceOrigin::Part { index: Some(_), .. } => {
+                    Context::keep(Context::raw_new(std::slice::from_ref(self))?)
+                }
+                DeviceOrigin::Part { index: None, .. } => Context::new(std::slice::from_ref(self)),
+            })
+            .cloned()
+    }
+
+    /// Whether commands on this device may use device and shared memory of `owner`, a device of the same context: its own
+    /// memory, and that of a peer to which access could be enabled. Enables it at the first question.
+    ///
+    /// Source: SYCL 2020, section 4.8.3 (table of USM kinds), and `sycl_ext_oneapi_peer_access`.
+    pub(crate) fn reaches_memory_of(&self, owner: &Self) -> Result<bool> {
+        if self == owner {
+            return Ok(true);
+        }
+        if !self.capabilities().peer_access || self.backend() != owner.backend() {
+            return Ok(false);
+        }
+        let known = self.0.peers.lock()?.iter().find(|(peer, _)| *peer == owner.0.id).copied();
+        if let Some((_, enabled)) = known {
+            return Ok(enabled);
+        }
+        // Without the lock, which a launch takes while it holds Python's. Two threads may both ask: the answer is the same.
+        let enabled =
+            ffi::device_enable_peer_access(self.raw()?, owner.raw()?).during("enabling peer access")?;
+        self.0.peers.lock()?.push((owner.0.id, enabled));
+        Ok(enabled)
+    }
+
+    pub(super) fn list(devices: &[Self]) -> Result<UniquePtr<CxxVector<ffi::Device>>> {
+        let mut list = ffi::device_list().during("listing devices")?;
+        for device in devices {
+            ffi::device_list_push(list.pin_mut(), device.raw()?).during("listing devices")?;
+        }
+        Ok(list)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Device {}
+
+impl std::hash::Hash for Device {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+/// `opencl:cpu:0 AMD EPYC`, or `sub-device 1 of opencl:cpu:0 AMD EPYC`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.origin {
+            DeviceOrigin::Root { filter, .. } => write!(f, "{filter} {}", self.name().trim()),
+            DeviceOrigin::Part { parent, index: Some(index) } => write!(f, "sub-device {index} of {parent}"),
+            DeviceOrigin::Part { parent, index: None } => write!(f, "a sub-device of {parent}"),
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}

@@ -1,0 +1,196 @@
+//! The commands a queue takes, over raw addresses. Ownership and order are the business of the layers above.
+
+use super::brief::Launch;
+use super::trace::recorder::{self, Label};
+use super::{Event, Kind, Program, Queue, Slot, cross_context};
+use crate::error::{During, Result};
+use crate::ffi;
+use crate::runtime::checks;
+use cxx::UniquePtr;
+use smallvec::SmallVec;
+
+pub(crate) use crate::ffi::KernelArg;
+use crate::ffi::KernelArgKind;
+
+/// Work-items of a launch: up to three extents, and the work-group's when the caller chose them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub dimensions: u32,
+    pub global: [usize; 3],
+    /// All zero: the runtime chooses.
+    pub local: [usize; 3],
+}
+
+/// The events of a wait list, with proxies for those of other contexts.
+struct WaitList {
+    addresses: SmallVec<[usize; 8]>,
+    _proxies: SmallVec<[Event; 1]>,
+}
+
+impl Queue {
+    /// Prepares a submission. Every command of usmq comes through here.
+    fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
+        checks::submits();
+        let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
+        for event in after {
+            if event.queue().is_exposed() && !event.is_complete() {
+                // A host task that holds up the event holds up this queue, too.
+                self.expose();
+            }
+            if event.queue().context() == self.context() {
+                addresses.push(ffi::event_address(event.raw()?));
+            } else {
+                let event = cross_context::proxy_event(event, self)?;
+                addresses.push(ffi::event_address(event.raw()?));
+                proxies.push(event);
+            }
+        }
+        Ok(WaitList { addresses, _proxies: proxies })
+    }
+
+    /// An event that completes after `after` and after all commands submitted to this queue so far.
+    pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
+        let raw =
+            unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
+    }
+
+    /// As [`Queue::barrier`], after an event of another library.
+    ///
+    /// # Safety
+    /// `event` is the address of a live `sycl::event` of this process's libsycl. It is copied, not kept.
+    pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
+        let begun = recorder::begin();
+        checks::submits();
+        // The other library may hold up its event by a host task.
+        self.expose();
+        // SAFETY: the caller's promise.
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
+        let raw = raw.during("submitting a barrier after another library's event")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), &[]))
+    }
+
+    /// # Safety
+    /// Both ranges of `bytes` stay valid until the event completes, and this queue's device may access them.
+    pub(crate) unsafe fn memcpy(
+        &self,
+        target: usize,
+        source: usize,
+        bytes: usize,
+        after: &[Event],
+    ) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
+        let raw = raw.during("submitting a copy")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
+    }
+
+    /// # Safety
+    /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
+    pub(crate) unsafe fn memset(
+        &self,
+        target: usize,
+        value: u8,
+        bytes: usize,
+        after: &[Event],
+    ) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
+        let raw = raw.during("submitting a fill")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
+    }
+
+    /// # Safety
+    /// The arguments are what the kernel expects, and what it touches stays valid until the event completes.
+    pub(crate) unsafe fn submit(
+        &self,
+        program: &Program,
+        extents: Extents,
+        args: &[KernelArg],
+        label: Label<'_>,
+        after: &[Event],
+    ) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        let Extents { dimensions, global, local } = extents;
+        let kernel = program.raw()?;
+        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
+        let raw = unsafe {
+            ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
+        };
+        // What it waits for may take any time.
+        let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
+        let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
+        recorder::command(begun, label, &event, after);
+        Ok(event)
+    }
+
+    fn submitted(
+        &self,
+        raw: UniquePtr<ffi::Event>,
+        begun: Option<recorder::Begun>,
+        label: Label<'_>,
+        after: &[Event],
+    ) -> Event {
+        let event = Event::new(raw, self);
+        recorder::command(begun, label, &event, after);
+        event
+    }
+}
+
+impl Extents {
+    /// This many work-items in up to three dimensions, in work-groups of the runtime's choice.
+    pub(crate) fn range(extents: &[usize]) -> Self {
+        let mut global = [1; 3];
+        global[..extents.len()].copy_from_slice(extents);
+        Self { dimensions: extents.len() as u32, global, local: [0; 3] }
+    }
+}
+
+impl KernelArg {
+    fn new(kind: KernelArgKind, value: usize) -> Self {
+        Self { kind, value, bytes: [0; 16], element: 1 }
+    }
+
+    pub(crate) fn pointer(address: usize) -> Self {
+        Self::new(KernelArgKind::Pointer, address)
+    }
+
+    /// A number as its bytes, at most 16.
+    pub(crate) fn scalar(value: &[u8]) -> Self {
+        let mut arg = Self::new(KernelArgKind::Scalar, value.len());
+        arg.bytes[..value.len()].copy_from_slice(value);
+        arg
+    }
+
+    /// Local memory of a work-group, for a kernel that takes a pointer or a `local_accessor`; the latter counts elements
+    /// of `element` bytes.
+    pub(crate) fn local(bytes: usize, element: usize) -> Self {
+        Self { element, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
+    }
+
+    /// Local memory of a work-group, for a kernel that takes a `work_group_memory`.
+    pub(crate) fn work_group_memory(bytes: usize) -> Self {
+        Self::new(KernelArgKind::WorkGroupMemory, bytes)
+    }
+
+    /// The argument of the driver's kernel that takes this one.
+    pub(crate) fn slot(&self) -> Slot {
+        match self.kind {
+            KernelArgKind::Pointer => Slot::Bytes(size_of::<usize>()),
+            KernelArgKind::Scalar => Slot::Bytes(self.value),
+            _ => Slot::Local,
+        }
+    }
+
+    pub(crate) fn is_accessor(&self) -> bool {
+        self.kind == KernelArgKind::LocalAccessor
+    }
+}

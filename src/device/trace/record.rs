@@ -1,0 +1,154 @@
+//! The words of a profile: what was recorded, why, and by whose clock.
+
+use crate::device::{Device, Queue, UsmKind};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A kernel of the user.
+    Kernel,
+    /// A copy, by the runtime or, where the layout or the type changes, by a kernel of usmq.
+    Copy,
+    /// A fill.
+    Fill,
+    /// A barrier: a command that only waits for others.
+    Barrier,
+    /// The host waited.
+    Wait,
+    /// The host built a kernel.
+    Build,
+    /// Memory was taken from a pool.
+    Allocate,
+    /// Memory was given back to a pool. It is reused when its last use is complete.
+    Free,
+    /// The host called the SYCL runtime from another library; only where such calls are traced.
+    Call,
+}
+
+/// Why it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The program asked for exactly this.
+    Explicit,
+    /// The host read an array.
+    HostRead,
+    /// The host wrote to an array.
+    HostWrite,
+    /// An array was brought to another queue of its context.
+    Collocate,
+    /// An array was brought to a queue of another context.
+    ContextMismatch,
+    /// Data of another library became an array.
+    Import,
+    /// An array was made ready for another library.
+    Export,
+    /// Elements had to lie one after another.
+    Contiguity,
+    /// Another element type or USM kind was asked for.
+    Conversion,
+    /// Order with another library's work on the same memory.
+    Order,
+}
+
+/// Whose clock the times of a record are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// The device's timestamps.
+    Device,
+    /// The host's: from submission, or the end of what had to come first, until the host saw the end.
+    Host,
+}
+
+/// A line of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Site {
+    pub file: Arc<str>,
+    pub line: u32,
+}
+
+/// One thing that happened. Times are nanoseconds of the host's steady clock unless `clock` says otherwise.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub id: u64,
+    pub kind: Kind,
+    pub reason: Reason,
+    pub queue: Option<Queue>,
+    /// None for calls of other libraries.
+    pub device: Option<Device>,
+    pub name: Option<Arc<str>>,
+    pub bytes: u64,
+    /// For memory.
+    pub usm: Option<UsmKind>,
+    /// For memory: whether the pool had it.
+    pub hit: bool,
+    pub site: Option<Site>,
+    /// Which call of the thread that line made.
+    pub call: u32,
+    /// A small number for the host thread.
+    pub thread: u32,
+    /// The host's call began and returned.
+    pub called: (u64, u64),
+    /// The device's own submit, start and end, of an unknown base; for host records start and end are in `called`.
+    pub stamps: Option<[u64; 3]>,
+    /// When the host saw the end; 0 before.
+    pub seen: u64,
+    pub waited_for: SmallVec<[u64; 2]>,
+}
+
+impl Kind {
+    /// `kernel`, `copy`, `fill`, `barrier`, `wait`, `build`, `allocate`, `free` or `call`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+            Self::Barrier => "barrier",
+            Self::Wait => "wait",
+            Self::Build => "build",
+            Self::Allocate => "allocate",
+            Self::Free => "free",
+            Self::Call => "call",
+        }
+    }
+
+    /// Whether a device runs it.
+    #[must_use]
+    pub const fn is_command(self) -> bool {
+        matches!(self, Self::Kernel | Self::Copy | Self::Fill | Self::Barrier)
+    }
+}
+
+impl Reason {
+    /// `explicit`, `host read`, `context mismatch` and so on.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Explicit => "explicit",
+            Self::HostRead => "host read",
+            Self::HostWrite => "host write",
+            Self::Collocate => "collocate",
+            Self::ContextMismatch => "context mismatch",
+            Self::Import => "import",
+            Self::Export => "export",
+            Self::Contiguity => "contiguity",
+            Self::Conversion => "conversion",
+            Self::Order => "order",
+        }
+    }
+}
+
+impl Clock {
+    /// `device` or `host`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Host => "host",
+        }
+    }
+}

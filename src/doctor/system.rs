@@ -1,0 +1,272 @@
+//! What the doctor looks at besides the runtime: files, variables, loaded libraries. Tests put a made-up world in its place.
+
+use super::limits::{self, Limit};
+use crate::kernel::is_root;
+use crate::runtime::emulator::Fault;
+use crate::runtime::{self, Setting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub(super) struct System {
+    /// What stands for `/`.
+    pub root: PathBuf,
+    /// As the user set them.
+    pub variables: BTreeMap<String, String>,
+    /// The value of `ONEAPI_DEVICE_SELECTOR` where usmq has added a term to the user's.
+    pub completed_selector: Option<String>,
+    /// What usmq sets, or has set, where the user set nothing.
+    pub settings: Vec<Setting>,
+    /// Libraries mapped into this process.
+    pub loaded: BTreeSet<PathBuf>,
+    /// Whether this user may read and write a file.
+    pub may_open: fn(&Path) -> bool,
+    /// Why others could put files into a folder.
+    pub fault: fn(&Path) -> Option<String>,
+    /// Whether commands need no `sudo`.
+    pub is_root: bool,
+    /// Why the emulated GPUs that are asked for cannot be had.
+    pub emulation: Option<Fault>,
+    /// Limits of this process on its memory.
+    pub limits: Vec<Limit>,
+    /// Version of the runtime that usmq was built with: of its wheel, else of libsycl.
+    pub built_with: Option<&'static str>,
+}
+
+impl System {
+    pub(super) fn real() -> Self {
+        let settings = runtime::settings();
+        let mut variables: BTreeMap<_, _> = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .collect();
+        // Once they are set they look like the user's own.
+        for (name, value) in &settings {
+            if variables.get(*name).is_some_and(|known| Path::new(known) == value) {
+                variables.remove(*name);
+            }
+        }
+        let mut completed_selector = None;
+        if let Some(selector) = variables.get_mut("ONEAPI_DEVICE_SELECTOR") {
+            let own = runtime::without_own_term(selector).to_owned();
+            completed_selector = (own != *selector).then(|| std::mem::replace(selector, own));
+        }
+        Self {
+            root: PathBuf::from("/"),
+            variables,
+            completed_selector,
+            settings,
+            loaded: runtime::libraries("lib"),
+            may_open,
+            fault: |folder| runtime::fault(folder, runtime::Who::here()),
+            is_root: is_root(),
+            emulation: runtime::emulator::fault().ok().flatten(),
+            limits: limits::in_force(),
+            built_with: option_env!("USMQ_BUILT_WITH"),
+        }
+    }
+
+    /// A variable of the user.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// A variable as the runtime sees it, and whether usmq set it.
+    pub(super) fn in_force(&self, name: &str) -> Option<(String, bool)> {
+        let own = self.settings.iter().find(|(known, _)| *known == name);
+        self.variable(name)
+            .map(|value| (value.to_owned(), false))
+            .or_else(|| own.map(|(_, value)| (value.display().to_string(), true)))
+    }
+
+    /// Where a path of this world really is.
+    pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        path.strip_prefix("/").map_or_else(|_| path.to_owned(), |rest| self.root.join(rest))
+    }
+
+    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.at(path).exists()
+    }
+
+    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+        std::fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Whether a file has these bytes somewhere. A part at a time: where memory is short, the file may not fit into it.
+    pub(super) fn has_bytes(&self, path: impl AsRef<Path>, wanted: &[u8]) -> bool {
+        let Ok(mut file) = File::open(self.at(path)) else { return false };
+        let mut part = Vec::new();
+        loop {
+            // The end of the last part may begin what is wanted.
+            part.drain(..part.len().saturating_sub(wanted.len()));
+            match file.by_ref().take(1 << 20).read_to_end(&mut part) {
+                Ok(0) | Err(_) => return false,
+                Ok(_) if part.windows(wanted.len()).any(|window| window == wanted) => return true,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Names in a folder, sorted; none when it cannot be read.
+    pub(super) fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
+        let entries = std::fs::read_dir(self.at(folder)).into_iter().flatten().flatten();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The libsycl of this process; the first of several.
+    pub(super) fn libsycl(&self) -> Option<&Path> {
+        self.loaded_as("libsycl.so").next()
+    }
+
+    /// The folder of libsycl, where the runtime's other parts are expected.
+    pub(super) fn runtime_folder(&self) -> Option<&Path> {
+        self.libsycl()?.parent()
+    }
+
+    /// Loaded libraries whose name starts so.
+    pub(super) fn loaded_as<'a>(&'a self, prefix: &str) -> impl Iterator<Item = &'a Path> + use<'a> {
+        named(&self.loaded, prefix)
+    }
+
+    /// Folders of `LD_LIBRARY_PATH`.
+    pub(super) fn library_path(&self) -> impl Iterator<Item = &Path> {
+        let folders = self.variable("LD_LIBRARY_PATH").unwrap_or_default().split([':', ';']);
+        folders.filter(|folder| !folder.is_empty()).map(Path::new)
+    }
+
+    /// Where a library lies among the folders that a loader usually searches.
+    pub(super) fn find_library(&self, name: &str) -> Option<PathBuf> {
+        const USUAL: [&str; 6] = [
+            "/usr/lib/x86_64-linux-gnu",
+            "/usr/lib64",
+            "/usr/lib",
+            "/usr/local/lib",
+            "/lib/x86_64-linux-gnu",
+            "/usr/lib/wsl/lib",
+        ];
+        let folders = self.library_path().chain(self.runtime_folder()).chain(USUAL.map(Path::new));
+        folders.map(|folder| folder.join(name)).find(|path| self.exists(path))
+    }
+
+    /// Whether two paths are one file.
+    pub(super) fn same_file(&self, one: &Path, other: &Path) -> bool {
+        let real = |path: &Path| self.at(path).canonicalize().ok();
+        real(one).is_some_and(|one| Some(one) == real(other))
+    }
+}
+
+/// A word for a shell, whatever it has in it.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Libraries whose file name starts so.
+pub(super) fn named<'a>(
+    libraries: &'a BTreeSet<PathBuf>,
+    prefix: &str,
+) -> impl Iterator<Item = &'a Path> + use<'a> {
+    let prefix = prefix.to_owned();
+    let fits = move |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+    };
+    libraries.iter().filter(fits).map(PathBuf::as_path)
+}
+
+fn may_open(path: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path is a C string that outlives the call.
+    unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
+}
+
+/// A made-up world, in a folder of its own that is removed with it.
+#[cfg(test)]
+pub(super) mod fake {
+    use super::*;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(in crate::doctor) struct FakeSystem(System);
+
+    impl FakeSystem {
+        pub(in crate::doctor) fn new() -> Self {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let root = std::env::temp_dir().join(format!("usmq-doctor-{}-{number}", std::process::id()));
+            std::fs::create_dir_all(&root).unwrap();
+            Self(System {
+                root,
+                variables: BTreeMap::new(),
+                completed_selector: None,
+                settings: Vec::new(),
+                loaded: BTreeSet::new(),
+                may_open: |_| true,
+                fault: |_| None,
+                is_root: false,
+                emulation: None,
+                limits: Vec::new(),
+                built_with: None,
+            })
+        }
+
+        pub(in crate::doctor) fn file(mut self, path: &str, text: &str) -> Self {
+            let place = self.at(path);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::write(place, text).unwrap();
+            if path.contains(".so") && text == "loaded" {
+                self.loaded.insert(path.into());
+            }
+            self
+        }
+
+        pub(in crate::doctor) fn folder(self, path: &str) -> Self {
+            std::fs::create_dir_all(self.at(path)).unwrap();
+            self
+        }
+
+        pub(in crate::doctor) fn variable(mut self, name: &str, value: &str) -> Self {
+            self.variables.insert(name.to_owned(), value.to_owned());
+            self
+        }
+    }
+
+    impl Deref for FakeSystem {
+        type Target = System;
+
+        fn deref(&self) -> &System {
+            &self.0
+        }
+    }
+
+    impl DerefMut for FakeSystem {
+        fn deref_mut(&mut self) -> &mut System {
+            &mut self.0
+        }
+    }
+
+    impl Drop for FakeSystem {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0.root);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::FakeSystem;
+
+    #[test]
+    fn bytes_are_found_wherever_they_are_in_a_file() {
+        for before in [0, 5, (1 << 20) - 3, 1 << 20, (3 << 20) - 1] {
+            let system =
+                FakeSystem::new().file("/x", &format!("{}wanted{}", "-".repeat(before), "-".repeat(9)));
+            assert!(system.has_bytes("/x", b"wanted"), "{before}");
+            assert!(!system.has_bytes("/x", b"other"));
+        }
+        assert!(!FakeSystem::new().has_bytes("/x", b"wanted"));
+    }
+}

@@ -1,0 +1,274 @@
+//! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
+
+use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
+use super::column::{Buffer, Column, Node};
+use super::export::exported;
+use super::foreign::ForeignStruct;
+use super::import::ImportOptions;
+use super::layout::Layout;
+use super::schema::Field;
+use super::stream_import::in_batch;
+use super::table::Table;
+use super::validate::check;
+use crate::error::{Error, Result};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Schema};
+use arrow_select::concat::concat;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+impl Column {
+    /// A copy of an arrow-rs array in USM. Returns before it is complete.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for a type that the C data interface cannot say; as [`Column::import`].
+    pub fn from_arrow(name: &str, array: &dyn Array, placed: ImportOptions<'_>) -> Result<Self> {
+        let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
+        let field = Field::import(&theirs_schema(schema))?;
+        // A type of arrow-rs does not say whether there are nulls, and as a schema it would say that there are none.
+        let field = Arc::new(field.named(name).as_nullable());
+        // An array of arrow-rs is valid by its own rules, and it is what the field describes.
+        Self::import(theirs(&field, array).known_valid(), placed)
+    }
+
+    /// This column as an arrow-rs array. Waits for it.
+    ///
+    /// The array is of the same memory where the host can read that and no handle can write to it: a column that usmq
+    /// imported, or the last handle to an array's memory. Else it is a copy: of device memory, and of
+    /// [`from_array`](Self::from_array) as long as the array, or another handle to its memory, lives.
+    /// [`to_arrow_in_place`](Self::to_arrow_in_place) never copies what the host can read.
+    ///
+    /// ```
+    /// use usmq::{Array, DType, UsmKind, current_queue, interop::arrow::Column};
+    ///
+    /// let x = Array::arange(0, 4, 1, DType::I32, UsmKind::Shared, &current_queue()?)?;
+    /// let column = Column::from_array("x", &x)?;
+    /// let before = column.to_arrow()?; // a copy, since x can be written
+    /// x.fill(7i32)?;
+    /// drop(x);
+    /// let after = column.to_arrow()?; // in place: only the column has the memory
+    /// assert_ne!(&before, &after);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for a type that arrow-rs does not have, and for contents that break the rules of the format
+    /// ([`validate_full`](Self::validate_full)); [`Error::Allocation`] when a copy is needed and memory is short;
+    /// [`Error::Sycl`] with what the work reported.
+    pub fn to_arrow(&self) -> Result<ArrayRef> {
+        readable(&self.to_host()?.frozen()?)
+    }
+
+    /// As [`to_arrow`](Self::to_arrow), of the same memory whenever the host can read it.
+    ///
+    /// # Errors
+    /// As [`to_arrow`](Self::to_arrow).
+    ///
+    /// # Safety
+    /// Nothing writes to the column's memory while the array, or a copy of it, lives: no array that shares the memory,
+    /// no kernel, no other library.
+    pub unsafe fn to_arrow_in_place(&self) -> Result<ArrayRef> {
+        readable(&self.to_host()?)
+    }
+}
+
+impl Column {
+    /// The column in memory that no safe handle can write to: itself where that is so, else a copy.
+    pub(super) fn frozen(&self) -> Result<Self> {
+        if self.is_frozen() {
+            return Ok(self.clone());
+        }
+        let copy = |(number, buffer): (usize, &Buffer)| {
+            let keep = self.0.is_frozen || buffer.is_exclusive();
+            Ok(match self.buffer(number)? {
+                Some(array) if keep => Buffer::Held(array),
+                Some(array) => Buffer::Held(array.copy()?.as_readonly()),
+                None => Buffer::Absent,
+            })
+        };
+        let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
+        let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
+        let dictionary = self.dictionary().map(Self::frozen).transpose()?;
+        Ok(Self::from_node(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
+    }
+}
+
+impl Field {
+    /// The same field, whose values may be null.
+    fn as_nullable(&self) -> Self {
+        Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
+    }
+
+    /// The same field with run ends that are not nullable, as arrow-rs asks for; other libraries do not mind.
+    fn with_sound_run_ends(&self) -> Self {
+        let mut children: Vec<_> =
+            self.children.iter().map(|child| Arc::new(child.with_sound_run_ends())).collect();
+        if let (Layout::RunEnds, Some(ends)) = (self.layout, children.first_mut()) {
+            *ends = Arc::new(ends.not_null());
+        }
+        let dictionary = self.dictionary.as_ref().map(|values| Arc::new(values.with_sound_run_ends()));
+        Self { children, dictionary, ..self.clone() }
+    }
+
+    /// The same types and names without metadata.
+    fn without_metadata(&self) -> Self {
+        let bare = |field: &Arc<Self>| Arc::new(field.without_metadata());
+        let children = self.children.iter().map(bare).collect();
+        let dictionary = self.dictionary.as_ref().map(bare);
+        Self { metadata: None, children, dictionary, ..self.clone() }
+    }
+}
+
+impl Table {
+    /// A copy of a record batch in USM. Returns before it is complete.
+    ///
+    /// # Errors
+    /// As [`Column::from_arrow`].
+    pub fn from_arrow(batch: &RecordBatch, placed: ImportOptions<'_>) -> Result<Self> {
+        let structs = Column::from_arrow("", &StructArray::from(batch.clone()), placed)?;
+        let schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).map_err(refused)?;
+        let schema = Arc::new(Field::import(&theirs_schema(schema))?);
+        let queue = structs.queue().clone();
+        Self::of_batches(schema, vec![structs], queue)
+    }
+
+    /// The batches as record batches of arrow-rs, in place or as copies as [`Column::to_arrow`] says. Waits for them.
+    ///
+    /// # Errors
+    /// As [`Column::to_arrow`]; [`Error::Interop`] for metadata that is not UTF-8, which arrow-rs cannot hold.
+    pub fn to_arrow(&self) -> Result<Vec<RecordBatch>> {
+        self.record_batches(Column::to_arrow)
+    }
+
+    /// As [`to_arrow`](Self::to_arrow), of the same memory whenever the host can read it.
+    ///
+    /// # Errors
+    /// As [`to_arrow`](Self::to_arrow).
+    ///
+    /// # Safety
+    /// As [`Column::to_arrow_in_place`].
+    pub unsafe fn to_arrow_in_place(&self) -> Result<Vec<RecordBatch>> {
+        // SAFETY: the caller's promise.
+        self.record_batches(|batch| unsafe { batch.to_arrow_in_place() })
+    }
+
+    fn record_batches(&self, array: impl Fn(&Column) -> Result<ArrayRef>) -> Result<Vec<RecordBatch>> {
+        // Of its own metadata the struct in which a batch crosses says nothing.
+        let schema = Arc::new(
+            Schema::try_from(&ours_schema(self.schema().with_sound_run_ends().export()?)).map_err(refused)?,
+        );
+        let batch = |batch: &Column| {
+            RecordBatch::from(structs(&array(batch)?)?).with_schema(schema.clone()).map_err(refused)
+        };
+        self.batches().iter().map(batch).collect()
+    }
+}
+
+/// A column on the host, once its contents are known to be what arrow-rs relies on.
+fn readable(host: &Column) -> Result<ArrayRef> {
+    host.validate_full()?;
+    read(host.field(), host.export_host()?, true)
+}
+
+fn structs(array: &ArrayRef) -> Result<&StructArray> {
+    let structs = array.as_any().downcast_ref::<StructArray>();
+    structs.ok_or_else(|| Error::Interop(format!("{} is no struct", array.data_type())))
+}
+
+/// The values of several arrays as those of one.
+///
+/// # Errors
+/// [`Error::Interop`] for arrays that are not valid, or that arrow-rs cannot join.
+pub(super) fn joined(
+    field: &Arc<Field>,
+    arrays: Vec<ForeignStruct<ArrowArray>>,
+) -> Result<Vec<ForeignStruct<ArrowArray>>> {
+    // Metadata is the field's, and need not be UTF-8, as that of arrow-rs must.
+    let plain = field.without_metadata();
+    let mut parts = Vec::with_capacity(arrays.len());
+    for (number, array) in arrays.into_iter().enumerate() {
+        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
+        unsafe { check(field, &array.inner) }.map_err(|error| in_batch(error, number))?;
+        let array = match exported(&array.inner) {
+            // arrow-rs reads values as slices, which nothing may write to.
+            Some(own) if !own.is_frozen() => {
+                let own = own.frozen()?;
+                let is_valid = own.is_known_valid();
+                read(&plain, own.export_host()?, is_valid)
+            }
+            _ => read(&plain, array.inner, array.about.is_valid),
+        };
+        parts.push(array.map_err(|error| in_batch(error, number))?);
+    }
+    let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+    // It is made for sound input, and says no to some of the other with a panic.
+    let join = || to_ffi(&concat(&parts)?.to_data());
+    let joined = catch_unwind(AssertUnwindSafe(join)).unwrap_or_else(|_| {
+        let text = format!("batches of {:?} could not be joined", field.format());
+        Err(arrow_schema::ArrowError::InvalidArgumentError(text))
+    });
+    let (array, _) = joined.map_err(refused)?;
+    Ok(vec![theirs(field, array).known_valid()])
+}
+
+fn read(field: &Field, array: ArrowArray, is_valid: bool) -> Result<ArrayRef> {
+    let schema = ours_schema(field.with_sound_run_ends().export()?);
+    let read = || -> Result<_> {
+        // SAFETY: the struct is ours, or was checked by the caller as far as that is possible.
+        let data = unsafe { from_ffi(ours(array), &schema) }.map_err(refused)?;
+        let data = tidy(data);
+        if !is_valid {
+            data.validate_full().map_err(refused)?;
+        }
+        Ok(make_array(data))
+    };
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(Error::Interop(format!("arrow-rs could not read an array of format {:?}", field.format())))
+    })
+}
+
+/// Without values there is one offset at most, which may be that of a slice and so not 0, where arrow-rs expects 0.
+fn tidy(data: ArrayData) -> ArrayData {
+    use DataType::{Binary, LargeBinary, LargeList, LargeUtf8, List, Map, Utf8};
+    let has_offsets = matches!(
+        data.data_type(),
+        Utf8 | LargeUtf8 | Binary | LargeBinary | List(_) | LargeList(_) | Map(..)
+    );
+    if data.is_empty() && has_offsets {
+        return ArrayData::new_empty(data.data_type());
+    }
+    if data.child_data().is_empty() {
+        return data;
+    }
+    let children = data.child_data().iter().cloned().map(tidy).collect();
+    // SAFETY: the same array, with children of the same types, lengths and values.
+    unsafe { data.into_builder().child_data(children).build_unchecked() }
+}
+
+fn refused(error: impl std::fmt::Display) -> Error {
+    Error::Interop(format!("arrow-rs: {error}"))
+}
+
+// Both libraries' structs are the one of the C interface; arrow-rs moves out what it is shown.
+
+fn ours(mut array: ArrowArray) -> FFI_ArrowArray {
+    // SAFETY: one layout; it is moved out, so that dropping `array` releases nothing.
+    unsafe { FFI_ArrowArray::from_raw(std::ptr::from_mut(&mut array).cast()) }
+}
+
+fn ours_schema(mut schema: ArrowSchema) -> FFI_ArrowSchema {
+    // SAFETY: as above.
+    unsafe { FFI_ArrowSchema::from_raw(std::ptr::from_mut(&mut schema).cast()) }
+}
+
+fn theirs(field: &Arc<Field>, mut array: FFI_ArrowArray) -> ForeignStruct<ArrowArray> {
+    // SAFETY: one layout, filled by arrow-rs for the type of the field; its buffers do not change.
+    unsafe { ForeignStruct::take_array(field, std::ptr::from_mut(&mut array).cast()) }
+}
+
+fn theirs_schema(mut schema: FFI_ArrowSchema) -> ForeignStruct<ArrowSchema> {
+    // SAFETY: as above.
+    unsafe { ForeignStruct::take(std::ptr::from_mut(&mut schema).cast()) }
+}

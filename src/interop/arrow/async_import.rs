@@ -1,0 +1,129 @@
+//! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
+
+use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
+use super::async_handler::{AsyncHandler, ConsumerState, broken};
+use super::foreign::ForeignStruct;
+use super::schema::Field;
+use crate::error::Result;
+use futures_core::Stream;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The arrays that a producer hands to the [`AsyncHandler`] of this stream, in their order.
+///
+/// Each is extracted when it is polled for, on the thread that polls. At most as many as the stream was made for wait
+/// or are on their way. Dropping the stream cancels it and discards what waits. The stream ends after an error.
+///
+/// ```
+/// use futures::{StreamExt, executor::block_on};
+/// use usmq::interop::arrow::{AsyncStreamReader, Column, ImportOptions, AsyncExport};
+///
+/// let (mut arrays, handler) = AsyncStreamReader::new(4);
+/// // Any producer of the interface; here usmq's own, with one batch.
+/// let column = Column::from_array("x", &usmq::Array::from_slice(&[1i64, 2, 3])?)?;
+/// let batches = Box::new(std::iter::once(Ok(column.clone())));
+/// // SAFETY: the handler is whole, and no other producer has it.
+/// let producing = unsafe { AsyncExport::start(handler.into_raw(), column.field().clone(), batches) }?;
+///
+/// while let Some(array) = block_on(arrays.next()) {
+///     let column = Column::import_device(array?, ImportOptions::default())?;
+///     assert_eq!(column.values()?.to_vec::<i64>()?, [1, 2, 3]);
+/// }
+/// producing.wait();
+/// # Ok::<(), usmq::Error>(())
+/// ```
+pub struct AsyncStreamReader {
+    shared: Arc<ConsumerState>,
+}
+
+impl AsyncStreamReader {
+    /// A stream and its handler. The producer is asked for `ahead` arrays (at least 1) at first, then for one more
+    /// with each that the stream gives.
+    ///
+    /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
+    #[must_use]
+    pub fn new(ahead: usize) -> (Self, AsyncHandler) {
+        let shared = ConsumerState::new(i64::try_from(ahead.max(1)).unwrap_or(i64::MAX));
+        (Self { shared: shared.clone() }, AsyncHandler { shared })
+    }
+
+    /// The type of every array, once the producer has told it.
+    ///
+    /// # Errors
+    /// [`Error::Interop`](crate::Error::Interop) when the stream ends or fails before.
+    pub async fn field(&mut self) -> Result<Arc<Field>> {
+        poll_fn(|context| self.poll_field(context)).await
+    }
+
+    /// As [`field`](Self::field), for use in other futures.
+    ///
+    /// # Errors
+    /// As [`field`](Self::field).
+    pub fn poll_field(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Field>>> {
+        self.shared.poll(context, |state| {
+            if let Some(field) = &state.field {
+                return Some(Ok(field.clone()));
+            }
+            let end = state.end.clone()?;
+            Some(Err(end.err().unwrap_or_else(|| broken("it ended without a schema"))))
+        })
+    }
+
+    fn extract(&self, mut task: ArrowAsyncTask) -> Result<ForeignStruct<ArrowDeviceArray>> {
+        let extract = task.extract_data.ok_or_else(|| broken("a task has no callback"))?;
+        let mut array = ArrowDeviceArray::empty();
+        // SAFETY: the producer's callback for its task, which was taken from the queue and so is extracted once.
+        let status = unsafe { extract(&mut task, &mut array) };
+        if status != 0 {
+            let text = std::io::Error::from_raw_os_error(status);
+            return Err(broken(format_args!("it gave no array for a task: {text}")));
+        }
+        if array.is_released() {
+            return Err(broken("it gave a released array for a task"));
+        }
+        let device_type = self.shared.state.lock().device_type;
+        if array.device_type != device_type {
+            return Err(broken(format_args!(
+                "it is of device type {device_type}, but gave an array of type {}",
+                array.device_type
+            )));
+        }
+        // The producer vouches for its arrays: they are of the type that it has told.
+        let field = self.shared.state.lock().field.clone();
+        let field = field.ok_or_else(|| broken("it gave an array before its schema"))?;
+        Ok(ForeignStruct::described(field, array))
+    }
+}
+
+impl Stream for AsyncStreamReader {
+    type Item = Result<ForeignStruct<ArrowDeviceArray>>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.shared.poll(context, |state| match state.tasks.pop_front() {
+            Some(task) => Some(Ok(Some(task))),
+            // An error is told once.
+            None => state.end.as_mut().map(|end| std::mem::replace(end, Ok(())).map(|()| None)),
+        });
+        next.map(|next| match next {
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+            Ok(Some(task)) => {
+                let array = self.extract(task);
+                if array.is_ok() {
+                    self.shared.request(1)
+                } else {
+                    self.shared.close()
+                }
+                Some(array)
+            }
+        })
+    }
+}
+
+impl Drop for AsyncStreamReader {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}

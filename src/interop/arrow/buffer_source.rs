@@ -1,0 +1,217 @@
+//! Where the buffers of an imported array come from: host memory that is copied, or device memory that is used.
+
+use super::column::Buffer;
+use crate::array::{Array, DType, Layout};
+use crate::device::trace::recorder::with_reason;
+use crate::device::{Context, Event, Queue, Reason, UsmKind};
+use crate::error::{Error, Result};
+use crate::interop::device_ordinal::queue_for;
+use crate::manager::current_queue;
+use crate::memory::try_reserve::try_with_capacity;
+use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered};
+use crate::runtime::interrupt::uninterruptible;
+use once_cell::sync::OnceCell;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+/// Where buffers go.
+pub(super) trait BufferSource {
+    /// The queue of the columns that are made.
+    fn queue(&self) -> &Queue;
+
+    /// Whether buffers are copied, so that what a slice does not show can be left behind.
+    const COPIES: bool;
+
+    /// `bytes` at `pointer`, neither of them 0.
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer>;
+
+    /// A buffer whose size only the data knows; its pointer may be null if that size is 0.
+    fn later(&mut self, pointer: usize) -> Result<Buffer>;
+
+    /// The host's view of such memory, where it has one: an error is not its absence, which lets values go unseen.
+    ///
+    /// # Safety
+    /// The producer has `count` values of `T` at `pointer`.
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>>;
+}
+
+/// Host memory, copied to USM without waiting. The owner is kept until the copies are complete.
+pub(super) struct HostSource {
+    queue: Queue,
+    kind: UsmKind,
+    pending: SmallVec<[Event; 4]>,
+    /// Copies of numbers that are not aligned where the producer has them, as after a network; never taken out again.
+    aligned: RefCell<Vec<Vec<u64>>>,
+}
+
+impl HostSource {
+    pub(super) fn new(queue: Queue, kind: UsmKind) -> Self {
+        Self { queue, kind, pending: SmallVec::new(), aligned: RefCell::default() }
+    }
+
+    /// Lets the owner go as soon as nothing reads its memory.
+    pub(super) fn finish(self, owner: ForeignOwner) {
+        drop_after(owner, self.pending);
+    }
+
+    /// Waits for copies that are running, so that the owner is dropped before the error is returned.
+    pub(super) fn abandon(mut self, owner: ForeignOwner) {
+        uninterruptible(|| self.pending.retain(|event| event.wait_quietly().is_err()));
+        if self.pending.is_empty() {
+            return drop(owner);
+        }
+        self.queue.drain();
+        drop_after(owner, self.pending);
+    }
+}
+
+impl BufferSource for HostSource {
+    const COPIES: bool = true;
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
+        let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
+        let _why = with_reason(Reason::Import);
+        let event = ordered(&self.queue, &[(array.allocation(), Access::Write)], |after| {
+            // SAFETY: the producer vouches for the source, which `finish` keeps; the target is a new allocation.
+            unsafe { self.queue.memcpy(array.address(), pointer, bytes, after) }
+        })?;
+        if self.queue.in_order() {
+            self.pending.clear();
+        }
+        self.pending.push(event);
+        Ok(Buffer::Held(array.as_readonly()))
+    }
+
+    fn later(&mut self, _: usize) -> Result<Buffer> {
+        Err(Error::Interop("the size of a buffer in host memory is not known".to_owned()))
+    }
+
+    unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        // What must not be null is found out elsewhere.
+        if count == 0 || pointer == 0 || isize::try_from(bytes).is_err() {
+            return Ok(None);
+        }
+        if pointer.is_multiple_of(align_of::<T>()) {
+            // SAFETY: the caller's promise; it is aligned, and no longer than a slice may be.
+            return Ok(Some(unsafe { slice::from_raw_parts(pointer as *const T, count) }));
+        }
+        let length = bytes.div_ceil(size_of::<u64>());
+        let mut words = try_with_capacity(length, "numbers that are not aligned")?;
+        words.resize(length, 0u64);
+        // SAFETY: the caller's promise for the source; the words are new, and as many bytes.
+        unsafe { ptr::copy_nonoverlapping(pointer as *const u8, words.as_mut_ptr().cast(), bytes) };
+        let start = words.as_ptr().cast::<T>();
+        debug_assert!(start.is_aligned());
+        self.aligned.borrow_mut().push(words);
+        // SAFETY: the words were just filled, stay where they are until `self` goes, and no one writes to them.
+        Ok(Some(unsafe { slice::from_raw_parts(start, count) }))
+    }
+}
+
+/// Another library's USM, used where it is.
+#[derive(Clone)]
+pub(super) struct UsmSource {
+    queue: Queue,
+    /// What must be complete before anything else uses the memory.
+    ready: Option<Event>,
+    owner: Arc<dyn std::any::Any + Send + Sync>,
+}
+
+impl UsmSource {
+    /// The memory that `first` is part of, with `ordinal` as the producer's word on the device. `sync_event` is 0 or
+    /// the address of a live `sycl::event`.
+    ///
+    /// # Safety
+    /// The promise for `sync_event`.
+    pub(super) unsafe fn new(
+        first: Option<usize>,
+        ordinal: i64,
+        sync_event: usize,
+        owner: Arc<dyn std::any::Any + Send + Sync>,
+    ) -> Result<Self> {
+        let queue = match first {
+            Some(pointer) => queue_for(pointer, ordinal)?,
+            None => current_queue()?,
+        };
+        let ready = match sync_event {
+            0 => None,
+            // SAFETY: the caller's promise.
+            event => Some(unsafe { queue.barrier_after_foreign(event) }?),
+        };
+        Ok(Self { queue, ready, owner })
+    }
+
+    fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
+        let (context, device) = (self.queue.context(), self.queue.device());
+        let Some(kind) = context.kind_of(pointer)? else { return Err(not_usm(pointer, context)) };
+        let import = Import {
+            pointer,
+            bytes,
+            kind,
+            place: (context, device),
+            shared_on: None,
+            ready: self.ready.clone(),
+            queue: &self.queue,
+        };
+        let allocation = Allocation::import(import, Box::new(self.owner.clone()))?;
+        let layout = Layout::contiguous(&[bytes], 1)?;
+        Ok(Array::from_parts(allocation, layout, DType::U8, self.queue.clone(), true))
+    }
+}
+
+impl BufferSource for UsmSource {
+    const COPIES: bool = false;
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
+        self.array(pointer, bytes).map(Buffer::Held)
+    }
+
+    fn later(&mut self, pointer: usize) -> Result<Buffer> {
+        Ok(Buffer::Later(Arc::new(Later { source: self.clone(), pointer, array: OnceCell::new() })))
+    }
+
+    unsafe fn look<T>(&self, _: usize, _: usize) -> Result<Option<&[T]>> {
+        Ok(None)
+    }
+}
+
+/// A foreign buffer that becomes an array once its size is known.
+pub(super) struct Later {
+    source: UsmSource,
+    pointer: usize,
+    array: OnceCell<Option<Array>>,
+}
+
+impl Later {
+    pub(super) fn pointer(&self) -> usize {
+        self.pointer
+    }
+
+    /// `None` for a buffer without bytes, whose pointer may be null.
+    pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Option<Array>> {
+        let make = || match (self.pointer, bytes()?) {
+            (0, 0) => Ok(None),
+            (0, bytes) => Err(Error::Interop(format!(
+                "a buffer of an Arrow array is null, and its size is {bytes} bytes"
+            ))),
+            (pointer, bytes) => self.source.array(pointer, bytes).map(Some),
+        };
+        self.array.get_or_try_init(make).cloned()
+    }
+}
+
+fn not_usm(pointer: usize, context: &Context) -> Error {
+    Error::Interop(format!("{pointer:#x} is no USM of {context}, as other buffers of the array are"))
+}

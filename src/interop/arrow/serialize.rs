@@ -1,0 +1,521 @@
+//! Columns and tables as a description and host memory, and back: for pickles, files and the wire.
+
+use super::abi::{ArrowArray, Heap};
+use super::column::{Buffer, Column};
+use super::foreign::ForeignStruct;
+use super::import::ImportOptions;
+use super::layout::{Layout, Part};
+use super::schema::{DEEPEST, Field, MOST_FIELDS, Parts, check_children};
+use super::table::Table;
+use super::validate_full::Contents;
+use crate::array::Array;
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::runtime::interrupt::uninterruptible;
+use std::ffi::c_void;
+use std::fmt::Display;
+use std::ptr;
+use std::sync::Arc;
+
+/// The version of the description.
+const FORMAT: u64 = 1;
+
+/// A column or table apart: what it is, and the bytes it has.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// The type, the lengths, and which buffers there are.
+    pub header: Vec<u8>,
+    /// The buffers, as bytes that the host can read once they are waited for.
+    pub buffers: Vec<Array>,
+}
+
+impl Column {
+    /// The column as a description and host memory. Host and shared USM is shared; device memory, and a slice, whose
+    /// own values alone are wanted, are copied. The text before a slice of text comes along.
+    ///
+    /// # Errors
+    /// [`Error::Allocation`] when memory is short; [`Error::Sycl`] with what the work reported.
+    pub fn pack(&self) -> Result<Packed> {
+        let (mut writer, mut buffers) = begin(self.usm_kind());
+        writer.field(self.field());
+        self.write(&mut writer, &mut buffers)?;
+        Ok(Packed { header: writer.0, buffers })
+    }
+
+    /// The column that [`pack`](Self::pack) took apart, on `queue` and in memory of its old kind. Waits for the copies.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for what no `pack` has made, as far as that can be seen; [`Error::Allocation`] when memory is
+    /// short.
+    pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
+        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        let field = Arc::new(unpacking.reader.field()?);
+        let column = unpacking.column(&field)?;
+        unpacking.end()?;
+        Ok(column)
+    }
+
+    fn write(&self, writer: &mut Writer, buffers: &mut Vec<Array>) -> Result<()> {
+        let host = self.to_host()?;
+        let host = if host.is_tight() {
+            host
+        } else {
+            // An import takes only what a slice shows.
+            let placed =
+                ImportOptions { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
+            Self::import(host.export_host()?.into(), placed)?
+        };
+        host.describe(writer, buffers)
+    }
+
+    /// Whether the buffers hold about as many values as the column shows.
+    fn is_tight(&self) -> bool {
+        let layout = self.layout();
+        let end = self.offset() + self.len();
+        let buffers = layout.parts().iter().zip(&self.0.buffers).all(|(part, buffer)| match buffer {
+            // Producers pad up to 64 bytes.
+            Buffer::Held(array) => layout.bytes(*part, end).is_none_or(|bytes| array.nbytes() <= bytes + 64),
+            _ => true,
+        });
+        let most = match layout {
+            Layout::Struct | Layout::Union { dense: false, .. } => end,
+            Layout::FixedList(width) => end.saturating_mul(width),
+            _ => usize::MAX,
+        };
+        let mut nested = self.0.children.iter().chain(self.dictionary());
+        self.offset() < 8
+            && buffers
+            && self.0.children.iter().all(|child| child.len() <= most)
+            && nested.all(Self::is_tight)
+    }
+
+    fn describe(&self, writer: &mut Writer, buffers: &mut Vec<Array>) -> Result<()> {
+        writer.number(self.len() as u64);
+        writer.number(self.offset() as u64);
+        writer.number(self.0.null_count.map_or(0, |count| count as u64 + 1));
+        writer.number(self.0.buffers.len() as u64);
+        for number in 0..self.0.buffers.len() {
+            let buffer = self.buffer(number)?;
+            writer.number(u64::from(buffer.is_some()));
+            buffers.extend(buffer);
+        }
+        self.0
+            .children
+            .iter()
+            .chain(self.dictionary())
+            .try_for_each(|nested| nested.describe(writer, buffers))
+    }
+}
+
+impl Table {
+    /// The table as [`Column::pack`] does it, batch by batch.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack(&self) -> Result<Packed> {
+        let (mut writer, mut buffers) = begin(self.batches().iter().find_map(Column::usm_kind));
+        writer.field(self.schema());
+        writer.number(self.batches().len() as u64);
+        for batch in self.batches() {
+            batch.write(&mut writer, &mut buffers)?;
+        }
+        Ok(Packed { header: writer.0, buffers })
+    }
+
+    /// The table that [`pack`](Self::pack) took apart, as [`Column::unpack`] does it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
+        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        let schema = Arc::new(unpacking.reader.field()?);
+        if schema.layout != Layout::Struct {
+            return Err(broken("a table's schema is a struct"));
+        }
+        let mut batches = Vec::new();
+        for _ in 0..unpacking.reader.count()? {
+            batches.push(unpacking.column(&schema)?);
+        }
+        unpacking.end()?;
+        Self::of_batches(schema, batches, queue.clone())
+    }
+}
+
+impl Field {
+    /// The field as bytes, for [`from_bytes`](Self::from_bytes).
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.number(FORMAT);
+        writer.field(self);
+        writer.0
+    }
+
+    /// The field that [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for other bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        check_format(&mut reader)?;
+        let field = reader.field()?;
+        reader.end()?;
+        Ok(field)
+    }
+}
+
+fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
+    let mut writer = Writer::default();
+    writer.number(FORMAT);
+    writer.number(match kind {
+        None | Some(UsmKind::Device) => 0,
+        Some(UsmKind::Shared) => 1,
+        Some(UsmKind::Host) => 2,
+    });
+    (writer, Vec::new())
+}
+
+fn check_format(reader: &mut Reader<'_>) -> Result<()> {
+    match reader.number()? {
+        FORMAT => Ok(()),
+        other => Err(Error::Interop(format!(
+            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
+        ))),
+    }
+}
+
+/// What is being read, and where it goes.
+struct Unpacking<'a> {
+    reader: Reader<'a>,
+    frames: std::slice::Iter<'a, &'a [u8]>,
+    kind: UsmKind,
+    queue: &'a Queue,
+}
+
+impl<'a> Unpacking<'a> {
+    fn new(header: &'a [u8], frames: &'a [&'a [u8]], queue: &'a Queue) -> Result<Self> {
+        let mut reader = Reader(header);
+        check_format(&mut reader)?;
+        let kind = match reader.number()? {
+            0 => UsmKind::Device,
+            1 => UsmKind::Shared,
+            2 => UsmKind::Host,
+            other => return Err(broken(format_args!("{other} is no USM kind"))),
+        };
+        Ok(Self { reader, frames: frames.iter(), kind, queue })
+    }
+
+    fn end(&self) -> Result<()> {
+        self.reader.end()?;
+        match self.frames.len() {
+            0 => Ok(()),
+            more => Err(broken(format_args!("{more} buffers are left over"))),
+        }
+    }
+
+    fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
+        let (array, contents) = self.array(field)?;
+        contents.validate()?;
+        let placed = ImportOptions { queue: Some(self.queue), kind: Some(self.kind), columns: None };
+        self.queue.wait_interruptible()?;
+        let column = Column::import(ForeignStruct::described(field.clone(), array).known_valid(), placed)?;
+        // The frames are only borrowed.
+        uninterruptible(|| column.wait()).inspect_err(|_| {
+            self.queue.drain();
+        })?;
+        Ok(column)
+    }
+
+    /// The struct of an array whose buffers are as long as they must be; the import checks the rest.
+    fn array<'f>(&mut self, field: &'f Field) -> Result<(ArrowArray, Contents<'f>)>
+    where
+        'a: 'f,
+    {
+        let (length, offset) = (self.reader.count()?, self.reader.count()?);
+        let null_count = self.reader.count()? as i64 - 1;
+        let end = length.checked_add(offset).ok_or_else(|| broken("a column is too long"))?;
+        let count = self.reader.count()?;
+        let mut buffers: Vec<Option<&[u8]>> = Vec::new();
+        for _ in 0..count {
+            buffers.push(if self.reader.flag()? { Some(self.frame()?) } else { None });
+        }
+        check_lengths(field, &buffers, end)?;
+        let nested = field.children().iter().map(|child| self.array(child)).collect::<Result<Vec<_>>>()?;
+        let (children, seen): (Vec<_>, Vec<_>) = nested.into_iter().unzip();
+        let dictionary = field.dictionary().map(|values| self.array(values)).transpose()?;
+        let (dictionary, values) = dictionary.unzip();
+        let contents = Contents {
+            field,
+            length,
+            offset,
+            null_count: usize::try_from(null_count).ok(),
+            buffers: buffers.clone(),
+            children: seen,
+            dictionary: values.map(Box::new),
+            is_valid: false,
+        };
+        let buffers = buffers.iter().map(|frame| frame.map_or(ptr::null(), |frame| frame.as_ptr().cast()));
+        let children = children.into_iter().map(Heap::new).collect();
+        let dictionary = dictionary.map(Heap::new);
+        let mut owned = Box::new(Unpacked { buffers: buffers.collect(), children, dictionary });
+        let mut array = ArrowArray::empty();
+        (array.length, array.offset, array.null_count) = (length as i64, offset as i64, null_count);
+        array.n_buffers = owned.buffers.len() as i64;
+        array.buffers = owned.buffers.as_mut_ptr();
+        array.n_children = owned.children.len() as i64;
+        array.children = Heap::list(&mut owned.children);
+        array.dictionary = owned.dictionary.as_ref().map_or(ptr::null_mut(), Heap::as_ptr);
+        array.release = Some(release);
+        array.private_data = Box::into_raw(owned).cast();
+        Ok((array, contents))
+    }
+
+    fn frame(&mut self) -> Result<&'a [u8]> {
+        self.frames.next().copied().ok_or_else(|| broken("it has fewer buffers than it describes"))
+    }
+}
+
+/// What a struct of [`Unpacking::array`] points to, but for the frames.
+struct Unpacked {
+    buffers: Vec<*const c_void>,
+    children: Vec<Heap<ArrowArray>>,
+    dictionary: Option<Heap<ArrowArray>>,
+}
+
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: called with a struct that `array` filled and that is not released.
+    let array = unsafe { &mut *array };
+    array.release = None;
+    // SAFETY: made from a box in `array`, and taken once: `release` is gone.
+    drop(unsafe { Box::from_raw(array.private_data.cast::<Unpacked>()) });
+}
+
+/// An error unless each buffer is as long as the values, offsets and sizes before it say. The interface that the import
+/// reads has no lengths of buffers, so this is the place for it.
+fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result<()> {
+    let layout = field.layout;
+    let wrong =
+        |number: usize| broken(format_args!("buffer {number} of column {:?} is too short", field.name()));
+    let parts = layout.parts();
+    let fits =
+        if layout == Layout::Views { buffers.len() > parts.len() } else { buffers.len() == parts.len() };
+    if !fits {
+        return Err(broken(format_args!("column {:?} has {} buffers", field.name(), buffers.len())));
+    }
+    let mut last = Some(0);
+    for (number, (part, buffer)) in parts.iter().zip(buffers).enumerate() {
+        let needed = match part {
+            Part::Tail => last.ok_or_else(|| wrong(number - 1))?,
+            _ => layout.bytes(*part, end).ok_or_else(|| wrong(number))?,
+        };
+        let bytes = buffer.unwrap_or_default();
+        // The import tells which buffers may be missing; text that offsets point to may not.
+        if bytes.len() < needed && (buffer.is_some() || *part == Part::Tail) {
+            return Err(wrong(number));
+        }
+        if let (Part::Offsets(width), Some(bytes)) = (part, buffer) {
+            last = word(bytes, end, *width);
+        }
+    }
+    if layout == Layout::Views {
+        let (sizes, data) = buffers[parts.len()..].split_last().ok_or_else(|| wrong(parts.len()))?;
+        for (number, data) in data.iter().enumerate() {
+            let size = word(sizes.unwrap_or_default(), number, 8);
+            if size.is_none_or(|size| size > data.unwrap_or_default().len()) {
+                return Err(wrong(parts.len() + number));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Number `index` among numbers of `width` bytes; `None` when there is none, or it is negative.
+fn word(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
+    let bytes = bytes.get(index.checked_mul(width)?..)?;
+    if width == 4 {
+        usize::try_from(i32::from_ne_bytes(*bytes.first_chunk()?)).ok()
+    } else {
+        usize::try_from(i64::from_ne_bytes(*bytes.first_chunk()?)).ok()
+    }
+}
+
+/// What is written, from left to right.
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, value: u64) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    fn field(&mut self, field: &Field) {
+        self.bytes(field.format.as_bytes());
+        self.bytes(field.name.as_bytes());
+        self.number(field.flags as u64);
+        self.number(u64::from(field.metadata.is_some()));
+        if let Some(metadata) = &field.metadata {
+            self.bytes(metadata);
+        }
+        self.number(field.children.len() as u64);
+        for child in &field.children {
+            self.field(child);
+        }
+        self.number(u64::from(field.dictionary.is_some()));
+        if let Some(dictionary) = &field.dictionary {
+            self.field(dictionary);
+        }
+    }
+}
+
+/// What is left to read.
+struct Reader<'a>(&'a [u8]);
+
+fn broken(what: impl Display) -> Error {
+    Error::Interop(format!("the packed data is broken: {what}"))
+}
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> Result<u64> {
+        let (number, rest) =
+            self.0.split_first_chunk().ok_or_else(|| broken("its description ends early"))?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*number))
+    }
+
+    /// A number of things, of which there is a plausible number.
+    fn count(&mut self) -> Result<usize> {
+        let number = self.number()?;
+        let most = isize::MAX as u64 / 256;
+        if number > most { Err(broken(format_args!("it counts {number}"))) } else { Ok(number as usize) }
+    }
+
+    fn flag(&mut self) -> Result<bool> {
+        match self.number()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(broken(format_args!("{other} is neither yes nor no"))),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8]> {
+        let length = self.count()?;
+        let (bytes, rest) =
+            self.0.split_at_checked(length).ok_or_else(|| broken("its description ends early"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let text = std::str::from_utf8(self.bytes()?).map_err(|_| broken("a name is not UTF-8"))?;
+        if text.contains('\0') { Err(broken("a name has a NUL")) } else { Ok(text.to_owned()) }
+    }
+
+    fn field(&mut self) -> Result<Field> {
+        self.nested_field(0, &mut 0)
+    }
+
+    fn nested_field(&mut self, depth: usize, fields: &mut usize) -> Result<Field> {
+        *fields += 1;
+        if depth > DEEPEST || *fields > MOST_FIELDS {
+            return Err(broken("its type is nested too deeply"));
+        }
+        let (format, name) = (self.text()?, self.text()?);
+        let flags = self.number()? as i64;
+        let metadata = if self.flag()? { Some(checked_metadata(self.bytes()?)?) } else { None };
+        let count = self.count()?;
+        check_children(&format, Layout::parse(&format)?, count)?;
+        // Each child takes bytes, so a false count ends with the description.
+        let mut children = Vec::new();
+        for _ in 0..count {
+            children.push(Arc::new(self.nested_field(depth + 1, fields)?));
+        }
+        let dictionary =
+            if self.flag()? { Some(Arc::new(self.nested_field(depth + 1, fields)?)) } else { None };
+        Field::build(Parts { format, name, metadata, flags, children, dictionary })
+    }
+
+    /// An error unless all was read.
+    fn end(&self) -> Result<()> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(broken(format_args!("{} bytes are left over", self.0.len())))
+        }
+    }
+}
+
+/// Metadata in the interface's encoding, walked: readers rely on its numbers.
+fn checked_metadata(bytes: &[u8]) -> Result<Box<[u8]>> {
+    let wrong = || broken("its metadata does not add up");
+    let mut rest = bytes;
+    let mut number = |skip: usize| -> Result<usize> {
+        let after = rest.get(skip..).ok_or_else(wrong)?;
+        let (number, after) = after.split_first_chunk().ok_or_else(wrong)?;
+        rest = after;
+        usize::try_from(i32::from_ne_bytes(*number)).map_err(|_| wrong())
+    };
+    let mut length = 0;
+    for _ in 0..2 * number(0)? {
+        length = number(length)?;
+    }
+    if rest.len() == length { Ok(bytes.into()) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Field {
+        let indices = Field::build(Parts {
+            format: "i".to_owned(),
+            name: "carrier".to_owned(),
+            metadata: None,
+            flags: 2,
+            children: Vec::new(),
+            dictionary: Some(Arc::new(Field::new("", "u").unwrap())),
+        });
+        let indices = indices.unwrap();
+        let mut item = Field::new("item", "w:16").unwrap();
+        let mut metadata = 1i32.to_ne_bytes().to_vec();
+        for text in ["ARROW:extension:name", "arrow.uuid"] {
+            metadata.extend((text.len() as i32).to_ne_bytes());
+            metadata.extend(text.as_bytes());
+        }
+        item.metadata = Some(metadata.into());
+        let list = Field::nested("ids", "+l", vec![Arc::new(item)]).unwrap();
+        Field::record(vec![Arc::new(indices), Arc::new(list)]).unwrap()
+    }
+
+    #[test]
+    fn a_field_comes_back_word_for_word() {
+        let mut writer = Writer::default();
+        writer.field(&sample());
+        let mut reader = Reader(&writer.0);
+        assert_eq!(reader.field().unwrap(), sample());
+        reader.end().unwrap();
+    }
+
+    #[test]
+    fn a_description_that_was_cut_or_changed_is_an_error_or_another_field() {
+        let mut writer = Writer::default();
+        writer.field(&sample());
+        for length in 0..writer.0.len() {
+            assert!(Reader(&writer.0[..length]).field().is_err(), "{length} bytes");
+        }
+        for at in 0..writer.0.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut bytes = writer.0.clone();
+                bytes[at] = value;
+                // Whatever it is now, reading its metadata stays inside.
+                if let Ok(field) = Reader(&bytes).field() {
+                    assert!(field.children().iter().all(|child| child.metadata().count() < 2));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The C stream and C Device stream interfaces as a consumer: batches taken one after another, or a whole stream as one
+//! column or table.
+
+use super::abi::{
+    ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, DEVICE_CPU,
+};
+use super::column::Column;
+use super::foreign::{ArrayStruct, FfiStruct, ForeignStruct};
+use super::import::{ImportOptions, check_device};
+use super::joined;
+use super::schema::Field;
+use super::stream_export;
+use super::table::Table;
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
+
+/// The arrays of a stream, as structs with its field. The stream is released when this is dropped.
+pub struct StreamReader<S: Stream> {
+    stream: S,
+    field: Arc<Field>,
+    ended: bool,
+}
+
+/// A stream struct of either interface.
+pub trait Stream: sealed::Calls + FfiStruct<About = ()> {}
+
+impl Stream for ArrowArrayStream {}
+impl Stream for ArrowDeviceArrayStream {}
+
+impl<S: Stream> StreamReader<S> {
+    /// Takes the stream and asks it for its schema.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for a released stream, with the producer's text when it fails, and as [`Field::import`].
+    pub fn new(stream: ForeignStruct<S>) -> Result<Self> {
+        let mut stream = stream.inner;
+        stream.check()?;
+        let mut schema = ArrowSchema::empty();
+        // SAFETY: whoever made a `ForeignStruct` vouched for the stream; it is not released.
+        let status = unsafe { stream.schema(&mut schema) };
+        // SAFETY: as above.
+        unsafe { stream.done(status, "schema") }?;
+        let field = Arc::new(Field::import(&schema.into())?);
+        Ok(Self { stream, field, ended: false })
+    }
+
+    /// The type of every array.
+    pub fn field(&self) -> &Arc<Field> {
+        &self.field
+    }
+
+    fn ask(&mut self) -> Result<Option<ForeignStruct<S::Array>>> {
+        let mut array = S::EMPTY_ARRAY;
+        // SAFETY: as in `new`; `&mut self` keeps calls apart.
+        let status = unsafe { self.stream.next(&mut array) };
+        // SAFETY: as above.
+        unsafe { self.stream.done(status, "next array") }?;
+        if !S::is_array(&array) {
+            return Ok(None);
+        }
+        self.stream.accept(&array)?;
+        // Whoever vouched for the stream did so for the type of its arrays.
+        Ok(Some(ForeignStruct::described(self.field.clone(), array)))
+    }
+}
+
+impl<S: Stream> Iterator for StreamReader<S> {
+    type Item = Result<ForeignStruct<S::Array>>;
+
+    /// The next array; after the end or an error the stream is not asked again.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.ask().transpose();
+        self.ended = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+mod sealed {
+    use super::*;
+
+    /// The callbacks of a stream struct.
+    #[allow(missing_docs)]
+    pub trait Calls {
+        type Array: ArrayStruct;
+        const EMPTY_ARRAY: Self::Array;
+
+        fn is_array(array: &Self::Array) -> bool;
+        fn check(&self) -> Result<()>;
+        fn accept(&self, array: &Self::Array) -> Result<()>;
+
+        /// # Safety
+        /// The struct is as the interface says and not released, and no other call to it runs.
+        unsafe fn schema(&mut self, out: &mut ArrowSchema) -> c_int;
+
+        /// # Safety
+        /// As [`schema`](Self::schema).
+        unsafe fn next(&mut self, out: &mut Self::Array) -> c_int;
+
+        /// # Safety
+        /// As [`schema`](Self::schema).
+        unsafe fn last_error(&mut self) -> *const c_char;
+
+        /// An error with the producer's text, unless `status` is 0.
+        ///
+        /// # Safety
+        /// As [`schema`](Self::schema); right after the call that gave `status`.
+        unsafe fn done(&mut self, status: c_int, what: &str) -> Result<()> {
+            if status == 0 {
+                return Ok(());
+            }
+            stream_export::interrupt(status)?;
+            // SAFETY: the caller's promise.
+            let text = unsafe { self.last_error() };
+            // SAFETY: the interface: null, or a string that is valid until the next call.
+            let text =
+                (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+            let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(status).to_string());
+            Err(Error::Interop(format!("the Arrow stream gave no {what}: {text}")))
+        }
+    }
+}
+
+macro_rules! calls {
+    ($stream:ident, $array:ident, $accept:expr) => {
+        impl sealed::Calls for $stream {
+            type Array = $array;
+            const EMPTY_ARRAY: $array = $array::empty();
+
+            fn is_array(array: &$array) -> bool {
+                !array.is_released()
+            }
+
+            fn check(&self) -> Result<()> {
+                let whole = self.get_schema.is_some() && self.get_next.is_some();
+                if self.is_released() || !whole {
+                    return Err(Error::Interop(
+                        "the Arrow stream is released, or lacks callbacks".to_owned(),
+                    ));
+                }
+                Ok(())
+            }
+
+            fn accept(&self, array: &$array) -> Result<()> {
+                $accept(self, array)
+            }
+
+            unsafe fn schema(&mut self, out: &mut ArrowSchema) -> c_int {
+                // SAFETY: the caller's promise.
+                self.get_schema.map_or(libc::EINVAL, |get| unsafe { get(self, out) })
+            }
+
+            unsafe fn next(&mut self, out: &mut $array) -> c_int {
+                // SAFETY: the caller's promise.
+                self.get_next.map_or(libc::EINVAL, |get| unsafe { get(self, out) })
+            }
+
+            unsafe fn last_error(&mut self) -> *const c_char {
+                // SAFETY: the caller's promise.
+                self.get_last_error.map_or(std::ptr::null(), |get| unsafe { get(self) })
+            }
+        }
+    };
+}
+
+calls!(ArrowArrayStream, ArrowArray, |_, _| Ok(()));
+calls!(
+    ArrowDeviceArrayStream,
+    ArrowDeviceArray,
+    |stream: &ArrowDeviceArrayStream, array: &ArrowDeviceArray| {
+        if array.device_type == stream.device_type {
+            return Ok(());
+        }
+        Err(Error::Interop(format!(
+            "the Arrow stream is of device type {}, but gave an array of type {}",
+            stream.device_type, array.device_type
+        )))
+    }
+);
+
+/// What an array or stream holds: structs at the top, none of them null, are the rows of a table, whether their schema
+/// says nullable or not. Anything else, also structs of which some are null or that are of an extension type, is a column.
+#[derive(Debug, Clone)]
+pub enum ColumnOrTable {
+    /// Values of one type.
+    Column(Column),
+    /// Columns with names.
+    Table(Table),
+}
+
+impl ColumnOrTable {
+    /// One array: structs without nulls become a table. Waits for the validity bitmap of nullable structs whose producer
+    /// has not counted the nulls.
+    ///
+    /// # Errors
+    /// As [`Table::from_structs`].
+    pub fn from_column(column: Column) -> Result<Self> {
+        if column.field().is_record() || column.field().is_rows() && column.null_count()? == 0 {
+            return Table::from_structs(column).map(Self::Table);
+        }
+        Ok(Self::Column(column))
+    }
+
+    /// On another queue or in memory of another kind, as far as given.
+    ///
+    /// # Errors
+    /// As [`Column::to`].
+    pub fn to(&self, ImportOptions { queue, kind, columns }: ImportOptions<'_>) -> Result<Self> {
+        match self {
+            Self::Column(column) if columns.is_some() => {
+                Err(Error::Type(format!("{column} is no table, so it has no columns to choose from")))
+            }
+            Self::Column(column) => column.to(kind, queue).map(Self::Column),
+            Self::Table(table) => {
+                let table = columns.map_or_else(|| Ok(table.clone()), |names| table.select(names))?;
+                table.to(kind, queue).map(Self::Table)
+            }
+        }
+    }
+
+    /// All arrays of a host stream, copied to USM as one.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] with the producer's text when it fails; as [`Column::import`].
+    pub fn from_stream(stream: ForeignStruct<ArrowArrayStream>, placed: ImportOptions<'_>) -> Result<Self> {
+        let mut arrays = StreamReader::new(stream)?;
+        let field = arrays.field().clone();
+        let chunks = arrays.by_ref().collect::<Result<Vec<_>>>()?;
+        Self::from_chunks(&field, chunks, placed)
+    }
+
+    /// All arrays of a device stream. Those in USM stay where they are: a table keeps them as batches.
+    ///
+    /// # Errors
+    /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
+    pub fn from_device_stream(
+        stream: ForeignStruct<ArrowDeviceArrayStream>,
+        placed: ImportOptions<'_>,
+    ) -> Result<Self> {
+        let on_host = stream.inner.device_type == DEVICE_CPU;
+        check_device(stream.inner.device_type)?;
+        let mut arrays = StreamReader::new(stream)?;
+        let field = arrays.field().clone();
+        if on_host {
+            let chunks = arrays.by_ref().map(|array| {
+                array.map(|array| ForeignStruct { inner: array.inner.array, about: array.about })
+            });
+            let chunks = chunks.collect::<Result<Vec<_>>>()?;
+            return Self::from_chunks(&field, chunks, placed);
+        }
+        let column = |(number, array): (usize, Result<_>)| {
+            Column::import_device(array?, placed).map_err(|error| in_batch(error, number))
+        };
+        let columns = arrays.by_ref().enumerate().map(column).collect::<Result<Vec<_>>>()?;
+        Self::from_columns(field, columns, placed)
+    }
+
+    fn from_chunks(
+        field: &Arc<Field>,
+        mut chunks: Vec<ForeignStruct<ArrowArray>>,
+        placed: ImportOptions<'_>,
+    ) -> Result<Self> {
+        // Without values there is nothing to join, and several such arrays are as good as one.
+        if chunks.iter().any(|chunk| chunk.inner.length != 0) {
+            chunks.retain(|chunk| chunk.inner.length != 0);
+        } else {
+            chunks.truncate(1);
+        }
+        if chunks.len() > 1 {
+            chunks = joined(field, chunks)?;
+        }
+        let columns = chunks.into_iter().map(|chunk| Column::import(chunk, placed));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Self::from_columns(field.clone(), columns, placed)
+    }
+
+    fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: ImportOptions<'_>) -> Result<Self> {
+        if columns.is_empty() {
+            let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
+            columns.push(Column::empty(&placed.field(&field)?, &queue)?);
+        }
+        let field = columns[0].field().clone();
+        let several = columns.len() > 1;
+        if field.is_record() || field.is_rows() && (several || columns[0].null_count()? == 0) {
+            let queue = columns[0].queue().clone();
+            return Table::of_batches(field, columns, queue).map(Self::Table);
+        }
+        match (columns.pop(), columns.len()) {
+            (Some(column), 0) => Ok(Self::Column(column)),
+            (_, more) => Err(Error::Interop(format!(
+                "the stream has {} arrays of format {:?}, and a column is one; take them one by one",
+                more + 1,
+                field.format()
+            ))),
+        }
+    }
+}
+
+/// Which batch of a stream it was that an error is about, counted from 1 as people do.
+pub(super) fn in_batch(error: Error, number: usize) -> Error {
+    match error {
+        Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),
+        other => other,
+    }
+}

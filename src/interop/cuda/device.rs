@@ -1,0 +1,274 @@
+//! A card: its streams, the thread that feeds them, and the pinned buffers of its transfers.
+
+use super::driver::{Driver, Handle, Recorded};
+use super::latch::{Latch, OpenOnDrop};
+use super::transfer::{CHUNK, Job};
+use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::{Allocation, ForeignOwner};
+use crate::runtime::{ForkMutex, Pending, exit};
+use once_cell::sync::Lazy;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// One CUDA device, as usmq uses it.
+pub(super) struct CudaDevice {
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) ordinal: usize,
+    name: String,
+    context: Handle,
+    /// Where transfers run. Nothing of others comes between them, so they never stand at a latch.
+    pub(super) work: Handle,
+    /// What other libraries are told to wait for: it stands at a latch while a transfer of our arrays runs.
+    pub(super) shown: Handle,
+    /// What other libraries make wait for their work before they hand memory over.
+    pub(super) arrivals: Handle,
+    submit_state: ForkMutex<SubmitState>,
+    channels: ForkMutex<HashMap<(Context, Device), Arc<StagingChannel>>>,
+    /// What copies may still use that nothing could wait for.
+    undrained: ForkMutex<Vec<ForeignOwner>>,
+}
+
+/// Jobs, and what their order asks of streams.
+struct SubmitState {
+    jobs: Sender<Job>,
+    /// The newest latch, and an event after it. The driver may call one host function after another, so a latch that is
+    /// reached before one of an earlier job could keep that from being passed: each stream first waits for the latches
+    /// before its own.
+    newest: Option<(Arc<Latch>, Recorded)>,
+    /// The newest latch on `shown`.
+    on_shown: Option<Arc<Latch>>,
+    /// Memory to be freed once that is open, and what the driver would not take back before.
+    unfreed: Vec<usize>,
+}
+
+static DEVICES: Lazy<ForkMutex<HashMap<usize, Arc<CudaDevice>>>> = Lazy::new(ForkMutex::default);
+
+impl CudaDevice {
+    /// The card with this number.
+    pub(super) fn get(ordinal: usize) -> Result<Arc<Self>> {
+        // Its thread does not live on in a forked child.
+        crate::runtime::ensure_usable()?;
+        let (driver, count) = super::cuda_driver::open()?;
+        if ordinal >= count {
+            return Err(Error::DeviceNotFound {
+                asked: format!("cuda:{ordinal}"),
+                visible: (0..count).map(|found| format!("cuda:{found}")).collect::<Vec<_>>().join(", "),
+            });
+        }
+        if let Some(device) = DEVICES.lock()?.get(&ordinal) {
+            return Ok(device.clone());
+        }
+        let made = Self::new(driver, ordinal)?;
+        Ok(DEVICES.lock()?.entry(ordinal).or_insert(made).clone())
+    }
+
+    pub(super) fn new(driver: Arc<dyn Driver>, ordinal: usize) -> Result<Arc<Self>> {
+        let context = driver.primary_context(ordinal)?;
+        let (jobs, receiver) = channel();
+        std::thread::Builder::new()
+            .name(format!("usmq-cuda-{ordinal}"))
+            .spawn(move || serve(&receiver))
+            .map_err(|error| Error::Interop(format!("no thread for CUDA transfers: {error}")))?;
+        Ok(Arc::new(Self {
+            ordinal,
+            name: driver.name(ordinal)?,
+            context,
+            work: driver.new_stream(context)?,
+            shown: driver.new_stream(context)?,
+            arrivals: driver.new_stream(context)?,
+            submit_state: ForkMutex::new(SubmitState {
+                jobs,
+                newest: None,
+                on_shown: None,
+                unfreed: Vec::new(),
+            }),
+            channels: ForkMutex::default(),
+            undrained: ForkMutex::default(),
+            driver,
+        }))
+    }
+
+    pub(super) fn context(&self) -> Handle {
+        self.context
+    }
+
+    /// Gives a job to the card's thread, and lets the stream of another library wait for its end. After an error the
+    /// job is over, too.
+    pub(super) fn start(&self, job: Job, stream: Option<(Handle, Handle)>) -> Result<()> {
+        let latch: Arc<Latch> = job.latch();
+        let mut submit_state = self.submit_state.lock()?;
+        if let Err(refused) = submit_state.jobs.send(job) {
+            // What the job keeps may be memory of this card, whose end takes the lock.
+            drop(submit_state);
+            drop(refused);
+            return Err(Error::Interop("the thread for CUDA transfers is gone".to_owned()));
+        }
+        // Only now: a latch before its job's place in the line could hold up an earlier job.
+        let held = stream.map_or(Ok(()), |stream| self.hold(&mut submit_state, stream, &latch));
+        drop(submit_state);
+        held.inspect_err(|_| latch.wait())
+    }
+
+    fn hold(
+        &self,
+        submit_state: &mut SubmitState,
+        (context, stream): (Handle, Handle),
+        latch: &Arc<Latch>,
+    ) -> Result<()> {
+        if let Some((_, passed)) = &submit_state.newest {
+            self.driver.stream_wait_event(context, stream, passed.raw())?;
+        }
+        self.driver.stream_wait_latch(context, stream, latch.clone())?;
+        if stream == self.shown {
+            submit_state.on_shown = Some(latch.clone());
+        }
+        submit_state.newest = Some((latch.clone(), Recorded::after(&self.driver, context, stream)?));
+        Ok(())
+    }
+
+    /// After a job: lets go of what only closed latches need.
+    fn tidy(&self) {
+        // Unless the process has nothing left to do but to end.
+        if let (Some(_pending), Ok(mut submit_state)) = (Pending::unless_leaving(), self.submit_state.lock())
+        {
+            submit_state.newest.take_if(|(latch, _)| latch.is_open());
+            self.free_unfreed(&mut submit_state);
+        }
+    }
+
+    /// An event after the copies so far.
+    pub(super) fn recorded(&self) -> Result<Recorded> {
+        Recorded::after(&self.driver, self.context, self.work)
+    }
+
+    fn drain(&self) -> Result<()> {
+        self.recorded()?.wait()
+    }
+
+    /// Before the first copy of a transfer: those of earlier ones that failed may still use the buffers.
+    pub(super) fn drain_failed(&self) -> Result<()> {
+        let undrained = std::mem::take(&mut *self.undrained.lock()?);
+        if undrained.is_empty() {
+            return Ok(());
+        }
+        let drained = self.drain();
+        if drained.is_err() {
+            self.undrained.lock()?.extend(undrained);
+        }
+        drained
+    }
+
+    /// After a copy that failed: waits for those before it, or where the driver refuses that, too, keeps what they use.
+    pub(super) fn drain_or_keep(&self, keep: Option<ForeignOwner>) {
+        if self.drain().is_err()
+            && let Ok(mut undrained) = self.undrained.lock()
+        {
+            undrained.extend(keep);
+        }
+    }
+
+    /// Memory that the card's own copies can use at once. Waits only when memory is short.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<usize> {
+        self.free_unfreed(&mut *self.submit_state.lock()?);
+        self.driver.allocate(self.context, self.work, bytes).or_else(|short| {
+            let submit_state = self.submit_state.lock()?;
+            let latch =
+                submit_state.on_shown.clone().filter(|_| !submit_state.unfreed.is_empty()).ok_or(short)?;
+            drop(submit_state);
+            latch.wait();
+            self.free_unfreed(&mut *self.submit_state.lock()?);
+            self.driver.allocate(self.context, self.work, bytes)
+        })
+    }
+
+    /// Frees memory in the order of what other libraries were told to wait for. What cannot be taken back yet waits for
+    /// the next call.
+    pub(super) fn free(&self, pointer: usize) {
+        // In a forked child there is nothing to free.
+        if let Ok(mut submit_state) = self.submit_state.lock() {
+            submit_state.unfreed.push(pointer);
+            self.free_unfreed(&mut submit_state);
+        }
+    }
+
+    /// Never behind a closed latch: the driver may give the memory to the next allocation at once, and have the copies
+    /// into that wait for the latch, whose job may come after theirs.
+    fn free_unfreed(&self, submit_state: &mut SubmitState) {
+        if submit_state.on_shown.as_ref().is_none_or(|latch| latch.is_open()) {
+            submit_state
+                .unfreed
+                .retain(|pointer| self.driver.free(self.context, self.shown, *pointer).is_err());
+        }
+    }
+
+    /// The way between this card and a SYCL queue's device and context.
+    pub(super) fn channel(&self, queue: &Queue) -> Result<Arc<StagingChannel>> {
+        let key = (queue.context().clone(), queue.device().clone());
+        if let Some(channel) = self.channels.lock()?.get(&key) {
+            return Ok(channel.clone());
+        }
+        let made = Arc::new(StagingChannel::new(&self.driver, self.context, queue)?);
+        Ok(self.channels.lock()?.entry(key).or_insert(made).clone())
+    }
+}
+
+/// `cuda:0 NVIDIA H200`.
+impl std::fmt::Display for CudaDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuda:{} {}", self.ordinal, self.name)
+    }
+}
+
+/// A SYCL queue for transfers alone, and two buffers that both runtimes copy to and from by themselves.
+pub(super) struct StagingChannel {
+    pub(super) queue: Queue,
+    pub(super) buffers: [Pinned; 2],
+}
+
+impl StagingChannel {
+    /// A queue of its own, since its copies must not stand behind work that waits for them.
+    fn new(driver: &Arc<dyn Driver>, context: Handle, queue: &Queue) -> Result<Self> {
+        let properties = QueueProperties { in_order: true, profiling: false };
+        let queue = Queue::create(queue.context(), queue.device(), properties)?;
+        let buffer = || Pinned::new(driver, context, Allocation::new(CHUNK, UsmKind::Host, &queue)?);
+        let buffers = [buffer()?, buffer()?];
+        Ok(Self { queue: queue.make_process_lifetime(), buffers })
+    }
+}
+
+/// Host USM that the CUDA driver has pinned while it lives.
+pub(super) struct Pinned {
+    driver: Arc<dyn Driver>,
+    context: Handle,
+    memory: Allocation,
+}
+
+impl Pinned {
+    fn new(driver: &Arc<dyn Driver>, context: Handle, memory: Allocation) -> Result<Self> {
+        // SAFETY: `drop` unregisters it before the memory goes.
+        unsafe { driver.register(context, memory.pointer(), memory.bytes()) }?;
+        Ok(Self { driver: driver.clone(), context, memory })
+    }
+
+    pub(super) fn pointer(&self) -> usize {
+        self.memory.pointer()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.driver.unregister(self.context, self.memory.pointer());
+    }
+}
+
+fn serve(jobs: &Receiver<Job>) {
+    exit::help_to_the_end();
+    while let Ok(job) = jobs.recv() {
+        let (opener, device) = (OpenOnDrop(job.latch()), job.device());
+        job.run();
+        drop(opener);
+        device.tidy();
+    }
+}

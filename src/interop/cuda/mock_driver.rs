@@ -1,0 +1,221 @@
+//! A driver without a card, for tests: streams are threads that run their work in order, memory is the host's, and
+//! everything is counted. As CUDA's may, it calls one host function after another, and lets what is allocated wait for
+//! memory that is about to be freed. It shows order and release; that the real driver does the same is for tests on a card.
+
+use super::driver::{Driver, Handle, Location};
+use super::latch::Latch;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+pub(super) const CONTEXT: Handle = 0xc0;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+struct Stream(Sender<Task>);
+
+impl Default for Stream {
+    fn default() -> Self {
+        let (sender, tasks) = channel::<Task>();
+        std::thread::spawn(move || tasks.iter().for_each(|task| task()));
+        Self(sender)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct MockDriver {
+    streams: Mutex<Vec<Stream>>,
+    host_functions: Mutex<Stream>,
+    /// Opened when memory is freed.
+    frees: Mutex<Vec<Arc<Latch>>>,
+    events: Mutex<HashMap<Handle, Arc<Latch>>>,
+    next_event: AtomicUsize,
+    memory: Arc<Mutex<HashMap<usize, Box<[u8]>>>>,
+    pub(super) registered: Mutex<Vec<usize>>,
+    pub(super) copies: AtomicUsize,
+    pub(super) running: Arc<AtomicUsize>,
+    /// The most copies that were submitted and not complete at one time.
+    pub(super) overlap: Arc<AtomicUsize>,
+    /// Copies of these numbers are refused.
+    pub(super) refuse: Mutex<Range<usize>>,
+    pub(super) slow: Arc<AtomicBool>,
+    /// How many arrays of ours fit; 0 is no limit.
+    pub(super) room: AtomicUsize,
+    /// Streams cannot be made to wait for events.
+    pub(super) no_order: AtomicBool,
+}
+
+impl MockDriver {
+    /// Adds work to a stream.
+    pub(super) fn submit(&self, stream: Handle, task: impl FnOnce() + Send + 'static) {
+        self.streams.lock()[stream - 1].0.send(Box::new(task)).unwrap();
+    }
+
+    /// Blocks until the work of a stream is done.
+    pub(super) fn finish(&self, stream: Handle) {
+        let event = self.record(CONTEXT, stream).unwrap();
+        self.wait(event).unwrap();
+        self.forget(event);
+    }
+
+    pub(super) fn is_complete(&self, event: Handle) -> bool {
+        self.event(event).is_open()
+    }
+
+    pub(super) fn live_events(&self) -> usize {
+        self.events.lock().len()
+    }
+
+    pub(super) fn live_memory(&self) -> usize {
+        self.memory.lock().len()
+    }
+
+    /// Memory of "another library", with contents.
+    pub(super) fn foreign(&self, bytes: &[u8]) -> usize {
+        let memory: Box<[u8]> = bytes.into();
+        let pointer = memory.as_ptr() as usize;
+        self.memory.lock().insert(pointer, memory);
+        pointer
+    }
+
+    pub(super) fn read(&self, pointer: usize) -> Vec<u8> {
+        self.memory.lock()[&pointer].to_vec()
+    }
+
+    fn event(&self, event: Handle) -> Arc<Latch> {
+        self.events.lock()[&event].clone()
+    }
+}
+
+impl Driver for MockDriver {
+    fn name(&self, _: usize) -> Result<String> {
+        Ok("recorder".to_owned())
+    }
+
+    fn primary_context(&self, _: usize) -> Result<Handle> {
+        Ok(CONTEXT)
+    }
+
+    fn locate(&self, pointer: usize) -> Result<Option<Location>> {
+        let known = self.memory.lock().contains_key(&pointer);
+        Ok(known.then_some(Location { device: 0, context: CONTEXT }))
+    }
+
+    fn new_stream(&self, context: Handle) -> Result<Handle> {
+        assert_eq!(context, CONTEXT);
+        let mut streams = self.streams.lock();
+        streams.push(Stream::default());
+        Ok(streams.len())
+    }
+
+    fn allocate(&self, _: Handle, stream: Handle, bytes: usize) -> Result<usize> {
+        let room = self.room.load(Ordering::SeqCst);
+        if room > 0 && self.live_memory() - self.frees.lock().len() >= room {
+            return Err(Error::Allocation {
+                asked: bytes as u64,
+                kind: "CUDA",
+                device: "recorder".to_owned(),
+                used: 0,
+                reserved: 0,
+                limit: None,
+                total: 0,
+                note: String::new(),
+            });
+        }
+        for freed in self.frees.lock().drain(..) {
+            self.submit(stream, move || freed.wait());
+        }
+        Ok(self.foreign(&vec![0xee; bytes]))
+    }
+
+    fn free(&self, _: Handle, stream: Handle, pointer: usize) -> Result<()> {
+        let (memory, freed) = (self.memory.clone(), Arc::new(Latch::default()));
+        self.frees.lock().push(freed.clone());
+        self.submit(stream, move || {
+            drop(memory.lock().remove(&pointer).unwrap());
+            freed.open();
+        });
+        Ok(())
+    }
+
+    fn record(&self, _: Handle, stream: Handle) -> Result<Handle> {
+        let event = self.next_event.fetch_add(1, Ordering::SeqCst) + 1;
+        let latch = Arc::new(Latch::default());
+        self.events.lock().insert(event, latch.clone());
+        self.submit(stream, move || latch.open());
+        Ok(event)
+    }
+
+    fn forget(&self, event: Handle) {
+        self.events.lock().remove(&event).unwrap();
+    }
+
+    fn stream_wait_event(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
+        if self.no_order.load(Ordering::SeqCst) {
+            return Err(Error::Interop("ordering failed in the CUDA driver: on purpose".to_owned()));
+        }
+        let event = self.event(event);
+        self.submit(stream, move || event.wait());
+        Ok(())
+    }
+
+    fn stream_wait_latch(&self, _: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
+        let (functions, passed) = (self.host_functions.lock().0.clone(), Arc::new(Latch::default()));
+        self.submit(stream, move || {
+            let done = passed.clone();
+            let function = move || {
+                latch.wait();
+                done.open();
+            };
+            functions.send(Box::new(function)).unwrap();
+            passed.wait();
+        });
+        Ok(())
+    }
+
+    fn wait(&self, event: Handle) -> Result<()> {
+        self.event(event).wait();
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        _: Handle,
+        stream: Handle,
+        target: usize,
+        source: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let number = self.copies.fetch_add(1, Ordering::SeqCst);
+        if self.refuse.lock().contains(&number) {
+            return Err(Error::Interop("copying failed in the CUDA driver: on purpose".to_owned()));
+        }
+        let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());
+        overlap.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.submit(stream, move || {
+            if slow.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // SAFETY: the promise of whoever started the copy.
+            unsafe { std::ptr::copy_nonoverlapping(source as *const u8, target as *mut u8, bytes) };
+            running.fetch_sub(1, Ordering::SeqCst);
+        });
+        Ok(())
+    }
+
+    unsafe fn register(&self, _: Handle, pointer: usize, _: usize) -> Result<()> {
+        self.registered.lock().push(pointer);
+        Ok(())
+    }
+
+    fn unregister(&self, _: Handle, pointer: usize) {
+        let mut registered = self.registered.lock();
+        let at = registered.iter().position(|known| *known == pointer).unwrap();
+        registered.remove(at);
+    }
+}

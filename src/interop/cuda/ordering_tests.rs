@@ -1,0 +1,102 @@
+//! What CUDA's rules allow a driver to do, and what must neither hang nor give wrong elements for it.
+
+use super::array::CudaArray;
+use super::driver::Driver;
+use super::mock_driver::CONTEXT;
+use super::tests::{bench, numbers, until};
+use super::transfer::CHUNK;
+use crate::array::Array;
+use crate::device::{UserEvent, UsmKind};
+use crate::manager::current_queue;
+use crate::memory::{Access, ordered};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Host functions may be called one after another, so a latch of a later job must not stand before those of earlier
+/// ones.
+#[test]
+fn latches_on_many_streams_do_not_lock_up_when_one_thread_calls_all_host_functions() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
+    let sent: Vec<_> = (0..3).map(|_| CudaArray::copied(&usm, &bench.device).unwrap()).collect();
+    // Its stream is idle, so its latch is reached at once.
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (other, ..) = bench.foreign(&numbers(100), Some(stream));
+    let received = other.to_queue(&queue, UsmKind::Device).unwrap();
+    let reader = std::thread::spawn(move || received.to_bytes());
+    until("the latches lock up", || reader.is_finished());
+    assert_eq!(reader.join().unwrap().unwrap(), numbers(100));
+    for cuda in &sent {
+        cuda.wait().unwrap();
+        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * CHUNK));
+    }
+}
+
+/// Memory that is to be freed behind a latch may be given out before, and its next user made to wait for the latch.
+#[test]
+fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
+    let bench = bench();
+    let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
+    let small = CudaArray::copied(&Array::from_slice(&numbers(100)).unwrap(), &bench.device).unwrap();
+    small.wait().unwrap();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let large = CudaArray::copied(&usm, &bench.device).unwrap();
+    drop(small);
+    let next = CudaArray::copied(&usm, &bench.device).unwrap();
+    let event = bench.driver.record(CONTEXT, next.stream().unwrap()).unwrap();
+    until("the transfers wait for each other", || bench.driver.is_complete(event));
+    bench.driver.forget(event);
+    for cuda in [&large, &next] {
+        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * CHUNK));
+    }
+    drop((large, next));
+    until("memory stays", || bench.driver.live_memory() == 0);
+}
+
+/// What a full card has is what it has once everything that was let go of is free.
+#[test]
+fn a_full_card_waits_for_what_is_about_to_be_freed_and_then_says_so() {
+    let bench = bench();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    bench.driver.room.store(2, Ordering::SeqCst);
+    let usm = Array::from_slice(&numbers(CHUNK)).unwrap();
+    let first = CudaArray::copied(&usm, &bench.device).unwrap();
+    first.wait().unwrap();
+    let second = CudaArray::copied(&usm, &bench.device).unwrap();
+    drop(first);
+    let third = CudaArray::copied(&usm, &bench.device).unwrap();
+    third.wait().unwrap();
+    assert_eq!(bench.driver.read(third.address()), numbers(CHUNK));
+    let error = CudaArray::copied(&usm, &bench.device).unwrap_err();
+    assert!(matches!(error, crate::Error::Allocation { .. }), "{error}");
+    drop(second);
+}
+
+#[test]
+fn without_a_stream_the_owners_next_write_comes_after_the_copy() {
+    let bench = bench();
+    bench.driver.slow.store(true, Ordering::SeqCst);
+    let (cuda, pointer, _) = bench.foreign(&numbers(2 * CHUNK), None);
+    let usm = cuda.to_queue(&current_queue().unwrap(), UsmKind::Device).unwrap();
+    // SAFETY: the recorder keeps the memory, and this thread is its owner.
+    unsafe { std::ptr::write_bytes(pointer as *mut u8, 1, 2 * CHUNK) };
+    assert_eq!(usm.to_bytes().unwrap(), numbers(2 * CHUNK));
+}
+
+/// A transfer that fails before its first copy still stands for what it was to wait for.
+#[test]
+fn a_transfer_that_fails_at_once_does_not_let_go_of_what_others_write() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    let usm = Array::from_slice(&numbers(100)).unwrap();
+    let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
+    ordered(&queue, &[(usm.allocation(), Access::Write)], |_| Ok(event)).unwrap();
+    bench.driver.no_order.store(true, Ordering::SeqCst);
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(cuda.check().is_ok(), "the transfer ended before the write");
+    user_event.signal();
+    until("the failure does not show", || cuda.check().is_err());
+}

@@ -1,0 +1,54 @@
+//! What went wrong with memory that usmq was to fill, found by address: other libraries hand the memory back to usmq
+//! as their own.
+
+use crate::memory::PoisonCell;
+use crate::runtime::ForkMutex;
+use once_cell::sync::Lazy;
+use std::collections::BTreeMap;
+
+/// Length and failure of live memory, by start.
+static FILLED: Lazy<ForkMutex<BTreeMap<usize, (usize, PoisonCell)>>> = Lazy::new(ForkMutex::default);
+
+/// For new memory, until [`forget`].
+pub(super) fn track(start: usize, bytes: usize) -> PoisonCell {
+    let poison = PoisonCell::default();
+    if let Ok(mut filled) = FILLED.lock() {
+        filled.insert(start, (bytes, poison.clone()));
+    }
+    poison
+}
+
+/// Of the memory that an address lies in; one of its own, which nothing sets, where usmq filled nothing.
+pub(super) fn find(address: usize) -> PoisonCell {
+    let Ok(filled) = FILLED.lock() else { return PoisonCell::default() };
+    let found = filled.range(..=address).next_back();
+    found
+        .filter(|(start, (bytes, _))| address - **start < *bytes)
+        .map(|(_, (_, poison))| poison.clone())
+        .unwrap_or_default()
+}
+
+/// The memory goes.
+pub(super) fn forget(start: usize) {
+    if let Ok(mut filled) = FILLED.lock() {
+        filled.remove(&start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn it_is_found_inside_the_memory_and_nowhere_else() {
+        let (start, next) = (0x7fff_0000, 0x7fff_0100);
+        let (poison, other) = (track(start, 0x80), track(next, 0x10));
+        let is = |address, poison| Arc::ptr_eq(&find(address), poison);
+        assert!(is(start, &poison) && is(start + 0x7f, &poison) && is(next + 1, &other));
+        assert!(!is(start - 1, &poison) && !is(start + 0x80, &poison) && !is(next - 1, &other));
+        forget(start);
+        forget(next);
+        assert!(!is(start, &poison));
+    }
+}

@@ -1,0 +1,229 @@
+//! `__sycl_usm_array_interface__` version 1, both ways.
+//!
+//! Source: dpctl's documentation, "SYCL USM Array Interface". Strides and offset count elements; `data[1]` is a
+//! read-only flag. The interface has no event: a consumer works on the queue that came with the data, or the producer
+//! has finished.
+
+use crate::array::{Array, DType, Layout};
+use crate::device::trace::recorder::with_reason;
+use crate::device::{Context, Device, Queue, QueueProperties, Reason, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Allocation, Import, ordered};
+use std::any::Any;
+
+/// What the interface says of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The address that `offset` counts from.
+    pub pointer: usize,
+    /// Whether the consumer must not write.
+    pub readonly: bool,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Steps in elements; C-contiguous when `None`.
+    pub strides: Option<Vec<isize>>,
+    /// Elements from `pointer` to the first element.
+    pub offset: isize,
+    /// The element type.
+    pub dtype: DType,
+}
+
+/// What the interface's `syclobj` stands for.
+#[derive(Debug, Clone)]
+pub enum SyclObject {
+    /// The queue on which the producer works.
+    Queue(Queue),
+    /// The context in which the address means something. The producer has finished its work.
+    Context(Context),
+}
+
+/// An array over another library's memory, without a copy. `owner` is dropped when the last use is complete.
+///
+/// Everything that can be checked is checked: that the view stays in the address space, that the context knows its
+/// first and last byte as one kind of USM of one device, and that a queue has access to it.
+///
+/// # Safety
+/// The memory that the descriptor spans stays allocated while `owner` lives.
+///
+/// # Errors
+/// [`Error::Value`] for a layout that is none, [`Error::Interop`] for memory that is not USM of the context.
+pub unsafe fn import(
+    descriptor: &Descriptor,
+    object: &SyclObject,
+    owner: Box<dyn Any + Send + Sync>,
+) -> Result<Array> {
+    let _span = tracing::debug_span!(target: "usmq", "import", protocol = "SUAI").entered();
+    let Descriptor { dtype, readonly, .. } = *descriptor;
+    let itemsize = dtype.itemsize();
+    let layout = Layout::foreign(&descriptor.shape, descriptor.strides.as_deref(), 0, itemsize)?;
+    let Some((low, high)) = layout.extent() else {
+        return import_empty(descriptor, object, layout, owner);
+    };
+    let span = Span::new(descriptor, low, high)?;
+    let context = match object {
+        SyclObject::Queue(queue) => queue.context(),
+        SyclObject::Context(context) => context,
+    };
+    let kind = span.kind_in(context)?;
+    let device = context.device_of(span.first)?;
+    let queue = match object {
+        SyclObject::Queue(queue) => {
+            span.require_access(kind, &device, queue)?;
+            queue.clone()
+        }
+        SyclObject::Context(context) => queue_of(object, Some((&device, context)))?,
+    };
+    let import = Import {
+        pointer: span.first,
+        bytes: span.bytes,
+        kind,
+        place: (context, &device),
+        shared_on: matches!(object, SyclObject::Queue(_)).then_some(&queue),
+        ready: None,
+        queue: &queue,
+    };
+    let allocation = Allocation::import(import, owner)?;
+    let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
+    Ok(Array::from_parts(allocation, view, dtype, queue, readonly))
+}
+
+/// An array without elements keeps the kind and the address that the producer gave.
+fn import_empty(
+    descriptor: &Descriptor,
+    object: &SyclObject,
+    layout: Layout,
+    owner: Box<dyn Any + Send + Sync>,
+) -> Result<Array> {
+    let queue = queue_of(object, None)?;
+    let (context, pointer) = (queue.context(), descriptor.pointer);
+    // No memory belongs to it, so the runtime may not know the address.
+    let kind = if pointer == 0 { None } else { context.kind_of(pointer)? };
+    let place = (context, queue.device());
+    let allocation = Allocation::import_empty(pointer, kind.unwrap_or(UsmKind::Device), place, owner);
+    Ok(Array::from_parts(allocation, layout, descriptor.dtype, queue, descriptor.readonly))
+}
+
+fn queue_of(object: &SyclObject, place: Option<(&Device, &Context)>) -> Result<Queue> {
+    match (object, place) {
+        (SyclObject::Queue(queue), _) => Ok(queue.clone()),
+        (SyclObject::Context(_), Some((device, context))) => {
+            Queue::new(device, Some(context), QueueProperties::default())
+        }
+        (SyclObject::Context(context), None) => {
+            let device = context.devices()?.into_iter().next();
+            let device = device.ok_or_else(|| Error::Interop("the SYCL context has no device".to_owned()))?;
+            Queue::new(device, Some(context), QueueProperties::default())
+        }
+    }
+}
+
+/// The bytes from the lowest to the highest element of a view.
+struct Span {
+    first: usize,
+    bytes: usize,
+}
+
+impl Span {
+    fn new(descriptor: &Descriptor, low: isize, high: isize) -> Result<Self> {
+        let itemsize = descriptor.dtype.itemsize();
+        let outside = || {
+            Error::Value(format!(
+                "data {:#x}, offset {} and shape {:?} leave the address space",
+                descriptor.pointer, descriptor.offset, descriptor.shape
+            ))
+        };
+        let address = |element: isize| {
+            let bytes = descriptor.offset.checked_add(element)?.checked_mul(itemsize as isize)?;
+            descriptor.pointer.checked_add_signed(bytes)
+        };
+        let first = address(low).ok_or_else(outside)?;
+        let last = address(high).and_then(|last| last.checked_add(itemsize)).ok_or_else(outside)?;
+        if first % itemsize != 0 {
+            return Err(Error::Interop(format!(
+                "address {first:#x} is not a multiple of the {itemsize} bytes of {}",
+                descriptor.dtype
+            )));
+        }
+        Ok(Self { first, bytes: last - first })
+    }
+
+    /// The kind of USM, which the context must know from the first to the last byte.
+    fn kind_in(&self, context: &Context) -> Result<UsmKind> {
+        let known = |address: usize| {
+            context.kind_of(address)?.ok_or_else(|| {
+                Error::Interop(format!(
+                    "address {address:#x} is not USM of {context}; the producer must name the queue or context in \
+                     which it was allocated"
+                ))
+            })
+        };
+        let last = self.first + self.bytes - 1;
+        let (kind, at_end) = (known(self.first)?, known(last)?);
+        if kind != at_end {
+            return Err(Error::Interop(format!(
+                "the view from {:#x} to {last:#x} begins in {kind} USM and ends in {at_end} USM: it spans more than \
+                 one allocation",
+                self.first
+            )));
+        }
+        Ok(kind)
+    }
+
+    /// An error where kernels on the producer's queue cannot use the memory. The driver names the root device for memory
+    /// of a sub-device, so the devices of one root are not told apart.
+    fn require_access(&self, kind: UsmKind, owner: &Device, queue: &Queue) -> Result<()> {
+        let device = queue.device();
+        if kind == UsmKind::Host
+            || device.root_device() == owner.root_device()
+            || device.reaches_memory_of(owner)?
+        {
+            return Ok(());
+        }
+        Err(Error::Interop(format!(
+            "address {:#x} is {kind} memory of {owner}, to which {device} of the producer's {queue} has no peer access; \
+             the producer must name a queue of {owner}",
+            self.first
+        )))
+    }
+}
+
+/// The interface's description of an array, for a consumer that works on the array's queue.
+///
+/// The queue's own order covers everything submitted so far. Where the consumer could look past it, because the memory
+/// is readable by the host or the queue is out-of-order, this waits. From here on usmq counts on unseen work of the
+/// consumer on that queue.
+///
+/// # Errors
+/// [`Error::Interop`] for bfloat16, which the interface cannot spell; [`Error::Sycl`] with what the work reported.
+pub fn export(array: &Array) -> Result<Descriptor> {
+    let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
+    let _why = with_reason(Reason::Export);
+    if array.dtype().typestr().is_none() {
+        return Err(Error::Interop(format!(
+            "__sycl_usm_array_interface__ has no typestr for {}; cast to float32 first",
+            array.dtype()
+        )));
+    }
+    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    crate::runtime::ensure_usable()?;
+    publish(array)?;
+    Ok(Descriptor {
+        pointer: array.address(),
+        readonly: array.is_readonly(),
+        shape: array.shape().to_vec(),
+        strides: (!array.is_contiguous()).then(|| array.strides().to_vec()),
+        offset: 0,
+        dtype: array.dtype(),
+    })
+}
+
+fn publish(array: &Array) -> Result<()> {
+    let (memory, queue) = (array.allocation(), array.queue());
+    if memory.kind().is_host_accessible() || !queue.in_order() {
+        memory.wait_for_host(Access::ReadWrite)?;
+    } else if memory.used_off(queue)? {
+        // Brings the uses on other queues into the order of this one.
+        ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+    }
+    array.shared_allocation().share_on(queue)
+}

@@ -1,0 +1,171 @@
+//! Queue managers: the process-wide one, and a package's own that falls back to it.
+
+use super::scope::{self, Entered, GLOBAL, ManagerId};
+use super::{Scope, Target};
+use crate::device::{Queue, QueueProperties};
+use crate::error::{Error, Result};
+use once_cell::sync::OnceCell;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static NEXT: AtomicUsize = AtomicUsize::new(GLOBAL + 1);
+
+/// The process-wide default, seen by every thread: a worker's plugin sets it in one, tasks run in others.
+static DEFAULT: RwLock<Option<Queue>> = RwLock::new(None);
+
+/// The last rule of the precedence; the runtime's answer does not change.
+static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
+
+/// The queue on which work runs when neither an argument nor the data says otherwise: that of the innermost
+/// [`with_queue`] on this thread, else the process default, else one on SYCL's default device.
+///
+/// # Errors
+/// [`Error::RuntimeNotFound`] when no device is visible; [`Error::Value`] in a destructor of thread-local data that runs
+/// after the thread has dropped its scopes.
+pub fn current_queue() -> Result<Queue> {
+    match scope::innermost(GLOBAL)? {
+        Some(queue) => Ok(queue),
+        None => default_queue(),
+    }
+}
+
+/// Apart, so that the answer of a scope stays a few instructions.
+#[inline(never)]
+fn default_queue() -> Result<Queue> {
+    if let Some(queue) = DEFAULT.read().clone() {
+        return Ok(queue);
+    }
+    crate::runtime::ensure_usable()?;
+    SYCL_DEFAULT.get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default())).cloned()
+}
+
+/// Whether [`current_queue`] can answer without asking the runtime.
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn current_queue_is_known() -> bool {
+    SYCL_DEFAULT.get().is_some()
+}
+
+/// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to SYCL's
+/// default device.
+///
+/// # Errors
+/// As [`Queue::new`]; the default then stays as it was.
+pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
+    let queue = target.into().queue()?;
+    let _before = std::mem::replace(&mut *DEFAULT.write(), queue);
+    Ok(())
+}
+
+/// Runs `f` with `target` as this thread's current queue. The former one returns afterwards, also when `f` fails or
+/// panics. [`Target::Unset`] changes nothing.
+///
+/// ```
+/// usmq::with_queue("cpu", || -> usmq::Result<()> {
+///     let x = usmq::Array::from_slice(&[1f32, 2.0, 3.0])?;
+///     assert_eq!(x.queue(), &usmq::current_queue()?);
+///     Ok(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
+/// # Errors
+/// What `f` returns, or why there is no such queue; then `f` does not run.
+pub fn with_queue<T, E: From<Error>>(
+    target: impl Into<Target>,
+    f: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    run(GLOBAL, target.into(), f)
+}
+
+fn run<T, E: From<Error>>(
+    manager: ManagerId,
+    target: Target,
+    f: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let _entered = target.queue()?.map(|queue| scope::enter(manager, queue)).transpose()?;
+    f()
+}
+
+/// As [`with_queue`] for callers without a body: the guard ends the scope.
+pub(crate) fn enter(queue: Queue) -> Result<Entered> {
+    scope::enter(GLOBAL, queue)
+}
+
+impl Queue {
+    /// A scope in which this queue is current, to be entered on any thread.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::from_queue(self.clone())
+    }
+}
+
+/// A package's own choice of queue. Its scopes and its default concern only those who ask this manager; without
+/// either it follows the process-wide [`current_queue`].
+///
+/// Clones are the same manager.
+#[derive(Debug, Clone)]
+pub struct QueueManager(Arc<Manager>);
+
+#[derive(Debug)]
+struct Manager {
+    name: String,
+    id: ManagerId,
+    default: RwLock<Option<Queue>>,
+}
+
+impl QueueManager {
+    /// A manager with neither scope nor default. The name is for people.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Manager { name: name.to_owned(), id, default: RwLock::new(None) }))
+    }
+
+    /// The name given to [`QueueManager::new`].
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The innermost of this manager's scopes, else its default, else the process-wide current queue.
+    ///
+    /// # Errors
+    /// As [`current_queue`].
+    pub fn current_queue(&self) -> Result<Queue> {
+        self.scoped_or_default_queue()?.map_or_else(current_queue, Ok)
+    }
+
+    /// What this manager itself says, before it falls back to the process-wide one.
+    pub(crate) fn scoped_or_default_queue(&self) -> Result<Option<Queue>> {
+        Ok(scope::innermost(self.0.id)?.or_else(|| self.default_queue()))
+    }
+
+    /// The default, if one was set.
+    #[must_use]
+    pub fn default_queue(&self) -> Option<Queue> {
+        self.0.default.read().clone()
+    }
+
+    /// As [`set_default_queue`], for this manager; [`Target::Unset`] returns to the process-wide one.
+    ///
+    /// # Errors
+    /// As [`set_default_queue`].
+    pub fn set_default_queue(&self, target: impl Into<Target>) -> Result<()> {
+        let queue = target.into().queue()?;
+        let _before = std::mem::replace(&mut *self.0.default.write(), queue);
+        Ok(())
+    }
+
+    /// As [`with_queue`], for this manager.
+    ///
+    /// # Errors
+    /// As [`with_queue`].
+    pub fn with_queue<T, E: From<Error>>(
+        &self,
+        target: impl Into<Target>,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        run(self.0.id, target.into(), f)
+    }
+}

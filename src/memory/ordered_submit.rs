@@ -1,0 +1,114 @@
+//! Submitting a command in the right order with everything else that uses its operands, without a host wait.
+
+use super::access_log::Access;
+use super::allocation::{Allocation, Log};
+use crate::device::trace::recorder::with_reason;
+use crate::device::{Event, Queue, Reason};
+use crate::error::Result;
+use crate::runtime::interrupt::uninterruptible;
+use crate::runtime::{ForkMutex, checks};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+/// An allocation and what a command does with it.
+pub(crate) type Operand<'a> = (&'a Allocation, Access);
+
+/// Calls `submit` with the events that the command must wait for, and notes the event it returns.
+///
+/// The logs of all operands are held meanwhile, and in the order of their addresses: two threads that submit work on
+/// the same arrays do so one after the other, or one of them would not know of the other's command. `submit` locks
+/// no other log and calls no foreign code.
+pub(crate) fn ordered(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event]) -> Result<Event>,
+) -> Result<Event> {
+    ordered_all(queue, operands, |after, _| submit(after))
+}
+
+/// As [`ordered`], for `submit` that submits several commands to the queue. Those before the last it adds to its second
+/// argument: should a later one fail, the logs know of them.
+pub(crate) fn ordered_all(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
+    run(queue, queue.in_order().then(|| queue.id()), operands, submit)
+}
+
+/// As [`ordered_all`], for `submit` that uses other queues too before it ends with an event of `queue`: no queue's own
+/// order counts.
+pub(crate) fn ordered_across(
+    queue: &Queue,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
+    run(queue, None, operands, submit)
+}
+
+fn run(
+    queue: &Queue,
+    own: Option<usize>,
+    operands: &[Operand<'_>],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
+    checks::submits();
+    operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
+    let mut operands: SmallVec<[(&ForkMutex<Log>, Access); 6]> =
+        operands.iter().map(|(allocation, access)| (allocation.log(), *access)).collect();
+    operands.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
+    operands.dedup_by(|(later, again), (first, access)| {
+        let same = std::ptr::eq(*later, *first);
+        if same {
+            *access = access.and(*again);
+        }
+        same
+    });
+    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> =
+        operands.iter().map(|(log, access)| Ok((log.lock()?, *access))).collect::<Result<_>>()?;
+
+    let mut wait_for = SmallVec::new();
+    for (log, access) in &logs {
+        log.access.dependencies(*access, own, &mut wait_for);
+    }
+    let unseen = queues_of_other_libraries(queue, &logs);
+    for other in &unseen {
+        let _why = with_reason(Reason::Order);
+        wait_for.push(other.barrier(&[])?);
+    }
+    let mut sent = Vec::new();
+    let event = submit(&wait_for, &mut sent).inspect_err(|_| {
+        // Commands that are on their way still use the operands. As reads they hold up those who write or let go, and
+        // not those who read, to whom a half written array means nothing anyway.
+        for event in &sent {
+            logs.iter_mut().for_each(|(log, _)| log.access.record(Access::Read, event.clone()));
+        }
+    })?;
+    for (log, access) in &mut logs {
+        log.access.record(*access, event.clone());
+    }
+    for other in &unseen {
+        let _why = with_reason(Reason::Order);
+        if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
+            // The command runs and cannot be taken back. What the other library submits after our return comes after it
+            // too if it is complete by then.
+            uninterruptible(|| event.wait_quietly()).map_err(|_| error)?;
+        }
+    }
+    Ok(event)
+}
+
+/// Queues through which another library may be using an operand. Its pending work is unknown to us, so ours goes
+/// between two barriers on such a queue; only its own in-order queue needs none.
+fn queues_of_other_libraries(queue: &Queue, logs: &[(MutexGuard<'_, Log>, Access)]) -> SmallVec<[Queue; 1]> {
+    let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
+    for (log, _) in logs {
+        for other in &log.shared_on {
+            let orders_itself = other == queue && queue.in_order();
+            if !orders_itself && !unseen.contains(other) {
+                unseen.push(other.clone());
+            }
+        }
+    }
+    unseen
+}

@@ -1,0 +1,205 @@
+//! From records to a profile: one base for all times, places in lists for queues, devices and dependencies.
+
+use super::{Clock, Device, Event, Kind, Profile, Queue};
+use crate::device::trace::record::Record;
+use crate::device::{Device as Handle, Queue as QueueHandle};
+use std::collections::HashMap;
+
+/// What is put together, and where things are in it.
+#[derive(Default)]
+struct Collected {
+    profile: Profile,
+    devices: Vec<Handle>,
+    queues: HashMap<QueueHandle, usize>,
+    /// From the number of a record to its place.
+    places: HashMap<u64, usize>,
+    /// Nanoseconds to add to a device's timestamps.
+    offsets: Vec<i64>,
+    threads: HashMap<u32, u32>,
+    /// Where the last command of an in-order queue ended.
+    last_end: HashMap<usize, u64>,
+}
+
+/// The profile of what was recorded between two moments, with the bytes that arrays held at the first.
+pub(super) fn profile(
+    records: &[Record],
+    dropped: u64,
+    (opened, closed): (u64, u64),
+    held: &[(Handle, u64)],
+) -> Profile {
+    let mut all = Collected::default();
+    all.profile.began = opened;
+    all.profile.dropped = dropped;
+    for record in records {
+        if let Some(device) = &record.device {
+            all.device(device);
+        }
+        if let Some(queue) = &record.queue {
+            all.queue(queue);
+        }
+    }
+    all.offsets = all.devices.iter().map(|device| offset(device, records)).collect();
+    for record in records {
+        all.add(record, closed);
+    }
+    all.correct_late_ends();
+    for (device, bytes) in held {
+        if let Some(place) = all.devices.iter().position(|known| known == device) {
+            all.profile.devices[place].held = *bytes;
+        }
+    }
+    let mut profile = all.profile;
+    let last = profile.events.iter().map(|event| event.end).max().unwrap_or(0);
+    profile.duration = (closed - opened).max(last);
+    profile
+}
+
+impl Collected {
+    fn device(&mut self, device: &Handle) -> usize {
+        if let Some(place) = self.devices.iter().position(|known| known == device) {
+            return place;
+        }
+        let filter = match (device.filter_string(), device.parent()) {
+            (Some(filter), _) => filter.to_owned(),
+            (None, Some(parent)) => {
+                let number = self.devices.iter().filter(|known| known.parent() == device.parent()).count();
+                format!("part {} of {}", number + 1, parent.filter_string().unwrap_or_default())
+            }
+            (None, None) => device.to_string(),
+        };
+        self.devices.push(device.clone());
+        self.profile.devices.push(Device { filter, name: device.name().to_owned(), held: 0 });
+        self.devices.len() - 1
+    }
+
+    fn queue(&mut self, queue: &QueueHandle) -> usize {
+        if let Some(place) = self.queues.get(queue) {
+            return *place;
+        }
+        let place = self.profile.queues.len();
+        let device = self.device(queue.device());
+        self.profile.queues.push(Queue { device, in_order: queue.in_order(), clock: Clock::Host });
+        self.queues.insert(queue.clone(), place);
+        place
+    }
+
+    fn add(&mut self, record: &Record, closed: u64) {
+        let place = self.profile.events.len();
+        let queue = record.queue.as_ref().map(|queue| self.queue(queue));
+        let device = record.device.as_ref().map(|device| self.device(device));
+        let waited_for: Vec<usize> =
+            record.waited_for.iter().filter_map(|id| self.places.get(id)).copied().collect();
+        let began = self.profile.began;
+        let since = |time: u64| time.saturating_sub(began);
+        let (start, end, clock) = match (record.stamps, device) {
+            _ if !record.kind.is_command() => (since(record.called.0), since(record.called.1), Clock::Host),
+            (Some([_, start, end]), Some(device)) => {
+                let shift = |time: u64| since(time.saturating_add_signed(self.offsets[device]));
+                (shift(start), shift(end).max(shift(start)), Clock::Device)
+            }
+            _ => {
+                // 0: it has been forgotten with its queue.
+                let end = since(if record.seen == 0 { closed } else { record.seen });
+                let before = waited_for.iter().map(|place| self.profile.events[*place].end);
+                let order = queue.and_then(|queue| self.last_end.get(&queue)).copied();
+                let start = before.chain(order).fold(since(record.called.0), u64::max);
+                (start.min(end), end, Clock::Host)
+            }
+        };
+        if let Some(queue) = queue.filter(|_| record.kind.is_command()) {
+            let Queue { in_order, clock: of_queue, .. } = &mut self.profile.queues[queue];
+            if clock == Clock::Device {
+                *of_queue = Clock::Device;
+            }
+            if *in_order {
+                self.last_end.insert(queue, end);
+            }
+        }
+        let thread = self.threads.len() as u32 + 1;
+        let thread = *self.threads.entry(record.thread).or_insert(thread);
+        self.places.insert(record.id, place);
+        self.profile.events.push(Event {
+            kind: record.kind,
+            reason: record.reason,
+            name: name(record),
+            queue,
+            device,
+            thread,
+            bytes: record.bytes,
+            submit: since(record.called.0),
+            start,
+            end,
+            clock,
+            hit: record.hit,
+            source: record.site.as_ref().map(|site| format!("{}:{}", site.file, site.line)),
+            call: record.call,
+            waited_for,
+        });
+    }
+}
+
+impl Collected {
+    /// The host sees ends late. What must come after a command, and has a start by the device's clock, bounds its end.
+    fn correct_late_ends(&mut self) {
+        let events = &mut self.profile.events;
+        let mut next_start: HashMap<usize, u64> = HashMap::new();
+        for place in (0..events.len()).rev() {
+            if !events[place].kind.is_command() {
+                continue;
+            }
+            let queue = events[place].queue.filter(|queue| self.profile.queues[*queue].in_order);
+            let event = &mut events[place];
+            if let Some(next) =
+                queue.and_then(|queue| next_start.get(&queue)).filter(|_| event.clock == Clock::Host)
+            {
+                event.end = event.end.min(*next);
+                event.start = event.start.min(event.end);
+            }
+            let (start, waited_for) = (event.start, event.waited_for.clone());
+            if let Some(queue) = queue {
+                next_start.insert(queue, start);
+            }
+            for place in waited_for {
+                let before = &mut events[place];
+                if before.clock == Clock::Host {
+                    before.end = before.end.min(start);
+                    before.start = before.start.min(before.end);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes by which an event changes what arrays hold.
+pub(super) fn change(event: &Event) -> i64 {
+    match event.kind {
+        Kind::Allocate => event.bytes as i64,
+        Kind::Free => -(event.bytes as i64),
+        _ => 0,
+    }
+}
+
+fn name(record: &Record) -> String {
+    match (&record.name, record.usm) {
+        (Some(name), _) => name.to_string(),
+        (None, Some(usm)) => format!("{} {usm} USM", record.kind.name()),
+        (None, None) => record.kind.name().to_owned(),
+    }
+}
+
+/// What makes host times of a device's timestamps. The runtime takes the first of them, the submission, between the
+/// call's begin and its return, which bounds the offset from both sides.
+fn offset(device: &Handle, records: &[Record]) -> i64 {
+    let (mut least, mut most) = (i64::MIN, i64::MAX);
+    for record in records.iter().filter(|record| record.device.as_ref() == Some(device)) {
+        let Some([submit, ..]) = record.stamps.filter(|stamps| stamps[0] != 0) else { continue };
+        least = least.max(record.called.0 as i64 - submit as i64);
+        most = most.min(record.called.1 as i64 - submit as i64);
+    }
+    match (least, most) {
+        (i64::MIN, _) => 0,
+        // The same base, as far as can be seen.
+        (least, most) if least <= 0 && 0 <= most => 0,
+        (least, most) => least.midpoint(most),
+    }
+}

@@ -1,0 +1,143 @@
+//! What is drawn where: groups of lanes, rows where a lane's work overlaps, and bunches of what is too short to draw.
+
+use super::axis::Axis;
+use super::style::Style;
+use super::{Event, Kind, Profile};
+use std::collections::BTreeMap;
+
+/// Rows of one lane; what overlaps still more shares the last.
+const ROWS: usize = 6;
+/// What is drawn narrower than this may be put together with its neighbours.
+const NARROW: f64 = 2.5;
+
+/// A device, the host, or other libraries.
+pub(super) struct Group {
+    pub title: String,
+    pub note: String,
+    pub tracks: Vec<Track>,
+    /// For devices: whose memory is drawn below.
+    pub device: Option<usize>,
+}
+
+/// A queue or a thread.
+pub(super) struct Track {
+    pub title: String,
+    pub note: String,
+    pub rows: usize,
+    pub bars: Vec<Bar>,
+}
+
+/// One event, or several that are too short to be told apart.
+pub(super) struct Bar {
+    pub events: Vec<usize>,
+    pub style: Style,
+    pub row: usize,
+    pub left: f64,
+    pub right: f64,
+}
+
+/// All groups that have something to show.
+pub(super) fn groups(profile: &Profile, axis: &Axis) -> Vec<Group> {
+    let mut groups = vec![threads(profile, axis, "host", &[Kind::Build, Kind::Wait])];
+    for (place, device) in profile.devices.iter().enumerate() {
+        let queues = profile.queues.iter().enumerate().filter(|(_, queue)| queue.device == place);
+        let tracks = queues.map(|(number, queue)| {
+            let order = if queue.in_order { "in order" } else { "out of order" };
+            let here = |event: &&(usize, &Event)| event.1.queue == Some(number) && event.1.kind.is_command();
+            track(
+                profile,
+                axis,
+                (format!("queue {}", number + 1), format!("{order}, {} clock", queue.clock.name())),
+                &here,
+            )
+        });
+        let tracks = tracks.filter(|track| !track.bars.is_empty()).collect();
+        groups.push(Group {
+            title: device.filter.clone(),
+            note: device.name.clone(),
+            tracks,
+            device: Some(place),
+        });
+    }
+    groups.push(threads(profile, axis, "other libraries", &[Kind::Call]));
+    groups.retain(|group| !group.tracks.is_empty());
+    groups
+}
+
+fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group {
+    let of = |event: &Event| kinds.contains(&event.kind);
+    let mut numbers: Vec<u32> =
+        profile.events.iter().filter(|event| of(event)).map(|event| event.thread).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let tracks = numbers.into_iter().map(|number| {
+        let here = |event: &&(usize, &Event)| of(event.1) && event.1.thread == number;
+        track(profile, axis, (format!("thread {number}"), String::new()), &here)
+    });
+    let note = if kinds.contains(&Kind::Call) {
+        "calls into the SYCL runtime, its own threads' among them"
+    } else {
+        ""
+    };
+    Group { title: title.to_owned(), note: note.to_owned(), tracks: tracks.collect(), device: None }
+}
+
+fn track(
+    profile: &Profile,
+    axis: &Axis,
+    (title, note): (String, String),
+    here: &dyn Fn(&&(usize, &Event)) -> bool,
+) -> Track {
+    let all: Vec<(usize, &Event)> = profile.events.iter().enumerate().collect();
+    let mut events: Vec<&(usize, &Event)> = all.iter().filter(here).collect();
+    events.sort_by_key(|(place, event)| (event.start, event.end, *place));
+    let mut rows: Vec<Vec<Bar>> = Vec::new();
+    let mut ends: Vec<u64> = Vec::new();
+    for (place, event) in events {
+        let free = ends.iter().position(|end| *end <= event.start);
+        let row = free.unwrap_or(if ends.len() < ROWS { ends.len() } else { ROWS - 1 });
+        if row == ends.len() {
+            ends.push(0);
+            rows.push(Vec::new());
+        }
+        ends[row] = ends[row].max(event.end);
+        let bar = Bar {
+            events: vec![*place],
+            style: Style::from_event(event),
+            row,
+            left: axis.place(event.start),
+            right: axis.place(event.end),
+        };
+        match rows[row].last_mut() {
+            Some(last) if belongs(last, &bar) => join(last, bar),
+            _ => rows[row].push(bar),
+        }
+    }
+    let mut bars: Vec<Bar> = rows.into_iter().flatten().collect();
+    for bar in &mut bars {
+        bar.style = main_style(profile, &bar.events);
+    }
+    Track { title, note, rows: ends.len().max(1), bars }
+}
+
+/// Whether two neighbours are drawn as one.
+fn belongs(last: &Bar, next: &Bar) -> bool {
+    let narrow = |bar: &Bar| bar.right - bar.left < NARROW;
+    narrow(next)
+        && (narrow(last) || last.events.len() > 1)
+        && next.left - last.right.max(last.left + NARROW) < 0.5
+}
+
+fn join(last: &mut Bar, next: Bar) {
+    last.right = last.right.max(next.right);
+    last.events.extend(next.events);
+}
+
+/// The style of most of the time.
+fn main_style(profile: &Profile, events: &[usize]) -> Style {
+    let mut times: BTreeMap<Style, u64> = BTreeMap::new();
+    for event in events.iter().map(|place| &profile.events[*place]) {
+        *times.entry(Style::from_event(event)).or_default() += event.duration() + 1;
+    }
+    times.into_iter().max_by_key(|(_, time)| *time).map_or(Style::Barrier, |(style, _)| style)
+}

@@ -1,0 +1,89 @@
+//! The entries of an array interface's dict, whichever interface it is.
+
+use super::argument::{Given, Misfit};
+use super::{dtype, index};
+use crate::DType;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+/// A dict, and the attribute that it came from, for errors.
+pub(super) struct Entries<'a, 'py> {
+    name: &'static str,
+    dict: &'a Bound<'py, PyDict>,
+}
+
+impl<'a, 'py> Entries<'a, 'py> {
+    pub(super) fn new(name: &'static str, attribute: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+        let dict = attribute.cast::<PyDict>().map_err(|_| {
+            let found =
+                attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+            PyTypeError::new_err(format!("{name} is a dict, not {found}"))
+        })?;
+        Ok(Self { name, dict })
+    }
+
+    pub(super) fn required(&self, key: &str) -> PyResult<Bound<'py, PyAny>> {
+        let missing = || PyValueError::new_err(format!("{} has no entry {key:?}", self.name));
+        self.dict.get_item(key)?.ok_or_else(missing)
+    }
+
+    /// An entry that is there and not None.
+    pub(super) fn optional(&self, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.dict.get_item(key)?.filter(|value| !value.is_none()))
+    }
+
+    pub(super) fn has(&self, key: &str) -> PyResult<bool> {
+        self.dict.contains(key)
+    }
+
+    pub(super) fn whole(&self, key: &str) -> PyResult<isize> {
+        let object = self.required(key)?;
+        isize::read(&object).map_err(|misfit| self.wrong(misfit, &object, key, "a whole number of 64 bits"))
+    }
+
+    /// Address and flag of `data`.
+    pub(super) fn data(&self) -> PyResult<(usize, bool)> {
+        let data = self.required("data")?;
+        if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
+            return Err(PyTypeError::new_err(format!(
+                "data is a tuple of an address and a flag, not {}",
+                data.repr()?
+            )));
+        }
+        let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
+        let [pointer, flag] = &parts[..] else {
+            return Err(PyValueError::new_err(format!(
+                "data has an address and a flag, not {} entries",
+                parts.len()
+            )));
+        };
+        let pointer = usize::read(pointer)
+            .map_err(|misfit| self.wrong(misfit, &data, "data", "an address and a flag"))?;
+        Ok((pointer, flag.is_truthy()?))
+    }
+
+    pub(super) fn shape(&self) -> PyResult<Vec<usize>> {
+        let shape = self.required("shape")?;
+        index::sequence(&shape).map_err(|misfit| self.wrong(misfit, &shape, "shape", index::EXTENTS))
+    }
+
+    pub(super) fn strides(&self) -> PyResult<Option<Vec<isize>>> {
+        let Some(strides) = self.optional("strides")? else { return Ok(None) };
+        let wanted = "None or a sequence of whole numbers of 64 bits";
+        let steps = index::each(&strides).map_err(|misfit| self.wrong(misfit, &strides, "strides", wanted));
+        steps.map(Some)
+    }
+
+    pub(super) fn dtype(&self) -> PyResult<DType> {
+        let typestr = self.required("typestr")?;
+        let typestr =
+            typestr.cast::<PyString>().map_err(|_| PyTypeError::new_err("typestr is a string as \"<f4\""))?;
+        dtype::parse(typestr.as_any())
+    }
+
+    /// The exception for an entry that does not fit.
+    pub(super) fn wrong(&self, misfit: Misfit, object: &Bound<'_, PyAny>, key: &str, wanted: &str) -> PyErr {
+        misfit.into_error(object, &format!("{}[{key:?}]", self.name), wanted)
+    }
+}

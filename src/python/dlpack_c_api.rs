@@ -1,0 +1,250 @@
+//! The C exchange API of DLPack 1.3 on the type `usmq.Array`: a table of functions that consumers in C call with our
+//! objects. The rules are in `interop::dlpack`.
+//!
+//! Nothing here waits, but for host and CUDA memory that comes in and is copied. What comes out may be used on
+//! `current_work_stream`, in whose order it is put.
+
+use super::array::Array;
+use super::scope;
+use crate::Error;
+use crate::interop::dlpack::{self, DLManagedTensorVersioned, DLTensor, Destination, Export, Order, VERSION};
+use crate::python::gil::detach;
+use crate::runtime::without_python_lock;
+use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::{offset_of, size_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+const NAME: &CStr = c"dlpack_exchange_api";
+
+/// `DLPackExchangeAPIHeader`.
+#[repr(C)]
+struct Header {
+    major: u32,
+    minor: u32,
+    /// A table for consumers of an earlier major version, of which there is none.
+    prev_api: Option<&'static Header>,
+}
+
+type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
+
+/// `DLPackExchangeAPI`.
+#[repr(C)]
+struct Table {
+    header: Header,
+    managed_tensor_allocator: unsafe extern "C" fn(
+        *const DLTensor,
+        *mut *mut DLManagedTensorVersioned,
+        *mut c_void,
+        Option<SetError>,
+    ) -> c_int,
+    managed_tensor_from_py_object_no_sync:
+        unsafe extern "C" fn(*mut ffi::PyObject, *mut *mut DLManagedTensorVersioned) -> c_int,
+    managed_tensor_to_py_object_no_sync:
+        unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut ffi::PyObject) -> c_int,
+    dltensor_from_py_object_no_sync: unsafe extern "C" fn(*mut ffi::PyObject, *mut DLTensor) -> c_int,
+    current_work_stream: unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int,
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16);
+    assert!(offset_of!(Header, prev_api) == 8);
+    assert!(size_of::<Table>() == 56);
+    assert!(offset_of!(Table, managed_tensor_allocator) == 16);
+    assert!(offset_of!(Table, managed_tensor_from_py_object_no_sync) == 24);
+    assert!(offset_of!(Table, managed_tensor_to_py_object_no_sync) == 32);
+    assert!(offset_of!(Table, dltensor_from_py_object_no_sync) == 40);
+    assert!(offset_of!(Table, current_work_stream) == 48);
+};
+
+static TABLE: Table = Table {
+    header: Header { major: VERSION.0, minor: VERSION.1, prev_api: None },
+    managed_tensor_allocator: allocate,
+    managed_tensor_from_py_object_no_sync: from_object,
+    managed_tensor_to_py_object_no_sync: to_object,
+    dltensor_from_py_object_no_sync: lend,
+    current_work_stream,
+};
+
+/// The attribute `__dlpack_c_exchange_api__` of the type. Consumers keep the address, which is static.
+pub(super) fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
+    let table = NonNull::from(&TABLE).cast::<c_void>();
+    // SAFETY: the table is what the name says, and is never freed.
+    unsafe { PyCapsule::new_with_pointer(py, table, NAME) }
+}
+
+/// Runs `f` for a caller in C: 0, or -1 with a Python exception. No panic unwinds into C.
+fn called(f: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
+    let run = |py: Python<'_>| {
+        let done = catch_unwind(AssertUnwindSafe(|| f(py)));
+        done.unwrap_or_else(|_| Err(PyRuntimeError::new_err("usmq panicked; this is a bug in it")))
+            .map_err(|error| error.restore(py))
+    };
+    // A caller whose interpreter is gone gets -1 alone.
+    match Python::try_attach(run) {
+        Some(Ok(())) => 0,
+        _ => -1,
+    }
+}
+
+fn place<T>(out: *mut T) -> PyResult<NonNull<T>> {
+    NonNull::new(out).ok_or_else(|| PyBufferError::new_err("DLPack exchange: a pointer is null"))
+}
+
+/// The queue of usmq's own work on a device, in this Python context. None for the host.
+fn work_queue(py: Python<'_>, device: Destination) -> PyResult<Option<crate::Queue>> {
+    let current = scope::current(py)?;
+    Ok(crate::with_queue(&current, || dlpack::work_queue(device))?)
+}
+
+/// Calls `export` with the array of an object, and the order in which its consumer will use it.
+///
+/// # Safety
+/// `object` is null or a live object, for as long as this runs.
+unsafe fn exported<R>(
+    py: Python<'_>,
+    object: *mut ffi::PyObject,
+    export: impl FnOnce(&crate::Array, Order<'_>) -> crate::Result<R>,
+) -> PyResult<R> {
+    let object = place(object)?.as_ptr();
+    // SAFETY: the caller's promise.
+    let object = unsafe { Borrowed::from_ptr(py, object) };
+    let array = &object.cast::<Array>()?.get().array;
+    let current = scope::current(py)?;
+    if current == *array.queue() {
+        // That is the work queue of the array's device, or the array has none and the export says so.
+        return Ok(without_python_lock(|| export(array, Order::Queue(&current)))?);
+    }
+    let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;
+    let order = queue.as_ref().map_or(Order::Unordered, Order::Queue);
+    Ok(without_python_lock(|| export(array, order))?)
+}
+
+/// `managed_tensor_from_py_object_no_sync`.
+unsafe extern "C" fn from_object(
+    object: *mut ffi::PyObject,
+    out: *mut *mut DLManagedTensorVersioned,
+) -> c_int {
+    called(|py| {
+        let out = place(out)?;
+        // SAFETY: the consumer's promise: an object, and a place for the answer.
+        let tensor = unsafe {
+            exported(py, object, |array, order| {
+                dlpack::export::<DLManagedTensorVersioned>(array, Export { order, ..Export::default() })
+            })
+        }?;
+        // SAFETY: as above.
+        unsafe { out.write(tensor.into_raw()) };
+        Ok(())
+    })
+}
+
+/// `dltensor_from_py_object_no_sync`: the lists are those of the object's own array.
+unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut DLTensor) -> c_int {
+    called(|py| {
+        let out = place(out)?;
+        // SAFETY: the consumer's promise: an object, and a place for the answer.
+        let tensor = unsafe { exported(py, object, dlpack::lend) }?;
+        // SAFETY: as above.
+        unsafe { out.write(tensor) };
+        Ok(())
+    })
+}
+
+/// `managed_tensor_to_py_object_no_sync`. The header says that ownership is "stolen", and nothing of failures; after
+/// one, consumers delete the tensor, so it stays theirs.
+unsafe extern "C" fn to_object(tensor: *mut DLManagedTensorVersioned, out: *mut *mut ffi::PyObject) -> c_int {
+    called(|py| {
+        let out = place(out)?;
+        let tensor = Handed(tensor);
+        let current = scope::current(py)?;
+        let place = |array| Python::attach(|py| Py::new(py, Array::new(array)));
+        let object = detach(py, || {
+            // SAFETY: the consumer's promise: a tensor that is its own.
+            crate::with_queue(&current, || unsafe { dlpack::adopt(tensor.get(), place) })
+        })?;
+        // SAFETY: the consumer's promise: a place for the answer.
+        unsafe { out.write(object.into_ptr()) };
+        Ok(())
+    })
+}
+
+/// A tensor on its way to this library, on one thread.
+struct Handed(*mut DLManagedTensorVersioned);
+
+impl Handed {
+    fn get(&self) -> *mut DLManagedTensorVersioned {
+        self.0
+    }
+}
+
+// SAFETY: DLPack lets a tensor be passed to another thread.
+unsafe impl Sync for Handed {}
+
+/// `managed_tensor_allocator`. It may be called without Python's lock, which it takes: the current queue is a matter of
+/// the Python context.
+unsafe extern "C" fn allocate(
+    prototype: *const DLTensor,
+    out: *mut *mut DLManagedTensorVersioned,
+    context: *mut c_void,
+    set_error: Option<SetError>,
+) -> c_int {
+    let make = || {
+        let failed = |text: &str| Err((c"RuntimeError", text.to_owned()));
+        // SAFETY: the consumer's promise: a prototype, or null.
+        let (Some(prototype), false) = (unsafe { prototype.as_ref() }, out.is_null()) else {
+            return Err((c"BufferError", "DLPack exchange: a pointer is null".to_owned()));
+        };
+        match Python::try_attach(scope::current) {
+            Some(Ok(current)) => {
+                // SAFETY: as above: a prototype has an extent for each axis.
+                crate::with_queue(&current, || unsafe { dlpack::allocate(prototype) })
+                    .map_err(|error| (kind_of(&error), error.to_string()))
+            }
+            Some(Err(error)) => failed(&error.to_string()),
+            None => failed("Python has ended"),
+        }
+    };
+    let made = catch_unwind(AssertUnwindSafe(make));
+    match made.unwrap_or_else(|_| Err((c"RuntimeError", "usmq panicked; this is a bug in it".to_owned()))) {
+        Ok(tensor) => {
+            // SAFETY: the consumer's promise: a place for the answer.
+            unsafe { out.write(tensor.into_raw()) };
+            0
+        }
+        Err((kind, text)) => {
+            if let Some(set_error) = set_error {
+                let text = CString::new(text).unwrap_or_default();
+                // SAFETY: the consumer's own function, with its own context.
+                unsafe { set_error(context, kind.as_ptr(), text.as_ptr()) };
+            }
+            -1
+        }
+    }
+}
+
+/// The built-in exception that the class of an error is, for who knows no other.
+fn kind_of(error: &Error) -> &'static CStr {
+    match error {
+        Error::Allocation { .. } | Error::HostMemory { .. } => c"MemoryError",
+        Error::Interop(_) => c"BufferError",
+        Error::Value(_) => c"ValueError",
+        _ => c"RuntimeError",
+    }
+}
+
+/// `current_work_stream`: a `sycl::queue*` that is valid for the rest of the process, or null for the host.
+unsafe extern "C" fn current_work_stream(kind: i32, id: i32, out: *mut *mut c_void) -> c_int {
+    called(|py| {
+        let out = place(out)?;
+        let queue = work_queue(py, Destination { kind, id })?;
+        let stream = queue.map_or(Ok(0), |queue| dlpack::work_stream(&queue))?;
+        // SAFETY: the consumer's promise: a place for the answer.
+        unsafe { out.write(stream as *mut c_void) };
+        Ok(())
+    })
+}

@@ -1,0 +1,205 @@
+//! The way out of Python's lock: the line of the caller, for profiles, and signals for those who wait. And values that
+//! may be dropped while a Python exception is under way.
+
+use crate::Error;
+use crate::device::trace::record::Site;
+use crate::device::trace::recorder;
+use crate::runtime::with_interrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
+use pyo3::ffi;
+use pyo3::marker::Ungil;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyAnyMethods, PyString};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
+/// profile knows where they come from; and waits, so that a signal ends them.
+pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
+    let _at = recorder::with_site(|| caller(py));
+    if !has_signals() {
+        return py.detach(f);
+    }
+    LOST.set(None);
+    with_interrupt(signalled, || py.detach(f))
+}
+
+thread_local! {
+    /// What the handler of a signal has raised, or what ends the program, on its way past code that knows no Python.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// The thread on which Python handles signals, by Python's number for it.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Notes the main thread, when usmq is imported: a later question would run Python code, and with it handlers of signals,
+/// whose exceptions have no way out there.
+pub(super) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
+    /// For Python, too, the thread that forked is the main one of the child.
+    unsafe extern "C" fn in_child() {
+        MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
+    }
+    let main = py.import("threading")?.call_method0("main_thread")?.getattr("ident")?;
+    MAIN_THREAD.store(main.extract()?, Ordering::Relaxed);
+    // SAFETY: the handler stores a number in an atomic, which is allowed after a fork; it is a function of this library,
+    // which is never unloaded.
+    match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+        0 => Ok(()),
+        _ => Err(PyMemoryError::new_err("no memory to watch for forks")),
+    }
+}
+
+fn this_thread() -> u64 {
+    // SAFETY: only tells who is asking; allowed at any time.
+    unsafe { ffi::PyThread_get_thread_ident() }
+}
+
+/// Only the main thread does: waits of others need not ask.
+fn has_signals() -> bool {
+    MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
+}
+
+/// Runs the handlers of signals that have come; true when one of them has raised an exception.
+fn signalled() -> bool {
+    Python::try_attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(raised) => {
+            RAISED.set(Some(raised));
+            true
+        }
+    })
+    .unwrap_or(false)
+}
+
+thread_local! {
+    /// What interrupted the last call, where its caller may have lost that.
+    static LOST: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// As it is, for the caller. Numpy forgets what goes wrong with a buffer, a Ctrl-C too, and asks for `__array__`.
+pub(super) fn remembered(py: Python<'_>, error: Error) -> PyErr {
+    let interrupted = matches!(error, Error::Interrupted);
+    let error = PyErr::from(error);
+    if interrupted {
+        LOST.set(Some(error.clone_ref(py)));
+    }
+    error
+}
+
+/// The error that [`remembered`] has kept, unless usmq has been called since.
+pub(super) fn lost() -> PyResult<()> {
+    LOST.take().map_or(Ok(()), Err)
+}
+
+/// What has stopped code of the caller's that Rust runs, as an iterable: the caller gets it as it is, by
+/// [`Error::Interrupted`].
+pub(super) fn stopped_by(raised: PyErr) -> Error {
+    RAISED.set(Some(raised));
+    Error::Interrupted
+}
+
+/// What has interrupted a wait of this thread.
+pub(super) fn raised() -> PyErr {
+    RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
+}
+
+/// Frames further up than this are not looked at.
+const DEEPEST: usize = 64;
+
+fn caller(py: Python<'_>) -> Option<Site> {
+    let own = folder(py)?;
+    // SAFETY: the lock is held; a borrowed reference to the innermost Python frame of this thread, or null.
+    let innermost = unsafe { ffi::PyEval_GetFrame() };
+    // SAFETY: an object, or null for none.
+    let mut frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, innermost.cast()) }?;
+    for _ in 0..DEEPEST {
+        // SAFETY: a frame, with the lock held.
+        let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };
+        // SAFETY: a new reference, never null.
+        let code = unsafe { Bound::from_owned_ptr_or_opt(py, code.cast()) }?;
+        let file = code.getattr(pyo3::intern!(py, "co_filename")).ok()?.cast_into::<PyString>().ok()?;
+        let file = file.to_str().ok()?;
+        if !is_own(file, own) {
+            // SAFETY: as above.
+            let line = unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) };
+            return Some(Site { file: shared(file), line: line.unsigned_abs() });
+        }
+        frame = frame.getattr(pyo3::intern!(py, "f_back")).ok()?;
+        if frame.is_none() {
+            return None;
+        }
+    }
+    None
+}
+
+/// The demo is a user of usmq, though it comes with it.
+fn is_own(file: &str, folder: &str) -> bool {
+    file.strip_prefix(folder).is_some_and(|inside| inside != "/demo.py")
+}
+
+/// The folder of the package.
+fn folder(py: Python<'_>) -> Option<&'static str> {
+    static FOLDER: PyOnceLock<Option<String>> = PyOnceLock::new();
+    let folder = FOLDER.get_or_init(py, || {
+        let file: String = py.import("usmq").ok()?.getattr("__file__").ok()?.extract().ok()?;
+        Some(file.rsplit_once('/')?.0.to_owned())
+    });
+    folder.as_deref()
+}
+
+/// One text per file, as long as a thread stays in it.
+fn shared(file: &str) -> Arc<str> {
+    thread_local! {
+        static LAST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+    }
+    LAST.with_borrow_mut(|last| match last {
+        Some(known) if **known == *file => known.clone(),
+        _ => last.insert(file.into()).clone(),
+    })
+}
+
+/// What a Python object holds that may run another library's Python code when it goes: the release of an import. An
+/// object may go in the middle of an exception, which such code would lose. Only for fields of Python objects.
+pub(super) struct Quiet<T>(ManuallyDrop<T>);
+
+impl<T> Quiet<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Quiet<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Quiet<T> {
+    fn drop(&mut self) {
+        // SAFETY: drop runs once, and nothing uses the value after it.
+        quietly(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+/// Runs `f` with the exception of this thread, if there is one, set aside. For destructors only: Python calls them with
+/// its lock held, also while the interpreter ends and can no longer be attached to.
+#[allow(
+    deprecated,
+    reason = "what stands for these two came with Python 3.12, and the stable ABI here is that of 3.11"
+)]
+pub(super) fn quietly(f: impl FnOnce()) {
+    let mut error = [std::ptr::null_mut(); 3];
+    let [class, value, traceback] = &mut error;
+    // SAFETY: the lock is held, and the places are there to be written.
+    unsafe { ffi::PyErr_Fetch(class, value, traceback) };
+    f();
+    let [class, value, traceback] = error;
+    // SAFETY: the lock is held; what was fetched is handed back, once.
+    unsafe { ffi::PyErr_Restore(class, value, traceback) };
+}

@@ -1,0 +1,199 @@
+"""Arrays to and from CUDA memory, beside another CUDA library; with a card or the mock driver."""
+
+import gc
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import peer
+import pytest
+import usmq
+
+LARGE = 5 * (8 << 20) // 4 + 3  # float32 elements: several chunks and a rest
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_elements_of_every_type_come_in_and_go_out(dtype: str) -> None:
+    values = (np.arange(24) % 7).astype(dtype).reshape(2, 3, 4)
+    there = usmq.asarray(peer.Memory(values))
+    assert there.usm_type == "device"
+    np.testing.assert_array_equal(there.to_numpy(), values)
+    back = usmq.asarray(there, device="cuda:0")
+    assert (back.shape, str(back.dtype), back.device) == (values.shape, str(values.dtype), "cuda:0")
+    np.testing.assert_array_equal(peer.read(back), values)
+    np.testing.assert_array_equal(back.to_numpy(), values)
+
+
+def test_many_chunks_arrive_in_order() -> None:
+    values = np.arange(LARGE, dtype="f4")
+    there = usmq.asarray(peer.Memory(values))
+    np.testing.assert_array_equal(there.to_numpy(), values)
+    np.testing.assert_array_equal(peer.read(usmq.asarray(there, device="cuda:0")), values)
+
+
+@pytest.mark.parametrize("number", [None, 1, 2], ids=["handle", "legacy", "per thread"])
+def test_our_read_stands_between_the_producers_writes(number: int | None) -> None:
+    before, after = np.full(LARGE, 1, "f4"), np.full(LARGE, 2, "f4")
+    stream = peer.Stream(number)
+    memory = peer.Memory(np.zeros(LARGE, "f4"), stream)
+    stream.run(lambda: time.sleep(0.1))
+    memory.write(before, stream)
+    start = time.perf_counter()
+    there = usmq.asarray(memory)
+    elapsed = time.perf_counter() - start
+    memory.write(after, stream)
+    assert there.to_numpy().min() == there.to_numpy().max() == 1
+    stream.wait()
+    assert elapsed < 0.09, "the host waited for the producer"
+    assert usmq.asarray(memory).to_numpy().min() == 2
+
+
+def test_a_consumer_of_ours_waits_for_the_transfer() -> None:
+    values = np.arange(LARGE, dtype="f4")
+    ours = usmq.asarray(usmq.asarray(values), device="cuda:0")
+    np.testing.assert_array_equal(peer.read(ours), values)
+
+
+def test_a_kernel_on_the_result_comes_after_the_transfer() -> None:
+    there = usmq.asarray(peer.Memory(np.arange(LARGE, dtype="i4")))
+    wide = there.astype("i8")
+    assert wide.to_numpy()[-1] == LARGE - 1
+
+
+def test_strided_and_empty_memory() -> None:
+    values = np.arange(24, dtype="i4")
+    memory = peer.Memory(values)
+    entries = memory.__cuda_array_interface__
+    start = memory.ptr + 4 * 23
+    memory.__cuda_array_interface__ = entries | {
+        "shape": (3, 2),
+        "strides": (-32, -8),
+        "data": (start, True),
+    }
+    there = usmq.asarray(memory)
+    np.testing.assert_array_equal(there.to_numpy(), values[::-1].reshape(3, 8)[:, 0:4:2])
+    empty = usmq.asarray(np.empty((0, 3), "f4"), device="cuda:0")
+    assert empty.__cuda_array_interface__["data"][0] == 0
+    assert usmq.asarray(empty).shape == (0, 3)
+
+
+def test_collocate_and_explain_across_the_border() -> None:
+    memory = peer.Memory(np.arange(4, dtype="f4"))
+    x = usmq.arange(4, dtype="f4")
+    plan = usmq.explain(memory, x)
+    assert [step.action for step in plan.steps] == ["from_cuda", "keep"]
+    assert plan.bytes == 16
+    a, b = usmq.collocate(memory, x)
+    assert a.queue == b.queue == x.queue
+    assert b is x
+    c = usmq.collocate(x, like=memory)
+    assert isinstance(c, usmq.CudaArray)
+    plan = usmq.explain(x, c, [1.0], like=c)
+    assert (plan.target, [step.action for step in plan.steps]) == (
+        "cuda:0",
+        ["to_cuda", "keep", "to_cuda"],
+    )
+    assert usmq.collocate(c, like=c) is c
+    assert usmq.collocate(c, like=x).queue == x.queue
+    assert c.to("cpu", usm_type="host").usm_type == "host"
+
+
+def test_no_copy_means_no_copy() -> None:
+    memory = peer.Memory(np.arange(4, dtype="f4"))
+    with pytest.raises(ValueError, match="copy=False"):
+        usmq.asarray(memory, copy=False)
+    with pytest.raises(ValueError, match="copy=False"):
+        usmq.asarray([1.0], device="cuda:0", copy=False)
+    ours = usmq.asarray(memory, device="cuda:0")
+    assert usmq.asarray(ours, device="cuda:0", copy=False) is ours
+    other = usmq.asarray(ours, device="cuda:0", copy=True)
+    assert other.ptr != ours.ptr
+    np.testing.assert_array_equal(peer.read(other), [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("entries", "error"),
+    [
+        ({"stream": 0}, usmq.InteropError),
+        ({"mask": object()}, usmq.InteropError),
+        ({"version": 4}, usmq.InteropError),
+        ({"version": 1}, usmq.InteropError),
+        ({"data": (1, False)}, usmq.InteropError),
+        ({"data": (0, False)}, usmq.InteropError),
+        ({"strides": (3,)}, usmq.InteropError),
+        ({"shape": (-1,)}, ValueError),
+        ({"shape": (2**62, 2**62)}, ValueError),
+        ({"strides": (4, 4)}, ValueError),
+        ({"typestr": "<f3"}, TypeError),
+        ({"stream": True}, TypeError),
+    ],
+)
+def test_descriptions_that_cannot_be(entries: dict[str, Any], error: type[Exception]) -> None:
+    memory = peer.Memory(np.arange(4, dtype="f4"), entries=entries)
+    with pytest.raises(error):
+        usmq.asarray(memory)
+
+
+def test_an_arrow_array_goes_out_with_its_event_and_comes_in() -> None:
+    values = np.arange(1000, dtype="i4")
+    ours = usmq.asarray(values, device="cuda:0")
+    column = usmq.from_arrow(ours)
+    np.testing.assert_array_equal(column.values().to_numpy(), values)
+    with pytest.raises(usmq.InteropError, match="one axis"):
+        usmq.asarray(values.reshape(10, 100), device="cuda:0").__arrow_c_device_array__()
+
+
+def test_dlpack_goes_both_ways() -> None:
+    values = np.arange(LARGE, dtype="f4")
+    ours = usmq.asarray(values, device="cuda:0")
+    assert ours.__dlpack_device__() == (2, 0)
+    there = usmq.from_dlpack(ours)
+    np.testing.assert_array_equal(there.to_numpy(), values)
+
+
+def test_memory_lives_until_the_transfer_is_done_and_no_longer() -> None:
+    if peer.counts() is None:
+        pytest.skip("only the mock driver counts what is alive")
+    gc.collect()
+    usmq.zeros(1).wait()
+
+    def live() -> tuple[int, int]:
+        found = peer.counts()
+        assert found is not None
+        return found["memory"], found["events"]
+
+    before = live()
+    values = np.arange(LARGE, dtype="f4")
+    there = usmq.asarray(peer.Memory(values))  # the producer's object goes at once
+    np.testing.assert_array_equal(there.to_numpy(), values)
+    for _ in range(3):
+        usmq.asarray(there, device="cuda:0")  # and so does ours
+    deadline = time.monotonic() + 20
+    while live() != before and time.monotonic() < deadline:
+        gc.collect()
+        usmq.zeros(1).wait()
+        time.sleep(0.01)
+    assert live() == before
+    found = peer.counts()
+    assert found is not None
+    assert found["pinned"] <= 2 * 2, "two buffers for each queue, pinned once"
+
+
+def test_threads_do_not_mix() -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        values = np.full(LARGE, number, "f4")
+        for _ in range(3):
+            there = usmq.asarray(peer.Memory(values))
+            back = usmq.asarray(there, device="cuda:0")
+            if not (peer.read(back) == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

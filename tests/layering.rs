@@ -1,0 +1,264 @@
+//! The layers hold: imports point down, files stay small, SYCL is named in one place.
+
+#![allow(clippy::unwrap_used)] // A test that cannot read its files must fail.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the ground up, as docs/architecture.md draws it. A file imports from its own layer and from those before it.
+const LAYERS: [&str; 16] = [
+    "error",
+    "ffi",
+    "runtime",
+    "completion",
+    "device",
+    "manager",
+    "memory",
+    "array",
+    "placement",
+    "kernel",
+    "interop",
+    "task",
+    "profile",
+    "doctor",
+    "capi",
+    "python",
+];
+
+const LONGEST: usize = 600;
+
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings
+                .iter()
+                .any(|ending| path.extension().is_some_and(|extension| extension == *ending))
+            {
+                found.push(path.strip_prefix(root).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The layer of a file below src/; none for lib.rs, which names them all.
+fn layer_of(path: &Path) -> Option<usize> {
+    let name = path.components().nth(1)?.as_os_str().to_str()?.trim_end_matches(".rs");
+    LAYERS.iter().position(|layer| *layer == name)
+}
+
+/// The code of a Rust file: comments and the text of literals are blanked out, lines stay where they are.
+fn code_of(path: &Path) -> String {
+    let text = read(path);
+    let mut code = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some(c) = rest.chars().next() {
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if let Some(hashes) = raw_literal(rest) {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let start = hashes + 2;
+            rest[start..].find(&end).map_or(rest.len(), |at| start + at + end.len())
+        } else if c == '"' {
+            let mut escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == '"' && !escaped;
+                escaped = *c == '\\' && !escaped;
+                ends
+            });
+            end.map_or(rest.len(), |(at, _)| at + 1)
+        } else if rest.starts_with("'\"'") {
+            3
+        } else {
+            code.push(c);
+            rest = &rest[c.len_utf8()..];
+            continue;
+        };
+        code.extend(rest[..skip].chars().filter(|c| *c == '\n'));
+        rest = &rest[skip..];
+    }
+    code
+}
+
+/// Number of `#` of a raw string that starts here.
+fn raw_literal(rest: &str) -> Option<usize> {
+    let hashes = rest.strip_prefix('r')?;
+    let quote = hashes.trim_start_matches('#');
+    quote.starts_with('"').then_some(hashes.len() - quote.len())
+}
+
+/// The names behind each `crate::`, also in braces, with their lines.
+fn imports(code: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        let line = code[..at].matches('\n').count() + 1;
+        let rest = &code[at + prefix.len()..];
+        let list = rest.strip_prefix('{').and_then(|list| list.split_once("};")).map(|(list, _)| list);
+        let mut depth = 0;
+        // Of `{a::{b, c}, d}` only a and d stand behind `crate::`.
+        let outer = list.unwrap_or(rest).split(|c: char| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            (c == ',' && depth == 0) || (c == '\n' && list.is_none())
+        });
+        for item in outer.take(if list.is_some() { usize::MAX } else { 1 }) {
+            let item = item.trim_start();
+            let end = item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+            found.push((line, &item[..end]));
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+/// What lib.rs makes reachable as `crate::Name`, and the module it comes from.
+fn reexports() -> Vec<(String, String)> {
+    let code = code_of(Path::new("src/lib.rs"));
+    let mut found = Vec::new();
+    for item in code.split(';') {
+        let Some((_, path)) = item.split_once("use ") else { continue };
+        let Some((module, names)) = path.split_once("::") else { continue };
+        let names = names.trim_matches(|c: char| c == '{' || c == '}' || c.is_whitespace());
+        found.extend(names.split(',').map(|name| (name.trim().to_owned(), module.to_owned())));
+    }
+    found
+}
+
+#[test]
+fn every_source_file_is_in_a_layer() {
+    for path in files("src", &["rs"]) {
+        assert!(
+            layer_of(&path).is_some() || path == Path::new("src/lib.rs"),
+            "{} is in no layer",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn imports_point_down() {
+    let reexports = reexports();
+    assert!(reexports.iter().any(|(name, module)| name == "Array" && module == "array"), "{reexports:?}");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for path in files("src", &["rs"]) {
+        let Some(own) = layer_of(&path) else { continue };
+        let code = code_of(&path);
+        for (line, name) in imports(&code) {
+            let module = reexports.iter().find(|(known, _)| known == name).map_or(name, |(_, module)| module);
+            let Some(layer) = LAYERS.iter().position(|layer| *layer == module) else {
+                wrong.push(format!("{}:{line}: crate::{name} is in no layer", path.display()));
+                continue;
+            };
+            seen += 1;
+            if layer > own {
+                wrong.push(format!("{}:{line}: crate::{name} of {module} is above", path.display()));
+            }
+        }
+        // The other way out of a layer. An inner module has its own `super`, which stays inside.
+        let is_door = path.ends_with("mod.rs") || path.components().count() == 2;
+        let way_out = if is_door { "super::" } else { "super::super::" };
+        let outer = code.lines().take_while(|line| !(line.contains("mod ") && line.ends_with('{')));
+        if outer.into_iter().any(|line| line.contains(way_out)) {
+            wrong.push(format!("{}: {way_out} leaves the layer", path.display()));
+        }
+    }
+    assert!(seen > 100, "only {seen} imports were found; does the search still work?");
+    assert!(wrong.is_empty(), "imports that point up:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn features_are_chosen_where_modules_are_listed() {
+    let mut seen = 0;
+    for path in files("src", &["rs"]) {
+        let listed = ["lib.rs", "mod.rs"].iter().any(|name| path.ends_with(name));
+        for (number, line) in code_of(&path).lines().enumerate() {
+            let chooses = line.contains("cfg(") && line.contains("feature");
+            seen += usize::from(chooses);
+            assert!(listed || !chooses, "{}:{}: {}", path.display(), number + 1, line.trim());
+        }
+    }
+    assert!(seen > 0, "no feature was found; does the search still work?");
+}
+
+#[test]
+fn the_picture_names_every_layer_and_every_file() {
+    let picture = read(Path::new("docs/architecture.md"));
+    for path in files("src", &["rs"]).iter().chain(&files("cpp", &["h", "cc"])) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if !["lib", "mod"].contains(&name) {
+            assert!(picture.contains(name), "docs/architecture.md does not know {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    for (folder, endings) in
+        [("src", &["rs"][..]), ("cpp", &["h", "cc"]), ("python/usmq", &["py", "pyi", "cpp"])]
+    {
+        for path in files(folder, endings) {
+            let lines = read(&path).lines().count();
+            assert!(lines <= LONGEST, "{} has {lines} lines", path.display());
+        }
+    }
+}
+
+/// Work without Python's lock is noted as that of its caller's line, which only `gil.rs` does.
+#[test]
+fn python_is_left_through_one_door() {
+    let mut seen = 0;
+    for path in files("src/python", &["rs"]) {
+        let code = code_of(&path);
+        seen += code.matches("detach(").count();
+        let is_door = path.ends_with("gil.rs");
+        assert!(
+            is_door || !code.contains(".detach("),
+            "{}: use `super::gil::detach(py, || …)`, so that profiles know the caller's line",
+            path.display()
+        );
+    }
+    assert!(seen > 50, "only {seen} calls were found; does the search still work?");
+}
+
+/// Outside the bridge and the shim, SYCL's names occur in comments, in the text of kernels and in tests of reading it.
+#[test]
+fn sycl_types_are_named_in_the_shim_only() {
+    const KERNEL_TEXT: [&str; 3] =
+        ["src/array/cast_kernel.rs", "src/array/dtype.rs", "src/kernel/signature_tests.rs"];
+    for path in files("src", &["rs"]) {
+        if path == Path::new("src/ffi.rs") {
+            continue;
+        }
+        let (text, code) = (read(&path), code_of(&path));
+        assert_eq!(text.lines().count(), code.lines().count(), "{}", path.display());
+        let has_kernel_text = KERNEL_TEXT.iter().any(|kernel| path == Path::new(kernel));
+        for (number, (line, code)) in text.lines().zip(code.lines()).enumerate() {
+            let in_literal = line.split("//").next().is_some_and(|line| line.contains("sycl::"));
+            let allowed = !code.contains("sycl::") && (has_kernel_text || !in_literal);
+            assert!(allowed, "{}:{}: {}", path.display(), number + 1, line.trim());
+        }
+    }
+}
+
+#[test]
+fn the_search_itself_tells_code_from_text() {
+    let found = |code: &str| imports(code).into_iter().map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(found("use crate::array::Array;"), ["array"]);
+    assert_eq!(found("use crate::{ffi, runtime::{self, Handle}, Device};"), ["ffi", "runtime", "Device"]);
+    assert_eq!(found("x: crate::Array, y: crate::DType"), ["Array", "DType"]);
+    let path = Path::new("tests/layering.rs");
+    let code = code_of(path);
+    assert_eq!(code.lines().count(), read(path).lines().count());
+    assert!(code.contains("fn the_search_itself_tells_code_from_text"));
+    assert!(!code.contains("Of `{a::{b, c}, d}`") && !code.contains("use crate::{ffi"));
+}

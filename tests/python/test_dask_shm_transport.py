@@ -1,0 +1,224 @@
+"""Arrays between workers of one machine go through memory that both map; all else as before."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import dask
+import numpy as np
+import pytest
+import usmq
+
+distributed = pytest.importorskip("distributed")
+
+from distributed import Client  # noqa: E402
+from distributed.protocol import deserialize, serialize  # noqa: E402
+from usmq.dask import LocalUsmCluster, _shm_transport  # noqa: E402
+from usmq.dask._shm_transport import (  # noqa: E402
+    HERE,
+    KEY,
+    SMALLEST,
+    Outbox,
+    dumps,
+    loads,
+    machine,
+)
+
+# dask's own: it closes some of its sockets after its loop has ended.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+QUIET: dict[str, Any] = {"dashboard_address": ":0"}
+COUNT = 1 << 18  # of 8 bytes: 2 MiB
+
+# Workers cannot import this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what is known of a worker of this machine that asks this process for an array."""
+    name = machine()
+    assert name is not None
+    monkeypatch.setattr(HERE, "name", name)
+    monkeypatch.setattr(HERE, "outbox", Outbox())
+    return {"recipient": {KEY: name}}
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x, lambda x: x.reshape(512, -1).T, lambda x: x[::-1], lambda x: x[7 : 7 + COUNT]],
+    ids=["whole", "transposed", "reversed", "cut"],
+)
+def test_an_array_is_read_where_it_was_left(
+    kind: str, view: Callable[[usmq.Array], usmq.Array], asker: dict[str, Any]
+) -> None:
+    array = view(usmq.arange(2 * COUNT, dtype="i8", usm_type=kind))
+    header, frames = serialize(array, context=asker)
+    assert header["serializer"] == "dask"
+    assert sum(memoryview(frame).nbytes for frame in frames) == 0
+    assert len(pickle.dumps(header)) < 2000
+    back = deserialize(header, frames)
+    assert (back.shape, back.dtype, back.usm_type) == (array.shape, array.dtype, kind)
+    assert (back.to_numpy() == array.to_numpy()).all()
+    assert back.queue == usmq.current_queue()
+    assert not back.readonly
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (bytearray(11), "buffer of 12 bytes is needed, not one of 11"),
+        (bytearray(13), "buffer of 12 bytes is needed, not one of 13"),
+        (bytes(12), "writable"),
+        (np.zeros(6, "f4")[::2], "contiguous"),
+        (12, "bytes-like"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused(target: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError), match=message):
+        usmq._core.fill_frame(usmq.zeros(3, "f4"), target)
+
+
+def test_work_in_flight_is_seen(asker: dict[str, Any], kernels: Any, advanced: Any) -> None:
+    states = usmq.arange(1 << 18, dtype="u4")
+    before = states.to_numpy()
+    kernels.advance(states.size, states, 5000)
+    assert (loads(*dumps(states, asker)).to_numpy() == advanced(before, 5000)).all()
+
+
+@pytest.mark.parametrize(
+    "context", [None, {}, {"recipient": {}}, {"recipient": {KEY: "another machine"}}]
+)
+def test_whoever_is_elsewhere_gets_a_pickle(context: Any, asker: dict[str, Any]) -> None:
+    array = usmq.arange(COUNT, dtype="i8")
+    header, frames = serialize(array, context=context)
+    assert header["serializer"] == "pickle"
+    assert sum(memoryview(frame).nbytes for frame in frames) >= array.nbytes
+    small = usmq.zeros(SMALLEST // 8 - 1, "f8")
+    assert serialize(small, context=asker)[0]["serializer"] == "pickle"
+
+
+def test_memory_is_used_again_once_it_was_read_and_goes_when_it_is_idle(
+    asker: dict[str, Any],
+) -> None:
+    array = usmq.arange(COUNT, dtype="i8")
+    first = dumps(array, asker)
+    second = dumps(array, asker)
+    assert first[0]["number"] != second[0]["number"]
+    loads(*first)
+    third = dumps(array[: COUNT - 100], asker)
+    assert third[0]["number"] == first[0]["number"]
+    assert third[0]["secret"] != first[0]["secret"]
+    with pytest.raises(ConnectionError, match="is gone"):
+        loads(*first)  # It is another array's by now.
+    assert (loads(*second).to_numpy() == np.arange(COUNT)).all()
+    HERE.outbox.sweep(idle=0)
+    assert (loads(*third).size, len(HERE.outbox._segments)) == (COUNT - 100, 1)
+    HERE.outbox.sweep()
+    assert len(HERE.outbox._segments) == 1
+    HERE.outbox.sweep(idle=0)
+    assert not HERE.outbox._segments
+
+
+def test_memory_of_a_reader_that_never_comes_is_let_go(
+    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+    monkeypatch.setattr(_shm_transport, "FORGOTTEN", -1.0)
+    HERE.outbox.sweep()
+    with pytest.raises(ConnectionError, match=f"process {os.getpid()} is gone"):
+        loads(*left)
+
+
+def test_an_array_of_a_process_that_is_gone_is_an_error_that_dask_knows(
+    asker: dict[str, Any],
+) -> None:
+    header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+    with pytest.raises(ConnectionError, match="is gone"):
+        loads(header | {"process": 2**22 + 1}, frames)
+    # A number that means something else by now, and one that never ends.
+    reading, writing = os.pipe()
+    try:
+        for number in (0, reading, writing):
+            with pytest.raises(ConnectionError, match="is gone"):
+                loads(header | {"number": number}, frames)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_without_memory_the_socket_takes_it(
+    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> int:
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    header, _ = serialize(usmq.arange(COUNT, dtype="i8"), context=asker)
+    assert header["serializer"] == "pickle"
+
+
+def part(number: int) -> usmq.Array:
+    return usmq.arange(number * COUNT, (number + 1) * COUNT, dtype="i8")
+
+
+def total(value: Any) -> int:
+    arrays = [value["a"][0], value["b"]] if isinstance(value, dict) else [value]
+    assert all(array.queue == usmq.current_queue() for array in arrays)
+    return sum(int(array.to_numpy().sum()) for array in arrays)
+
+
+def shared(dask_worker: Any) -> float:
+    keys = dask_worker.digests_total.items()
+    return sum(value for key, value in keys if "usmq-same-host" in key)
+
+
+@pytest.fixture(params=[True, False], ids=["shared", "by socket"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Client, bool]]:
+    with (
+        dask.config.set({"usmq.dask.same-host": request.param}),
+        LocalUsmCluster(n_workers=2, **QUIET) as cluster,
+        cluster.get_client() as client,
+    ):
+        yield client, request.param
+
+
+def test_workers_share_and_clients_need_not(pair: tuple[Client, bool]) -> None:
+    client, expected = pair
+    first, second = client.scheduler_info(n_workers=-1)["workers"]
+    array = client.submit(part, 3, workers=[first])
+    nested = client.submit(lambda: {"a": [part(4)], "b": part(5)}, workers=[first])
+    sums = [client.submit(total, value, workers=[second]) for value in (array, nested)]
+    most = [sum(range(n * COUNT, (n + 1) * COUNT)) for n in (3, 4, 5)]
+    assert client.gather(sums) == [most[0], most[1] + most[2]]
+    bytes_shared = client.run(shared, workers=[first])[first]
+    assert bytes_shared == (3 * 8 * COUNT if expected else 0)
+    # The client's connection, and the scheduler's, say nothing of a machine.
+    assert total(array.result(timeout=40)) == most[0]
+    assert total(client.gather(nested, direct=True)) == most[1] + most[2]
+    assert client.run(shared, workers=[first])[first] == bytes_shared
+
+
+def test_a_client_that_knows_no_usmq_dask_gets_its_arrays(run_python: Callable[..., Any]) -> None:
+    with LocalUsmCluster(n_workers=1, **QUIET) as cluster:
+        code = f"""
+from distributed import Client
+import sys, usmq
+with Client({cluster.scheduler_address!r}) as client:
+    future = client.submit(usmq.arange, {COUNT}, dtype="i8")
+    back = future.result(timeout=40)
+    there = client.scatter(back)
+    print(int(back.to_numpy().sum()), client.submit(lambda x: x.size, there).result(timeout=40))
+    print("usmq.dask" in sys.modules)
+"""
+        printed = run_python(code, timeout=60).stdout.split()
+    assert printed == [str(sum(range(COUNT))), str(COUNT), "False"]

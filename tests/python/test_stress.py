@@ -1,0 +1,255 @@
+"""Hundreds of tasks and dozens of threads at once, with scopes of their own and arrays in common.
+
+Short forms; `USMQ_STRESS_SECONDS` says for how long instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import faulthandler
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import usmq
+
+SECONDS = float(os.environ.get("USMQ_STRESS_SECONDS", "0"))
+
+Advanced = Callable[[Any, int], Any]
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """Print the stacks and end the run where a storm hangs."""
+    faulthandler.dump_traceback_later(SECONDS + 120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def queues() -> list[usmq.Queue]:
+    """In-order queues: the driver for CPUs can lock up when threads wait for others at once."""
+    device = usmq.current_queue().device
+    found = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
+    if device.max_compute_units > 1:
+        found += [usmq.Queue(part) for part in device.sub_devices(1)[:2]]
+    return found
+
+
+def live() -> int:
+    return sum(kind["live"] for kind in usmq.memory_stats().values())
+
+
+def rounds(most: int) -> Callable[[], bool]:
+    """Say whether to go on: so many times, or for the time that was asked for."""
+    begun, done = time.monotonic(), 0
+
+    def goes_on() -> bool:
+        nonlocal done
+        done += 1
+        return time.monotonic() - begun < SECONDS if SECONDS else done <= most
+
+    return goes_on
+
+
+def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
+    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced
+) -> None:
+    outside = usmq.current_queue()
+
+    async def work(number: int) -> str:
+        rand = random.Random(number)
+        queue = queues[number % len(queues)]
+        with usmq.use_queue(queue):
+            x = usmq.full(8, number, "u4")
+            steps = 0
+            for _ in range(rand.randrange(1, 6)):
+                more = rand.randrange(2000)
+                done = kernels.advance(8, x, more)
+                steps += more
+                match rand.randrange(4):
+                    case 0:
+                        await asyncio.sleep(0)
+                    case 1:
+                        await asyncio.to_thread(done.wait)
+                    case 2:
+                        while not done.done():
+                            await asyncio.sleep(0.001)
+                    case _:
+                        inner = queues[(number + 1) % len(queues)]
+                        with usmq.use_queue(inner):
+                            await asyncio.sleep(0)
+                            assert usmq.current_queue() == inner
+                assert usmq.current_queue() == queue == x.queue
+            found = await asyncio.to_thread(x.to_numpy)
+        assert (found == advanced([number] * 8, steps)).all()
+        return "done"
+
+    async def main() -> dict[str, int]:
+        outcomes = {"done": 0, "cancelled": 0}
+        rand = random.Random(5)
+        goes_on = rounds(2)
+        while goes_on():
+            tasks = [asyncio.create_task(work(number)) for number in range(300)]
+            for number, task in enumerate(rand.sample(tasks, 60)):
+                if number % 20 == 10:  # the first ones before they have begun
+                    await asyncio.sleep(0)
+                task.cancel()
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(outcome, asyncio.CancelledError):
+                    outcomes["cancelled"] += 1
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+                else:
+                    outcomes[outcome] += 1
+        return outcomes
+
+    before = live()
+    outcomes = asyncio.run(main())
+    assert outcomes["done"] >= 400
+    assert outcomes["cancelled"] > 0
+    assert usmq.current_queue() == outside
+    for queue in queues:
+        queue.wait()
+    assert live() == before
+    print(f"{outcomes} tasks")
+
+
+@pytest.mark.parametrize("lock", ["released in waits", "held"])
+def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
+    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, lock: str
+) -> None:
+    first = queues[0]
+    same = [queue for queue in queues if queue.context == first.context]
+    shared = [usmq.full(16, number, "u4", queue=first) for number in range(8)]
+    steps = [0] * len(shared)
+    adding = threading.Lock()
+    before = live()
+
+    def storm(seed: int) -> int:
+        rand = random.Random(seed)
+        goes_on, count = rounds(30), 0
+        while goes_on():
+            queue, place = rand.choice(queues), rand.randrange(len(shared))
+            with usmq.use_queue(queue):
+                match rand.randrange(4):
+                    case 0 | 1:
+                        more = rand.randrange(3000)
+                        done = kernels.advance(16, shared[place], more, queue=rand.choice(same))
+                        with adding:
+                            steps[place] += more
+                        if lock == "held":
+                            while not done.done():
+                                pass  # asks, and keeps Python to itself for its time slice
+                        else:
+                            done.wait()
+                    case 2:
+                        seen = usmq.collocate(shared[place], queue=queue).copy().to_numpy()
+                        assert (seen == seen[0]).all()
+                    case _:
+                        own = usmq.full(5, seed, "u4")
+                        assert own.queue == queue
+                        kernels.advance(5, own, seed)
+                        if rand.random() < 0.5:
+                            assert (own.to_numpy() == advanced([seed] * 5, seed)).all()
+                assert usmq.current_queue() == queue
+            count += 1
+        return count
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(32) as pool:
+            counts = list(pool.map(storm, range(32)))
+    finally:
+        sys.setswitchinterval(interval)
+    for number, array in enumerate(shared):
+        assert (array.to_numpy() == advanced([number] * 16, steps[number] % 2**32)).all()
+    for queue in queues:
+        queue.wait()
+    assert live() == before
+    print(f"{sum(counts)} operations of 32 threads")
+
+
+def test_contexts_that_are_entered_by_many_threads_in_turn_keep_their_scope(
+    queues: list[usmq.Queue],
+) -> None:
+    contexts = []
+    for queue in queues:
+        with usmq.use_queue(queue):
+            contexts.append((queue, contextvars.copy_context(), threading.Lock()))
+
+    def enter(number: int) -> bool:
+        queue, context, lock = contexts[number % len(contexts)]
+        with lock:  # a context is entered by one thread at a time
+            return context.run(lambda: usmq.zeros(3).queue) == queue
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(enter, range(400)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
+    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, count: int
+) -> None:
+    """Each thread has a queue of its own: dpnp alone hangs where threads share an in-order one."""
+    dpctl, dpnp = pytest.importorskip("dpctl"), pytest.importorskip("dpnp")
+    pa = pytest.importorskip("pyarrow")
+    size = 5000
+    root = dpctl.SyclQueue(queues[0]._get_capsule())
+
+    class Own:
+        """Queues and constants of a thread."""
+
+        def __init__(self) -> None:
+            theirs = dpctl.SyclQueue(root.sycl_context, root.sycl_device, property="in_order")
+            self.queue = usmq.Queue(theirs)
+            self.seven = dpnp.full(size, 7, dtype="u4", sycl_queue=theirs)
+
+    def one(own: Own, rand: random.Random) -> None:
+        value, more = rand.randrange(1000), rand.randrange(500)
+        x = usmq.full(size, value, "u4", queue=own.queue)
+        kernels.advance(size, x, more)
+        theirs = dpnp.asarray(x)
+        dpnp.add(theirs, own.seven, out=theirs)
+        with usmq.use_queue(own.queue):
+            # Not by its array interface, in which dpnp itself waits and may hang.
+            result = usmq.from_dlpack(dpnp.add(theirs, own.seven))
+        y = x.copy()
+        handles = [x, theirs]
+        del x, theirs
+        rand.shuffle(handles)
+        while handles:  # in flight, in any order
+            handles.pop()
+        there = usmq.collocate(y, queue=rand.choice(queues))
+        kernels.advance(size, result, 3)
+        expected = advanced([value], more) + 7
+        assert (there.to_numpy() == expected).all()
+        assert (result.to_numpy() == advanced(expected + 7, 3)).all()
+        shared = usmq.full(size, value, "u4", usm_type="shared", queue=own.queue)
+        seen = pa.array(usmq.from_arrow(shared).host_view())
+        del shared
+        assert seen.to_pylist()[:3] == [value] * 3
+
+    owns = [Own() for _ in range(count)]
+    for own in owns:  # dpnp's first calls, one thread after the other
+        one(own, random.Random(0))
+
+    def storm(number: int) -> int:
+        rand, goes_on, done = random.Random(number), rounds(100), 0
+        while goes_on():
+            one(owns[number], rand)
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(count) as pool:
+        counts = list(pool.map(storm, range(count)))
+    print(f"{sum(counts)} rounds of {count} threads")

@@ -1,0 +1,136 @@
+//! 64 threads with scopes of their own and arrays in common: nothing is lost, and everything comes back.
+//!
+//! Half a minute at most; `USMQ_STRESS_SECONDS` says for how long instead.
+
+mod common;
+
+use common::{IN_ORDER, PROFILING, Random, Work, advanced, default_queue, other_root, states_of};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use usmq::{Array, Queue, Result, collocate, current_queue, memory, with_queue};
+
+const THREADS: u64 = 64;
+const SHARED: usize = 16;
+/// Rounds of each thread where no time is given.
+const ROUNDS: u64 = 40;
+
+/// In-order queues of two devices, where there are two, and two on each: the driver for CPUs can lock up when threads
+/// wait at once for out-of-order ones.
+fn queues() -> Result<Vec<Queue>> {
+    let first = default_queue()?;
+    let mut devices = vec![first.device().clone()];
+    devices.extend(other_root(&first)?);
+    let mut queues = Vec::new();
+    for device in &devices {
+        for properties in [IN_ORDER, PROFILING] {
+            queues.push(Queue::new(device, None, properties)?);
+        }
+    }
+    Ok(queues)
+}
+
+/// What is shared: arrays, and the steps that each has been sent on so far. In which order they arrive does not matter to
+/// the sum, but one that is lost, doubled or overtaken does.
+struct Common {
+    queues: Vec<Queue>,
+    works: Vec<Work>,
+    arrays: Vec<Array>,
+    steps: Vec<AtomicU32>,
+    operations: AtomicU64,
+}
+
+impl Common {
+    fn new() -> Result<Self> {
+        let queues = queues()?;
+        let works = queues.iter().map(Work::new).collect::<Result<_>>()?;
+        let arrays =
+            (0..SHARED).map(|number| states_of(&[number as u32; 32], &queues[0])).collect::<Result<_>>()?;
+        let steps = (0..SHARED).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { queues, works, arrays, steps, operations: AtomicU64::new(0) })
+    }
+
+    /// Sends a shared array on, on a queue that reaches it.
+    fn send(&self, number: usize, place: usize, steps: u32) -> Result<()> {
+        self.works[place].advance(&self.queues[place], &self.arrays[number], steps)?;
+        self.steps[number].fetch_add(steps, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn round(&self, random: &mut Random) -> Result<()> {
+        let (number, place) = (random.below(SHARED), random.below(self.queues.len()));
+        let steps = random.below(2000) as u32;
+        let queue = &self.queues[place];
+        let reaches = queue.context() == self.arrays[number].context();
+        with_queue(queue, || -> Result<()> {
+            assert_eq!(&current_queue()?, queue);
+            match random.below(6) {
+                0 | 1 if reaches => self.send(number, place, steps)?,
+                // What is there now is some state on the chain; alike in every element, or a write was torn.
+                2 => {
+                    let seen = collocate(&self.arrays[number], queue)?.copy()?.to_vec::<u32>()?;
+                    assert!(seen.iter().all(|state| *state == seen[0]), "torn: {seen:?}");
+                }
+                3 => {
+                    let own = states_of(&[steps; 8], queue)?;
+                    self.works[place].advance(queue, &own, steps)?;
+                    // Dropped while it is worked on, now and then.
+                    if steps.is_multiple_of(2) {
+                        assert_eq!(own.to_vec::<u32>()?, [advanced(steps, steps); 8]);
+                    }
+                }
+                4 => {
+                    let inner = &self.queues[(place + 1) % self.queues.len()];
+                    with_queue(inner, || -> Result<()> {
+                        assert_eq!(&current_queue()?, inner);
+                        Array::zeros::<u32>([random.below(100)])?.wait()
+                    })?;
+                }
+                _ => self.arrays[number].wait()?,
+            }
+            assert_eq!(&current_queue()?, queue);
+            Ok(())
+        })?;
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn many_threads_with_scopes_and_arrays_in_common_lose_nothing() -> Result<()> {
+    let seconds = std::env::var("USMQ_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let common = Common::new()?;
+    let before = live()?;
+    let begun = Instant::now();
+    let limit = seconds.map(Duration::from_secs);
+    std::thread::scope(|threads| {
+        let common = &common;
+        let storm = |seed| {
+            move || -> Result<()> {
+                let mut random = Random::new(seed);
+                let mut round = 0;
+                while limit.map_or(round < ROUNDS, |limit| begun.elapsed() < limit) {
+                    common.round(&mut random)?;
+                    round += 1;
+                }
+                Ok(())
+            }
+        };
+        let running: Vec<_> = (1..=THREADS).map(|seed| threads.spawn(storm(seed))).collect();
+        running.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
+    });
+    for (number, array) in common.arrays.iter().enumerate() {
+        let steps = common.steps[number].load(Ordering::Relaxed);
+        assert_eq!(array.to_vec::<u32>()?, [advanced(number as u32, steps); 32], "array {number}");
+    }
+    for queue in &common.queues {
+        queue.wait()?;
+    }
+    assert_eq!(live()?, before, "arrays are left over");
+    println!("{} operations in {:.0?}", common.operations.load(Ordering::Relaxed), begun.elapsed());
+    Ok(())
+}
+
+/// Arrays that are alive, on all devices.
+fn live() -> Result<u64> {
+    Ok(memory::stats(None)?.iter().map(|(_, stats)| stats.live).sum())
+}
