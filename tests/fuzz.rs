@@ -1,6 +1,6 @@
 //! Inputs that once went wrong, and random ones by a fixed seed, on every target of `fuzz/`.
 //!
-//! `make fuzz` tries many more, chosen by libFuzzer for the code that they reach. `FUZZ_INPUT=<hex>` with the name of
+//! `tests/run fuzz` tries many more, chosen by libFuzzer for the code that they reach. `FUZZ_INPUT=<hex>` with the name of
 //! one test tries that input alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]

@@ -146,7 +146,7 @@ fn size(random: &mut Random) -> usize {
     power + random.below(power)
 }
 
-/// Measures, so it needs an optimised build: `make test-pressure`.
+/// Measures, so it needs an optimised build: `tests/run test-pressure`.
 #[test]
 #[ignore = "a minute, optimised"]
 fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {

@@ -200,9 +200,11 @@ def run(name: str, command: list[str], folder: Path, lenient: bool = True) -> li
 
 
 def rust(name: str) -> list[str]:
-    """Return the command of a Rust test, which `cargo test --no-run` has built."""
+    """Return the command of a Rust suite, which `cargo test --no-run` has built."""
+    alone = (ROOT / "tests" / f"{name}.rs").exists()
+    binary = name if alone else "suite"
     built = subprocess.run(
-        ["cargo", "test", "--features", "arrow", "--no-run", "--test", name],
+        ["cargo", "test", "--features", "arrow", "--no-run", "--test", binary],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -210,7 +212,7 @@ def rust(name: str) -> list[str]:
     assert built.returncode == 0, built.stderr
     found = re.search(r"Executable .*\((.*)\)", built.stderr)
     assert found, built.stderr
-    return [str(ROOT / found[1])]
+    return [str(ROOT / found[1]), *([] if alone else [f"{name}::"])]
 
 
 def main() -> int:

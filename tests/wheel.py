@@ -1,6 +1,6 @@
 """What is published: ``check WHEEL`` and ``sdist FILE`` read it, ``install WHEEL`` tries it.
 
-Run by `make wheel`, `make sdist` and `make test-wheel`, with the Python of .venv.
+Run by `make wheel`, `make sdist` and `tests/run test-wheel`, with the Python of .venv.
 """
 
 from __future__ import annotations

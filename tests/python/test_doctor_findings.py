@@ -85,7 +85,7 @@ FINDINGS = {
         "does not answer within": "test_a_driver_that_hangs_when_it_is_loaded",
     },
     "origin": {
-        "no libsycl is loaded": "no: a build without a runtime, as `make test-stub` makes",
+        "no libsycl is loaded": "no: a build without a runtime, as `tests/run test-stub` makes",
         "are loaded in this process; usmq refuses": PROSE,
         "its loader of adapters is not the one": "test_a_loader_of_adapters_from_elsewhere",
         "runs with the older": "test_a_runtime_that_is_older_than_the_build",

@@ -1,6 +1,6 @@
 """Objects that threads share: what serves once serves one of them, and nobody sees half of it.
 
-Python's lock (GIL) does most of that; `make test-free-threaded` is for a Python that has none.
+Python's lock (GIL) does most of that; `tests/run test-free-threaded` is for a Python that has none.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 //! Arrow: an event is what keeps producer and consumer in order; neither has the host wait.
 
-#[path = "common/arrays.rs"]
-mod arrays;
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use arrays::array;
+use crate::arrays::array;
+use crate::common::{
+    IN_ORDER, Random, Work, advanced, default_queue, four_queues, other_root, states, states_of,
+};
+use crate::structs::{eventually, hand_over, hand_over_host, leaving_nothing, watched, watched_host};
 use arrow_schema::DataType;
-use common::{IN_ORDER, Random, Work, advanced, default_queue, four_queues, other_root, states, states_of};
 use std::sync::Arc;
-use structs::{eventually, hand_over, hand_over_host, leaving_nothing, watched, watched_host};
 use usmq::interop::arrow::{
     ArrowDeviceArrayStream, Batches, Column, ColumnOrTable, Field, ImportOptions, StreamReader, SyncMode,
     Table,

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot make its folders must fail.
 
-#[path = "../build/application.rs"]
+#[path = "../../build/application.rs"]
 mod application;
-#[path = "../build/wheels.rs"]
+#[path = "../../build/wheels.rs"]
 mod wheels;
 
 use application::{Build, ENVIRONMENTS};

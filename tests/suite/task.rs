@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot count its memory must fail.
 
-mod common;
-
-use common::{default_queue, other_root};
+use crate::common::{default_queue, other_root};
 use std::sync::Arc;
 use usmq::interop::arrow::{Column, Table};
 use usmq::memory::stats;

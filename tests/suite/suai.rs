@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-mod common;
-
-use common::default_queue;
+use crate::common::default_queue;
 use std::any::Any;
 use std::sync::Arc;
 use usmq::interop::suai::{Descriptor, SyclObject, export, import};

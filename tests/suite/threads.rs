@@ -1,8 +1,6 @@
 //! Threads: aliases used at once, memory and queues dropped under running work, and a process that exits meanwhile.
 
-mod common;
-
-use common::{
+use crate::common::{
     IN_ORDER, LOOSE, Work, advanced, all_advanced, default_queue, four_queues, other_root, states, states_of,
 };
 use std::process::{Command, Stdio};
@@ -249,7 +247,7 @@ fn a_process_that_exits_with_work_in_flight_ends_well_and_soon() -> Result<()> {
     if let Ok(way) = std::env::var(EXIT) {
         return leave_with_work_in_flight(&way);
     }
-    let name = "a_process_that_exits_with_work_in_flight_ends_well_and_soon";
+    let name = "threads::a_process_that_exits_with_work_in_flight_ends_well_and_soon";
     let program = std::env::current_exe().expect("a test binary has a path");
     for way in WAYS {
         let mut child = Command::new(&program)

@@ -1,8 +1,6 @@
 //! Order: work on any number of queues gives the results of one queue, and the host never waits for that.
 
-mod common;
-
-use common::{
+use crate::common::{
     IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,
     queues_elsewhere, states, states_of, two_parts,
 };

@@ -2,21 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-#[path = "common/arrays.rs"]
-mod arrays;
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use arrays::{array, every_type, is_run_ends};
+use crate::arrays::{array, every_type, is_run_ends};
+use crate::common::Random;
+use crate::structs::{ONEAPI, hand_over_host, leaving_nothing, look, look_at_host, through, watched_host};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array as _, ArrayRef, Float64Array, RecordBatch};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
-use common::Random;
 use std::collections::HashMap;
 use std::sync::Arc;
-use structs::{ONEAPI, hand_over_host, leaving_nothing, look, look_at_host, through, watched_host};
 use usmq::interop::arrow::{Column, ColumnOrTable, ImportOptions, SyncMode, Table};
 use usmq::{Array, DType, Error, Result, UsmKind, current_queue};
 
@@ -117,7 +111,7 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
                     assert_eq!(raw.offset as usize, offset, "{what}");
                     let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
                     assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
-                    let released = structs::eventually(|| Ok(releases.count() == 1))?;
+                    let released = crate::structs::eventually(|| Ok(releases.count() == 1))?;
                     assert!(released, "{what}: {} releases", releases.count());
                     // Whole bytes of bitmaps are left behind, and with them the values before.
                     let kept = if is_run_ends(&data_type) { offset } else { offset % 8 };
@@ -163,7 +157,7 @@ fn a_column_of_an_array_shares_its_memory() -> Result<()> {
         // Rows of an array are lists of fixed size.
         let rows = Column::from_array("grid", &x.reshape([4, 3])?)?;
         let host = rows.to_arrow()?;
-        assert_eq!(host.data_type(), &DataType::FixedSizeList(arrays::item(DataType::Float64), 3));
+        assert_eq!(host.data_type(), &DataType::FixedSizeList(crate::arrays::item(DataType::Float64), 3));
         assert_eq!(host.as_fixed_size_list().values(), &column.to_arrow()?);
         assert_eq!(&rows.slice(1, 2)?.to_arrow()?, &host.slice(1, 2));
         Ok(())
@@ -200,7 +194,7 @@ fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
 fn batch(rows: usize) -> RecordBatch {
     let mut random = Random::new(5);
     let data = |key: &str| HashMap::from([(key.to_owned(), "é".to_owned())]);
-    let types = [DataType::Int32, DataType::Utf8, DataType::List(arrays::item(DataType::Boolean))];
+    let types = [DataType::Int32, DataType::Utf8, DataType::List(crate::arrays::item(DataType::Boolean))];
     let columns = types.iter().map(|of| array(of, rows, true, &mut random).unwrap()).collect();
     let fields = types.into_iter().zip(["a", "b", "c"]).map(|(of, name)| ArrowField::new(name, of, true));
     let fields: Vec<_> = fields.map(|field| field.with_metadata(data("of a field"))).collect();
@@ -277,7 +271,7 @@ fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
         let exported = host.export_host()?;
         assert_eq!(look_at_host(&exported).buffers()[1], host.values()?.address());
         let exported = host.export_host_device()?;
-        assert_eq!((exported.device_type(), exported.device_id()), (structs::CPU, -1));
+        assert_eq!((exported.device_type(), exported.device_id()), (crate::structs::CPU, -1));
         assert!(exported.sync_event().is_null());
         Ok(())
     })

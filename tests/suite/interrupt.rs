@@ -2,9 +2,7 @@
 
 #![allow(clippy::panic, reason = "a helper that fails is a test that fails")]
 
-mod common;
-
-use common::{IN_ORDER, LOOSE, Work, advanced, default_queue, states_of};
+use crate::common::{IN_ORDER, LOOSE, Work, advanced, default_queue, states_of};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 use usmq::{Array, Error, Event, Queue, Result, with_interrupt};

@@ -2,21 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
-#[path = "common/arrays.rs"]
-mod arrays;
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use arrays::array;
+use crate::arrays::array;
+use crate::common::{Random, default_queue, two_parts};
+use crate::structs::{CPU, ONEAPI, leaving_nothing, look, take};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Schema};
-use common::{Random, default_queue, two_parts};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use structs::{CPU, ONEAPI, leaving_nothing, look, take};
 use usmq::interop::arrow::{
     ArrowArrayStream, ArrowDeviceArrayStream, Batches, Column, ColumnOrTable, Field, ForeignStruct,
     ImportOptions, StreamReader, Table,
@@ -220,7 +214,7 @@ fn a_released_stream_is_refused() -> Result<()> {
 fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
         let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
-        let queue = Queue::new(&part, None, common::IN_ORDER)?;
+        let queue = Queue::new(&part, None, crate::common::IN_ORDER)?;
         let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
         let (schema, columns) = on_device(&batches(&[5]), placed)?;
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
@@ -307,7 +301,7 @@ fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 6]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;
-        let other = Queue::new(default_queue()?.device(), None, common::PROFILING)?;
+        let other = Queue::new(default_queue()?.device(), None, crate::common::PROFILING)?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(columns.clone()));
         let placed = ImportOptions { queue: Some(&other), kind: Some(UsmKind::Shared), columns: None };
         let moved = table(ColumnOrTable::from_device_stream(stream.into(), placed)?);

@@ -1,11 +1,9 @@
 //! Kernels: from SYCL C++, OpenCL C and SPIR-V, their arguments and ranges, and what is refused before a launch.
 
-mod common;
-#[path = "common/spirv.rs"]
-mod spirv;
-
-use common::{IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of};
-use spirv::spirv;
+use crate::common::{
+    IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of,
+};
+use crate::spirv::spirv;
 use usmq::{
     Arg, Array, DType, Error, Index, Kernel, KernelOptions, Launch, Param, Queue, Result, Scalar, Timestamps,
     UsmKind, with_queue,
@@ -95,7 +93,7 @@ fn one_kernel_runs_in_every_context_its_data_lives_in() -> Result<()> {
     for queue in queues_elsewhere(&home)?.into_iter().chain([home]) {
         let x = states_of(&[1, 2, 3], &queue)?;
         assert_eq!(start(&advance, &[3], None, &[(&x).into(), 7u32.into()])?.queue(), &queue);
-        assert_eq!(x.to_vec::<u32>()?, [1, 2, 3].map(|state| common::advanced(state, 7)), "{queue}");
+        assert_eq!(x.to_vec::<u32>()?, [1, 2, 3].map(|state| crate::common::advanced(state, 7)), "{queue}");
     }
     Ok(())
 }
@@ -330,7 +328,7 @@ fn a_launch_of_no_work_items_does_nothing_and_keeps_the_order() -> Result<()> {
     start(&advance, &[4], None, &[(&x).into(), 3_000_000u32.into()])?;
     let event = start(&advance, &[0], None, &[(&x).into(), 1u32.into()])?;
     event.wait()?;
-    assert_eq!(x.to_vec::<u32>()?, [common::advanced(5, 3_000_000); 4]);
+    assert_eq!(x.to_vec::<u32>()?, [crate::common::advanced(5, 3_000_000); 4]);
     start(&advance, &[0], None, &[(&empty).into(), 1u32.into()])?.wait()?;
     let place = kernel("place3", &queue)?;
     start(&place, &[3, 0, 2], None, &[(&empty).into()])?.wait()

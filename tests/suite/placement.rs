@@ -1,8 +1,6 @@
 //! Compute follows data: the errors of `follow`, and that `collocate` does the least that is right, exactly.
 
-mod common;
-
-use common::{
+use crate::common::{
     IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of, two_parts,
 };
 use usmq::{
@@ -238,7 +236,7 @@ fn a_copy_does_not_hold_up_the_host_and_comes_after_the_work_on_its_source() -> 
         let event = work.advance(&home, &x, 50_000_000)?;
         let moved = collocate(&x, &away)?;
         assert!(!event.done()?, "collocate waited for {home}");
-        assert_eq!(moved.to_vec::<u32>()?, [common::advanced(5, 50_000_000); 16]);
+        assert_eq!(moved.to_vec::<u32>()?, [crate::common::advanced(5, 50_000_000); 16]);
     }
     Ok(())
 }

@@ -1,8 +1,6 @@
 //! Scopes: entered, nested and left however the body ends, on every thread and in every future its own.
 
-mod common;
-
-use common::{IN_ORDER, default_queue, four_queues};
+use crate::common::{IN_ORDER, default_queue, four_queues};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

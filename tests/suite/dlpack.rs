@@ -2,11 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use common::{advanced, default_queue, kernel, other_root, queues_elsewhere};
+use crate::common::{advanced, default_queue, kernel, other_root, queues_elsewhere};
+use crate::structs::{eventually, leaving_nothing};
 use dlpark::ffi::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
@@ -16,7 +13,6 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use structs::{eventually, leaving_nothing};
 use usmq::interop::dlpack::{
     self as ours, Destination, Export, ExportedTensor, ForeignTensor, Import, Managed, Order, adopt,
     allocate, device_of, export, import, lend, work_queue, work_stream,

@@ -2,24 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
-#[path = "common/arrays.rs"]
-mod arrays;
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use arrays::{array, item};
-use arrow_array::cast::AsArray;
-use arrow_array::{Array as _, ArrayRef};
-use arrow_schema::{DataType, Field as ArrowField};
-use common::{IN_ORDER, Random, default_queue, four_queues, queues_elsewhere};
-use std::ptr;
-use std::sync::Arc;
-use std::thread;
-use structs::{
+use crate::arrays::{array, item};
+use crate::common::{IN_ORDER, Random, default_queue, four_queues, queues_elsewhere};
+use crate::structs::{
     CPU, Clean, ONEAPI, RawArray, RawDeviceArray, Releases, eventually, hand_over, hand_over_host,
     leaving_nothing, live, look, take_array, through, watched, watched_host,
 };
+use arrow_array::cast::AsArray;
+use arrow_array::{Array as _, ArrayRef};
+use arrow_schema::{DataType, Field as ArrowField};
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
 use usmq::interop::arrow::{
     ArrowArray, ArrowDeviceArray, Column, Field, ForeignStruct, ImportOptions, SyncMode,
 };
@@ -146,7 +140,7 @@ fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
         let array = nested();
         let column = Column::from_arrow("x", &array, HOST)?;
         let export = column.export_host()?;
-        let text = take_child(structs::look_at_host(&export).child_pointers()[1]);
+        let text = take_child(crate::structs::look_at_host(&export).child_pointers()[1]);
         drop(export);
         let (text, releases) = watched_host(restored(text));
         let copy =

@@ -2,23 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
-#[path = "common/arrays.rs"]
-mod arrays;
-mod common;
-#[path = "common/structs.rs"]
-mod structs;
-
-use arrays::{array, flat_types, nested_types};
+use crate::arrays::{array, flat_types, nested_types};
+use crate::common::Random;
+use crate::structs::{Clean, hand_over_host, look, take, through, watched, watched_host};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchIterator, new_empty_array};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
 use arrow_select::concat::{concat, concat_batches};
-use common::Random;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::ptr;
 use std::sync::Arc;
-use structs::{Clean, hand_over_host, look, take, through, watched, watched_host};
 use usmq::interop::arrow::{
     ArrowArrayStream, ArrowDeviceArrayStream, Column, ColumnOrTable, ForeignStruct, ImportOptions, SyncMode,
     Table,
@@ -111,7 +105,7 @@ proptest! {
         let (start, length) = cut(there, part.len());
         let part = part.slice(start, length);
         let (raw, releases) = watched(column.slice(start, length)?.export_device(SyncMode::Event)?);
-        let back = Column::import_device(structs::hand_over(column.field(), raw), ImportOptions::default())?;
+        let back = Column::import_device(crate::structs::hand_over(column.field(), raw), ImportOptions::default())?;
         drop(column);
         prop_assert_eq!(&back.to_arrow()?, &part);
         let (start, length) = cut(later, part.len());
@@ -121,7 +115,7 @@ proptest! {
         prop_assert_eq!(&again.to_arrow()?, &part);
         prop_assert_eq!(again.null_count()?, Column::from_arrow("", &part, HOST)?.null_count()?);
         drop(again);
-        prop_assert!(structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
+        prop_assert!(crate::structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         clean.end()?;
     }
 
@@ -135,7 +129,7 @@ proptest! {
         let (raw, releases) = watched_host(part.export_host()?);
         let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
-        prop_assert!(structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
+        prop_assert!(crate::structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));
         clean.end()?;
     }

@@ -1,0 +1,30 @@
+//! The suites without process-wide state, in one binary: one link instead of seventeen. Run one of them by its name,
+//! `cargo test --features arrow --test suite placement::`. Suites that fork, replace a setting of the process or
+//! compare its memory have binaries of their own.
+
+#[path = "../common/arrays.rs"]
+mod arrays;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/spirv.rs"]
+mod spirv;
+#[path = "../common/structs.rs"]
+mod structs;
+
+mod arrow;
+mod arrow_order;
+mod arrow_random;
+mod arrow_release;
+mod arrow_soundness;
+mod arrow_streams;
+mod axpy;
+mod build_script;
+mod dlpack;
+mod interrupt;
+mod kernels;
+mod order;
+mod placement;
+mod scopes;
+mod suai;
+mod task;
+mod threads;
