@@ -87,7 +87,7 @@ fn build_with(sycl: &Sycl) {
     }
     build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).file(emulator::settings());
     if is_set("USMQ_FAULTS") {
-        println!("cargo:warning=usmq is built with faults on demand (USMQ_FAULTS): for its own tests only");
+        println!("cargo:warning=usmq is built with fault injection (USMQ_FAULTS): for its own tests only");
         println!("cargo:rustc-cfg=usmq_faults");
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }

@@ -144,13 +144,13 @@ umf_memory_provider_ops_t provider_ops() {
 
 umf_memory_pool_t *disjoint_pool(umf_memory_provider_t *provider) {
   umf_disjoint_pool_params_handle_t params = nullptr;
-  check(umfDisjointPoolParamsCreate(&params), "UMF made no pool parameters");
+  check(umfDisjointPoolParamsCreate(&params), "UMF could not create pool parameters");
   umfDisjointPoolParamsSetMinBucketSize(params, kAlignment);
   umfDisjointPoolParamsSetMaxPoolableSize(params, kLargest);
   umf_memory_pool_handle_t pool = nullptr;
   const auto result = umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &pool);
   umfDisjointPoolParamsDestroy(params);
-  check(result, "UMF made no memory pool");
+  check(result, "UMF could not create a memory pool");
   return pool;
 }
 
@@ -217,7 +217,7 @@ std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const
                                   const UsmBudget &budget) {
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
-  check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
+  check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF could not create a memory provider");
   made->pool = disjoint_pool(made->provider);
   return made;
 }
@@ -233,7 +233,7 @@ std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
 }
 
 void pool_free(const UsmPool &pool, std::size_t pointer) {
-  check(umfPoolFree(pool.pool, reinterpret_cast<void *>(pointer)), "UMF did not take a block back");
+  check(umfPoolFree(pool.pool, reinterpret_cast<void *>(pointer)), "UMF could not free a block");
 }
 
 void pool_trim(const UsmPool &pool) {

@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A filter string that SYCL would not understand.
     #[error(
-        "filter string {asked:?} is not understood: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
+        "invalid filter string {asked:?}: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
     )]
     Selector {
         /// The string as given.
@@ -50,7 +50,7 @@ pub enum Error {
         note: String,
     },
     /// Memory on the host's heap that could not be had.
-    #[error("{} of host memory for {what} could not be had; free some, raise the limit of the process, or go in parts", size(*.asked))]
+    #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
     HostMemory {
         /// Bytes asked for.
         asked: u64,
@@ -98,7 +98,7 @@ pub enum Error {
     )]
     Fork,
     /// A wait that was given up on request; see [`with_interrupt`](crate::with_interrupt).
-    #[error("the wait was interrupted; what was submitted goes on")]
+    #[error("the wait was interrupted; submitted work continues")]
     Interrupted,
     /// An error of the SYCL runtime, with its `sycl::errc`.
     #[error("{operation}: SYCL error {code}: {message}")]
@@ -129,8 +129,8 @@ impl Error {
         }
         if message.contains(FOREIGN_MEMORY) && std::env::var_os("USMQ_EMULATE_GPUS").is_some() {
             return Self::Placement(format!(
-                "{operation}: a device used memory of another device, which it does not reach; the line of the usmq \
-                 emulator on standard error names both. Copy the data first, as collocate() does, or keep it in host memory"
+                "{operation}: a device used memory of another device, which it cannot access; the line of the usmq \
+                 emulator on standard error names both. Copy the data with collocate() first, or keep it in host memory"
             ));
         }
         Self::Sycl {

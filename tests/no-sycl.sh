@@ -23,7 +23,7 @@ unset PYO3_PYTHON VIRTUAL_ENV USMQ_SYCL_ROOT ONEAPI_ROOT CMPLR_ROOT USMQ_ALLOW_S
 cd "$place/usmq/tests/stub"
 cp ../../Cargo.lock .
 if cargo build 2> "$place/log"; then
-  echo "no-sycl: the build went through without SYCL" >&2
+  echo "no-sycl: the build succeeded without SYCL" >&2
   exit 1
 fi
 if [ "$(grep -c 'no SYCL runtime was found' "$place/log")" != 1 ] || grep -q 'panicked at' "$place/log"; then
@@ -38,7 +38,7 @@ DOCS_RS=1 cargo run
 
 # A stub stays no longer than it is asked for.
 if cargo build 2> "$place/log"; then
-  echo "no-sycl: the stub stays where it is not asked for" >&2
+  echo "no-sycl: the stub is still used without USMQ_ALLOW_STUB" >&2
   exit 1
 fi
 grep -q 'no SYCL runtime was found' "$place/log"

@@ -70,7 +70,7 @@ std::vector<cl_device_id> partition(cl_device_id cpu, unsigned count) {
     cl_uint got = 0;
     const cl_int status = next->clCreateSubDevices(cpu, by_counts.data(), now, some.data(), &got);
     if (status != CL_SUCCESS || got != now) {
-      say("the CPU driver does not divide its device (OpenCL error " + std::to_string(status) +
+      say("the CPU driver cannot partition its device (OpenCL error " + std::to_string(status) +
           "); usmq shows no emulated GPUs");
       return {};
     }

@@ -106,7 +106,7 @@ std::string read_fault(const std::string &text, unsigned gpus, Fault &fault) {
     fault.stays = ends_with(kind, "+");
     const std::size_t end = kind.size() - (fault.stays ? 1 : 0);
     if (!number(kind.substr(at + 1, end - at - 1), fault.at) || fault.at == 0) {
-      return "expected a number from 1 behind the @, as in @3, or @3+ for the third and all later ones";
+      return "expected a number from 1 after the @, as in @3, or @3+ for the third and all later ones";
     }
     kind.resize(at);
   }

@@ -38,7 +38,7 @@ enum Counted {
 impl Counted {
     fn whole(first: i128, end: i128, step: i128) -> Result<Self> {
         if step == 0 {
-            return Err(Error::Value("arange needs a step that is not 0".to_owned()));
+            return Err(Error::Value("arange needs a nonzero step".to_owned()));
         }
         let ahead = if step > 0 { end > first } else { end < first };
         let count = if ahead { (end.abs_diff(first) - 1) / step.unsigned_abs() + 1 } else { 0 };
@@ -50,7 +50,7 @@ impl Counted {
         let count = ((end - first) / step).ceil();
         if !count.is_finite() {
             return Err(Error::Value(format!(
-                "arange from {first} to {end} by {step} has no number of values"
+                "arange from {first} to {end} by {step} does not have a finite number of values"
             )));
         }
         if count > isize::MAX as f64 {
@@ -102,5 +102,5 @@ fn number(number: Scalar) -> Result<f64> {
 }
 
 fn too_many() -> Error {
-    Error::Value("arange has more values than the address space".to_owned())
+    Error::Value("arange has more values than fit in the address space".to_owned())
 }

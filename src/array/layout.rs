@@ -203,7 +203,7 @@ impl Layout {
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.ndim()) {
             return Err(Error::Value(format!(
-                "{axes:?} is not an order of the {} axes of this array",
+                "{axes:?} is not a permutation of the {} axes of this array",
                 self.ndim()
             )));
         }

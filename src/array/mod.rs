@@ -191,7 +191,7 @@ impl Array {
         let memory = &self.allocation;
         if memory.context() != queue.context() {
             return Ok(Some(format!(
-                "it is USM of {}, the queue's is {}",
+                "it is USM of {}, but the queue uses {}",
                 memory.context(),
                 queue.context()
             )));
@@ -201,7 +201,7 @@ impl Array {
             self.usm_kind() == UsmKind::Host || queue.device().reaches_memory_of(memory.device())?;
         Ok((!reachable).then(|| {
             format!(
-                "it is {} memory of {}, to which {} has no peer access",
+                "it is {} memory of {}, but {} has no peer access to it",
                 self.usm_kind(),
                 memory.device(),
                 queue.device()
@@ -256,7 +256,7 @@ impl Array {
     /// An error unless the array may be written.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.readonly {
-            return Err(Error::Value(format!("{self} is read-only; copy() gives one that can be written")));
+            return Err(Error::Value(format!("{self} is read-only; copy() returns a writable array")));
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ impl Array {
         // SAFETY: `read_into` has written this many bytes, which the vector owns.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
-            return Err(Error::Value(format!("{self} holds bytes that are no {}", self.dtype)));
+            return Err(Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype)));
         }
         // SAFETY: all `size` elements are written and valid.
         unsafe { values.set_len(size) };

@@ -75,7 +75,7 @@ impl Context {
     }
 
     pub(super) fn raw_new(devices: &[Device]) -> Result<UniquePtr<ffi::Context>> {
-        ffi::context_new(&*Device::list(devices)?).during("making a context")
+        ffi::context_new(&*Device::list(devices)?).during("creating a context")
     }
 
     pub(crate) fn adopt(raw: UniquePtr<ffi::Context>) -> Result<Self> {
@@ -92,7 +92,7 @@ impl Context {
         let id = ffi::context_id(raw.get()?).during("identifying a context")?;
         CONTEXTS
             .get_or_make(id, keep, |id| {
-                let backend = ffi::context_backend(raw.get()?).during("asking a context for its backend")?;
+                let backend = ffi::context_backend(raw.get()?).during("querying the backend of a context")?;
                 let backend = Backend::from_name(&backend);
                 let parts = ManuallyDrop::new(Parts { built: Built::default(), raw });
                 Ok(Interned::new(Inner { parts, id: *id, backend }))
@@ -159,9 +159,9 @@ impl Context {
     /// # Errors
     /// [`Error::Interop`](crate::Error::Interop) when one of them is not visible to this process.
     pub fn devices(&self) -> Result<Vec<Device>> {
-        let list = ffi::context_devices(self.raw()?).during("asking a context for its devices")?;
+        let list = ffi::context_devices(self.raw()?).during("querying the devices of a context")?;
         list.iter()
-            .map(|device| Device::adopt(ffi::device_copy(device).during("keeping a device")?))
+            .map(|device| Device::adopt(ffi::device_copy(device).during("copying a device")?))
             .collect()
     }
 
@@ -190,7 +190,7 @@ impl Context {
 
     /// The USM kind of a pointer, `None` when this context does not know it. The question is safe for any address.
     pub(crate) fn kind_of(&self, pointer: usize) -> Result<Option<UsmKind>> {
-        let code = ffi::usm_kind(pointer, self.raw()?).during("asking what a pointer is")?;
+        let code = ffi::usm_kind(pointer, self.raw()?).during("querying the USM kind of a pointer")?;
         Ok(UsmKind::from_code(code))
     }
 
@@ -199,15 +199,14 @@ impl Context {
         if !self.capabilities().pointer_info {
             return Ok(None);
         }
-        let [base, bytes] =
-            ffi::usm_range(pointer, self.raw()?).during("asking for the range of a pointer")?;
+        let [base, bytes] = ffi::usm_range(pointer, self.raw()?).during("querying the range of a pointer")?;
         Ok((base != 0).then(|| (base, base + bytes.max(1))))
     }
 
     /// The device of a USM pointer that [`Context::kind_of`] knows.
     pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
         let raw = self.raw()?;
-        let during = "asking for the device of a pointer";
+        let during = "querying the device of a pointer";
         if self.capabilities().pointer_info {
             let named = ffi::usm_device_of_driver(pointer, raw).during(during)?;
             if !named.is_null() {

@@ -53,7 +53,7 @@ impl Device {
         index: impl Fn(Backend, &str) -> usize,
     ) -> Result<Self> {
         let raw = Handle::new(raw);
-        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
         let backend = Backend::from_name(&info.backend);
         let index = index(backend, &info.device_type);
         let filter = format!("{backend}:{}:{index}", info.device_type);
@@ -67,7 +67,7 @@ impl Device {
         if let Some(known) = super::devices()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
-        let parent = ffi::device_parent(raw.get()?).during("asking a sub-device for its parent")?;
+        let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
         if parent.is_null() {
             return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
         }
@@ -75,7 +75,7 @@ impl Device {
         if let Some(known) = parent.known_parts()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
-        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
         Self::new(raw, info, DeviceOrigin::Part { parent, index: None })
     }
 
@@ -218,7 +218,7 @@ impl Device {
     /// # Errors
     /// [`Error::Sycl`] when the runtime cannot answer.
     pub fn aspects(&self) -> Result<Vec<String>> {
-        ffi::device_aspects(self.raw()?).during("asking a device for its aspects")
+        ffi::device_aspects(self.raw()?).during("querying the aspects of a device")
     }
 
     /// Divides the device. The same request gives the same, equal devices again. Each part has a context of its own.
@@ -243,13 +243,13 @@ impl Device {
             Partition::ByCounts(counts) => ffi::device_split_by_counts(raw, counts),
             Partition::Numa => ffi::device_split_by_numa(raw),
         }
-        .during(&format!("dividing {self} by {partition:?}"))?;
+        .during(&format!("partitioning {self} by {partition:?}"))?;
         let parts = list
             .iter()
             .enumerate()
             .map(|(index, part)| {
-                let raw = Handle::new(ffi::device_copy(part).during("keeping a sub-device")?);
-                let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+                let raw = Handle::new(ffi::device_copy(part).during("copying a sub-device")?);
+                let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
                 Self::new(raw, info, DeviceOrigin::Part { parent: self.clone(), index: Some(index) })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -284,7 +284,7 @@ impl Device {
             .context
             .get_or_try_init(|| match self.0.origin {
                 DeviceOrigin::Root { .. } => Context::keep(
-                    ffi::context_default(self.raw()?).during("asking a platform for its default context")?,
+                    ffi::context_default(self.raw()?).during("querying the default context of a platform")?,
                 ),
                 // These are kept, too.
                 DeviceOrigin::Part { index: Some(_), .. } => {

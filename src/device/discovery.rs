@@ -84,7 +84,7 @@ impl Registry {
         let list = twice(|| ffi::platform_devices(platform)).during("listing the devices of a platform")?;
         for raw in &*list {
             let device = twice(|| {
-                let raw = ffi::device_copy(raw).during("keeping a device")?;
+                let raw = ffi::device_copy(raw).during("copying a device")?;
                 Device::root(raw, self.devices.len(), |backend, device_type| {
                     indices.get(&(backend, device_type.to_owned())).copied().unwrap_or(0)
                 })
@@ -145,11 +145,11 @@ fn hint() -> String {
             let order = if own == selector {
                 ""
             } else {
-                ", and hides all where another library asks for devices before usmq"
+                ", and hides all devices if another library queries them before usmq"
             };
-            format!("; ONEAPI_DEVICE_SELECTOR={own:?} chooses which devices there are{order}")
+            format!("; ONEAPI_DEVICE_SELECTOR={own:?} restricts the visible devices{order}")
         }
-        Err(_) => format!("; {DOCTOR} says what is missing"),
+        Err(_) => format!("; {DOCTOR} reports what is missing"),
     }
 }
 

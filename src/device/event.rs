@@ -226,13 +226,13 @@ impl Event {
     pub fn timestamps(&self) -> Result<Timestamps> {
         if !self.queue.profiling() {
             return Err(Error::Value(format!(
-                "{} keeps no timestamps; ask for a queue with profiling",
+                "{} records no timestamps; create a queue with profiling",
                 self.queue
             )));
         }
         self.wait()?;
         let [submit, start, end] =
-            ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")?;
+            ffi::event_profiling(self.raw()?).during("querying the timestamps of an event")?;
         Ok(Timestamps { submit, start, end })
     }
 }

@@ -46,7 +46,7 @@ impl Command {
         if self.is_done() {
             return Ok(EventStatus::Complete);
         }
-        let status = ffi::event_status(self.raw.get()?).during("asking for the state of an event")?;
+        let status = ffi::event_status(self.raw.get()?).during("querying the state of an event")?;
         if status == EventStatus::Complete {
             self.note_done();
         }

@@ -59,7 +59,7 @@ impl std::str::FromStr for UsmKind {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::Value(format!("a USM kind is \"device\", \"shared\" or \"host\", not {text:?}"))
+            Error::Value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
         })
     }
 }

@@ -180,9 +180,9 @@ impl BuildTarget<'_> {
     }
 
     fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
-            return Err(self.failure(name, "what was built has no kernel of this name".to_owned()));
+            return Err(self.failure(name, "the built program has no kernel of this name".to_owned()));
         }
         Ok(kernel)
     }
@@ -191,12 +191,12 @@ impl BuildTarget<'_> {
     /// to be registered before the build, which then serves that one name.
     fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         let bundle = self.bundle(unit, || self.compile(unit, source, ""))?;
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
         if !kernel.is_null() {
             return Ok(kernel);
         }
         let named = Handle::new(self.compile(unit, source, name)?);
-        let kernel = ffi::bundle_kernel(named.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(named.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
             return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
         }

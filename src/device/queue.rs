@@ -105,7 +105,7 @@ impl Queue {
         let QueueProperties { in_order, profiling } = properties;
         let timestamps = profiling || always_timestamps();
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
-            .during(&format!("making a queue on {device}"))?;
+            .during(&format!("creating a queue on {device}"))?;
         let raw = RawQueue::new(raw, false);
         let id = ffi::queue_id(raw.handle.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
@@ -127,8 +127,8 @@ impl Queue {
         let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
         let raw = RawQueue::new(raw, true);
         let queue = raw.handle.get()?;
-        let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
-        let device = Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?;
+        let profiling = ffi::queue_profiling(queue).during("querying the properties of a queue")?;
+        let device = Device::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
         if device.parent().is_none() {
             // Mostly it is the queue's, too, and then one to be kept. Where there is none, the queue has its own.
             let _ = device.default_context();
@@ -136,9 +136,9 @@ impl Queue {
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
             device,
-            context: Context::adopt(ffi::queue_context(queue).during("asking a queue for its context")?)?,
+            context: Context::adopt(ffi::queue_context(queue).during("querying the context of a queue")?)?,
             properties: QueueProperties {
-                in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
+                in_order: ffi::queue_in_order(queue).during("querying the order of a queue")?,
                 profiling,
             },
             timestamps: profiling,

@@ -20,9 +20,9 @@ impl UserEvent {
         if !queue.device().capabilities().user_events {
             return Ok(None);
         }
-        let raw = ffi::user_event_new(queue.context().raw()?).during("making an event for a host thread")?;
+        let raw = ffi::user_event_new(queue.context().raw()?).during("creating a user event")?;
         let raw = Handle::new(raw);
-        let event = ffi::user_event_event(raw.get()?).during("making an event for a host thread")?;
+        let event = ffi::user_event_event(raw.get()?).during("creating a user event")?;
         Ok(Some((Self { raw, signalled: false, _pending: Pending::new() }, Event::outside(event, queue))))
     }
 

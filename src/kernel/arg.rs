@@ -105,23 +105,23 @@ impl Arg {
                 Param::LocalAccessor { element, dimensions } => {
                     bind_accessor(*bytes, *element, dimensions.unwrap_or(1))
                 }
-                other => Err(format!("it is local memory where the kernel takes {}", other)),
+                other => Err(format!("got local memory, but the kernel takes {}", other)),
             },
             Value::Typed(dtype, bytes) => match param {
                 Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
                 Param::Unknown => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
-                other => Err(format!("it is {dtype} where the kernel takes {}", other)),
+                other => Err(format!("got {dtype}, but the kernel takes {}", other)),
             },
             Value::Number { value, dtype } => {
                 let wanted = match (param, dtype) {
                     (Param::Scalar(wanted), _) | (Param::Unknown, Some(wanted)) => *wanted,
                     (Param::Unknown, None) => {
                         return Err(
-                            "a plain number needs a type here: give params=, or a typed scalar".to_owned()
+                            "a plain number needs a type here: give params= or a typed scalar".to_owned()
                         );
                     }
                     (other, _) => {
-                        return Err(format!("it is a number where the kernel takes {}", other));
+                        return Err(format!("got a number, but the kernel takes {}", other));
                     }
                 };
                 Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
@@ -133,13 +133,13 @@ impl Arg {
 fn bind_accessor(bytes: usize, element: Option<DType>, dimensions: usize) -> Result<KernelArg, String> {
     if dimensions > 1 {
         return Err(format!(
-            "the kernel takes a local_accessor of {dimensions} dimensions, and {bytes} bytes have one; {ONE_DIMENSION}"
+            "the kernel takes a local_accessor of {dimensions} dimensions, but local memory has one; {ONE_DIMENSION}"
         ));
     }
     let size = element.map_or(1, DType::itemsize);
     match element {
         Some(element) if !bytes.is_multiple_of(size) => Err(format!(
-            "{bytes} bytes of local memory are not a whole number of {element}, which the kernel keeps there"
+            "{bytes} bytes of local memory are not a multiple of the kernel's element type {element}"
         )),
         _ => Ok(KernelArg::local(bytes, size)),
     }
@@ -150,18 +150,18 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
         (Some(wanted), _) => wanted,
         (None, Param::Unknown) => None,
         (None, other) => {
-            return Err(format!("it is an array where the kernel takes {}", other));
+            return Err(format!("got an array, but the kernel takes {}", other));
         }
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
-        return Err(format!("it has elements of {} where the kernel takes {wanted}", array.dtype()));
+        return Err(format!("got elements of {}, but the kernel takes {wanted}", array.dtype()));
     }
     if access.writes() && array.is_readonly() {
-        return Err("it is read-only, and the kernel may write it".to_owned());
+        return Err("the array is read-only, but the kernel may write to it".to_owned());
     }
     if !array.is_contiguous() {
         return Err(
-            "it is a strided view, and a kernel sees its address only: pass a contiguous copy()".to_owned()
+            "the array is a strided view, but a kernel gets an address only; pass a contiguous copy()".to_owned()
         );
     }
     Ok(KernelArg::pointer(array.address()))

@@ -141,7 +141,7 @@ impl Kernel {
 
     fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
         if name.is_empty() || name.trim() != name {
-            return Err(Error::Value(format!("{name:?} is no name of a kernel")));
+            return Err(Error::Value(format!("{name:?} is not a kernel name")));
         }
         no_zero(name, "its name", name.as_bytes())?;
         if let Code::Sycl(source) | Code::OpenCl(source) = &code {
@@ -155,7 +155,7 @@ impl Kernel {
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
             (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
-                Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
+                Error::Value(format!("kernel {name:?}: {why}; omit params that the source declares"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),
         };
@@ -178,7 +178,7 @@ impl Kernel {
         {
             if is_given {
                 return Err(Error::Value(format!(
-                    "kernel {name:?}: params do not fit what was built: {why}; give params of the kernel's own types"
+                    "kernel {name:?}: params do not match the built kernel: {why}; give params of the kernel's types"
                 )));
             }
             // A header may define a name otherwise, or hide a parameter. The compiler knows better.

@@ -51,7 +51,7 @@ pub(crate) fn with_advice(log: String) -> String {
         Some(Lack::TemporaryFile(_)) => {
             let folder = temporary_folder();
             format!(
-                "{log}\nthe compiler needs a folder for temporary files: set TMPDIR to one that can be written, not {folder}"
+                "{log}\nthe compiler needs a folder for temporary files: set TMPDIR to a writable one, not {folder}"
             )
         }
         None => log,

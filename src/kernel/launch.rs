@@ -168,14 +168,14 @@ impl Kernel {
         if let Some(declared) = self.0.dimensions.filter(|declared| *declared != global.len()) {
             let plural = if declared == 1 { "dimension" } else { "dimensions" };
             return self.refuse(format!(
-                "it is declared for {declared} {plural}, and the range {global:?} has {}; give one extent for each",
+                "the kernel is declared for {declared} {plural}, but range {global:?} has {}; give one extent for each",
                 global.len()
             ));
         }
         let product =
             |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
         if product(global).is_none_or(|items| isize::try_from(items).is_err()) {
-            return self.refuse(format!("a range of {global:?} has more work-items than can be counted"));
+            return self.refuse(format!("range {global:?} has more work-items than fit in a size_t"));
         }
         let mut extents = Extents::range(global);
         let Some(local) = local else { return Ok(extents) };
@@ -233,7 +233,7 @@ impl Kernel {
         if let Some((position, taken)) = misfit(&bound, slots, is_sycl) {
             let given = listed(&args[position], &bound[position]);
             return self
-                .refuse_argument(position, &format!("it is {given} where the built kernel takes {taken}"));
+                .refuse_argument(position, &format!("got {given}, but the built kernel takes {taken}"));
         }
         Ok(bound)
     }

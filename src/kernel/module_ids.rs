@@ -19,10 +19,7 @@ pub(super) fn refuse_ids(module: &[u8]) -> Result<(), String> {
         return Err(wrong);
     }
     match parsed {
-        Err(_) => {
-            Err("an instruction of the module uses an id of another kind than its operand asks for"
-                .to_owned())
-        }
+        Err(_) => Err("an instruction of the module uses an id of the wrong kind for its operand".to_owned()),
         Ok(Err(ParseState::OperandExpected(byte, _) | ParseState::OperandExceeded(byte, _))) => Err(format!(
             "an instruction before byte {byte} of the module has more or fewer operands than SPIR-V defines"
         )),
@@ -64,7 +61,7 @@ impl Consumer for Ids {
             return ParseAction::Continue;
         };
         self.wrong = Some(format!(
-            "Op{} of the module uses the id {id}, and the header allows ids from 1 to {}",
+            "Op{} of the module uses the id {id}, but the header allows ids from 1 to {}",
             instruction.class.opname,
             self.bound - 1
         ));

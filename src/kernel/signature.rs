@@ -55,18 +55,18 @@ impl Param {
 }
 
 impl fmt::Display for Param {
-    /// As errors name it: `a pointer to float32 that it reads`.
+    /// As errors name it: `a pointer to float32 (read-only)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pointer = |dtype: &Option<DType>| {
             dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"))
         };
         match self {
             Self::Scalar(dtype) => write!(f, "{dtype}"),
-            Self::Read(dtype) => write!(f, "{} that it reads", pointer(dtype)),
-            Self::Write(dtype) => write!(f, "{} that it writes", pointer(dtype)),
+            Self::Read(dtype) => write!(f, "{} (read-only)", pointer(dtype)),
+            Self::Write(dtype) => write!(f, "{} (write-only)", pointer(dtype)),
             Self::ReadWrite(dtype) => f.write_str(&pointer(dtype)),
             Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => f.write_str("local memory"),
-            Self::Unknown => f.write_str("something of its own type"),
+            Self::Unknown => f.write_str("a value of unknown type"),
         }
     }
 }
@@ -301,7 +301,7 @@ pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>,
         }
         let list = read.iter().map(Param::to_string).collect::<Vec<_>>().join(", ");
         return Err(format!(
-            "params has {} parameters, and the source has {} ({list})",
+            "params has {} parameters, but the source has {} ({list})",
             given.len(),
             read.len()
         ));
@@ -311,7 +311,7 @@ pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>,
         .zip(read)
         .enumerate()
         .map(|(position, (given, read))| {
-            let refuse = || format!("parameter {position} is {read} in the source, and {given} in params");
+            let refuse = || format!("parameter {position} is {read} in the source, but {given} in params");
             reconcile_one(&given, read).ok_or_else(refuse)
         })
         .collect()

@@ -35,7 +35,7 @@ fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
 pub(crate) fn thread_ends() -> Error {
     Error::Value(
         "this thread is ending and has dropped its scopes, so it has no current queue: a destructor of thread-local data \
-         asked for one. Name a queue there, or drop the value before the thread ends"
+         asked for one. Pass a queue there, or drop the value before the thread ends"
             .to_owned(),
     )
 }

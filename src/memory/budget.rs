@@ -126,7 +126,7 @@ impl Budget {
 
 /// The budget for pools of this device and kind.
 pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
-    let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
+    let raw = Handle::new(ffi::budget_new().during("creating a memory budget")?);
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);
     let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };

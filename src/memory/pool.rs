@@ -182,7 +182,7 @@ impl Pool {
             let make = |_: &_| Ok(Interned::new(Self::new(queue, kind)?));
             POOLS.get_or_make(key, context.is_process_lifetime(), make).map(AnyInterned::from)
         })?;
-        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
+        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot is not a memory pool".to_owned()))
     }
 
     pub(super) fn all() -> Result<Vec<Interned<Self>>> {
@@ -200,7 +200,7 @@ impl Pool {
         // SAFETY: a budget is kept for good.
         let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {
-            blocks: ManuallyDrop::new(FreeList::new(raw.during("making a memory pool")?, pooling_is_on())),
+            blocks: ManuallyDrop::new(FreeList::new(raw.during("creating a memory pool")?, pooling_is_on())),
             budget,
             context: queue.context().clone(),
             device: device.clone(),
@@ -388,7 +388,7 @@ fn no_such_usm(device: &Device, kind: UsmKind, bytes: usize) -> Error {
         reserved: 0,
         limit: None,
         total: device.global_mem_size(),
-        note: format!("; the device has no {kind} USM{}", others_with(kind)),
+        note: format!("; the device does not support {kind} USM{}", others_with(kind)),
     }
 }
 
@@ -398,9 +398,9 @@ fn others_with(kind: UsmKind) -> String {
     let names: Vec<_> =
         devices.iter().filter(|device| device.has_usm(kind)).map(ToString::to_string).collect();
     if names.is_empty() {
-        "; no visible device has".to_owned()
+        "; no visible device does".to_owned()
     } else {
-        format!("; it is on {}", names.join(", "))
+        format!("; supported by {}", names.join(", "))
     }
 }
 

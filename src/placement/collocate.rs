@@ -106,7 +106,7 @@ fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)
         }
     }
     let (_, target, steps) = best.ok_or_else(|| {
-        Error::Value("there is no array in USM whose queue could be the target; name a target".to_owned())
+        Error::Value("no array is in USM, so no queue can be the default target; pass a target".to_owned())
     })?;
     Ok((target, steps))
 }

@@ -22,8 +22,8 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
         return Ok(first.queue().clone());
     }
     Err(Error::Placement(format!(
-        "the arrays are on different queues:\n{}\ngive {} explicitly where they are usable from it, or bring them \
-         together: {} of all for the fewest bytes",
+        "the arrays are on different queues:\n{}\npass {} explicitly if all arrays are usable from it, or move them \
+         to one queue: {} with all arrays to move the fewest bytes",
         describe(arrays),
         spelled("queue=", "a queue"),
         spelled(
@@ -38,7 +38,7 @@ pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
     for (position, array) in arrays.iter().enumerate() {
         if let Some(why) = array.unusable_from(queue)? {
             return Err(Error::Placement(format!(
-                "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a copy that can",
+                "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a usable copy",
                 describe(arrays),
                 spelled("collocate(array, queue=queue)", "collocate(&array, &queue)")
             )));

@@ -60,7 +60,7 @@ fn wrong_setting() -> Result<Option<String>> {
     let [gpus, memory, system_usm, faults] =
         [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]].map(|name| value_of(name).unwrap_or_default());
     let fault = ffi::emulation_fault(&gpus, &memory, &system_usm, &faults)
-        .during("reading the settings of the emulated GPUs")?;
+        .during("reading the emulator's settings")?;
     Ok((!fault.is_empty()).then_some(fault))
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn fault() -> Result<Option<Fault>> {
 fn too_late_text() -> String {
     format!(
         "{GPUS} was set after the SYCL runtime had been asked for its devices, and the runtime reads its settings once; \
-         set it before the process starts, or before the first question about a device{}",
-        spelled(" and before another library than usmq asks", "")
+         set it before the process starts, or before the first device query{}",
+        spelled(" of any library", "")
     )
 }
 
@@ -130,8 +130,8 @@ fn find() -> Result<PathBuf, Fault> {
         Fault::NoLibrary(format!(
             "the emulated GPUs need {LIBRARY}, which is not in {place}; {}",
             spelled(
-                "install usmq again, or name the library in USMQ_EMULATOR_LIBRARY",
-                "put it beside the program, or name it in USMQ_EMULATOR_LIBRARY (build scripts find it in DEP_USMQ_EMULATOR)"
+                "reinstall usmq, or set USMQ_EMULATOR_LIBRARY to the path of the library",
+                "put it beside the program, or set USMQ_EMULATOR_LIBRARY to its path (build scripts find it in DEP_USMQ_EMULATOR)"
             )
         ))
     })

@@ -93,8 +93,8 @@ pub(super) fn prepare() {
     // What the user has asked for is not done either: whoever may write there would run code as this user.
     set("SYCL_CACHE_PERSISTENT", Path::new("0"));
     let text = format!(
-        "kernels are not kept in {}: {fault}. Whoever can write there would choose what runs here. Empty it and \
-         `chmod 700` it, or name another folder in SYCL_CACHE_DIR",
+        "kernels are not kept in {}: {fault}. Another user could replace the code that runs here. Empty the folder and \
+         `chmod 700` it, or set SYCL_CACHE_DIR to another folder",
         folder.display()
     );
     tracing::warn!(target: "usmq", "{text}");

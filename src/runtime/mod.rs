@@ -109,7 +109,7 @@ impl<T: UniquePtrTarget> Handle<T> {
 
     pub(crate) fn get(&self) -> Result<&T> {
         ensure_usable()?;
-        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
+        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime returned no object".to_owned()))
     }
 }
 

@@ -87,13 +87,13 @@ pub(crate) fn watch() -> Result<()> {
 fn register() -> Result<()> {
     let refuse = |why: &str| {
         Error::RuntimeNotFound(format!(
-            "calls of other libraries cannot be seen: {why}; start the process with {}",
+            "cannot trace calls of other libraries: {why}; start the process with {}",
             spelled("`python -m usmq trace`", "the variables that usmq::profile::watch_calls names")
         ))
     };
     let path = std::env::var("XPTI_FRAMEWORK_DISPATCHER")
-        .map_err(|_| refuse("the runtime was not told to trace"))?;
-    let text = CString::new(path.clone()).map_err(|_| refuse("its tracing framework has no valid path"))?;
+        .map_err(|_| refuse("tracing is not enabled in the runtime"))?;
+    let text = CString::new(path.clone()).map_err(|_| refuse("the tracing framework has no valid path"))?;
     // SAFETY: a C string. It is the library that the runtime itself is to load, and it is never closed.
     let library = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
@@ -119,7 +119,7 @@ fn register() -> Result<()> {
     for moment in [BEGIN, END] {
         // SAFETY: as above; the function is never unloaded.
         if unsafe { callback(stream, moment, called) } != 0 {
-            return Err(refuse("the tracing framework takes no further subscriber"));
+            return Err(refuse("the tracing framework accepts no further subscriber"));
         }
     }
     Ok(())
