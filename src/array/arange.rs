@@ -9,7 +9,8 @@ impl Array {
     /// `first`, `first + step`, … up to `end`, which is not included. Computed as numpy does: `first + i * step`.
     ///
     /// # Errors
-    /// [`Error::Value`] for a zero step or a value that is no `dtype`, [`Error::Allocation`] when memory is short.
+    /// [`Error::Value`] for a zero step or a value that is not a `dtype`, [`Error::Allocation`] if memory is
+    /// short.
     pub fn arange(
         first: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -29,7 +30,7 @@ impl Array {
     }
 }
 
-/// Values that are known, but not yet written anywhere.
+/// Values that are computed, but not yet stored.
 enum Counted {
     Whole { count: usize, first: i128, step: i128 },
     Real { count: usize, first: f64, step: f64, truncate: bool },
@@ -69,7 +70,7 @@ impl Counted {
     fn write(&self, dtype: DType, bytes: &mut [u8]) -> Result<()> {
         let places = bytes.chunks_exact_mut(dtype.itemsize());
         match *self {
-            // The value is before `end`, so it fits, also where the product alone does not.
+            // The value is before `end`, so it fits, even where the product alone overflows.
             Self::Whole { first, step, .. } => {
                 put(places, dtype, |i| Scalar::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
             }

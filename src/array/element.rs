@@ -12,7 +12,7 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type.
     const DTYPE: DType;
 
-    /// Whether these bytes of a device are a value of this type.
+    /// Whether these bytes from a device are a valid value of this type.
     fn is_valid(_bytes: &[u8]) -> bool {
         true
     }

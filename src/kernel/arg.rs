@@ -161,7 +161,8 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
     }
     if !array.is_contiguous() {
         return Err(
-            "the array is a strided view, but a kernel gets an address only; pass a contiguous copy()".to_owned()
+            "the array is a strided view, but a kernel gets an address only; pass a contiguous copy()"
+                .to_owned(),
         );
     }
     Ok(KernelArg::pointer(array.address()))
