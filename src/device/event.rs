@@ -184,7 +184,7 @@ impl Event {
         let (running, assisted) = (Cell::new(false), Cell::new(false));
         poll_until(
             || {
-                // What cannot be asked is for the runtime's own wait to tell.
+                // A query that fails is left to the runtime's own wait, which reports the error.
                 status = self.status().unwrap_or(EventStatus::Unknown);
                 running.set(status == EventStatus::Running);
                 !matches!(status, EventStatus::Submitted | EventStatus::Running)
@@ -198,8 +198,9 @@ impl Event {
         )
     }
 
-    /// A command that no worker has begun is computed by the thread that waits for it, so there is nothing to lose. When a
-    /// worker is at it, a thread that enters the driver for its last microseconds falls asleep there.
+    /// If no worker has begun the command, the waiting thread executes it, so entering the driver loses
+    /// nothing. If a worker executes it, a thread that enters the driver for the last microseconds falls
+    /// asleep there.
     fn poll_while_running(&self) {
         let begun = Instant::now();
         while matches!(self.status(), Ok(EventStatus::Running)) && begun.elapsed() < ALMOST_DONE {
@@ -211,7 +212,7 @@ impl Event {
         &self.command.record
     }
 
-    /// The device's timestamps of a complete command, if its queue keeps any.
+    /// The device's timestamps of a complete command, if its queue records them.
     pub(super) fn recorded_timestamps(&self) -> Option<[u64; 3]> {
         if !self.queue.keeps_timestamps() {
             return None;
@@ -219,10 +220,10 @@ impl Event {
         ffi::event_profiling(self.raw().ok()?).ok()
     }
 
-    /// When the command was submitted, started and ended. Waits for the end.
+    /// The times of submission, start and end. Waits for the end.
     ///
     /// # Errors
-    /// [`Error::Value`] when the queue was made without `profiling`.
+    /// [`Error::Value`] if the queue was made without `profiling`.
     pub fn timestamps(&self) -> Result<Timestamps> {
         if !self.queue.profiling() {
             return Err(Error::Value(format!(
