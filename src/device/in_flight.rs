@@ -21,9 +21,9 @@ pub(super) struct Command {
     done: AtomicBool,
     /// The number of its trace record; 0 without one.
     pub(super) record: AtomicU64,
-    /// Its number among the commands of an in-order queue; 0 for others.
+    /// Its number among the commands of an in-order queue; 0 on other queues.
     pub(super) number: u64,
-    /// Set for the launch of a kernel that someone may interrupt a wait for.
+    /// Set for a kernel launch with interruptible waits.
     pub(super) launch: Option<Launch>,
 }
 
