@@ -1,4 +1,4 @@
-//! Looks at a SPIR-V module before a driver does: some drivers crash on what is none. Pure.
+//! Validates a SPIR-V module before it reaches a driver: some drivers crash on invalid modules. Pure.
 
 use super::module_ids::refuse_ids;
 
@@ -57,14 +57,14 @@ fn is_magic(word: &[u8; 4]) -> bool {
     u32::from_le_bytes(*word) == MAGIC || u32::from_be_bytes(*word) == MAGIC
 }
 
-/// The characters of a literal, up to its NUL, the lowest byte of a word first.
+/// Reads a literal string up to its NUL, with the lowest byte of a word first.
 fn text(words: &[[u8; 4]], read: fn([u8; 4]) -> u32) -> String {
     let bytes = words.iter().flat_map(|word| read(*word).to_le_bytes());
     let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What bytes without the magic number are, and what to do.
+/// The likely format of bytes without the magic number, and the fix.
 fn foreign(module: &[u8]) -> String {
     let found = match module {
         [b'B', b'C', 0xc0, 0xde, ..] => "it is LLVM bitcode; llvm-spirv converts it",
@@ -83,7 +83,7 @@ fn foreign(module: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A module with entry points of these names and nothing else.
+    /// A module with entry points of these names only.
     fn module(names: &[&[u8]], write: fn(u32) -> [u8; 4]) -> Vec<u8> {
         let mut words = vec![MAGIC, 0x0001_0000, 0, 9, 0];
         for name in names {

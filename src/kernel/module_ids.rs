@@ -1,6 +1,6 @@
 //! Checks that every id of a SPIR-V module is below the bound in its header. Pure.
 //!
-//! Drivers use ids as indices without a check of their own.
+//! Drivers use ids as array indices without a check.
 
 use rspirv::binary::{Consumer, ParseAction, ParseState, Parser};
 use rspirv::dr::{Instruction, ModuleHeader};
@@ -9,11 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Source: the SPIR-V specification, section 2.17 (universal limits).
 const MOST_IDS: u32 = 4_194_303;
 
-/// Why an id of this module, in little-endian words and with valid word counts, is wrong. Instructions that the parser
-/// does not know, as those of new extensions, end the check: the driver decides on them.
+/// Why an id of this module, in little-endian words and with valid word counts, is invalid. Instructions that
+/// the parser does not know, such as those of new extensions, end the check; the driver validates them.
 pub(super) fn refuse_ids(module: &[u8]) -> Result<(), String> {
     let mut ids = Ids { bound: 0, wrong: None };
-    // The parser has `expect` on what a malformed module can cause.
+    // The parser calls `expect` on values that a malformed module can contain.
     let parsed = catch_unwind(AssertUnwindSafe(|| Parser::new(module, &mut ids).parse()));
     if let Some(wrong) = ids.wrong {
         return Err(wrong);

@@ -1,4 +1,4 @@
-//! Tests of what is read from a source, one spelling after another.
+//! Tests of the signatures read from a source, one spelling after another.
 
 use super::*;
 use DType::*;

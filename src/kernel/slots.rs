@@ -1,4 +1,4 @@
-//! Compares parameters and arguments with what the built kernel takes, as far as its driver tells. Pure.
+//! Compares parameters and arguments with those of the built kernel, as far as its driver reports them. Pure.
 
 use super::signature::Param;
 use crate::device::Slot;
@@ -11,9 +11,9 @@ const EXTENT: usize = 8;
 pub(super) const ONE_DIMENSION: &str =
     "declare it as local_accessor<T, 1> and compute the index in the kernel";
 
-/// Whether the built kernel takes these parameters, or how the two differ.
+/// Whether the built kernel takes these parameters, or how they differ.
 pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(), String> {
-    // A type that was not read may be an accessor.
+    // A parameter of unreadable type may be an accessor.
     let is_open = |param: &&Param| is_sycl && matches!(param, Param::Unknown | Param::Local);
     let open = params.iter().filter(is_open).count();
     let accessors = params.iter().filter(|param| is_accessor(param)).count();
@@ -24,7 +24,7 @@ pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(
         return Err(format!("params has {} parameters, but the built kernel takes {taken}", params.len()));
     }
     if more != Some(0) && open > 1 {
-        // Which of them are accessors cannot be told.
+        // It is unknown which of them are accessors.
         return Ok(());
     }
     let mut rest = slots;
@@ -74,8 +74,8 @@ pub(super) fn expected(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> us
     slots.len().saturating_sub(EXTENTS * accessors)
 }
 
-/// The first argument that the built kernel does not take, what it takes instead, and what to do. Their number has been
-/// checked.
+/// The first argument that the built kernel does not accept, the expected form, and the fix. The number of
+/// arguments was checked before.
 pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Option<(usize, String)> {
     const DO: &str = "give an argument of the kernel's type";
     let mut rest = slots;

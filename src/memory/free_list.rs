@@ -30,7 +30,7 @@ pub(super) struct FreeList {
     raw: Handle<ffi::UsmPool>,
     /// By size class, the most recent last.
     kept: ForkMutex<[SmallVec<[usize; MOST]>; CLASSES]>,
-    /// Whether anything is kept.
+    /// Whether blocks are kept.
     keeps: bool,
     umf: Umf,
 }
