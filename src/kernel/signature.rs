@@ -27,7 +27,7 @@ pub enum Param {
     LocalAccessor {
         /// The element type, if it is a built-in one.
         element: Option<DType>,
-        /// Its dimensions, when the source tells.
+        /// The number of dimensions, if the source shows it.
         dimensions: Option<usize>,
     },
     /// Local memory of the work-group, as a `work_group_memory`.
@@ -55,7 +55,7 @@ impl Param {
 }
 
 impl fmt::Display for Param {
-    /// As errors name it: `a pointer to float32 (read-only)`.
+    /// The form for errors: `a pointer to float32 (read-only)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pointer = |dtype: &Option<DType>| {
             dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"))
