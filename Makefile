@@ -1,4 +1,4 @@
-# Everything a checkout needs, from set-up to tests. `make` alone lists the targets.
+# Targets for a checkout, from set-up to tests. `make` alone lists them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,18 +7,18 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
-# Ours and the three that depend on it from outside.
+# usmq's own manifest and the three of external dependents.
 MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
 CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* benches/*.cc tests/python/*.cpp \
 	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
-# How long `fuzz` stays with each target.
+# Minutes for each fuzz target.
 FUZZ_MINUTES ?= 10
-# Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
+# Two OpenCL CPU runtimes: cpu:0 and cpu:1 are two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
-# The files share out among two processes; the tests of a file run in order.
+# Distributes the files over two processes; the tests of a file run in order.
 PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile
 
-# The SYCL to build against is the one in .venv, whatever environment is active.
+# Builds against the SYCL in .venv, whichever environment is active.
 unexport PYO3_PYTHON VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
 
 .PHONY: help
@@ -67,27 +67,27 @@ PIP_INSTALL = -m pip install --disable-pip-version-check
 	.venv-ocl2/bin/python $(PIP_INSTALL) -r requirements/ocl2.txt
 	@touch $@
 
-# A wheel, not an editable install: the extension finds libsycl from its place in site-packages, as a user's does.
+# A wheel, not an editable install: the extension finds libsycl relative to site-packages, as a user's does.
 .PHONY: build
 build: wheel ## Build the Python package and install it into .venv
 	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
 
-# With 1, symbols of a newer glibc or compiler than the tag allows are replaced (build/manylinux.cc); 0 where those here
+# 1 replaces symbols of a newer glibc or compiler than the tag allows (build/manylinux.cc); 0 if this system's
 # are old enough.
 USMQ_MANYLINUX ?= 1
 library wheel: export USMQ_MANYLINUX := $(USMQ_MANYLINUX)
 PLATFORM = manylinux_2_28
 
-# Its own target folder, since both libraries are called libusmq.so where cargo makes them.
+# A separate target folder, since cargo names both libraries libusmq.so.
 .PHONY: library
 library: .venv/.ready
-	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then seconds)"
+	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then under a minute)"
 	CARGO_PROFILE_RELEASE_STRIP=true cargo rustc --release --lib --features c-library --crate-type cdylib --target-dir target/library
 	install -D -m 755 target/library/release/libusmq.so python/usmq/lib/libusmq.so.0
 
 .PHONY: wheel
 wheel: library ## Build the wheel and check it: tag, symbols, contents, metadata
-	@echo "==> the wheel (about 2 minutes the first time, then seconds)"
+	@echo "==> the wheel (about 2 minutes the first time, then under a minute)"
 	@rm -f target/wheels/usmq-*.whl
 	.venv/bin/maturin build --release --strip --compatibility $(PLATFORM) --interpreter .venv/bin/python --out target/wheels
 	.venv/bin/python tests/wheel.py check target/wheels/usmq-*.whl
@@ -180,7 +180,8 @@ sanitize-threads: setup nightly ## The same under ThreadSanitizer (minutes; not 
 	@echo "==> tests/sanitize.sh thread (about 20 minutes)"
 	@$(TWO_DEVICES) tests/sanitize.sh thread
 
-# The package with an extension that counts queues, events and the other objects of the shim, and fails on demand.
+# The package with an extension that counts queues, events and the other objects of the shim, and can inject
+# faults.
 COUNTED = PYTHONPATH=target/faults/site LD_LIBRARY_PATH=.venv/lib
 .PHONY: counted
 counted: setup
@@ -199,7 +200,7 @@ soak: counted ## Everything over and over for SOAK_MINUTES (30); fails when some
 	@mkdir -p target/soak
 	$(TWO_DEVICES) $(COUNTED) .venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
 
-# Tools that come as crates, for this checkout alone.
+# Tools that are crates, installed for this checkout only.
 TOOLS = $(CURDIR)/target/tools/bin
 $(TOOLS)/cargo-%: | check-tools
 	@echo "==> cargo-$* (minutes, once)"
@@ -221,7 +222,7 @@ deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, b
 	@echo "==> cargo deny (seconds)"
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
-# Each says in a line how it went, and one that fails keeps none of the others from running: together they take hours.
+# Each check prints its result in one line, and a failure does not stop the others: together they take hours.
 CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-stress fuzz soak
 
 .PHONY: check-all
@@ -272,7 +273,7 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
 	.venv/bin/python tests/coexistence
 
-# Most of their time they wait for processes that they have started.
+# These tests mostly wait for processes that they have started.
 PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
 
 .PHONY: test-processes
@@ -288,7 +289,8 @@ test-stress: setup build ## Threads, tasks and import orders for longer (about 3
 	$(TWO_DEVICES) USMQ_STRESS_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_stress.py
 	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_coexistence.py
 
-# A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
+# A free-threaded CPython (`configure --disable-gil`), 3.14 or newer. Few packages support it: no dpctl, no
+# dpnp.
 FREE_THREADED ?= python3.14t
 FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array_copies array_views arrays \
 	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace security))
@@ -319,7 +321,7 @@ test-wheel: setup wheel ## The wheel in clean environments of every Python here:
 	@echo "==> the wheel in clean environments (about 10 minutes, 3 GB at a time in target/wheel-test)"
 	.venv/bin/python tests/wheel.py install target/wheels/usmq-*.whl
 
-# --- what is published
+# --- publishing
 
 .PHONY: package
 package: sdist ## The crate and the sdist build by themselves, and the documentation where there is no SYCL
@@ -330,7 +332,7 @@ package: sdist ## The crate and the sdist build by themselves, and the documenta
 	@echo "==> a wheel from the sdist, in isolation (about 3 minutes)"
 	.venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir target/from-sdist target/sdist/usmq-*.tar.gz
 
-# --- the rest
+# --- other targets
 
 .PHONY: test-cuda
 test-cuda: build ## Python: CUDA memory on a card; skipped, with what is missing, where there is none

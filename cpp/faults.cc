@@ -32,7 +32,7 @@ struct Plan {
 };
 
 Plan &plan() {
-  // Never destroyed: threads may call the shim while the process ends.
+  // Never destroyed: threads may call the shim during process exit.
   static Plan &only = *new Plan;
   return only;
 }

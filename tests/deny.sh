@@ -1,5 +1,6 @@
 #!/bin/sh
-# cargo-deny by ../deny.toml. Known faults are looked up in the advisory database of RustSec, which it fetches.
+# Runs cargo-deny with ../deny.toml. It fetches RustSec's advisory database and looks up known
+# vulnerabilities.
 set -eu
 
 cd "$(dirname "$0")/.."

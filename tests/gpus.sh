@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The suites on emulated GPUs of one context, with the strict rule: `tests/run gpus [PART ...]`.
+# Runs the suites on emulated GPUs of one context, with the strict rule: `tests/run gpus [PART ...]`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Test files that are not run here, and why.
+# Test files that are not run here, with the reason.
 left_out() {
     cat << 'END'
 test_cuda              memory of NVIDIA cards, which the emulator does not change
