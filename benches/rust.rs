@@ -1,4 +1,5 @@
-//! The usmq side of `make bench`: answers `row side count` on stdin with nanoseconds per operation; see run.py.
+//! The usmq side of `make bench`: answers `row side count` on stdin with nanoseconds per operation; see
+//! run.py.
 
 use std::hint::black_box;
 use std::io::{BufRead, Write};

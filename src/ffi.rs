@@ -77,8 +77,8 @@ pub(crate) mod bridge {
         LocalAccessor,
     }
 
-    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of local
-    /// memory in one of the two forms that kernels declare, as elements of `element` bytes.
+    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of
+    /// local memory in one of the two forms that kernels declare, as elements of `element` bytes.
     #[derive(Debug, Clone)]
     struct KernelArg {
         kind: KernelArgKind,
@@ -189,7 +189,8 @@ pub(crate) mod bridge {
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
         /// # Safety
-        /// The arguments match the kernel's parameters; memory that it accesses stays valid until the event completes.
+        /// The arguments match the kernel's parameters; memory that it accesses stays valid until the event
+        /// completes.
         unsafe fn queue_launch(
             queue: &Queue,
             kernel: &Kernel,
@@ -213,8 +214,8 @@ pub(crate) mod bridge {
         fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
-        /// Address and bytes of the allocation that contains `pointer`; zeros if the driver does not report them. Only
-        /// for contexts of the opencl backend.
+        /// Address and bytes of the allocation that contains `pointer`; zeros if the driver does not report
+        /// them. Only for contexts of the opencl backend.
         fn usm_range(pointer: usize, context: &Context) -> Result<[usize; 2]>;
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
@@ -239,7 +240,8 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<UsmPool>>;
         /// Replaces UMF's pool by an empty one.
         /// # Safety
-        /// During the call no block of `pool_alloc` exists, and no thread calls `pool_alloc`, `pool_free` or `pool_trim`.
+        /// During the call no block of `pool_alloc` exists, and no thread calls `pool_alloc`, `pool_free` or
+        /// `pool_trim`.
         unsafe fn pool_renew(pool: &UsmPool) -> Result<()>;
         /// Allocates up to 32 KiB from UMF's pool. Returns 0 if that fails.
         fn pool_alloc(pool: &UsmPool, bytes: usize) -> usize;
@@ -250,7 +252,8 @@ pub(crate) mod bridge {
         /// Allocates from the runtime. Returns 0 if that fails.
         fn block_alloc(pool: &UsmPool, bytes: usize) -> usize;
         /// # Safety
-        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command uses it any more.
+        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command
+        /// uses it any more.
         unsafe fn block_free(pool: &UsmPool, pointer: usize, bytes: usize);
 
         /// `registered` makes one kernel available by its C++ name; empty if all names are `extern "C"`.
@@ -283,8 +286,8 @@ pub(crate) mod bridge {
             binary: &[u8],
             name: &str,
         ) -> Result<UniquePtr<Kernel>>;
-        /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory. Queries the
-        /// driver only for kernels of the opencl backend.
+        /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
+        /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
 
         /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
@@ -296,9 +299,10 @@ pub(crate) mod bridge {
 
 pub(crate) use bridge::*;
 
-// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to shared
-// state whose member functions may be called from several threads at once. The shim only copies handles and calls such
-// members; `Queue`'s error store has its own lock. A mutable reference never reaches one of them from two threads.
+// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to
+// shared state whose member functions may be called from several threads at once. The shim only copies
+// handles and calls such members; `Queue`'s error store has its own lock. A mutable reference never reaches
+// one of them from two threads.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -330,7 +334,8 @@ unsafe impl Sync for UserEvent {}
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.
 unsafe impl Sync for UsmBudget {}
-// SAFETY: as above; UMF's pools have locks, a pool is replaced without concurrent calls, and the source's counters are atomic.
+// SAFETY: as above; UMF's pools have locks, a pool is replaced without concurrent calls, and the source's
+// counters are atomic.
 unsafe impl Send for UsmPool {}
 // SAFETY: as above.
 unsafe impl Sync for UsmPool {}

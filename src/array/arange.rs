@@ -6,7 +6,8 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 
 impl Array {
-    /// `first`, `first + step`, … up to `end`, which is not included. Computed as numpy does: `first + i * step`.
+    /// `first`, `first + step`, … up to `end`, which is not included. Computed as numpy does: `first + i *
+    /// step`.
     ///
     /// # Errors
     /// [`Error::Value`] for a zero step or a value that is not a `dtype`, [`Error::Allocation`] if memory is

@@ -41,8 +41,8 @@ struct usmq_bfloat16 {
 ";
 
 impl Array {
-    /// Sets every element from the one at the same place of `source`, which has the same shape, is usable from this
-    /// array's queue and shares no element with this array.
+    /// Sets every element from the one at the same place of `source`, which has the same shape, is usable
+    /// from this array's queue and shares no element with this array.
     pub(super) fn convert_from(&self, source: &Self) -> Result<()> {
         let (shape, from, to) = source.layout().merged(self.layout());
         let source_text = text(source.dtype, self.dtype, shape.len());
@@ -66,8 +66,8 @@ impl Array {
         let extents = Extents::range(&[self.size()]);
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(queue, &operands, |after| {
-            // SAFETY: the text below has this signature; each work-item reads and writes the element of its number,
-            // inside the two views, whose allocations' logs keep them until the event is complete.
+            // SAFETY: the text below has this signature; each work-item reads and writes the element of its
+            // number, inside the two views, whose allocations' logs keep them until the event is complete.
             unsafe { queue.submit(&program, extents, &args, label, after) }
         })?;
         Ok(())

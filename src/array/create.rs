@@ -114,7 +114,8 @@ impl Array {
         let _fills = as_fill();
         ordered_all(&self.queue, &operands, |after, sent| {
             let mut done = seed.bytes();
-            // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
+            // SAFETY: both ranges are inside allocations that their logs keep until the last event is
+            // complete.
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
             while done < bytes {
                 sent.push(last.clone());

@@ -6,8 +6,8 @@ use num_complex::Complex;
 /// A Rust type with the memory layout of a [`DType`].
 ///
 /// # Safety
-/// `DTYPE` has the size and the layout of `Self`, `Self` has no padding and no drop, and every pattern of bits that
-/// `is_valid` accepts is a value of `Self`.
+/// `DTYPE` has the size and the layout of `Self`, `Self` has no padding and no drop, and every pattern of
+/// bits that `is_valid` accepts is a value of `Self`.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type.
     const DTYPE: DType;

@@ -1,7 +1,7 @@
 //! Shape, strides and offset of a view: pure arithmetic on element indices.
 //!
-//! Strides and offset count elements, not bytes. A layout never reaches outside `offset + extent()`, and its total
-//! size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
+//! Strides and offset count elements, not bytes. A layout never reaches outside `offset + extent()`, and its
+//! total size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
 
 use crate::error::{Error, Result};
 use smallvec::{SmallVec, smallvec};

@@ -153,7 +153,8 @@ impl Array {
         Ok(Self { layout, dtype: DType::U8, ..self.clone() })
     }
 
-    /// All memory from the lowest to the highest element as one axis, and the position of the first element in it.
+    /// All memory from the lowest to the highest element as one axis, and the position of the first element
+    /// in it.
     #[cfg(feature = "python")]
     pub(crate) fn span(&self) -> Result<(Self, usize)> {
         let (low, high) = self.layout.extent().unwrap_or((0, -1));

@@ -215,14 +215,15 @@ impl Array {
     fn copy_bytes(&self, source: &Self) -> Result<()> {
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(&self.queue, &operands, |after| {
-            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of one
-            // context, and do not overlap.
+            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of
+            // one context, and do not overlap.
             unsafe { self.queue.memcpy(self.address(), source.address(), self.nbytes(), after) }
         })?;
         Ok(())
     }
 
-    /// Whether the two views may share an element. Compares the spans, so interleaved views count as overlapping.
+    /// Whether the two views may share an element. Compares the spans, so interleaved views count as
+    /// overlapping.
     fn overlaps(&self, other: &Self) -> bool {
         let span = |array: &Self| {
             let itemsize = array.dtype.itemsize() as isize;

@@ -28,8 +28,8 @@ pub(crate) struct Capabilities {
     pub user_events: bool,
     /// A command may start only when its queue is flushed (OpenCL 3.0, section 5.15).
     pub needs_flush: bool,
-    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such a copy and
-    /// frees its buffer in an event callback, which hangs.
+    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such
+    /// a copy and frees its buffer in an event callback, which hangs.
     pub direct_copies: bool,
     /// `sycl_ext_oneapi_peer_access` can be queried. Other adapters abort the process on that query.
     pub peer_access: bool,

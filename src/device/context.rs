@@ -114,7 +114,8 @@ impl Context {
     /// A handle to a context of another library.
     ///
     /// # Safety
-    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not kept.
+    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not
+    /// kept.
     ///
     /// # Errors
     /// [`Error::Sycl`](crate::Error::Sycl) if the runtime refuses it.

@@ -84,7 +84,8 @@ impl Queue {
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the
+        // call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         let raw = raw.during("submitting a copy")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
@@ -101,7 +102,8 @@ impl Queue {
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
+        // call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
@@ -122,7 +124,8 @@ impl Queue {
         let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
-        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive
+        // during the call.
         let raw = unsafe {
             ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
         };

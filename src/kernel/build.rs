@@ -101,7 +101,8 @@ impl Kernel {
     /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
     /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
     ///
-    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and `sycl_ext_oneapi_free_function_kernels`.
+    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and
+    /// `sycl_ext_oneapi_free_function_kernels`.
     ///
     /// # Errors
     /// [`Error::KernelBuild`] with the compiler's log, or for a source without code.

@@ -52,8 +52,9 @@ impl Prepared<'_> {
                 // Without work-items nothing is launched, but the event still represents the order.
                 return self.queue.barrier(after);
             }
-            // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and reachability of the
-            // arguments, and the operands' logs keep their memory until the event is complete.
+            // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and
+            // reachability of the arguments, and the operands' logs keep their memory until the event is
+            // complete.
             unsafe { self.queue.submit(&self.program, self.extents, &self.bound, label, after) }
         })
         .map_err(|error| self.kernel.explain(error, self.launch, self.args, &self.bound))

@@ -19,8 +19,8 @@ impl Queue {
     /// its own properties. See [`with_properties`](Self::with_properties).
     ///
     /// # Errors
-    /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound), or
-    /// [`Error::Sycl`](crate::Error::Sycl) if device, context and properties cannot be combined.
+    /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound),
+    /// or [`Error::Sycl`](crate::Error::Sycl) if device, context and properties cannot be combined.
     pub fn new(
         target: impl Into<Target>,
         context: Option<&Context>,

@@ -51,8 +51,8 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let scope = self.scope.clone();
-        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `drop` drops it in its place, and
-        // `Scoped` is Unpin only when `F` is.
+        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `drop` drops it in its
+        // place, and `Scoped` is Unpin only when `F` is.
         let future = unsafe { self.map_unchecked_mut(|scoped| &mut *scoped.future) };
         scope.enter_within(|| future.poll(context))
     }

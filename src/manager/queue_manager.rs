@@ -47,8 +47,8 @@ pub(crate) fn current_queue_is_known() -> bool {
     SYCL_DEFAULT.get().is_some()
 }
 
-/// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to SYCL's
-/// default device.
+/// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to
+/// SYCL's default device.
 ///
 /// # Errors
 /// As [`Queue::new`]; the default then does not change.

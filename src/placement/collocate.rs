@@ -170,8 +170,8 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
 fn direct(source: &Array, target: &Array) -> Result<()> {
     let queue = target.queue();
     ordered_across(queue, &operands(source, target), |after, _| {
-        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The source is
-        // USM of the queue's context or readable by the host, as the plan found.
+        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The
+        // source is USM of the queue's context or readable by the host, as the plan found.
         unsafe { queue.memcpy(target.address(), source.address(), target.nbytes(), after) }
     })?;
     Ok(())
@@ -205,11 +205,12 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
             let buffer = &buffers[number % 2];
             let free = emptied[number % 2].take();
             let first = if number < 2 { after } else { free.as_slice() };
-            // SAFETY: both ranges are inside allocations whose logs keep them until the last event is complete, which
-            // comes after this one; `first` says that nothing else uses the buffer.
+            // SAFETY: both ranges are inside allocations whose logs keep them until the last event is
+            // complete, which comes after this one; `first` says that nothing else uses the buffer.
             let filled = unsafe { from.memcpy(buffer.pointer(), source.address() + start, length, first) }?;
             sent.push(filled.clone());
-            // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its context.
+            // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its
+            // context.
             let event = unsafe { to.memcpy(target.address() + start, buffer.pointer(), length, &[filled]) }?;
             sent.push(event.clone());
             emptied[number % 2] = Some(event);
