@@ -26,7 +26,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: .venv/.demo-ready ## Install and build what the demo needs, and run it on the flights of a year
+demo: .venv/.demo-ready ## Install and build the demo's requirements, and run it on the flights of a year
 	@echo "==> the extension, not optimised (about 1 minute the first time)"
 	@rm -rf target/demo
 	.venv/bin/maturin build --profile quick --features python,arrow --compatibility linux --interpreter .venv/bin/python --out target/demo
@@ -43,7 +43,7 @@ test-builds: test-downstream test-stub test-icpx test-wheel-quick ## Other ways 
 # --- set-up and build
 
 .PHONY: setup
-setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments of the tests
+setup: .venv/.ready .venv-ocl2/.ready ## Create the two Python environments of the tests
 
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
@@ -93,7 +93,7 @@ wheel: library ## Build the wheel and check it: tag, symbols, contents, metadata
 	.venv/bin/python tests/wheel.py check target/wheels/usmq-*.whl
 
 .PHONY: sdist
-sdist: .venv/.ready ## Build the source distribution and check what is in it
+sdist: .venv/.ready ## Build the source distribution and check its contents
 	@rm -f target/sdist/usmq-*.tar.gz
 	.venv/bin/maturin sdist --out target/sdist
 	.venv/bin/python tests/wheel.py sdist target/sdist/usmq-*.tar.gz
@@ -145,8 +145,8 @@ test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	cargo run --features arrow --example flights
 
 .PHONY: test-faults
-test-faults: counted ## Every operation with each call of SYCL, and of CUDA, failing in turn (minutes; not part of `test`)
-	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
+test-faults: counted ## Every operation, with an injected failure of each SYCL and CUDA call (minutes; not part of `test`)
+	@echo "==> tests/faults.rs, in a separate build (about 4 minutes, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
 		--target-dir target/faults -- --nocapture
 	@echo "==> the same from Python and C, then the calls of a CUDA driver (about 6 minutes)"
@@ -195,7 +195,7 @@ counted: setup
 SOAK_MINUTES ?= 30
 
 .PHONY: soak
-soak: counted ## Everything over and over for SOAK_MINUTES (30); fails when something grows (not part of `test`)
+soak: counted ## All features in a loop for SOAK_MINUTES (30); fails if resource use grows (not part of `test`)
 	@echo "==> soak ($(SOAK_MINUTES) minutes)"
 	@mkdir -p target/soak
 	$(TWO_DEVICES) $(COUNTED) .venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
@@ -218,7 +218,7 @@ tidy: .venv/.ready ## clang-tidy on the C++ shim
 	@tests/tidy.sh
 
 .PHONY: deny
-deny: $(TOOLS)/cargo-deny ## Licences, sources and known faults of the crates, by cargo-deny
+deny: $(TOOLS)/cargo-deny ## Licences, sources and known vulnerabilities of the crates, by cargo-deny
 	@echo "==> cargo deny (seconds)"
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
@@ -243,7 +243,7 @@ test-downstream: .venv/.ready ## Another Cargo project builds on usmq and starts
 	env -i PATH="$$PATH" HOME="$$HOME" target/downstream/debug/downstream
 
 .PHONY: test-stub
-test-stub: | check-tools ## Without SYCL: the build says so, and the stub works
+test-stub: | check-tools ## Without SYCL: the build fails with one message, and the stub works
 	@echo "==> tests/no-sycl.sh (about 1 minute the first time)"
 	PYTHON="$(PYTHON)" tests/no-sycl.sh
 
@@ -258,7 +258,7 @@ docs: build ## Build the site, target/docs/html: pages, Python and Rust referenc
 	@echo "==> target/docs/html/index.html"
 
 .PHONY: test-icpx
-test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a stand-in for icpx that notes its flags
+test-icpx: .venv/.ready ## The build against a oneAPI toolkit, with a mock icpx that logs its flags
 	@echo "==> tests/icpx.sh (1-2 minutes the first time)"
 	tests/icpx.sh
 
@@ -270,14 +270,14 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	.venv/bin/python -m usmq demo --require-dpnp
 	@echo "==> pytest in two processes (about 8 minutes)"
 	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) tests/python $(PROCESSES:%=--ignore=%)
-	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
+	@echo "==> beside dpnp and dpctl, every pair of conditions, in a user's environment (about 3 minutes)"
 	.venv/bin/python tests/coexistence
 
 # These tests mostly wait for processes that they have started.
 PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
 
 .PHONY: test-processes
-test-processes: setup build ## Python: forks, ends, signals, neighbours, broken machines, dying workers (not part of `test`)
+test-processes: setup build ## Python: forks, exits, signals, other libraries, broken environments, killed workers (not part of `test`)
 	@echo "==> pytest in two processes, tests of other processes (about 3 minutes)"
 	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) $(PROCESSES)
 
@@ -285,7 +285,7 @@ test-processes: setup build ## Python: forks, ends, signals, neighbours, broken 
 test-stress: setup build ## Threads, tasks and import orders for longer (about 30 minutes; not part of `test`)
 	@echo "==> 64 threads from Rust, 5 minutes"
 	$(TWO_DEVICES) USMQ_STRESS_SECONDS=300 cargo test --features arrow --test stress -- --nocapture
-	@echo "==> threads and tasks from Python, 2 minutes each; then 120 orders of import"
+	@echo "==> threads and tasks from Python, 2 minutes each; then 120 import orders"
 	$(TWO_DEVICES) USMQ_STRESS_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_stress.py
 	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_coexistence.py
 
@@ -302,8 +302,8 @@ FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array
 	@touch $@
 
 .PHONY: test-free-threaded
-test-free-threaded: .venv-free/.ready .venv-ocl2/.ready ## Python without its lock (GIL): threads, and the tests that need no peer (not part of `test`)
-	@echo "==> usmq for a Python without its lock (minutes)"
+test-free-threaded: .venv-free/.ready .venv-ocl2/.ready ## Free-threaded Python: threads, and the tests that need no peer (not part of `test`)
+	@echo "==> usmq for a free-threaded Python (minutes)"
 	@rm -f target/free-threaded/usmq-*.whl
 	.venv-free/bin/maturin build --release --strip --compatibility linux --interpreter .venv-free/bin/python --out target/free-threaded
 	.venv-free/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/free-threaded/usmq-*.whl
@@ -317,14 +317,14 @@ test-wheel-quick: setup wheel ## The wheel in one clean environment, and a few t
 	.venv/bin/python tests/wheel.py install target/wheels/usmq-*.whl --how quick
 
 .PHONY: test-wheel
-test-wheel: setup wheel ## The wheel in clean environments of every Python here: demo and tests (not part of `test`)
+test-wheel: setup wheel ## The wheel in clean environments of every installed Python: demo and tests (not part of `test`)
 	@echo "==> the wheel in clean environments (about 10 minutes, 3 GB at a time in target/wheel-test)"
 	.venv/bin/python tests/wheel.py install target/wheels/usmq-*.whl
 
 # --- publishing
 
 .PHONY: package
-package: sdist ## The crate and the sdist build by themselves, and the documentation where there is no SYCL
+package: sdist ## Build the packaged crate, the sdist, and the documentation without SYCL
 	@echo "==> cargo package (about 1 minute the first time)"
 	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo package --allow-dirty
 	@echo "==> cargo doc as docs.rs does (about 1 minute the first time)"
@@ -335,24 +335,24 @@ package: sdist ## The crate and the sdist build by themselves, and the documenta
 # --- other targets
 
 .PHONY: test-cuda
-test-cuda: build ## Python: CUDA memory on a card; skipped, with what is missing, where there is none
+test-cuda: build ## Python: memory of a CUDA device; without one skipped, with the reason
 	.venv/bin/python -m pytest -rs tests/cuda
 
 .PHONY: bench
-bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to target/bench.json
+bench: build ## Measure against plain C++, dpctl and dpnp; write the table to target/bench.json
 	@echo "==> bench (minutes)"
 	.venv/bin/python benches/run.py
 
 .PHONY: bench-quick
-bench-quick: build ## One round of every row of `bench`: whether each runs, not how fast
+bench-quick: build ## One round of every row of `bench`: checks that each runs, not its speed
 	@echo "==> bench, one round (about 2 minutes, the first time 1 more)"
 	.venv/bin/python benches/run.py --rounds 1 '*'
 
 .PHONY: bench-cuda
-bench-cuda: build ## Measure the way from a card to host USM against the driver's own copy
+bench-cuda: build ## Measure copies from a CUDA device to host USM against the driver's own copy
 	.venv/bin/python benches/cuda_device.py
 
 .PHONY: clean
-clean: ## Remove what was built; the environments (.venv, .venv-ocl2, .venv-free) stay
+clean: ## Remove build outputs; the environments (.venv, .venv-ocl2, .venv-free) stay
 	rm -rf target .mypy_cache .pytest_cache .ruff_cache
 	find python tests examples benches -name __pycache__ -prune -exec rm -rf {} +

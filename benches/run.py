@@ -1,12 +1,12 @@
 """Measure usmq against plain C++, dpctl and dpnp, side by side; write `target/bench.json`.
 
-The programs that do the work (`rust.rs`, `peer.cc`, `rows.py`) are started once and asked for one
-round of one row at a time, usmq and peer in turn, so that the drift of a noisy machine meets both.
+The programs that do the work (`rust.rs`, `peer.cc`, `rows.py`) are started once and run one round
+of one row at a time, usmq and peer in turn, so that the drift of a noisy machine affects both.
 The numbers of a row are the medians of its rounds; a lower ratio is better for usmq.
 
     .venv/bin/python benches/run.py [--quick] [--rounds N] [ROW ...]
 
-A target that is missed is no failure: the exit status says whether everything was measured.
+A missed target is not a failure: the exit status reports whether every row was measured.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ pub enum Error {
     #[error("usm allocation of {} ({kind}) on {device} failed: {} in use, {} reserved, limit {}, device has {}{note}",
         size(*.asked), size(*.used), size(*.reserved), .limit.map_or("none".to_owned(), size), size(*.total))]
     Allocation {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// `device`, `shared` or `host`.
         kind: &'static str,
@@ -53,7 +53,7 @@ pub enum Error {
     /// A failed allocation of host memory.
     #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
     HostMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// The intended content of the memory.
         what: &'static str,

@@ -75,7 +75,7 @@ for part in "$@"; do
     case $part in
     python | rust | packages | demo | dask | soak) "${part}_part" ;;
     *)
-        echo "tests/run gpus: no part is called '$part'; they are python, rust, packages, demo, dask, soak" >&2
+        echo "tests/run gpus: unknown part '$part'; expected python, rust, packages, demo, dask, soak" >&2
         exit 2
         ;;
     esac

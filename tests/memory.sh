@@ -35,4 +35,4 @@ if [ "$failed" = yes ] || [ "$errors" -gt 0 ] || [ "$runs" -ne 6 ] || [ "$tests"
     echo "memory: FAILED: $tests tests passed in $runs of 6 runs under valgrind, $errors errors; see above" >&2
     exit 1
 fi
-echo "memory: $tests tests under valgrind: no invalid access, nothing lost"
+echo "memory: $tests tests under valgrind: no invalid access, no leak"

@@ -16,7 +16,7 @@ mkdir "$reports"
 target=$(rustc +nightly -vV | sed -n 's/^host: //p')
 case $sanitizer in
 address)
-    name="AddressSanitizer and LeakSanitizer" clean="no invalid access, nothing lost" std=""
+    name="AddressSanitizer and LeakSanitizer" clean="no invalid access, no leak" std=""
     # Without the sanitizer's signal stacks, which would unmap those of Rust's threads. Full call stacks,
     # since libsycl and the drivers have no frame pointers; suppressions match their leaks by the stack.
     export ASAN_OPTIONS=detect_leaks=1:use_sigaltstack=0:allocator_may_return_null=1:fast_unwind_on_malloc=0:malloc_context_size=14

@@ -132,7 +132,7 @@ fn run() {
             release::release(move || item.watched.finish());
         }
         if progressed {
-            // A chain of commands between contexts continues immediately, whatever the age of its last item.
+            // A chain of commands between contexts continues immediately, regardless of the age of its last item.
             let others = items.iter_mut().filter(|item| item.watched.needed_at_exit());
             others.for_each(|item| (item.since, item.due) = (begun, begun));
         }

@@ -170,7 +170,7 @@ impl Kernel {
         if let Some(declared) = self.0.dimensions.filter(|declared| *declared != global.len()) {
             let plural = if declared == 1 { "dimension" } else { "dimensions" };
             return self.refuse(format!(
-                "the kernel is declared for {declared} {plural}, but range {global:?} has {}; give one extent for each",
+                "declared for {declared} {plural}, but range {global:?} has {}; give one extent for each",
                 global.len()
             ));
         }
