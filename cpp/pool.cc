@@ -88,7 +88,7 @@ bool put_unused(const UsmSource &source, void *pointer, std::size_t size) noexce
     source.budget.unused.push_back(UsmBlock{pointer, size, source.context});
     source.budget.has_unused.store(true);
   } catch (...) {
-    return false; // Memory for one list entry is short: the block is lost.
+    return false; // No memory for one list entry: the block is leaked.
   }
   return true;
 }
@@ -210,7 +210,7 @@ void budget_free(const UsmBudget &budget) noexcept {
   try {
     budget.unused.insert(budget.unused.end(), blocks.begin(), blocks.end());
     budget.has_unused.store(true);
-  } catch (...) { // NOLINT(bugprone-empty-catch): memory for the list is short, and the blocks are lost
+  } catch (...) { // NOLINT(bugprone-empty-catch): no memory for the list, so the blocks are leaked
   }
 }
 

@@ -38,7 +38,7 @@ MemoryInfo find_memory_info(const sycl::platform &platform) {
 // clGetMemAllocInfoINTEL of a platform, null if missing. The lookup takes microseconds, so the result is cached.
 MemoryInfo memory_info(const sycl::platform &platform) {
   static std::mutex lock;
-  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // used at the end of the process, too
+  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // also used during process exit
   const std::lock_guard<std::mutex> guard(lock);
   for (const auto &[other, info] : *known) {
     if (other == platform) {

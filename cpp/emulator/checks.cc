@@ -15,7 +15,7 @@ struct Arguments {
 };
 
 Arguments &arguments() {
-  static auto *instance = new Arguments; // stays: see emulation()
+  static auto *instance = new Arguments; // never destroyed: see emulation()
   return *instance;
 }
 

@@ -22,7 +22,7 @@ struct Parts {
 };
 
 Parts &parts() {
-  static auto *instance = new Parts; // stays: see emulation()
+  static auto *instance = new Parts; // never destroyed: see emulation()
   return *instance;
 }
 

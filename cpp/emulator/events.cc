@@ -28,7 +28,7 @@ struct Events {
 };
 
 Events &events() {
-  static auto *instance = new Events; // stays: see emulation()
+  static auto *instance = new Events; // never destroyed: see emulation()
   return *instance;
 }
 

@@ -53,7 +53,7 @@ struct Ledger {
 };
 
 Ledger &ledger() {
-  static auto *instance = new Ledger; // stays: see emulation()
+  static auto *instance = new Ledger; // never destroyed: see emulation()
   return *instance;
 }
 

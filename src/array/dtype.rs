@@ -24,7 +24,7 @@ pub enum DType {
     C128,
 }
 
-/// What kind of number a type holds.
+/// The family of a numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Bool,

@@ -45,7 +45,7 @@ impl<T: Element> From<T> for Arg {
 }
 
 impl Arg {
-    /// An array that the kernel only reads, whatever its parameter declares.
+    /// An array that the kernel only reads, even if its parameter allows writes.
     #[must_use]
     pub fn read(array: &Array) -> Self {
         Self(Value::Array(array.clone(), Some(Access::Read)))

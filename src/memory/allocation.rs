@@ -99,7 +99,7 @@ impl Allocation {
         Self::with(bytes, kind, queue, reuse)
     }
 
-    /// As [`Allocation::new`], for memory that only commands access, whatever its kind.
+    /// As [`Allocation::new`], for memory of any kind that only commands access.
     pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
         Self::with(bytes, kind, queue, Reuse::InOrder)
     }

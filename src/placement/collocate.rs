@@ -209,8 +209,8 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
             // complete, which comes after this one; `first` says that nothing else uses the buffer.
             let filled = unsafe { from.memcpy(buffer.pointer(), source.address() + start, length, first) }?;
             sent.push(filled.clone());
-            // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its
-            // context.
+            // SAFETY: as above; the buffer is host memory, which the target's queue may read in
+            // any context.
             let event = unsafe { to.memcpy(target.address() + start, buffer.pointer(), length, &[filled]) }?;
             sent.push(event.clone());
             emptied[number % 2] = Some(event);

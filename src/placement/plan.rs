@@ -10,8 +10,7 @@ use std::fmt;
 pub enum Action {
     /// Nothing: it is on the target queue already.
     Keep,
-    /// Uses the same memory with the target queue, ordered after its last use. Moves nothing, whatever its
-    /// size.
+    /// Uses the same memory with the target queue, ordered after its last use. Moves no data.
     Rebind,
     /// One copy by the target queue.
     CopyDirect,

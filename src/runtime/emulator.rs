@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     NoLibrary(String),
     /// The OpenCL loader has read its variables already.
     TooLate {
-        /// What is wrong.
+        /// The problem.
         text: String,
         /// The value that OPENCL_LAYERS needs before the process starts.
         layers: PathBuf,
