@@ -1,4 +1,4 @@
-//! Compiles the C++ shim and says where the SYCL libraries are; see docs/building.md for the order of discovery.
+//! Compiles the C++ shim and links the SYCL libraries; docs/building.md describes the order of discovery.
 
 #[path = "build/application.rs"]
 mod application;
@@ -44,8 +44,8 @@ fn is_set(name: &str) -> bool {
     !matches!(env(name).as_str(), "" | "0")
 }
 
-/// One message with the fix; a panic would bury it under a backtrace. Cargo runs a build script that failed again at the
-/// next build, so the fix takes effect without `cargo clean`.
+/// Prints one message with the fix; a panic would hide it behind a backtrace. Cargo runs a failed build
+/// script again at the next build, so the fix takes effect without `cargo clean`.
 fn stop(build: &Build, tried: &str) -> ! {
     eprintln!(
         "usmq: no SYCL runtime was found to build against.\n\n\
@@ -77,7 +77,7 @@ fn build_with(sycl: &Sycl) {
     }
     let mut build = bridge();
     for include in &sycl.include {
-        // -isystem: the SYCL headers are not ours to warn about.
+        // -isystem: suppresses warnings about the SYCL headers.
         build.flag("-isystem").flag(include);
     }
     if takes_fsycl(build.get_compiler().path(), sycl) {
@@ -87,7 +87,7 @@ fn build_with(sycl: &Sycl) {
     }
     build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).file(emulator::settings());
     if is_set("USMQ_FAULTS") {
-        println!("cargo:warning=usmq is built with faults on demand (USMQ_FAULTS): for its own tests only");
+        println!("cargo:warning=usmq is built with fault injection (USMQ_FAULTS): for its own tests only");
         println!("cargo:rustc-cfg=usmq_faults");
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
@@ -97,11 +97,11 @@ fn build_with(sycl: &Sycl) {
     watch(sycl);
 }
 
-/// Notices another runtime in the same environment: cargo builds again when these files change or are gone. Warns of
-/// versions that are not tested.
+/// Detects another runtime in the same environment: cargo builds again if these files change or disappear.
+/// Warns about untested versions.
 fn watch(sycl: &Sycl) {
     let include = &sycl.include[0];
-    // A name that does not exist would count as changed at every build; a toolkit may have umf elsewhere.
+    // A missing file would count as changed at every build; a toolkit may have umf elsewhere.
     for path in [sycl.lib.join("libsycl.so"), include.join("sycl/sycl.hpp"), include.join("umf/base.h")] {
         if path.exists() {
             println!("cargo:rerun-if-changed={}", path.display());
@@ -110,7 +110,7 @@ fn watch(sycl: &Sycl) {
     for wheel in WHEELS {
         let Some(version) = wheel.version(&sycl.lib) else { continue };
         if wheel.name == "intel-sycl-rt" {
-            // For `doctor`: a runtime that is older than these headers may miss functions.
+            // For `doctor`: a runtime older than these headers may lack functions.
             println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
         }
         if !wheel.is_tested(&version) {
@@ -125,8 +125,8 @@ fn watch(sycl: &Sycl) {
     }
 }
 
-/// Cargo puts search paths below its own target folder on the library path of `cargo run` and `cargo test`, for
-/// applications that depend on us too. A link there to the real folder makes them start without any setting.
+/// Cargo adds search paths below its own target folder to the library path of `cargo run` and `cargo test`,
+/// also for dependent applications. A link there to the real folder lets them start without further settings.
 fn link(sycl: &Sycl) {
     let alias = Path::new(&env("OUT_DIR")).join("sycl-lib");
     let _ = std::fs::remove_file(&alias);
@@ -139,7 +139,7 @@ fn link(sycl: &Sycl) {
     println!("cargo:rustc-link-lib=dylib=sycl");
     println!("cargo:rustc-link-lib=dylib=umf");
     println!("cargo:rustc-link-lib=dylib=dl");
-    // So that a built example also starts outside of cargo. (The instruction is an error where there are none.)
+    // Lets a built example start outside of cargo too. (The instruction is an error without examples.)
     if Path::new(&env("CARGO_MANIFEST_DIR")).join("examples").is_dir() {
         println!("cargo:rustc-link-arg-examples=-Wl,-rpath,{lib}");
     }
@@ -151,14 +151,15 @@ fn link(sycl: &Sycl) {
     println!("cargo:include={}", sycl.include[0].display());
 }
 
-/// For the two shared libraries that are made of this crate, by `cargo rustc --crate-type cdylib`. (The crate itself is
-/// an rlib only. Rust programs need no shared library. Cargo gives a shared library the same path for all features, so two
-/// members of a workspace would replace each other's. `rustc-link-arg-cdylib` would reach the shared libraries of
-/// dependents, too.)
+/// Options for the two shared libraries made from this crate by `cargo rustc --crate-type cdylib`. (The crate
+/// itself is an rlib only, since Rust programs need no shared library. Cargo gives a shared library the same
+/// path for all features, so two members of a workspace would overwrite each other's. `rustc-link-arg-cdylib`
+/// would also affect the shared libraries of dependents.)
 ///
-/// The extension usmq/_core.abi3.so is in `<env>/lib/pythonX.Y/site-packages`, libusmq.so in the folder usmq/lib
-/// beside it, the runtime in `<env>/lib`, or in lib beside the packages after `pip install --target`. Build paths must
-/// not leak into either: under build isolation they are gone before the first use.
+/// The extension usmq/_core.abi3.so is in `<env>/lib/pythonX.Y/site-packages`, libusmq.so in the folder
+/// usmq/lib beside it, the runtime in `<env>/lib`, or in lib beside the packages after `pip install
+/// --target`. Neither library may contain build paths: under build isolation these do not exist at the first
+/// use.
 fn link_library() {
     if is_set("CARGO_FEATURE_PYTHON") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../../..:$ORIGIN/../lib");
@@ -166,7 +167,7 @@ fn link_library() {
         println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../lib");
         println!("cargo:rustc-link-arg=-Wl,-soname,libusmq.so.0");
     }
-    // Where both are loaded, each calls its own functions.
+    // If both are loaded, each calls its own functions.
     println!("cargo:rustc-link-arg=-Wl,-Bsymbolic");
     if is_set("USMQ_MANYLINUX") {
         manylinux::link();

@@ -13,9 +13,9 @@ COLUMNS = 10
 FEW, MANY = 1_000, 10_000_000
 LARGE = 1 << 30
 
-# Row: what usmq does, what its peer does.
+# Row: the statement of usmq, that of its peer.
 ROWS = {
-    # Its own peer: 1e7 rows against 1e3.
+    # usmq itself is the peer: 1e7 rows against 1e3.
     "arrow.exchange_rows": (
         "usmq.from_arrow(Lent(many))",
         "usmq.from_arrow(Lent(few))",
@@ -33,18 +33,18 @@ ROWS = {
 
 
 class Lent:
-    """What another library would see: only the protocol."""
+    """An object of another library: it has only the protocol."""
 
     def __init__(self, table: usmq.Table) -> None:
         self.table = table
 
     def __arrow_c_device_array__(self, requested_schema: Any = None) -> Any:
-        """Export as a consumer asks for it."""
+        """Export as a consumer requests it."""
         return self.table.__arrow_c_device_array__(requested_schema)
 
 
 def names() -> dict[str, Any]:
-    """Return what the statements of `ROWS` name."""
+    """Return the variables of the statements in `ROWS`."""
     queue = usmq.current_queue()
     few, many = (
         usmq.Table({f"c{i}": usmq.zeros(rows, "f8") for i in range(COLUMNS)})
@@ -52,7 +52,7 @@ def names() -> dict[str, Any]:
     )
     plain = np.ones(LARGE // 8)
     host = pa.array(plain)
-    # Memory of the pool that has been written to, so that no page is new.
+    # Pool memory that has been written to, so that no page is new.
     target = usmq.empty(LARGE // 8, "f8", usm_type="host")
     warm = np.asarray(target.host_view())
     np.copyto(warm, plain)

@@ -8,7 +8,7 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(
     y[i] += a * x[i];
 }
 
-// Works on each of its items for a while.
+// Works on each of its items for some time.
 extern "C" SYCL_EXTERNAL
 SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((sycl::ext::oneapi::experimental::nd_range_kernel<1>)) void spin(unsigned steps,
                                                                                                    unsigned *x) {

@@ -1,4 +1,4 @@
-"""How fast CUDA memory comes to host USM, against the driver's own copy into pinned memory."""
+"""Measure copies of CUDA memory to host USM against the driver's own copy into pinned memory."""
 
 from __future__ import annotations
 

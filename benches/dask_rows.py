@@ -24,7 +24,7 @@ from usmq.dask import LocalUsmCluster
 
 LARGE = 256 << 20
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_dask.py"
-# Both cost nothing but what dask does for a task, and what their results weigh.
+# Both cost only dask's own work for a task and the size of their results.
 MAKERS: dict[str, Callable[[int], Any]] = {
     "usmq": lambda size: usmq.full(size, 1, "u1"),
     "peer": lambda size: np.full(size, 1, "u1"),
@@ -32,7 +32,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 
 
 def arrived(array: Any) -> int:
-    """Return when the elements are where the worker's tasks use them."""
+    """Wait until the elements are in the memory that the worker's tasks use."""
     if isinstance(array, usmq.Array):
         array.wait()
     return int(array.size)
@@ -71,25 +71,25 @@ def task(client: Client, side: str, count: int) -> float:
 
 
 class Flights:
-    """The example, and its data."""
+    """Return the example and its data."""
 
     def __init__(self) -> None:
         self.run = runpy.run_path(str(EXAMPLE))["run"]
         self.data = load(data_folder(None)).with_reals("f8")
 
     def seconds(self, side: str) -> float:
-        """Return what the example says that it took, on two workers or on one."""
+        """Return the seconds that the example reports, on two workers or on one."""
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
             self.run(self.data, 2 if side == "usmq" else 1, 8)
         took = re.search(r"(\d+\.\d+) s\b", text.getvalue())
         if took is None:
-            raise RuntimeError(f"{EXAMPLE.name} does not say what it took: {text.getvalue()}")
+            raise RuntimeError(f"{EXAMPLE.name} does not report its time: {text.getvalue()}")
         return float(took[1])
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until stdin ends."""
     flights: Flights | None = None
     with contextlib.ExitStack() as stack:
         client: Client | None = None
@@ -98,7 +98,7 @@ def main() -> None:
             row, side, text = line.split()
             count = int(text)
             if row == "dask.flights":
-                # It starts workers of its own, which have the devices to themselves.
+                # It starts its own workers, which then have the devices to themselves.
                 stack.close()
                 client = None
                 flights = flights or Flights()
@@ -108,7 +108,7 @@ def main() -> None:
                     cluster = LocalUsmCluster(n_workers=2, dashboard_address=":0")
                     client = stack.enter_context(stack.enter_context(cluster).get_client())
                 measure = transfer if row == "dask.transfer" else task
-                # A first one without looking, as of the other rows.
+                # The first run is not measured, as in the other rows.
                 measure(client, side, count // 8 + 1)
                 seconds = measure(client, side, count)
             print(seconds * 1e9, flush=True)

@@ -1,5 +1,5 @@
-// The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, by hand. Answers "row side count"
-// on stdin with nanoseconds per operation; see run.py. The argument is the file of the kernel.
+// The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, written by hand. Answers "row
+// side count" on stdin with nanoseconds per operation; see run.py. The argument is the file of the kernel.
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -22,7 +22,7 @@ constexpr std::size_t kLarge = std::size_t{64} << 20;
 constexpr std::size_t kLongItems = std::size_t{1} << 16;
 constexpr unsigned kLongSteps = 110'000;
 
-// What a program keeps per thread when it keeps its current queue itself.
+// The per-thread state of a program that keeps its own current queue.
 thread_local sycl::queue *current = nullptr;
 [[gnu::noinline]] sycl::queue *current_queue() { return current; }
 
@@ -117,7 +117,7 @@ private:
     queue_.wait();
   }
 
-  // Each copy reads what the one before wrote, on the other queue.
+  // Each copy reads the result of the previous one, on the other queue.
   void chain() {
     auto last = queue_.memcpy(y_, x_, kSmall);
     for (std::size_t i = 1; i < kHops; ++i) {

@@ -40,7 +40,7 @@ kernel void spin(uint steps, global uint *x) {
 # About 0.3 s on two cores.
 LONG_ITEMS, LONG_STEPS = 1 << 16, 110_000
 
-# Row: what usmq does, what its peer does.
+# Row: the statement of usmq, that of its peer.
 ROWS = {
     "py.current_queue": ("usmq.current_queue()", "dpctl.get_device_cached_queue(key)"),
     "py.use_queue": ("with usmq.use_queue(name): pass", "dpctl.SyclQueue(name)"),
@@ -53,7 +53,7 @@ ROWS = {
         "for _ in range(LAUNCHES): peer_queue.submit_async(peer_axpy, peer_args, peer_items)\n"
         "peer_queue.wait()",
     ),
-    # Beside a thread that runs Python all the time.
+    # Beside a thread that runs pure Python all the time.
     "py.launch_contended": (
         "axpy(ITEMS, 2.0, x, y, ITEMS).wait()",
         "peer_queue.submit(peer_axpy, peer_args, peer_items)",
@@ -70,7 +70,7 @@ ROWS = {
     # Each array through the protocol to its own library.
     "dlpack.round_trip": ("usmq.from_dlpack(x)", "dpnp.tensor.from_dlpack(peer_array)"),
     "dlpack.c_exchange": ("tvm_ffi.from_dlpack(x)", "tvm_ffi.from_dlpack(x.__dlpack__(stream=-1))"),
-    # Its own peer: one GiB against one KiB.
+    # usmq itself is the peer: one GiB against one KiB.
     "py.collocate_rebind": (
         "usmq.collocate(gibibyte, queue=other)",
         "usmq.collocate(kibibyte, queue=other)",
@@ -108,7 +108,7 @@ class Foreign:
 
 
 def names() -> dict[str, Any]:
-    """Return what the statements of `ROWS` name."""
+    """Return the variables of the statements in `ROWS`."""
     queue = usmq.current_queue()
     name = queue.device.filter_string
     peer_queue = dpctl.SyclQueue(name, property="in_order")
@@ -151,12 +151,12 @@ def names() -> dict[str, Any]:
 
 
 def collocate_names() -> dict[str, Any]:
-    """Return what the statements of `COLLOCATE` name."""
+    """Return the variables of the statements in `COLLOCATE`."""
     queue = usmq.current_queue()
     others = [device for device in usmq.devices() if device != queue.device]
     device = others[0] if others else queue.device.sub_devices(1)[0]
     far = usmq.Queue(device)
-    # One context on both sides: that of a sub-device can only be handed over.
+    # One context on both sides: dpctl can only get the context of a sub-device from usmq.
     peer_far = dpctl.SyclQueue(far._get_capsule())
     peer_large = dpctl.memory.MemoryUSMDevice(LARGE, queue=dpctl.SyclQueue(queue._get_capsule()))
     peer_large.memset(1)
@@ -198,7 +198,7 @@ def import_seconds(module: str) -> float:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until stdin ends."""
     make: Callable[[], dict[str, Any]] = names
     rows = ROWS
     if sys.argv[1:] == ["collocate"]:

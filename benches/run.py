@@ -1,12 +1,12 @@
 """Measure usmq against plain C++, dpctl and dpnp, side by side; write `target/bench.json`.
 
-The programs that do the work (`rust.rs`, `peer.cc`, `rows.py`) are started once and asked for one
-round of one row at a time, usmq and peer in turn, so that the drift of a noisy machine meets both.
+The programs that do the work (`rust.rs`, `peer.cc`, `rows.py`) are started once and run one round
+of one row at a time, usmq and peer in turn, so that the drift of a noisy machine affects both.
 The numbers of a row are the medians of its rounds; a lower ratio is better for usmq.
 
     .venv/bin/python benches/run.py [--quick] [--rounds N] [ROW ...]
 
-A target that is missed is no failure: the exit status says whether everything was measured.
+A missed target is not a failure: the exit status reports whether every row was measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BENCHES = ROOT / "benches"
 TARGET = ROOT / "target"
-# The environment of the interpreter: its libsycl serves every program.
+# The environment of the interpreter: all programs use its libsycl.
 PREFIX = Path(sys.prefix)
 SECOND_RUNTIME = ROOT / ".venv-ocl2" / "lib" / "libintelocl.so"
 NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6}
@@ -34,7 +34,7 @@ NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6}
 
 @dataclass
 class Row:
-    """A line of the table: what is measured, how often in a round, and the ratio aimed at."""
+    """A line of the table: the measurement, its operations per round, and the target ratio."""
 
     name: str
     unit: str
@@ -141,7 +141,7 @@ class Program:
         return float(self.read())
 
     def stop(self) -> None:
-        """Let the child end by itself."""
+        """Wait for the child to exit."""
         self.child.communicate()
 
 
@@ -171,11 +171,11 @@ def build_rust() -> Path:
 
 
 def programs(wanted: set[str]) -> dict[str, Program]:
-    """Build and start what the rows need."""
+    """Build and start the programs that the rows need."""
     runtime = PREFIX / "lib" / "libintelocl.so"
     base = os.environ | {"LD_LIBRARY_PATH": str(PREFIX / "lib")}
     if runtime.exists():
-        # usmq would find the CPU device by itself; plain C++ does not.
+        # usmq finds the CPU device by itself; plain C++ does not.
         base.setdefault("OCL_ICD_FILENAMES", str(runtime))
     two = base
     if SECOND_RUNTIME.exists():
@@ -211,12 +211,12 @@ class Result:
 
     @property
     def met(self) -> bool:
-        """Whether the target is met; without one there is none to miss."""
+        """Whether the target is met; true without a target."""
         return self.target is None or self.ratio <= self.target
 
 
 def measure(row: Row, rounds: int, started: dict[str, Program]) -> Result:
-    """Ask both sides in turn, the first one changing, and compare their medians."""
+    """Run both sides in alternating order, and compare their medians."""
     sides = {"usmq": started[row.usmq], "peer": started[row.peer]}
     times: dict[str, list[float]] = {"usmq": [], "peer": []}
     for turn in range(min(rounds, row.rounds)):
@@ -227,7 +227,7 @@ def measure(row: Row, rounds: int, started: dict[str, Program]) -> Result:
 
 
 def main() -> None:
-    """Measure the rows that were asked for."""
+    """Measure the requested rows."""
     parser = argparse.ArgumentParser(description="Measure usmq against plain C++, dpctl and dpnp.")
     parser.add_argument("--rounds", type=int, default=31, help="rounds of each row (default: 31)")
     parser.add_argument("--quick", action="store_true", help="5 rounds: a look, not a measurement")

@@ -1,4 +1,5 @@
-//! The usmq side of `make bench`: answers `row side count` on stdin with nanoseconds per operation; see run.py.
+//! The usmq side of `make bench`: answers `row side count` on stdin with nanoseconds per operation; see
+//! run.py.
 
 use std::hint::black_box;
 use std::io::{BufRead, Write};
@@ -38,7 +39,7 @@ fn answer() -> Result<(), Failure> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let [row, side, count] = line.split(' ').collect::<Vec<_>>()[..] else {
-            return Err(format!("{line:?} is no request").into());
+            return Err(format!("{line:?} is not a request").into());
         };
         println!("{}", bench.round(row, side, count.parse()?)?);
         std::io::stdout().flush()?;
@@ -62,7 +63,8 @@ struct Bench {
 impl Bench {
     fn new() -> Result<Self, Failure> {
         let queue = current_queue()?;
-        // The cache gives one queue for one set of properties, so profiling tells the second apart, as in peer.cc.
+        // The cache returns one queue per set of properties, so profiling distinguishes the second one, as in
+        // peer.cc.
         let other = Queue::new(&queue, None, QueueProperties { in_order: true, profiling: true })?;
         let bytes = |count: usize, queue: &Queue| -> Result<Array, Failure> {
             let array = Array::uninit([count], DType::U8, UsmKind::Device, queue)?;
@@ -151,7 +153,7 @@ impl Bench {
         Ok(self.queue.wait()?)
     }
 
-    /// Each copy reads what the one before wrote, on the other queue.
+    /// Each copy reads the result of the previous one, on the other queue.
     fn chain(&self) -> Result<(), Failure> {
         let [here, there] = [&self.small[0], &self.there];
         for hop in 0..HOPS {
@@ -161,8 +163,8 @@ impl Bench {
         Ok(there.wait()?)
     }
 
-    /// Nanoseconds per operation as a thread sees them, the mean of all threads. Each has a scope and a queue of its
-    /// own; what they share is the pool, the device and the runtime.
+    /// Nanoseconds per operation in each thread, averaged over all threads. Each has its own scope and queue;
+    /// they share the pool, the device and the runtime.
     fn threads(&self, threads: usize, count: usize) -> Result<f64, Failure> {
         let start = Barrier::new(threads);
         let work = |queue: &Queue| {
@@ -196,7 +198,7 @@ fn copy([source, target]: &[Array; 2]) -> Result<(), Failure> {
     Ok(target.wait()?)
 }
 
-/// Nanoseconds per operation, after some that are not counted.
+/// Nanoseconds per operation, after a warm-up that is not counted.
 fn time(count: usize, mut operation: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     for _ in 0..count / 8 + 1 {
         operation()?;

@@ -1,4 +1,4 @@
-"""What the distributed flights cost, phase by phase, and what a simple model makes of that.
+"""Measure the distributed flights phase by phase, and compare them with a simple model.
 
     python benches/scaling.py [--workers 1 2 4] [--parts N]
 
@@ -41,28 +41,28 @@ def timed(work: Callable[[], Any], times: int = 5) -> float:
 
 
 def nothing(number: int) -> int:
-    """Do nothing: what a task costs by itself."""
+    """Do nothing: the cost of a task itself."""
     return number
 
 
 def zeros(nbytes: int) -> usmq.Array:
-    """Make something to send."""
+    """Create data to send."""
     return usmq.zeros(nbytes, "u1")
 
 
 def length(array: usmq.Array) -> int:
-    """Look at what was sent."""
+    """Read the received data."""
     return len(array)
 
 
 def messages(dask_scheduler: Any) -> int:
-    """Count what the scheduler sent to workers and clients so far."""
+    """Count the messages that the scheduler has sent to workers and clients."""
     streams = [*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()]
     return sum(stream.message_count for stream in streams)
 
 
 def sent(dask_worker: Any) -> int:
-    """Count what a worker sent to the scheduler so far."""
+    """Count the messages that a worker has sent to the scheduler."""
     return int(dask_worker.batched_stream.message_count)
 
 

@@ -1,7 +1,7 @@
-//! Finds the folder of the application that is being built, and the Python environments in it and above it.
+//! Finds the folder of the application being built, and the Python environments in it and above it.
 //!
-//! A build script runs in the folder of its own crate and is not told whose dependency it is. Two things say so: the
-//! target folder that it writes to, and the folder in which cargo was started.
+//! A build script runs in the folder of its own crate and does not know the application. Two paths identify
+//! it: the target folder that it writes to, and the folder in which cargo was started.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl Build {
     pub fn current() -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // Cargo is the parent. PWD is the folder of the shell, which need not be cargo's.
+        // Cargo is the parent process. PWD is the folder of the shell, which may differ from cargo's.
         let cargo = format!("/proc/{}/cwd", std::os::unix::process::parent_id());
         Self {
             manifest: variable("CARGO_MANIFEST_DIR").unwrap_or_default(),
@@ -32,8 +32,8 @@ impl Build {
         }
     }
 
-    /// The workspace of the application. Cargo has written its Cargo.lock before any build script runs, and the target
-    /// folder is below it, unless a setting such as CARGO_TARGET_DIR names another.
+    /// The workspace of the application. Cargo has written its Cargo.lock before any build script runs, and
+    /// the target folder is below it, unless a setting such as CARGO_TARGET_DIR overrides it.
     pub fn application(&self) -> &Path {
         let workspace = |folder: &Path| folder.join("Cargo.lock").is_file();
         let above_target = self.out.ancestors().find(|folder| workspace(folder));
@@ -43,8 +43,8 @@ impl Build {
         above_target.or_else(above_start).or(started_in).unwrap_or(&self.manifest)
     }
 
-    /// The folders that may have an environment for this build, the nearest first: from the folder of cargo up, from
-    /// the application up, then the checkout of usmq.
+    /// The folders that may contain an environment for this build, nearest first: from cargo's folder up,
+    /// from the application up, then the checkout of usmq.
     pub fn folders(&self) -> Vec<&Path> {
         let application = self.application();
         let started_in = self.started_in.as_deref();
@@ -60,8 +60,9 @@ impl Build {
         found
     }
 
-    /// Whether to run what this environment contains: it belongs to the user who builds, to root, or to the owner of
-    /// the application, whose code runs in this build anyway. Anyone can make a `.venv` in /tmp.
+    /// Whether executing code from this environment is safe: it belongs to the user who builds, to root, or
+    /// to the owner of the application, whose code runs in this build anyway. Any user can create a `.venv`
+    /// in /tmp.
     pub fn trusts(&self, environment: &Path) -> bool {
         let owner = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
         let trusted = [owner(Path::new("/proc/self")), owner(self.application()), Some(0)];

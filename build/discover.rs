@@ -1,18 +1,18 @@
-//! Finds the SYCL headers and libraries to build against. Used by build.rs only; looks, never changes anything.
+//! Finds the SYCL headers and libraries to build against. Used by build.rs only; changes nothing.
 
 use crate::application::{Build, ENVIRONMENTS};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A SYCL installation: where `sycl/sycl.hpp` and `libsycl.so` are.
+/// A SYCL installation: the paths of `sycl/sycl.hpp` and `libsycl.so`.
 pub struct Sycl {
     pub include: Vec<PathBuf>,
     pub lib: PathBuf,
-    /// How it was found, for messages.
+    /// Where it was found, for messages.
     pub source: String,
 }
 
-/// The environment variables that decide; cargo runs the build script again when one changes.
+/// The environment variables of the search; cargo runs the build script again if one changes.
 pub const VARIABLES: [&str; 10] = [
     "PYO3_PYTHON",
     "VIRTUAL_ENV",
@@ -26,8 +26,9 @@ pub const VARIABLES: [&str; 10] = [
     "DOCS_RS",
 ];
 
-/// The order: the running interpreter's wheel, then USMQ_SYCL_ROOT, then a oneAPI toolkit. Wheel first, because an
-/// extension built against a toolkit would bring a second libsycl into a process whose other packages use the wheel's.
+/// The order: the running interpreter's wheel, then USMQ_SYCL_ROOT, then a oneAPI toolkit. The wheel comes
+/// first, because an extension built against a toolkit would load a second libsycl into a process whose other
+/// packages use the wheel's.
 pub fn find_sycl(build: &Build) -> Result<Sycl, String> {
     let mut tried = Vec::new();
     for (source, found) in [
@@ -50,7 +51,8 @@ fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
-/// PYO3_PYTHON, VIRTUAL_ENV, the environments of the application, `python3` on PATH: the first that has the wheel.
+/// PYO3_PYTHON, VIRTUAL_ENV, the environments of the application, `python3` on PATH: the first with the
+/// wheel.
 fn from_interpreters(build: &Build, tried: &mut Vec<String>) -> Found {
     for (variable, below) in [("PYO3_PYTHON", ""), ("VIRTUAL_ENV", "bin/python")] {
         let found = match set(variable) {
@@ -142,13 +144,13 @@ fn on_path(program: &Path) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|path| path.exists())
 }
 
-/// The folder that has `bin/icpx`, `include` and `lib`.
+/// The folder that contains `bin/icpx`, `include` and `lib`.
 fn toolkit_of(icpx: &Path) -> Option<PathBuf> {
     icpx.canonicalize().ok()?.ancestors().nth(2).map(Path::to_owned)
 }
 
-/// Whether this compiler is icpx and the SYCL is its own: then it takes `-fsycl`. With other headers than its own,
-/// as the wheel's, it compiles the shim as any C++ compiler does.
+/// Whether this compiler is icpx and the SYCL installation is its own: then it accepts `-fsycl`. With other
+/// headers, such as the wheel's, it compiles the shim like any C++ compiler.
 pub fn takes_fsycl(compiler: &Path, sycl: &Sycl) -> bool {
     let is_icpx = compiler.file_name().is_some_and(|name| name == "icpx");
     let found = on_path(compiler).filter(|_| is_icpx).and_then(|icpx| toolkit_of(&icpx));
@@ -162,6 +164,6 @@ fn check(include: &Path, lib: &Path, origin: &str, tried: &mut Vec<String>) -> F
         tried.push(format!("{origin}: {} does not exist", path.display()));
         return None;
     }
-    // Toolkits before 2025 keep CL/ and other headers one level down.
+    // Toolkits before 2025 have CL/ and other headers one level down.
     Some((vec![include.to_owned(), include.join("sycl")], lib.to_owned()))
 }

@@ -1,10 +1,11 @@
-//! Builds the OpenCL layer of the emulated GPUs: a shared library of its own, since the OpenCL loader opens it by name.
+//! Builds the OpenCL layer of the emulated GPUs as a separate shared library, since the OpenCL loader opens
+//! it by name.
 
 use crate::discover::Sycl;
 use crate::{env, is_set, manylinux};
 use std::path::{Path, PathBuf};
 
-/// The name under which the wheel, applications and `src/runtime/emulator.rs` look for it.
+/// The name by which the wheel, applications and `src/runtime/emulator.rs` find it.
 const LIBRARY: &str = "libusmq_emulator.so";
 
 const SOURCES: [&str; 9] =
@@ -12,7 +13,7 @@ const SOURCES: [&str; 9] =
 
 const EXPORTS: &str = "cpp/emulator/exports.map";
 
-/// Makes the library in OUT_DIR. A compiler that cannot is a warning: the rest of usmq works without it.
+/// Builds the library in OUT_DIR. A failure is a warning: the rest of usmq works without it.
 pub fn build(sycl: &Sycl) {
     let library = Path::new(&env("OUT_DIR")).join(LIBRARY);
     if let Err(error) = compile(sycl, &library) {
@@ -21,7 +22,7 @@ pub fn build(sycl: &Sycl) {
     }
     // For build scripts of dependents that install an application: DEP_USMQ_EMULATOR.
     println!("cargo:emulator={}", library.display());
-    // What is installed finds it beside itself, and must not know the folder that it was built in.
+    // Installed libraries find it beside themselves, and must not contain the build folder.
     if !is_set("CARGO_FEATURE_PYTHON") && !is_set("CARGO_FEATURE_C_LIBRARY") {
         println!("cargo:rustc-env=USMQ_EMULATOR_BUILT={}", library.display());
     }
@@ -38,7 +39,7 @@ fn compile(sycl: &Sycl, library: &Path) -> Result<(), String> {
     let mut link = build.get_compiler().to_command();
     link.args(["-shared", "-o"]).arg(library).args(objects).arg(format!("-Wl,--version-script={EXPORTS}"));
     link.arg(format!("-Wl,-soname,{LIBRARY}"));
-    // Loaders of runtime 2026.2 close it while a process ends, when drivers may still call back.
+    // Loaders of runtime 2026.2 close it during process exit, when drivers may still call back.
     link.arg("-Wl,-z,nodelete");
     if env("PROFILE") == "release" {
         link.arg("-Wl,--strip-all");
@@ -50,7 +51,7 @@ fn compile(sycl: &Sycl, library: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("the linker ended with {status}")) }
 }
 
-/// The source that reads the settings: the shim has it, too, to check them before the runtime does.
+/// The source that parses the settings: the shim compiles it too, to check them before the runtime does.
 pub fn settings() -> PathBuf {
     PathBuf::from("cpp/emulator/settings.cc")
 }

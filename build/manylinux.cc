@@ -1,7 +1,6 @@
-// What a compiler and glibc newer than those of manylinux_2_28 would make the libraries need, in terms of older
-// symbols. Compiled in only with USMQ_MANYLINUX=1 (`make wheel`); the check of the wheel names any symbol that is
-// missing here. glibc and libstdc++ keep the old ones for programs that were linked long ago, so this runs on old and
-// new alike.
+// Replaces symbols of newer glibc and compilers than manylinux_2_28 by older ones. Compiled only with
+// USMQ_MANYLINUX=1 (`make wheel`); the check of the wheel names any symbol that is missing here. glibc and libstdc++
+// keep the old symbols for existing programs, so the result runs on old and new systems.
 
 #include <new>
 #include <sys/syscall.h>
@@ -9,8 +8,8 @@
 
 #define HIDDEN __attribute__((visibility("hidden"), used))
 
-// --- glibc functions that became newer versions of the same. The linker sends calls of NAME to __wrap_NAME, by the
-// options that build/manylinux.rs makes of these lines.
+// --- glibc functions with newer versions. The linker redirects calls of NAME to __wrap_NAME, with the options that
+// build/manylinux.rs derives from these lines.
 #define OLD(name, version)                                                                                             \
   __asm__(".symver usmq_old_" #name "," #name "@" version "\n"                                                         \
           ".globl __wrap_" #name "\n"                                                                                  \
@@ -40,7 +39,7 @@ OLD(pthread_setname_np, "GLIBC_2.12")
 OLD(pthread_setspecific, "GLIBC_2.2.5")
 OLD(pthread_sigmask, "GLIBC_2.2.5")
 
-// --- glibc functions that were inline code over others.
+// --- glibc functions that were inline functions over others.
 #define REPLACED(name)
 
 extern "C" {
@@ -70,15 +69,15 @@ HIDDEN int __wrap_fstatat64(int folder, const char *path, struct stat64 *to, int
 REPLACED(gettid)
 HIDDEN int __wrap_gettid() { return static_cast<int>(syscall(SYS_gettid)); }
 
-// A hint to leave out atomic operations; without it they stay.
+// Set to 0, the hint to omit atomic operations is off.
 HIDDEN char __libc_single_threaded = 0;
 
-// --- libstdc++: parts of std::exception_ptr that are inline since GCC 11, made of the whole that is exported
+// --- libstdc++: parts of std::exception_ptr that are inline since GCC 11, implemented by the functions exported
 // since 4.4.
 void usmq_copy_exception_ptr(void *to, const void *from) __asm__("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
 void usmq_end_exception_ptr(void *pointer) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
 
-// A copy that never ends is one more reference.
+// A copy that is never destroyed adds one reference.
 HIDDEN void usmq_add_reference(void *pointer) __asm__("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
 HIDDEN void usmq_add_reference(void *pointer) {
   alignas(void *) unsigned char copy[sizeof(void *)];

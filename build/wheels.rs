@@ -1,15 +1,15 @@
-//! The Python wheels of the runtime: the versions that usmq is tested with, and how to install them.
+//! The Python wheels of the runtime: the tested versions, and the command that installs them.
 
 use std::path::Path;
 
-/// A wheel, and the range of versions that is tested: from the first on, below the second.
+/// A wheel, and the range of tested versions: from the first on, below the second.
 pub struct Wheel {
     pub name: &'static str,
     from: [u32; 2],
     below: [u32; 2],
 }
 
-/// All that an application needs: headers and libsycl, the driver of the CPU device, memory pools.
+/// The requirements of an application: headers and libsycl, the driver of the CPU device, memory pools.
 pub const WHEELS: [Wheel; 3] = [
     Wheel { name: "intel-sycl-rt", from: [2026, 1], below: [2027, 0] },
     Wheel { name: "intel-opencl-rt", from: [2026, 1], below: [2027, 0] },
@@ -17,7 +17,7 @@ pub const WHEELS: [Wheel; 3] = [
 ];
 
 impl Wheel {
-    /// As pip takes it.
+    /// The requirement in pip's syntax.
     pub fn requirement(&self) -> String {
         format!("{}{}", self.name, self.range())
     }
@@ -26,7 +26,7 @@ impl Wheel {
         format!(">={}.{},<{}", self.from[0], self.from[1], self.below[0])
     }
 
-    /// The installed version, by the dist-info folder in an environment whose libraries are in `lib`.
+    /// The installed version, from the dist-info folder of the environment whose libraries are in `lib`.
     pub fn version(&self, lib: &Path) -> Option<String> {
         let prefix = format!("{}-", self.name.replace('-', "_"));
         let folders = std::fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path().join("site-packages"));
@@ -38,7 +38,7 @@ impl Wheel {
         )
     }
 
-    /// Whether usmq is tested with this version. One that cannot be read is not.
+    /// Whether usmq is tested with this version. An unreadable version is not tested.
     pub fn is_tested(&self, version: &str) -> bool {
         let mut parts = version.split('.').map(|part| {
             let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -50,7 +50,7 @@ impl Wheel {
     }
 }
 
-/// The command that makes an environment with these wheels in a folder, or adds them to the one that is there.
+/// The command that creates an environment with these wheels in a folder, or adds them to an existing one.
 pub fn install_into(environment: &Path) -> String {
     let requirements: Vec<String> = WHEELS.iter().map(|wheel| format!("'{}'", wheel.requirement())).collect();
     let pip =
@@ -61,7 +61,7 @@ pub fn install_into(environment: &Path) -> String {
     format!("python3 -m venv {} && {pip}", quoted(environment))
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);

@@ -1,4 +1,4 @@
-// What the generated bridge includes: the real shim, or the stub of a build without SYCL.
+// The header that the generated bridge includes: the real shim, or the stub of a build without SYCL.
 #pragma once
 
 #ifdef USMQ_STUB

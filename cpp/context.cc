@@ -1,4 +1,4 @@
-// Contexts: the platform's default one for root devices, others only when asked for.
+// Contexts: the platform's default context for root devices, others on request only.
 #include "usmq/src/ffi.rs.h"
 
 namespace usmq {

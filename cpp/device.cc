@@ -1,4 +1,4 @@
-// Platforms, devices and what they can do.
+// Platforms, devices and their properties.
 #include "usmq/src/ffi.rs.h"
 
 namespace usmq {
@@ -35,7 +35,7 @@ const char *type_name(const Device &device) {
   }
 }
 
-// A driver that cannot answer one question must not hide the device: the answer is then zero or empty.
+// A driver that cannot answer one query must not hide the device: the result is then zero or empty.
 template <typename Info> typename Info::return_type ask(const Device &device) noexcept {
   try {
     return device.get_info<Info>();
@@ -146,7 +146,7 @@ std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device) 
 }
 
 bool device_enable_peer_access(const Device &device, const Device &peer) {
-  // The runtime itself must be asked: peer access is a matter of the bus, not of the context.
+  // Only the runtime can answer: peer access depends on the bus, not on the context.
   auto handle = device;
   if (!handle.ext_oneapi_can_access_peer(peer, sycl::ext::oneapi::peer_access::access_supported)) {
     return false;
@@ -154,7 +154,7 @@ bool device_enable_peer_access(const Device &device, const Device &peer) {
   try {
     handle.ext_oneapi_enable_peer_access(peer);
   } catch (const sycl::exception &error) {
-    // Another library has enabled it before.
+    // Another library has already enabled it.
     if (error.code() != sycl::errc::invalid) {
       throw;
     }

@@ -1,4 +1,4 @@
-// The settings of the emulated GPUs, checked before the runtime's OpenCL layer reads them.
+// Checks the settings of the emulated GPUs before the runtime's OpenCL layer reads them.
 #include "emulator/settings.h"
 #include "usmq/src/ffi.rs.h"
 

@@ -1,4 +1,4 @@
-// The one place where a C++ exception becomes a Rust error: text "code\x1fmessage", code = sycl::errc name.
+// The only place that converts C++ exceptions to Rust errors: text "code\x1fmessage", code = sycl::errc name.
 #pragma once
 
 #include "faults.h"
@@ -60,7 +60,7 @@ inline const char *errc_name(const std::error_code &code) {
   }
 }
 
-// Text of an exception that was stored instead of thrown (async handlers, frees that run in a destructor).
+// The text of an exception that was stored instead of thrown (async handlers, frees in a destructor).
 inline std::string describe(const std::exception_ptr &error) noexcept {
   try {
     std::rethrow_exception(error);
@@ -79,8 +79,8 @@ inline std::string describe(const std::exception_ptr &error) noexcept {
 
 namespace rust::behavior {
 
-// Goal: no exception of any type crosses into Rust. cxx finds this overload before its own, which knows
-// std::exception only and would let anything else end the process.
+// Ensures that no exception of any type crosses into Rust. cxx selects this overload over its own, which handles only
+// std::exception and would let any other exception terminate the process.
 template <typename Try, typename Fail> static void trycatch(Try &&call, Fail &&fail) noexcept {
   try {
     USMQ_FAULT_POINT(__PRETTY_FUNCTION__);

@@ -1,4 +1,4 @@
-// Which call fails, and how: compiled into builds with USMQ_FAULTS only.
+// Selects the call that fails, and how: compiled into builds with USMQ_FAULTS only.
 #include "faults.h"
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Plan {
 };
 
 Plan &plan() {
-  // Never destroyed: threads may call the shim while the process ends.
+  // Never destroyed: threads may call the shim during process exit.
   static Plan &only = *new Plan;
   return only;
 }
@@ -52,7 +52,7 @@ void reached(const char *where) {
       return;
     }
     if (now.thrown++ == 0) {
-      // A name that is too long is cut, which is good enough.
+      // A long name is truncated, which is sufficient.
       static_cast<void>(std::snprintf(now.first, sizeof now.first, "%s", where));
     }
     what = now.what;
@@ -71,8 +71,8 @@ void reached(const char *where) {
 
 extern "C" {
 
-// The `at`-th call from now on fails, counted from 1: among those of this thread or those of all others, once or with
-// every call after it.
+// Makes the `at`-th call from now on fail, counted from 1 among the calls of this thread or of all other threads,
+// once or with every later call.
 void usmq_fault_arm(std::uint64_t at, int what, bool lasting, bool others) {
   auto &now = usmq::faults::plan();
   std::lock_guard<std::mutex> guard(now.lock);
@@ -87,7 +87,7 @@ void usmq_fault_arm(std::uint64_t at, int what, bool lasting, bool others) {
   now.first[0] = '\0';
 }
 
-// Returns how many calls failed.
+// Ends it; returns the number of failed calls.
 std::uint64_t usmq_fault_disarm() {
   auto &now = usmq::faults::plan();
   std::lock_guard<std::mutex> guard(now.lock);
@@ -95,6 +95,6 @@ std::uint64_t usmq_fault_disarm() {
   return now.thrown;
 }
 
-// The call that failed first, as its compiler spells it.
+// The call that failed first, as the compiler spells it.
 const char *usmq_fault_place() { return usmq::faults::plan().first; }
 }

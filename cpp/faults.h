@@ -1,12 +1,12 @@
-// Faults on demand, for tests: in a build with USMQ_FAULTS any call of the shim can be made to fail. In any other build
-// nothing is left of this.
+// Fault injection for tests: in a build with USMQ_FAULTS any call of the shim can be made to fail. Other builds
+// contain no code of this.
 #pragma once
 
 #ifdef USMQ_FAULTS
 
 namespace usmq::faults {
 
-// Throws when this is the call that a test has asked to fail. The text names the call.
+// Throws if a test has selected this call. The text names the call.
 void reached(const char *where);
 
 } // namespace usmq::faults

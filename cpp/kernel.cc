@@ -1,4 +1,4 @@
-// Kernels from SYCL C++, OpenCL C and SPIR-V, through the kernel compiler of the runtime.
+// Kernels from SYCL C++, OpenCL C and SPIR-V, through the runtime's kernel compiler.
 #include "usmq/src/ffi.rs.h"
 
 #include <cstring>

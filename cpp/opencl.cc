@@ -11,7 +11,7 @@ namespace usmq {
 
 namespace {
 
-// Native handles that get_native retains for us.
+// Native handles that get_native retains.
 struct Native {
   Owned<cl_context> context{"clReleaseContext"};
   Owned<cl_device_id> device{"clReleaseDevice"};
@@ -45,16 +45,16 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
   }
   opencl_check(error, "clCreateKernel");
   USMQ_FAULT_POINT("sycl::make_kernel");
-  // It retains the kernel, and the kernel its program.
+  // make_kernel retains the kernel, and the kernel its program.
   return std::make_unique<Kernel>(sycl::make_kernel<sycl::backend::opencl>(kernel.object, context));
 }
 
-// Values by which an argument is tried out; OpenCL has no query for sizes.
+// The argument sizes to try; OpenCL has no query for sizes.
 constexpr std::size_t kLargest = 256;
 constexpr std::uint32_t kLocal = std::numeric_limits<std::uint32_t>::max();
 
-// The one size that the driver takes for an argument: others are CL_INVALID_ARG_SIZE. 0 where it takes several, as some
-// drivers do, or none.
+// The only size that the driver accepts for an argument: others return CL_INVALID_ARG_SIZE. 0 if it accepts several,
+// as some drivers do, or none.
 std::uint32_t slot(cl_kernel kernel, cl_uint index, decltype(&clSetKernelArg) set) {
   const std::array<std::uint64_t, kLargest / sizeof(std::uint64_t)> zeros{};
   std::uint32_t found = 0;
@@ -70,7 +70,7 @@ std::uint32_t slot(cl_kernel kernel, cl_uint index, decltype(&clSetKernelArg) se
   return found == 0 && set(kernel, index, sizeof(std::uint64_t), nullptr) == CL_SUCCESS ? kLocal : found;
 }
 
-// Tries the arguments of a copy, so that those of the kernel itself stay unset.
+// Tries the arguments of a copy, so that the kernel's own arguments stay unset.
 void ask(cl_kernel kernel, rust::Vec<std::uint32_t> &slots) {
   const auto set = opencl_entry<decltype(&clSetKernelArg)>("clSetKernelArg");
   cl_int error = CL_SUCCESS;

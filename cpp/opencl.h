@@ -1,4 +1,4 @@
-// The OpenCL loader of the SYCL runtime, for what SYCL itself does not offer.
+// The SYCL runtime's OpenCL loader, for functions that SYCL does not offer.
 #pragma once
 
 #include "faults.h"
@@ -12,14 +12,14 @@
 
 namespace usmq {
 
-// The OpenCL entry points come from the loader that the SYCL runtime has opened already. Linking our own would need
-// its dependencies at load time even where OpenCL is absent, and could bring a second loader into the process.
+// Uses the OpenCL entry points of the loader that the SYCL runtime has opened. Linking another loader would need its
+// dependencies at load time even without OpenCL, and could load a second one into the process.
 template <typename Function> Function opencl_entry(const char *name) {
   USMQ_FAULT_POINT(name);
   static std::atomic<void *> loader{nullptr};
   void *library = loader.load();
   if (library == nullptr) {
-    // Kept open: the search for it takes microseconds.
+    // Kept open: looking it up takes microseconds.
     library = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
     loader.store(library);
   }
@@ -31,8 +31,8 @@ template <typename Function> Function opencl_entry(const char *name) {
   return reinterpret_cast<Function>(symbol);
 }
 
-// A native object and the one reference to it that is ours. What releases it is found before there is anything to
-// release, so that this cannot fail when it is too late.
+// Owns one reference to a native object. The release function is looked up before the object exists, so that the
+// lookup cannot fail later.
 template <typename Object> class Owned {
 public:
   using Release = cl_int(CL_API_CALL *)(Object);

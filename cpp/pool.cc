@@ -1,4 +1,4 @@
-// UMF's disjoint pool over a provider that asks SYCL for memory.
+// UMF's disjoint pool over a provider that allocates memory from SYCL.
 #include "usmq/src/ffi.rs.h"
 
 #include <algorithm>
@@ -12,9 +12,10 @@ namespace usmq {
 
 namespace {
 
-// Vector loads of every device and Arrow's recommendation are content with this.
+// Sufficient for vector loads of every device and for Arrow's recommendation.
 constexpr std::size_t kAlignment = 64;
-// Half a slab, the most that UMF cuts from one: SMALL in src/memory/free_list.rs. Larger blocks do not come here.
+// Half a slab, the largest block that UMF takes from one: SMALL in src/memory/free_list.rs. Larger blocks do not
+// reach this.
 constexpr std::size_t kLargest = std::size_t{32} << 10;
 
 void check(umf_result_t result, const char *what) {
@@ -23,7 +24,7 @@ void check(umf_result_t result, const char *what) {
   }
 }
 
-// Callbacks of UMF are C: nothing may be thrown out of them.
+// Callbacks of UMF are C: they must not throw.
 umf_result_t initialize(const void *params, void **provider) {
   *provider = const_cast<void *>(params);
   return UMF_RESULT_SUCCESS;
@@ -31,7 +32,7 @@ umf_result_t initialize(const void *params, void **provider) {
 
 umf_result_t finalize(void *) { return UMF_RESULT_SUCCESS; }
 
-// Null when the limit or the runtime has none left.
+// Null if the limit or the runtime cannot provide the memory.
 void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noexcept {
   if (!source.budget.take(size)) {
     return nullptr;
@@ -61,7 +62,7 @@ bool free_at_runtime(const UsmBudget &budget, const UsmBlock &block) noexcept {
   return true;
 }
 
-// A block of this size that the release thread has yet to free; null where there is none.
+// A block of this size that the release thread has not freed yet; null if there is none.
 void *take_unused(const UsmSource &source, std::size_t size, std::size_t alignment) noexcept {
   if (!source.budget.has_unused.load()) {
     return nullptr;
@@ -87,7 +88,7 @@ bool put_unused(const UsmSource &source, void *pointer, std::size_t size) noexce
     source.budget.unused.push_back(UsmBlock{pointer, size, source.context});
     source.budget.has_unused.store(true);
   } catch (...) {
-    return false; // Memory for one list entry is short: the block is lost.
+    return false; // No memory for one list entry: the block is leaked.
   }
   return true;
 }
@@ -129,7 +130,7 @@ umf_result_t name(void *, const char **text) {
 
 umf_memory_provider_ops_t provider_ops() {
   umf_memory_provider_ops_t ops{};
-  // What is set below is all that 1.1 knows; UMF 1.2 takes it, too, and asks for no more.
+  // The members set below are all that UMF 1.1 has; UMF 1.2 accepts them and needs no others.
   ops.version = UMF_MAKE_VERSION(1, 1);
   ops.initialize = initialize;
   ops.finalize = finalize;
@@ -144,13 +145,13 @@ umf_memory_provider_ops_t provider_ops() {
 
 umf_memory_pool_t *disjoint_pool(umf_memory_provider_t *provider) {
   umf_disjoint_pool_params_handle_t params = nullptr;
-  check(umfDisjointPoolParamsCreate(&params), "UMF made no pool parameters");
+  check(umfDisjointPoolParamsCreate(&params), "UMF could not create pool parameters");
   umfDisjointPoolParamsSetMinBucketSize(params, kAlignment);
   umfDisjointPoolParamsSetMaxPoolableSize(params, kLargest);
   umf_memory_pool_handle_t pool = nullptr;
   const auto result = umfPoolCreate(umfDisjointPoolOps(), provider, params, 0, &pool);
   umfDisjointPoolParamsDestroy(params);
-  check(result, "UMF made no memory pool");
+  check(result, "UMF could not create a memory pool");
   return pool;
 }
 
@@ -204,12 +205,12 @@ void budget_free(const UsmBudget &budget) noexcept {
   if (blocks.empty()) {
     return;
   }
-  // The runtime refused these; the next call tries again.
+  // The runtime refused to free these; the next call retries.
   std::lock_guard<std::mutex> guard(budget.lock);
   try {
     budget.unused.insert(budget.unused.end(), blocks.begin(), blocks.end());
     budget.has_unused.store(true);
-  } catch (...) { // NOLINT(bugprone-empty-catch): memory for the list is short, and the blocks are lost
+  } catch (...) { // NOLINT(bugprone-empty-catch): no memory for the list, so the blocks are leaked
   }
 }
 
@@ -217,7 +218,7 @@ std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const
                                   const UsmBudget &budget) {
   auto made = std::make_unique<UsmPool>(UsmSource(kind, device, context, budget));
   const auto ops = provider_ops();
-  check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF made no memory provider");
+  check(umfMemoryProviderCreate(&ops, &made->source, &made->provider), "UMF could not create a memory provider");
   made->pool = disjoint_pool(made->provider);
   return made;
 }
@@ -228,12 +229,12 @@ void pool_renew(const UsmPool &pool) {
 }
 
 std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
-  // UMF gives no address for nothing, but an array of zero elements needs one of its own.
+  // UMF returns no address for zero bytes, but an array of zero elements needs a unique one.
   return reinterpret_cast<std::size_t>(umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
 }
 
 void pool_free(const UsmPool &pool, std::size_t pointer) {
-  check(umfPoolFree(pool.pool, reinterpret_cast<void *>(pointer)), "UMF did not take a block back");
+  check(umfPoolFree(pool.pool, reinterpret_cast<void *>(pointer)), "UMF could not free a block");
 }
 
 void pool_trim(const UsmPool &pool) {

@@ -1,4 +1,4 @@
-// Queues and the commands that need no kernel: barrier, copy, fill with a byte.
+// Queues and the commands without a kernel: barrier, copy, fill with a byte.
 #include "usmq/src/ffi.rs.h"
 
 #include <cstring>
@@ -25,7 +25,7 @@ std::vector<Event> listed(rust::Slice<const std::size_t> after) {
 
 std::unique_ptr<Event> own(Event event) { return std::make_unique<Event>(std::move(event)); }
 
-// The error stores of the queues there are: one that comes back from another library has its own again.
+// The error stores of all existing queues, so that a queue returned by another library keeps its store.
 class ErrorStores {
 public:
   std::shared_ptr<ErrorStore> of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {
@@ -33,7 +33,8 @@ public:
     for (auto known = stores_.begin(); known != stores_.end();) {
       known = known->second.expired() ? stores_.erase(known) : std::next(known);
     }
-    // A queue keeps its store, so the store of one that is gone has expired before another has its place.
+    // A queue keeps its store alive, so the store of a destroyed queue has expired before another queue takes its
+    // place.
     auto &known = stores_[std::hash<sycl::queue>{}(queue)];
     if (auto store = known.lock()) {
       return store;
@@ -48,7 +49,7 @@ private:
 };
 
 std::shared_ptr<ErrorStore> errors_of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {
-  // Never destroyed: other threads may still use it at the end of the process.
+  // Never destroyed: other threads may still use it at process exit.
   static auto *stores = new ErrorStores;
   return stores->of(queue, std::move(fresh));
 }
@@ -64,7 +65,7 @@ void ErrorStore::raise() {
   if (texts.empty()) {
     return;
   }
-  // The first error keeps its code; what followed is usually its consequence and goes along as text.
+  // The first error keeps its code; later ones are usually its consequences and are appended as text.
   std::string all = texts.front();
   for (std::size_t i = 1; i < texts.size(); ++i) {
     all += "; then: " + texts[i].substr(texts[i].find(kCodeEnd) + 1);
@@ -161,7 +162,7 @@ std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std:
 
 namespace {
 
-// A scalar travels as an integer of its size: for a kernel argument only the bytes count.
+// Passes a scalar as an integer of its size: for a kernel argument only the bytes matter.
 template <typename T> T bytes_as(const KernelArg &arg) {
   T value{};
   std::memcpy(&value, arg.bytes.data(), sizeof(T));
@@ -176,7 +177,7 @@ template <std::size_t Size> struct alignas(Size) Element {
   std::byte bytes[Size];
 };
 
-// An accessor counts elements, so its own size is right only when theirs is.
+// An accessor counts elements, so it needs elements of the kernel's element size.
 template <std::size_t Size> void set_local(sycl::handler &handler, int index, std::size_t bytes) {
   handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(sycl::range<1>(bytes / Size), handler));
 }
@@ -201,7 +202,7 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
   case KernelArgKind::Pointer:
     return handler.set_arg(index, reinterpret_cast<void *>(arg.value));
   case KernelArgKind::WorkGroupMemory: {
-    // A name is needed: only for lvalues does set_arg know what this is.
+    // A named variable is required: set_arg recognizes the type of lvalues only.
     sycl::ext::oneapi::experimental::work_group_memory<std::byte[]> memory(arg.value, handler);
     return handler.set_arg(index, memory);
   }
@@ -227,7 +228,7 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
   }
 }
 
-// SYCL's range runs with the last dimension fastest, as our shapes do, so the order stays.
+// In SYCL's range the last dimension varies fastest, as in usmq's shapes, so the order stays.
 template <int N> sycl::range<N> range_of(const std::array<std::size_t, 3> &extents) {
   if constexpr (N == 1) {
     return {extents[0]};

@@ -1,4 +1,5 @@
-// Everything Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels and no policy.
+// All functions that Rust may call, in the order of the bridge in src/ffi.rs. Host code only: no kernels and no
+// policy.
 #pragma once
 
 #include "error.h"
@@ -24,14 +25,14 @@ using Event = sycl::event;
 using Kernel = sycl::kernel;
 using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
 
-// Errors that SYCL reports later than the call which caused them. The next wait on the queue takes them.
+// Errors that SYCL reports after the call that caused them. The next wait on the queue raises them.
 class ErrorStore {
 public:
   void put(std::string text) {
     std::lock_guard<std::mutex> guard(lock_);
     texts_.push_back(std::move(text));
   }
-  // Throws the stored errors as one, if there are any.
+  // Throws the stored errors as one exception, if there are any.
   void raise();
 
 private:
@@ -44,28 +45,28 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
-// Memory that a pool took from the runtime and has let go of.
+// Memory that a pool allocated from the runtime and has released.
 struct UsmBlock {
   void *pointer;
   std::size_t size;
   Context context;
 };
 
-// The bytes that several pools together have taken from the runtime, and the most they may take.
+// The bytes that several pools together have allocated from the runtime, and their limit.
 struct UsmBudget {
   bool take(std::uint64_t bytes) const noexcept;
   mutable std::atomic<std::uint64_t> taken{0};
   mutable std::atomic<std::uint64_t> requests{0};
   mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
-  // Blocks that wait for budget_free: a free may block, and pools are used in destructors. Their pools may be gone.
+  // Blocks that wait for budget_free: a free may block, and destructors use pools. Their pools may no longer exist.
   mutable std::mutex lock;
   mutable std::vector<UsmBlock> unused;
   mutable std::atomic<bool> has_unused{false};
-  // Held while blocks are freed, so that a thread that needs their memory waits for that.
+  // Held while blocks are freed, so that a thread that needs their memory waits for it.
   mutable std::mutex freeing;
 };
 
-// Where a pool takes its memory from.
+// The memory source of a pool.
 struct UsmSource {
   UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of);
   sycl::usm::alloc kind;
@@ -83,10 +84,10 @@ struct UsmPool {
   mutable umf_memory_pool_t *pool = nullptr; // pool_renew replaces it
 };
 
-// An event of OpenCL, with its release.
+// An OpenCL event, with its release function.
 using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
 
-// A user event of OpenCL and the SYCL event made of it.
+// An OpenCL user event and the SYCL event made from it.
 struct UserEvent {
   UserEvent(const UserEvent &) = delete;
   explicit UserEvent(const Context &context);

@@ -20,7 +20,7 @@ struct UsmBudget {};
 struct UsmPool {};
 struct UserEvent {};
 
-// Converts to a function of any type, so one line per name is enough and signatures cannot drift from the bridge.
+// Converts to any function type, so that one line per name suffices and signatures cannot diverge from the bridge.
 struct Unavailable {
   template <typename Result, typename... Args> using Function = Result (*)(Args...);
   template <typename Result, typename... Args> operator Function<Result, Args...>() const {

@@ -1,4 +1,4 @@
-// Events that the host completes. SYCL has none, OpenCL does.
+// Events that the host completes. SYCL lacks them; OpenCL has them.
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 

@@ -1,4 +1,4 @@
-// Unified shared memory: kinds, and what the runtime knows of a pointer.
+// Unified shared memory: kinds, and the runtime's information about a pointer.
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
@@ -11,7 +11,7 @@ namespace usmq {
 
 namespace {
 
-// Of the OpenCL extension cl_intel_unified_shared_memory.
+// From the OpenCL extension cl_intel_unified_shared_memory.
 constexpr cl_uint kAllocBase = 0x419B;   // CL_MEM_ALLOC_BASE_PTR_INTEL
 constexpr cl_uint kAllocSize = 0x419C;   // CL_MEM_ALLOC_SIZE_INTEL
 constexpr cl_uint kAllocDevice = 0x419D; // CL_MEM_ALLOC_DEVICE_INTEL
@@ -35,10 +35,10 @@ MemoryInfo find_memory_info(const sycl::platform &platform) {
       find(sycl::get_native<sycl::backend::opencl>(platform), "clGetMemAllocInfoINTEL"));
 }
 
-// clGetMemAllocInfoINTEL of a platform, null where it has none. The search takes microseconds, and is made once.
+// clGetMemAllocInfoINTEL of a platform, null if missing. The lookup takes microseconds, so the result is cached.
 MemoryInfo memory_info(const sycl::platform &platform) {
   static std::mutex lock;
-  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // used at the end of the process, too
+  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // also used during process exit
   const std::lock_guard<std::mutex> guard(lock);
   for (const auto &[other, info] : *known) {
     if (other == platform) {

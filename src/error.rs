@@ -1,15 +1,16 @@
-//! The one error type: what was asked, what was found, what to do. Variants are what a caller would handle apart.
+//! The error type: what was asked, what was found, what to do. One variant per case that callers handle
+//! differently.
 
 /// `std::result::Result` with usmq's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong in usmq.
+/// Every error of usmq.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A filter string that SYCL would not understand.
+    /// An invalid filter string.
     #[error(
-        "filter string {asked:?} is not understood: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
+        "invalid filter string {asked:?}: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
     )]
     Selector {
         /// The string as given.
@@ -22,17 +23,17 @@ pub enum Error {
     DeviceNotFound {
         /// The string as given.
         asked: String,
-        /// Every visible device, or a note that there is none.
+        /// Every visible device, or a note that none is visible.
         visible: String,
     },
-    /// Arrays and queues that do not go together.
+    /// Arrays and queues that cannot be used together.
     #[error("{0}")]
     Placement(String),
-    /// An allocation that could not be had.
+    /// A failed USM allocation.
     #[error("usm allocation of {} ({kind}) on {device} failed: {} in use, {} reserved, limit {}, device has {}{note}",
         size(*.asked), size(*.used), size(*.reserved), .limit.map_or("none".to_owned(), size), size(*.total))]
     Allocation {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// `device`, `shared` or `host`.
         kind: &'static str,
@@ -49,12 +50,12 @@ pub enum Error {
         /// More about the cause; empty or starts with "; ".
         note: String,
     },
-    /// Memory on the host's heap that could not be had.
-    #[error("{} of host memory for {what} could not be had; free some, raise the limit of the process, or go in parts", size(*.asked))]
+    /// A failed allocation of host memory.
+    #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
     HostMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
-        /// What was to be kept there.
+        /// The intended content of the memory.
         what: &'static str,
     },
     /// A kernel that does not compile, with the compiler's log.
@@ -67,16 +68,16 @@ pub enum Error {
         /// The compiler's output.
         log: String,
     },
-    /// Arguments or ranges that a kernel does not take.
+    /// Arguments or ranges that a kernel does not accept.
     #[error("{0}")]
     Launch(String),
-    /// A foreign object that does not keep its protocol's promises, or an export that cannot be done.
+    /// A foreign object that violates its protocol, or an export that is not possible.
     #[error("{0}")]
     Interop(String),
     /// A value outside its domain: a negative extent, an index past the end.
     #[error("{0}")]
     Value(String),
-    /// A type that does not fit: a dtype, an argument.
+    /// A wrong type: a dtype, an argument.
     #[error("{0}")]
     Type(String),
     /// An index outside an array.
@@ -97,13 +98,13 @@ pub enum Error {
         )
     )]
     Fork,
-    /// A wait that was given up on request; see [`with_interrupt`](crate::with_interrupt).
-    #[error("the wait was interrupted; what was submitted goes on")]
+    /// A wait that was interrupted on request; see [`with_interrupt`](crate::with_interrupt).
+    #[error("the wait was interrupted; submitted work continues")]
     Interrupted,
     /// An error of the SYCL runtime, with its `sycl::errc`.
     #[error("{operation}: SYCL error {code}: {message}")]
     Sycl {
-        /// What usmq was doing.
+        /// The operation that failed.
         operation: String,
         /// The name of the `sycl::errc`, or `unknown`.
         code: String,
@@ -115,7 +116,7 @@ pub enum Error {
 /// Separates code and message in the text that the shim throws (`kCodeEnd` in cpp/error.h).
 const CODE_END: char = '\u{1f}';
 
-/// In the text of the error by which an emulated GPU refuses memory of another one (`kForeignMemory` in
+/// Part of the error text with which an emulated GPU refuses memory of another one (`kForeignMemory` in
 /// cpp/emulator/checks.h).
 const FOREIGN_MEMORY: &str = "UR_RESULT_ERROR_INVALID_MEM_OBJECT";
 
@@ -129,8 +130,8 @@ impl Error {
         }
         if message.contains(FOREIGN_MEMORY) && std::env::var_os("USMQ_EMULATE_GPUS").is_some() {
             return Self::Placement(format!(
-                "{operation}: a device used memory of another device, which it does not reach; the line of the usmq \
-                 emulator on standard error names both. Copy the data first, as collocate() does, or keep it in host memory"
+                "{operation}: a device used memory of another device, which it cannot access; the line of the usmq \
+                 emulator on standard error names both. Copy the data with collocate() first, or keep it in host memory"
             ));
         }
         Self::Sycl {
@@ -152,16 +153,16 @@ impl<T> During<T> for std::result::Result<T, cxx::Exception> {
     }
 }
 
-/// A call as the reader of a message writes it: the extension is called from Python, the crate from Rust. (libusmq.so is
-/// built as the crate is.)
+/// Selects the spelling of a call for messages: the extension is called from Python, the crate from Rust.
+/// (libusmq.so is built as the crate is.)
 pub(crate) const fn spelled(python: &'static str, rust: &'static str) -> &'static str {
     if cfg!(feature = "python") { python } else { rust }
 }
 
-/// The call that looks for devices, for messages.
+/// The call that diagnoses missing devices, for messages.
 pub(crate) const DOCTOR: &str = spelled("`python -m usmq doctor`", "`usmq::doctor()`");
 
-/// Bytes for people: `64 B`, `1.5 MiB`.
+/// Formats bytes with a unit: `64 B`, `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -1,13 +1,14 @@
-//! The bridge to the C++ shim in `cpp/`: the only Rust file that knows SYCL's objects, in the order of `cpp/shim.h`.
+//! The bridge to the C++ shim in `cpp/`, in the order of `cpp/shim.h`: the only Rust file that uses SYCL's
+//! objects.
 //!
-//! Nothing here decides anything. Every function that can throw returns `Result`; the text of its error is
-//! `code\x1fmessage` (see `cpp/error.h`), which [`crate::error::Error::from_shim`] reads.
+//! Contains no policy. Every function that can throw returns `Result`; the text of its error is
+//! `code\x1fmessage` (see `cpp/error.h`), which [`crate::error::Error::from_shim`] parses.
 
-// What cxx generates is not ours to lint.
+// Code that cxx generates is not linted.
 #[allow(clippy::multiple_unsafe_ops_per_block, clippy::panic)]
 #[cxx::bridge(namespace = "usmq")]
 pub(crate) mod bridge {
-    /// What a device says of itself, asked once.
+    /// The description of a device, queried once.
     #[derive(Debug, Clone)]
     struct DeviceInfo {
         name: String,
@@ -36,15 +37,15 @@ pub(crate) mod bridge {
         backend: String,
     }
 
-    /// What pools have taken from the runtime together.
+    /// Memory that pools have allocated from the runtime together.
     struct BudgetStats {
         /// Bytes held.
         reserved: u64,
-        /// Number of allocations asked of the runtime so far.
+        /// Number of allocations requested from the runtime so far.
         requests: u64,
     }
 
-    /// The values that stand for USM kinds on both sides of the bridge.
+    /// USM kinds as both sides of the bridge encode them.
     #[repr(u8)]
     #[derive(Debug)]
     enum UsmCode {
@@ -54,16 +55,16 @@ pub(crate) mod bridge {
         Shared = 3,
     }
 
-    /// How far a command has come.
+    /// The state of a command.
     #[repr(u8)]
     #[derive(Debug)]
     enum EventStatus {
-        /// The runtime or the driver has it; something may have to come first.
+        /// The runtime or the driver has the command; it may wait for others.
         Submitted = 0,
-        /// The device works on it: everything before it is complete.
+        /// The device executes it: all its dependencies are complete.
         Running = 1,
         Complete = 2,
-        /// It has failed, or the backend cannot tell.
+        /// It has failed, or the backend cannot report its state.
         Unknown = 3,
     }
 
@@ -76,8 +77,8 @@ pub(crate) mod bridge {
         LocalAccessor,
     }
 
-    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of local
-    /// memory in one of the two forms that kernels declare, as elements of `element` bytes.
+    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of
+    /// local memory in one of the two forms that kernels declare, as elements of `element` bytes.
     #[derive(Debug, Clone)]
     struct KernelArg {
         kind: KernelArgKind,
@@ -115,11 +116,11 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_split_by_counts(device: &Device, counts: &[usize]) -> Result<UniquePtr<CxxVector<Device>>>;
         fn device_split_by_numa(device: &Device) -> Result<UniquePtr<CxxVector<Device>>>;
-        /// Whether commands on `device` may use memory of `peer` from now on.
+        /// Enables peer access; whether commands on `device` may use memory of `peer` from now on.
         fn device_enable_peer_access(device: &Device, peer: &Device) -> Result<bool>;
-        /// Whether the kernel compiler takes OpenCL C for this device.
+        /// Whether the kernel compiler accepts OpenCL C for this device.
         fn device_builds_opencl(device: &Device) -> Result<bool>;
-        /// Whether the kernel compiler takes SPIR-V for this device.
+        /// Whether the kernel compiler accepts SPIR-V for this device.
         fn device_builds_spirv(device: &Device) -> Result<bool>;
 
         fn context_default(device: &Device) -> Result<UniquePtr<Context>>;
@@ -156,13 +157,13 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
-        /// As `queue_wait`, leaving errors to others.
+        /// As `queue_wait`, without collecting errors.
         fn queue_join(queue: &Queue) -> Result<()>;
-        /// Has the device begin what was submitted, where only a wait would do so. Never blocks.
+        /// Starts submitted commands on backends that otherwise start them only at a wait. Never blocks.
         fn queue_flush(queue: &Queue) -> Result<()>;
         fn queue_wait(queue: &Queue) -> Result<()>;
         fn queue_raise_errors(queue: &Queue) -> Result<()>;
-        /// Only those that a wait has collected already.
+        /// Raises only errors that a wait has collected already.
         fn queue_raise_stored(queue: &Queue) -> Result<()>;
         fn queue_store_error(queue: &Queue, text: &str) -> Result<()>;
 
@@ -188,7 +189,8 @@ pub(crate) mod bridge {
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
         /// # Safety
-        /// The kernel runs with these arguments as they are; what it touches stays valid until the event completes.
+        /// The arguments match the kernel's parameters; memory that it accesses stays valid until the event
+        /// completes.
         unsafe fn queue_launch(
             queue: &Queue,
             kernel: &Kernel,
@@ -208,25 +210,25 @@ pub(crate) mod bridge {
         /// Takes no lock of libsycl.
         fn event_status(event: &Event) -> Result<EventStatus>;
         fn event_wait(event: &Event) -> Result<()>;
-        /// As `event_wait`, leaving errors of the queue to others.
+        /// As `event_wait`, without collecting errors of the queue.
         fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
-        /// Address and bytes of the allocation that `pointer` is in; zeros where the driver does not tell. Only for contexts
-        /// of the opencl backend.
+        /// Address and bytes of the allocation that contains `pointer`; zeros if the driver does not report
+        /// them. Only for contexts of the opencl backend.
         fn usm_range(pointer: usize, context: &Context) -> Result<[usize; 2]>;
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
-        /// The device of the context that the driver names; null when it names none of them.
+        /// The device of the context that the driver reports; null if it reports none of them.
         fn usm_device_of_driver(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
 
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
         fn budget_limit(budget: &UsmBudget) -> u64;
         fn budget_stats(budget: &UsmBudget) -> BudgetStats;
-        /// Whether pools have let go of memory that is not freed yet.
+        /// Whether pools have released memory that is not freed yet.
         fn budget_has_unused(budget: &UsmBudget) -> bool;
-        /// Frees it at the runtime, which may wait for commands. Only here is memory freed.
+        /// Frees it at the runtime, which may wait for commands. No other function frees memory.
         fn budget_free(budget: &UsmBudget);
         /// # Safety
         /// The budget outlives the pool.
@@ -238,21 +240,23 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<UsmPool>>;
         /// Replaces UMF's pool by an empty one.
         /// # Safety
-        /// Meanwhile there is no block of `pool_alloc` and no call of `pool_alloc`, `pool_free` or `pool_trim`.
+        /// During the call no block of `pool_alloc` exists, and no thread calls `pool_alloc`, `pool_free` or
+        /// `pool_trim`.
         unsafe fn pool_renew(pool: &UsmPool) -> Result<()>;
-        /// Up to 32 KiB from UMF's pool. 0 when the memory cannot be had.
+        /// Allocates up to 32 KiB from UMF's pool. Returns 0 if that fails.
         fn pool_alloc(pool: &UsmPool, bytes: usize) -> usize;
         /// # Safety
         /// `pointer` came from `pool_alloc` of this pool, is freed once, and no command uses it any more.
         unsafe fn pool_free(pool: &UsmPool, pointer: usize) -> Result<()>;
         fn pool_trim(pool: &UsmPool) -> Result<()>;
-        /// From the runtime. 0 when the memory cannot be had.
+        /// Allocates from the runtime. Returns 0 if that fails.
         fn block_alloc(pool: &UsmPool, bytes: usize) -> usize;
         /// # Safety
-        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command uses it any more.
+        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command
+        /// uses it any more.
         unsafe fn block_free(pool: &UsmPool, pointer: usize, bytes: usize);
 
-        /// `registered` makes one kernel reachable by its C++ name; empty where all names are `extern "C"`.
+        /// `registered` makes one kernel available by its C++ name; empty if all names are `extern "C"`.
         fn bundle_from_sycl(
             context: &Context,
             device: &Device,
@@ -267,7 +271,7 @@ pub(crate) mod bridge {
             options: &Vec<String>,
         ) -> Result<UniquePtr<Bundle>>;
         fn bundle_from_spirv(context: &Context, device: &Device, module: &[u8]) -> Result<UniquePtr<Bundle>>;
-        /// Null when the bundle has no kernel of that name.
+        /// Null if the bundle has no kernel of that name.
         fn bundle_kernel(bundle: &Bundle, name: &str) -> Result<UniquePtr<Kernel>>;
         fn kernel_from_opencl(
             context: &Context,
@@ -282,11 +286,11 @@ pub(crate) mod bridge {
             binary: &[u8],
             name: &str,
         ) -> Result<UniquePtr<Kernel>>;
-        /// For each argument of the driver's kernel the bytes that it takes; 0 where that is unknown, `u32::MAX` for
-        /// local memory. The driver is asked only for kernels of the opencl backend.
+        /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
+        /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
 
-        /// Which of the variables `USMQ_EMULATE_*` has a value that is not understood; empty when none has.
+        /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
         fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;
     }
 
@@ -295,9 +299,10 @@ pub(crate) mod bridge {
 
 pub(crate) use bridge::*;
 
-// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to shared
-// state whose member functions may be called from several threads at once. The shim only copies handles and calls such
-// members; `Queue`'s error store has its own lock. A mutable reference never reaches one of them from two threads.
+// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to
+// shared state whose member functions may be called from several threads at once. The shim only copies
+// handles and calls such members; `Queue`'s error store has its own lock. A mutable reference never reaches
+// one of them from two threads.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -325,11 +330,12 @@ unsafe impl Sync for Bundle {}
 unsafe impl Send for UserEvent {}
 // SAFETY: as above.
 unsafe impl Sync for UserEvent {}
-// SAFETY: as above; a budget is atomics, and a list with a lock of its own.
+// SAFETY: as above; a budget has atomic counters, and a list with a lock of its own.
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.
 unsafe impl Sync for UsmBudget {}
-// SAFETY: as above; UMF's pools lock themselves, who replaces one is alone, and the source's counters are atomic.
+// SAFETY: as above; UMF's pools have locks, a pool is replaced without concurrent calls, and the source's
+// counters are atomic.
 unsafe impl Send for UsmPool {}
 // SAFETY: as above.
 unsafe impl Sync for UsmPool {}

@@ -1,6 +1,7 @@
-//! usmq says where offloaded work runs, once, and lets the data carry that choice onward.
+//! Choose a device once; arrays carry that choice with them.
 //!
-//! Queues, unified shared memory and zero-copy hand-over between libraries, over SYCL (oneAPI DPC++).
+//! Current queue, unified shared memory and zero-copy interoperation between libraries, over SYCL (oneAPI
+//! DPC++).
 //!
 //! ```
 //! use usmq::{Array, Kernel, with_queue};
@@ -28,33 +29,36 @@
 //!
 //! # Where work runs
 //!
-//! A queue is named by a filter string as `"cpu"` or `"gpu:1"`, by a [`Device`] or by a [`Queue`]. Which one counts:
-//! explicit argument > queue of the data > innermost scope > process default > SYCL's default device. See
-//! [`with_queue`], [`set_default_queue`], [`QueueManager`] and [`follow`].
+//! Name a queue by a filter string such as `"cpu"` or `"gpu:1"`, by a [`Device`] or by a [`Queue`].
+//! Precedence: explicit argument > queue of the data > innermost scope > process default > SYCL's default
+//! device. See [`with_queue`], [`set_default_queue`], [`QueueManager`] and [`follow`].
 //!
 //! # Order
 //!
-//! Every allocation knows who used it last. A command waits, on its device, for what it must; the host waits only where
-//! it reads or hands over its own memory. Memory lives until the last command that uses it is complete, whoever drops it when.
+//! Each allocation records its last uses. A command waits for them on the device; the host waits only where
+//! it reads data or passes its own memory to a device. Memory lives until the last command that uses it is
+//! complete, even if every handle is dropped earlier.
 //!
 //! # Safety
 //!
-//! Launching a kernel is `unsafe`, since a kernel can write anywhere, and so is taking raw handles or memory from another
-//! library. Everything else is safe: no function can be made to touch memory that is gone, from any thread, and no C++
-//! exception crosses into Rust.
+//! Launching a kernel is `unsafe`, since a kernel can write anywhere, and so is importing raw handles or
+//! memory from another library. Everything else is safe: no safe function can access freed memory, from any
+//! thread, and no C++ exception crosses into Rust.
 //!
 //! # Environment variables
 //!
-//! The first question about a device, as [`devices`] or [`current_queue`], sets `OCL_ICD_FILENAMES`,
-//! `SYCL_CACHE_PERSISTENT` and `SYCL_CACHE_DIR` with `setenv` where they are not set, since the runtime reads its
-//! settings there. `setenv` is not thread-safe: another thread that reads or writes the environment through libc at that
-//! moment, as name resolution does, may crash. Call [`devices`] before starting such threads, or set
-//! `OCL_ICD_FILENAMES` and `SYCL_CACHE_PERSISTENT` before the process starts; nothing is set then.
+//! The first device query, such as [`devices`] or [`current_queue`], sets `OCL_ICD_FILENAMES`,
+//! `SYCL_CACHE_PERSISTENT` and `SYCL_CACHE_DIR` with `setenv` where they are not set, since the runtime reads
+//! its settings there. `setenv` is not thread-safe: another thread that reads or writes the environment
+//! through libc at that moment, as name resolution does, may crash. Call [`devices`] before starting such
+//! threads, or set `OCL_ICD_FILENAMES` and `SYCL_CACHE_PERSISTENT` before the process starts; usmq then sets
+//! nothing.
 //!
 //! # Features
 //!
-//! `arrow`: columns and tables from and to arrow-rs. `cuda`: memory of NVIDIA cards, through a driver that is loaded at
-//! run time. Not for applications in Rust: `python`, the extension module, and `c-library`, libusmq.so.0.
+//! `arrow`: columns and tables from and to arrow-rs. `cuda`: memory of CUDA devices, through a driver that is
+//! loaded at run time. Not for Rust applications: `python`, the extension module, and `c-library`,
+//! libusmq.so.0.
 
 mod array;
 mod capi;
@@ -75,8 +79,8 @@ mod runtime;
 mod task;
 
 pub use array::{Array, DType, Element, Index, Scalar};
-/// The first call in a process, of this or of any other function that needs a device, may call `setenv`, which is not
-/// thread-safe; see [Environment variables](crate#environment-variables).
+/// The first call in a process of this or any other function that needs a device may call `setenv`, which is
+/// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
@@ -98,7 +102,7 @@ pub use runtime::faults;
 pub use runtime::with_interrupt;
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 
-/// What `tests/fuzz` reaches below the public API, of which this is no part.
+/// Internals that `tests/fuzz` calls; not part of the public API.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod fuzzing {
@@ -119,7 +123,7 @@ pub mod fuzzing {
     }
 }
 
-/// The Rust of the pages, compiled and run by `cargo test --doc`.
+/// Compiles and runs the Rust code of the pages in `cargo test --doc`.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../README.md")]

@@ -1,5 +1,6 @@
 #!/bin/sh
-# cargo-deny by ../deny.toml. Known faults are looked up in the advisory database of RustSec, which it fetches.
+# Runs cargo-deny with ../deny.toml. It fetches RustSec's advisory database and looks up known
+# vulnerabilities.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -18,12 +19,12 @@ if cargo deny fetch db > "$log" 2>&1; then
         echo "deny: FAILED: see above" >&2
         exit 1
     fi
-    advisories="no known fault"
+    advisories="no known vulnerability"
 elif [ -n "${CI:-}" ]; then
     cat "$log" >&2
     echo "deny: FAILED: the advisory database cannot be fetched" >&2
     exit 1
 else
-    advisories="known faults NOT looked up, since the advisory database cannot be fetched"
+    advisories="vulnerabilities NOT checked, since the advisory database cannot be fetched"
 fi
-echo "deny: $crates crates: licences and sources as deny.toml has them; $advisories"
+echo "deny: $crates crates: licences and sources match deny.toml; $advisories"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The suites on emulated GPUs of one context, with the strict rule: `tests/run gpus [PART ...]`.
+# Runs the suites on emulated GPUs of one context, with the strict rule: `tests/run gpus [PART ...]`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Test files that are not run here, and why.
+# Test files that are not run here, with the reason.
 left_out() {
     cat << 'END'
 test_cuda              memory of NVIDIA cards, which the emulator does not change
@@ -75,7 +75,7 @@ for part in "$@"; do
     case $part in
     python | rust | packages | demo | dask | soak) "${part}_part" ;;
     *)
-        echo "tests/run gpus: no part is called '$part'; they are python, rust, packages, demo, dask, soak" >&2
+        echo "tests/run gpus: unknown part '$part'; expected python, rust, packages, demo, dask, soak" >&2
         exit 2
         ;;
     esac

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The build against a oneAPI toolkit, with a stand-in for one: its folders lead to the files of the Python wheels, and its
-# icpx notes its arguments and calls g++. Which flags, headers and libraries the build chooses is what is tested here;
-# that a real icpx takes them, .github/workflows/icpx.yml shows.
+# Tests the build against a oneAPI toolkit with a mock toolkit: its folders link to the files of the Python
+# wheels, and its icpx logs its arguments and calls g++. Checks which flags, headers and libraries the build
+# selects; .github/workflows/icpx.yml checks that a real icpx accepts them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD
 
-# Outside of the checkout, whose .venv a build below it would take.
+# Outside of the checkout, since a build below it would use its .venv.
 place=$(mktemp -d -t usmq-icpx.XXXXXX)
 trap 'rm -rf "$place"' EXIT
 export CARGO_TARGET_DIR=$place/target
@@ -26,7 +26,7 @@ kept=()
 for argument in "\$@"; do
   [ "\$argument" = -fsycl ] && fsycl=yes || kept+=("\$argument")
 done
-# A real icpx tells the headers by itself that they are compiled for SYCL.
+# A real icpx defines by itself that the headers are compiled for SYCL.
 \${fsycl:+exec g++ -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING "\${kept[@]}"}
 exec g++ "\${kept[@]}"
 END
@@ -50,7 +50,7 @@ fail() {
   exit 1
 }
 
-# build NAME VARIABLE=VALUE…: builds, and leaves the flags in $log and what the build script said in $said.
+# build NAME VARIABLE=VALUE…: builds; the flags are then in $log, the output of the build script in $said.
 build() {
   name=$1
   shift
@@ -66,11 +66,11 @@ libdir() { sed -n 's/^cargo:libdir=//p' "$said"; }
 touch -d '1 hour ago' "$place/stamp"
 with_icpx=PATH="$toolkit/bin:$plain"
 
-# The whole way once: compiled, linked, run.
+# One complete run: compile, link, execute.
 verb="build --features usmq/c-library" build "ONEAPI_ROOT and CXX=icpx" CXX=icpx ONEAPI_ROOT="$place/oneapi" "$with_icpx"
 shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 shim | grep -qF -- "-isystem $place/oneapi/compiler/latest/include " || fail "not the headers of the toolkit: $(shim)"
-shim | grep -q SYCL_DISABLE_FSYCL && fail "icpx is told that it does not compile SYCL: $(shim)"
+shim | grep -q SYCL_DISABLE_FSYCL && fail "icpx gets the flag of other compilers: $(shim)"
 [ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
 grep -q '^cargo:rustc-link-arg=.*-soname,libusmq' "$said" || fail "the library gets no soname"
 grep '^cargo:rustc-link-arg=' "$said" | grep -F "$place" && fail "a path of this machine is in the libraries"
@@ -86,7 +86,7 @@ build "icpx on PATH" CXX=icpx "$with_icpx"
 shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 [ "$(libdir)" = "$toolkit/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
 
-# Versions are those of the dist-info folders. Those of the toolkit's own lead to .venv, which is inside the range.
+# The versions come from the dist-info folders. Those of the toolkit link to .venv, which is inside the range.
 grep -q 'usmq is tested with' "$said" && fail "a warning of tested versions: $(grep 'is tested with' "$said")"
 newer=$place/newer
 mkdir -p "$newer/lib/python3.99/site-packages/intel_sycl_rt-2027.0.0.dist-info"
@@ -98,13 +98,13 @@ warned=$(grep 'usmq is tested with' "$said" || true)
 [ "$warned" = "cargo:warning=usmq is tested with intel-sycl-rt>=2026.1,<2027, and $newer/lib has 2027.0.0; to change it: \
 pip install 'intel-sycl-rt>=2026.1,<2027'" ] || fail "the warning of the version is: $warned"
 
-# Another compiler takes the headers of the toolkit, but not its flag.
+# Another compiler accepts the headers of the toolkit, but not its flag.
 ln -s "$(command -v g++)" "$place/python/bin/other++"
 build "ONEAPI_ROOT and another compiler" CXX=other++ ONEAPI_ROOT="$place/oneapi" "$with_icpx"
 [ ! -s "$log" ] || fail "icpx was called: $(cat "$log")"
 [ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
 
-# The wheel comes first; its headers are not those of icpx, which then compiles host code.
+# The wheel has precedence; its headers are not icpx's, which then compiles host code.
 build "the wheel and CXX=icpx" CXX=icpx PYO3_PYTHON="$checkout/.venv/bin/python" ONEAPI_ROOT="$place/oneapi" "$with_icpx"
 shim | grep -q -- ' -fsycl ' && fail "icpx compiles SYCL against other headers: $(shim)"
 shim | grep -q SYCL_DISABLE_FSYCL || fail "the headers will warn: $(shim)"

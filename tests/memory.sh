@@ -1,7 +1,6 @@
 #!/bin/sh
-# The Rust tests of the Arrow, DLPack and array interface interchange under valgrind: an access to memory that is not
-# ours, and memory that nobody points to any more, fail. Tests that launch kernels are left out: the driver's compiler
-# takes minutes there.
+# Runs the Rust tests of the Arrow, DLPack and array interface interchange under valgrind: invalid accesses
+# and leaked memory fail. Tests that launch kernels are left out: the driver's compiler takes minutes there.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -15,7 +14,7 @@ kinds='"--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kin
 files="\"--suppressions=$root/tests/memory.supp\", \"--log-file=$logs/%p.log\""
 runner="target.'cfg(all())'.runner = [\"valgrind\", $kinds, $files, \"--num-callers=60\", \"--error-exitcode=9\"]"
 
-# Every allocation of ours is one of the runtime's, and one device is enough.
+# Makes every allocation of usmq a runtime allocation; one device is enough.
 export USMQ_POOL=0 RUST_TEST_THREADS=1
 test_all() {
     cargo test --config "$runner" --features arrow --no-fail-fast "$@" >> "$logs/tests.txt" 2>&1 || failed=yes
@@ -36,4 +35,4 @@ if [ "$failed" = yes ] || [ "$errors" -gt 0 ] || [ "$runs" -ne 2 ] || [ "$tests"
     echo "memory: FAILED: $tests tests passed in $runs of 2 runs under valgrind, $errors errors; see above" >&2
     exit 1
 fi
-echo "memory: $tests tests under valgrind: no invalid access, nothing lost"
+echo "memory: $tests tests under valgrind: no invalid access, no leak"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The Rust tests with the C++ shim and usmq under AddressSanitizer and LeakSanitizer ("address"), or under
-# ThreadSanitizer ("thread"): g++ and a nightly Rust, whose runtimes of these are the same.
+# Runs the Rust tests with the C++ shim and usmq under AddressSanitizer and LeakSanitizer ("address"), or
+# under ThreadSanitizer ("thread"), with g++ and a nightly Rust, which share the sanitizer runtimes.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -16,25 +16,25 @@ mkdir "$reports"
 target=$(rustc +nightly -vV | sed -n 's/^host: //p')
 case $sanitizer in
 address)
-    name="AddressSanitizer and LeakSanitizer" clean="no invalid access, nothing lost" std=""
-    # No signal stacks of the sanitizer's: it would unmap those of Rust's threads. Whole call stacks, since libsycl and
-    # the drivers keep no frame pointers, by which a leak is told from theirs.
+    name="AddressSanitizer and LeakSanitizer" clean="no invalid access, no leak" std=""
+    # Without the sanitizer's signal stacks, which would unmap those of Rust's threads. Full call stacks,
+    # since libsycl and the drivers have no frame pointers; suppressions match their leaks by the stack.
     export ASAN_OPTIONS=detect_leaks=1:use_sigaltstack=0:allocator_may_return_null=1:fast_unwind_on_malloc=0:malloc_context_size=14
     export LSAN_OPTIONS="suppressions=$PWD/tests/sanitize.supp:print_suppressions=0"
     ;;
 thread)
-    # Rust's own library must be built for it, too.
+    # Rust's standard library must be instrumented, too.
     name=ThreadSanitizer clean="no race" std=-Zbuild-std
-    # libsycl, the drivers and what these compile are not built for it: their locks and threads are seen, their atomics
-    # are not, so what they copy is left out of account. A test forks, and its child goes on.
+    # libsycl, the drivers and their dependencies are not instrumented: their locks and threads are visible,
+    # their atomics are not, so their memory accesses are ignored. A test forks, and its child continues.
     export TSAN_OPTIONS="ignore_noninstrumented_modules=1:die_after_fork=0:log_path=$reports/race"
     ;;
 esac
 export CXXFLAGS="-fsanitize=$sanitizer -fno-omit-frame-pointer -g1"
 export RUSTFLAGS="-Zsanitizer=$sanitizer" RUST_TEST_THREADS=1 RUST_BACKTRACE=0
 
-# Left out: what bounds the resident memory or the time of something, since the sanitizers take much of both; and
-# processes that fork or end with work in flight, whose remains are no leak.
+# Left out: tests that limit resident memory or time, since the sanitizers need much of both; and processes
+# that fork or exit with work in flight, whose remaining memory is not a leak.
 passed=yes
 timeout "${SANITIZE_SECONDS:-3600}" cargo +nightly test $std --target "$target" --target-dir "$folder/$sanitizer" \
     --features arrow --no-fail-fast --lib --tests -- \

@@ -1,12 +1,12 @@
 #!/bin/sh
-# clang-tidy on the C++ shim, with the headers that cargo generated for it and those of the compiler in .venv.
+# Runs clang-tidy on the C++ shim, with the headers that cargo generated and the compiler headers in .venv.
 set -eu
 
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 tidy=${CLANG_TIDY:-.venv/bin/clang-tidy}
 cargo check --quiet
-# The build script's newest folder: there is one for each set of features.
+# The latest folder of the build script: there is one for each set of features.
 generated=$(ls -td "$target"/debug/build/usmq-*/out/cxxbridge | head -1)
 builtin=$(dirname "$(ls -d "$PWD"/.venv/lib/clang/*/include | tail -1)")
 

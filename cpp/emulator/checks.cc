@@ -1,4 +1,4 @@
-// Finds pointers to memory of another device in copies, fills and kernel arguments.
+// Detects pointers to memory of another device in copies, fills and kernel arguments.
 #include "checks.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Arguments {
 };
 
 Arguments &arguments() {
-  static auto *instance = new Arguments; // stays: see emulation()
+  static auto *instance = new Arguments; // never destroyed: see emulation()
   return *instance;
 }
 
@@ -36,7 +36,7 @@ void report(const std::string &user, const Allocation &allocation, const std::st
       allocation.owner->label + " reaches it");
 }
 
-// Memory that is not USM, or of an unknown platform, is the driver's to judge; host memory is reached by all devices.
+// The driver checks memory that is not USM, or of an unknown platform; all devices reach host memory.
 std::optional<Allocation> foreign(const Root &user, const void *pointer) {
   auto allocation = find_allocation(pointer);
   if (allocation && allocation->owner != nullptr && allocation->owner != &user) {
@@ -68,7 +68,7 @@ void forget(cl_kernel kernel) {
   arguments().of.erase(kernel);
 }
 
-// The owners that this thread has asked for last, the newest last.
+// The owners that this thread queried last, the latest last.
 struct Asked {
   Allocation first;
   Allocation second;
@@ -145,7 +145,7 @@ cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t siz
   return guarded([&] {
     const cl_int status = next->clSetKernelArg(kernel, index, size, value);
     if (status == CL_SUCCESS && emulation() != nullptr) {
-      // It replaces a pointer that was set before.
+      // Replaces a pointer that was set before.
       std::lock_guard<std::mutex> guard(arguments().lock);
       const auto found = arguments().of.find(kernel);
       if (found != arguments().of.end()) {
@@ -156,7 +156,7 @@ cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t siz
   });
 }
 
-// The driver uses the handles of released kernels again.
+// The driver reuses the handles of released kernels.
 cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int *status) {
   return guarded(status, [&] {
     cl_kernel kernel = next->clCreateKernel(program, name, status);
@@ -207,10 +207,10 @@ cl_int CL_API_CALL release_kernel(cl_kernel kernel) {
   });
 }
 
-// The OpenCL adapter of the runtime asks for the owners of both pointers of a copy. Where they differ, it makes a queue
-// on the other device, by this function alone, and copies through the host in two steps: each for itself looks right,
-// and the second hangs, since the adapter then frees memory inside a callback of the driver. The copy ends here
-// instead.
+// The OpenCL adapter of the runtime queries the owners of both pointers of a copy. If they differ, it creates a queue
+// on the other device, with this function only, and copies through the host in two steps: each step alone is valid,
+// and the second hangs, since the adapter then frees memory inside a callback of the driver. So the copy is refused
+// here.
 cl_command_queue CL_API_CALL create_command_queue(cl_context context, cl_device_id device,
                                                   cl_command_queue_properties properties, cl_int *status) {
   return guarded(status, [&]() -> cl_command_queue {

@@ -1,4 +1,4 @@
-// The strict rule of SYCL 2020: device and shared USM is for its own device, host USM for its own context.
+// The strict rule of SYCL 2020: only its own device uses device and shared USM, only its own context uses host USM.
 #pragma once
 
 #include "memory.h"
@@ -8,28 +8,28 @@
 
 namespace usmq::emulator {
 
-// The status of a command that uses memory of another device. The adapter and the runtime pass its name on.
+// The status of a command that uses memory of another device. The adapter and the runtime pass on its name.
 inline constexpr cl_int kForeignMemory = CL_INVALID_MEM_OBJECT;
 
-// Where a command uses a pointer, for the message.
+// Where a command uses a pointer, for messages.
 struct Use {
   const void *pointer;
   const char *where;
 };
 
-// kForeignMemory and a line on standard error where the queue's device may not use one of the pointers.
+// Returns kForeignMemory and writes a line to standard error if the queue's device may not use one of the pointers.
 cl_int check(cl_command_queue queue, const Use *uses, std::size_t count);
 template <std::size_t Count> cl_int check(cl_command_queue queue, const Use (&uses)[Count]) {
   return check(queue, uses, Count);
 }
 
-// The same for all pointers that are set as arguments of a kernel.
+// The same for all pointer arguments of a kernel.
 cl_int check_arguments(cl_command_queue queue, cl_kernel kernel);
 
-// Remembers the owner of a pointer that this thread has asked for; see check_staging.
+// Records the owner of a pointer that this thread has queried; see check_staging.
 void note_asked_owner(const std::optional<Allocation> &allocation) noexcept;
 
-// The functions of OpenCL that the layer replaces.
+// The OpenCL functions that the layer replaces.
 cl_int CL_API_CALL set_argument_pointer(cl_kernel kernel, cl_uint index, const void *pointer);
 cl_int CL_API_CALL set_argument_svm_pointer(cl_kernel kernel, cl_uint index, const void *pointer);
 cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t size, const void *value);

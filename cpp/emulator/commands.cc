@@ -1,4 +1,4 @@
-// Wraps the functions that put a command into a queue.
+// Wraps the functions that enqueue a command.
 #include "commands.h"
 
 #include "checks.h"
@@ -12,15 +12,14 @@ namespace usmq::emulator {
 
 namespace {
 
-// Puts a marker where a command was to be: it completes after what the command would have waited for, and counts as
-// failed.
+// Enqueues a marker in place of a command: it completes after the command's dependencies, and counts as failed.
 cl_int enqueue_failed(cl_command_queue queue, const Order &order, cl_int status, Blocks blocks) {
   cl_event marker = nullptr;
   const cl_int put = next->clEnqueueMarkerWithWaitList(queue, order.wait_count, order.wait_list, &marker);
   if (put != CL_SUCCESS) {
     return put;
   }
-  // One reference stays with the layer: clFinish tells of it when the program takes no event.
+  // The layer keeps one reference: clFinish reports the failure if the program takes no event.
   mark_failed(marker, queue, status);
   if (order.event != nullptr) {
     next->clRetainEvent(marker);
@@ -39,7 +38,7 @@ void CL_CALLBACK sleep_for(void *argument) {
   std::this_thread::sleep_for(delay);
 }
 
-// Keeps the device busy before a command. A queue that is not in-order has the command wait for it by an event.
+// Keeps the device busy before a command. In an out-of-order queue the command waits for the delay by an event.
 cl_int enqueue_delay(cl_command_queue queue, const Order &order, std::chrono::microseconds delay, cl_event *event) {
   return next->clEnqueueNativeKernel(queue, sleep_for, &delay, sizeof delay, 0, nullptr, nullptr, order.wait_count,
                                      order.wait_list, event);
@@ -47,7 +46,7 @@ cl_int enqueue_delay(cl_command_queue queue, const Order &order, std::chrono::mi
 
 Blocks blocks_if(cl_bool blocking) { return blocking != CL_FALSE ? Blocks::yes : Blocks::no; }
 
-// Makes the layer's function for an entry of the table whose last parameters are those of `Order`.
+// Generates the layer's function for an entry of the table whose last parameters are those of `Order`.
 template <auto Entry, Counts Counted, typename Function> struct Command;
 
 template <auto Entry, Counts Counted, typename... Parameters>
@@ -67,7 +66,7 @@ struct Command<Entry, Counted, cl_int(CL_API_CALL *)(cl_command_queue, Parameter
     });
   }
 
-  // Reads and writes have it behind the memory object; no other function has this type there.
+  // Reads and writes have it after the memory object; no other function has this type there.
   static Blocks blocks([[maybe_unused]] const std::tuple<Parameters...> &given) {
     if constexpr (std::is_same_v<std::decay_t<std::tuple_element_t<0, std::tuple<Parameters...>>>, cl_mem> &&
                   std::is_same_v<std::decay_t<std::tuple_element_t<1, std::tuple<Parameters...>>>, cl_bool>) {
@@ -82,7 +81,7 @@ template <auto Entry, Counts Counted = Counts::yes> void replace(cl_icd_dispatch
   table.*Entry = &Command<Entry, Counted, Function>::call;
 }
 
-// Puts a command into a queue whose device may use the pointers.
+// Enqueues a command if the queue's device may use the pointers.
 template <std::size_t Count, typename Put>
 cl_int enqueue_checked(cl_command_queue queue, const Use (&uses)[Count], const Order &order, Counts counts,
                        Blocks blocks, const Put &put) {

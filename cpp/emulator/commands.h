@@ -1,4 +1,4 @@
-// What every command of a queue passes on its way to the driver: faults on demand, and the checks of its pointers.
+// The steps of every command before it reaches the driver: injected faults, and the checks of its pointers.
 #pragma once
 
 #include "layer.h"
@@ -7,14 +7,14 @@
 
 namespace usmq::emulator {
 
-// The end of the parameters of every function that puts a command into a queue.
+// The last parameters of every function that enqueues a command.
 struct Order {
   cl_uint wait_count;
   const cl_event *wait_list;
   cl_event *event;
 };
 
-// Whether a command is work of the device; markers and barriers are not.
+// Whether a command is device work; markers and barriers are not.
 enum class Counts : std::uint8_t { no, yes };
 // Whether the call returns when the command is complete.
 enum class Blocks : std::uint8_t { no, yes };
@@ -22,7 +22,7 @@ enum class Blocks : std::uint8_t { no, yes };
 using PutCommand = cl_int (*)(void *put, const Order &order);
 cl_int enqueue_by(cl_command_queue queue, const Order &order, Counts counts, Blocks blocks, PutCommand call, void *put);
 
-// Puts a command into a queue by `put(order)` unless a fault comes in between. A delay changes the order.
+// Enqueues a command with `put(order)` unless a fault applies. A delay changes the order.
 template <typename Put>
 cl_int enqueue(cl_command_queue queue, const Order &order, Counts counts, Blocks blocks, Put put) {
   return enqueue_by(
@@ -30,7 +30,7 @@ cl_int enqueue(cl_command_queue queue, const Order &order, Counts counts, Blocks
       &put);
 }
 
-// Puts the layer's functions for commands into a table that has the driver's.
+// Replaces the driver's functions for commands in a table by the layer's.
 void replace_commands(cl_icd_dispatch &table);
 
 cl_int CL_API_CALL enqueue_copy(cl_command_queue queue, cl_bool blocking, void *to, const void *from, std::size_t size,

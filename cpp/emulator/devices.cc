@@ -1,4 +1,4 @@
-// Makes the emulated GPUs out of the CPU device, and answers what the runtime asks about them.
+// Creates the emulated GPUs from the CPU device, and answers the runtime's queries about them.
 #include "devices.h"
 
 #include "memory.h"
@@ -15,14 +15,14 @@ namespace {
 
 std::atomic<const Emulation *> current{nullptr};
 
-// Parts of devices, by the driver's handle. A handle that is used again is entered again.
+// Sub-devices by the driver's handle. A reused handle replaces its entry.
 struct Parts {
   std::mutex lock;
   std::map<cl_device_id, const Root *> roots;
 };
 
 Parts &parts() {
-  static auto *instance = new Parts; // stays: see emulation()
+  static auto *instance = new Parts; // never destroyed: see emulation()
   return *instance;
 }
 
@@ -42,7 +42,7 @@ std::string text_of(cl_device_id device, cl_device_info info) {
   return text.substr(0, text.find('\0'));
 }
 
-// The CPU device of a platform, if it has USM; null otherwise.
+// The CPU device of a platform, if it supports USM; null otherwise.
 cl_device_id cpu_of(cl_platform_id platform) {
   cl_device_id cpu = nullptr;
   cl_uint count = 0;
@@ -53,11 +53,11 @@ cl_device_id cpu_of(cl_platform_id platform) {
   return extensions.find("cl_intel_unified_shared_memory") != std::string::npos ? cpu : nullptr;
 }
 
-// `count` devices of the CPU's cores. One partition shares out the cores; with more devices than cores, further
-// partitions give further handles on the same ones.
+// `count` devices of the CPU's cores. One partition divides the cores; with more devices than cores, further
+// partitions give further handles to the same cores.
 std::vector<cl_device_id> partition(cl_device_id cpu, unsigned count) {
   const auto cores = std::max(info_of<cl_uint>(cpu, CL_DEVICE_MAX_COMPUTE_UNITS), cl_uint{1});
-  // Two cores at least, so that an emulated GPU can be partitioned, too.
+  // At least two cores, so that an emulated GPU can be partitioned, too.
   const cl_uint each = std::max(cores / count, std::min(cores, cl_uint{2}));
   std::vector<cl_device_id> devices;
   while (devices.size() < count) {
@@ -70,7 +70,7 @@ std::vector<cl_device_id> partition(cl_device_id cpu, unsigned count) {
     cl_uint got = 0;
     const cl_int status = next->clCreateSubDevices(cpu, by_counts.data(), now, some.data(), &got);
     if (status != CL_SUCCESS || got != now) {
-      say("the CPU driver does not divide its device (OpenCL error " + std::to_string(status) +
+      say("the CPU driver cannot partition its device (OpenCL error " + std::to_string(status) +
           "); usmq shows no emulated GPUs");
       return {};
     }
@@ -102,7 +102,7 @@ Emulation *make(const Settings &settings) {
   auto *emulation = new Emulation{settings, *found, {}};
   const auto host = info_of<cl_ulong>(cpu, CL_DEVICE_GLOBAL_MEM_SIZE);
   const auto largest = info_of<cl_ulong>(cpu, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-  // Half of the host's memory, shared out: the other half is for the program and the CPU device.
+  // Divides half of the host's memory; the other half is for the program and the CPU device.
   const std::uint64_t memory = settings.memory != 0 ? settings.memory : host / 2 / settings.gpus;
   const std::string cpu_name = text_of(cpu, CL_DEVICE_NAME);
   for (unsigned number = 0; number < settings.gpus; ++number) {
@@ -116,7 +116,7 @@ Emulation *make(const Settings &settings) {
   return emulation;
 }
 
-// Looks for the platform and makes the GPUs at the first question about devices: before, drivers may not be loaded.
+// Finds the platform and creates the GPUs at the first device query: before that, drivers may not be loaded.
 void prepare() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -137,7 +137,7 @@ const Root *gpu_root(cl_device_id device) {
 
 bool is_root(const Root &root, cl_device_id device) { return root.device == device; }
 
-// As on a discrete GPU: memory of the device is reached by the device alone.
+// As on a discrete GPU: only the device reaches its memory.
 cl_int usm_capabilities(cl_device_id device, cl_device_info info, std::size_t room, void *to, std::size_t *size) {
   cl_device_unified_shared_memory_capabilities_intel can = 0;
   switch (info) {
@@ -157,7 +157,7 @@ cl_int usm_capabilities(cl_device_id device, cl_device_info info, std::size_t ro
   return answer(can, room, to, size);
 }
 
-// Each GPU has a number of its own in the last byte of the CPU's.
+// Each GPU has its own number in the last byte of the CPU's UUID.
 cl_int uuid(const Root &root, std::size_t room, void *to, std::size_t *size) {
   std::array<cl_uchar, CL_UUID_SIZE_KHR> id{};
   const cl_int status = next->clGetDeviceInfo(root.device, CL_DEVICE_UUID_KHR, sizeof id, id.data(), nullptr);
@@ -267,7 +267,7 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info info, std
     if (!is_root(*root, device)) {
       return next->clGetDeviceInfo(device, info, room, to, size);
     }
-    // To the driver it is a part of the CPU.
+    // To the driver it is a sub-device of the CPU.
     switch (info) {
     case CL_DEVICE_PARENT_DEVICE:
       return answer<cl_device_id>(nullptr, room, to, size);
@@ -302,7 +302,7 @@ cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_parti
   });
 }
 
-// Root devices are not counted, and the driver would count these.
+// Root devices are not reference-counted, but the driver would count these.
 cl_int CL_API_CALL retain_device(cl_device_id device) {
   return guarded([&]() -> cl_int {
     const Root *root = gpu_root(device);

@@ -1,4 +1,4 @@
-// The emulated GPUs, and which of them a device, queue or pointer belongs to.
+// The emulated GPUs, and which of them owns a device, queue or pointer.
 #pragma once
 
 #include "layer.h"
@@ -10,12 +10,12 @@
 
 namespace usmq::emulator {
 
-// A root device of the platform with emulated GPUs: one of those, or the CPU itself.
+// A root device of the platform with emulated GPUs: one of these, or the CPU itself.
 struct Root {
   cl_device_id device = nullptr;
-  // As messages name it: gpu:0, cpu:0.
+  // The name in messages: gpu:0, cpu:0.
   std::string label;
-  // As a user reads it; empty for the CPU.
+  // The device name for users; empty for the CPU.
   std::string name;
   bool is_gpu = false;
   unsigned number = 0;
@@ -30,15 +30,15 @@ struct Emulation {
   std::vector<Root> roots;
 };
 
-// The emulation of this process; null until a platform is asked for its devices, and where nothing is emulated. Lives
-// until the process ends, since drivers call back while it does.
+// The emulation of this process; null until a platform is queried for its devices, and if nothing is emulated. Lives
+// until the process ends, since drivers call back during process exit.
 const Emulation *emulation() noexcept;
 
-// The root device of a device, be it a part of one; null for devices of other platforms.
+// The root device of a device or sub-device; null for devices of other platforms.
 const Root *root_of(cl_device_id device);
 const Root *root_of(cl_command_queue queue);
 
-// The functions of OpenCL that the layer replaces.
+// The OpenCL functions that the layer replaces.
 cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, cl_uint room, cl_device_id *devices,
                                   cl_uint *count);
 cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info info, std::size_t room, void *to,

@@ -1,4 +1,4 @@
-// The functions by which the OpenCL loader takes the layer, and its table of functions.
+// The entry points that the OpenCL loader calls, and the layer's table of functions.
 #include "checks.h"
 #include "commands.h"
 #include "devices.h"
@@ -26,7 +26,7 @@ void say(const std::string &line) noexcept {
 namespace {
 
 cl_icd_dispatch table;
-// A copy: loaders of 2026.2 free theirs while a process ends, and the runtime may still call.
+// A copy: loaders of 2026.2 free theirs during process exit, and the runtime may still call.
 cl_icd_dispatch below;
 
 template <typename Function> void *address(Function *function) { return reinterpret_cast<void *>(function); }
@@ -36,7 +36,7 @@ struct Extension {
   void *function;
 };
 
-// Functions of extensions are not in the table: the runtime asks for them by name.
+// Functions of extensions are not in the table: the runtime queries them by name.
 void *CL_API_CALL extension_function(cl_platform_id platform, const char *name) {
   void *own = next->clGetExtensionFunctionAddressForPlatform(platform, name);
   const Emulation *known = emulation();
@@ -118,8 +118,8 @@ EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_icd_dispatch *ta
   return CL_SUCCESS;
 }
 
-// Loaders that end their layers ask for this one alone, from runtime 2026.2 on; its properties are all optional.
-// Headers before 2026.2 do not declare it. Nothing has to be done at the end.
+// Loaders of runtime 2026.2 and later, which close their layers, call only this function; its properties are all
+// optional. Headers before 2026.2 do not declare it. Closing needs no action.
 EXPORTED cl_int CL_API_CALL clInitLayerWithProperties(cl_uint count, const cl_icd_dispatch *target, cl_uint *own_count,
                                                       const cl_icd_dispatch **own,
                                                       const cl_properties * /*properties*/) {

@@ -1,4 +1,4 @@
-// Answers for the events of commands that end in an error.
+// Answers queries for events of failed commands.
 #include "events.h"
 
 #include "failures.h"
@@ -16,23 +16,23 @@ namespace {
 struct Failed {
   cl_command_queue queue = nullptr;
   cl_int status = kCommandFailed;
-  // Whether a wait for an event of the queue, or for the queue, has told of it.
+  // Whether a wait for an event of the queue, or for the queue, has reported the failure.
   bool told = false;
 };
 
 struct Events {
   std::mutex lock;
   std::map<cl_event, Failed> failed;
-  // Its size, so that usual events cost no lock.
+  // The size of the map, so that other events need no lock.
   std::atomic<std::size_t> count{0};
 };
 
 Events &events() {
-  static auto *instance = new Events; // stays: see emulation()
+  static auto *instance = new Events; // never destroyed: see emulation()
   return *instance;
 }
 
-// The status of an event that fails; CL_SUCCESS for any other.
+// The status of a failed event; CL_SUCCESS for any other.
 cl_int status_of(cl_event event) {
   if (events().count == 0) {
     return CL_SUCCESS;
@@ -42,7 +42,7 @@ cl_int status_of(cl_event event) {
   return found != events().failed.end() ? found->second.status : CL_SUCCESS;
 }
 
-// Takes the failures of a queue as told. Returns whether one was not. The caller has the lock.
+// Marks the failures of a queue as reported. Returns whether one was new. The caller holds the lock.
 bool tell_all_of(cl_command_queue queue) {
   bool any = false;
   for (auto &[event, failure] : events().failed) {

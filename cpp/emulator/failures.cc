@@ -1,4 +1,4 @@
-// Counts the commands and allocations of each GPU against the faults that USMQ_EMULATE_FAULTS asks for.
+// Counts the commands and allocations of each GPU against the faults in USMQ_EMULATE_FAULTS.
 #include "failures.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace usmq::emulator {
 
 namespace {
 
-// The driver's functions, entered when the runtime asks for them.
+// The driver's functions, stored when the runtime queries them.
 struct Originals {
   std::atomic<clGetCommandBufferInfoKHR_fn> info{nullptr};
   std::atomic<clCommandNDRangeKernelKHR_fn> kernel{nullptr};
@@ -22,7 +22,7 @@ struct Originals {
 
 Originals originals;
 
-// The queue that a buffer is recorded for.
+// The queue for which a buffer is recorded.
 cl_command_queue queue_of(cl_command_buffer_khr buffer, cl_command_queue given) {
   if (given != nullptr) {
     return given;

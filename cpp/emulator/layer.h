@@ -1,8 +1,8 @@
-// What all parts of the layer share: the functions below it, and the guard against exceptions.
+// Shared by all parts of the layer: the functions below it, and the guard against exceptions.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
-// The table has the deprecated functions as well.
+// The table also contains the deprecated functions.
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 // Command buffers are a provisional extension.
@@ -21,7 +21,7 @@ namespace usmq::emulator {
 // The functions of the layer or driver below this one; set once, before any other function of the layer is called.
 extern const cl_icd_dispatch *next;
 
-// Calls from C end here: an exception that left the layer would end the process.
+// Catches exceptions at C entry points: one that left the layer would terminate the process.
 template <typename Body> cl_int guarded(Body body) noexcept {
   try {
     return body();
@@ -30,7 +30,7 @@ template <typename Body> cl_int guarded(Body body) noexcept {
   }
 }
 
-// The same for functions that return a pointer and take the place of a status.
+// The same for functions that return a pointer and report a status by argument.
 template <typename Body> auto guarded(cl_int *status, Body body) noexcept -> decltype(body()) {
   try {
     return body();
@@ -49,7 +49,7 @@ inline std::nullptr_t failed(cl_int *status, cl_int code) {
   return nullptr;
 }
 
-// Answers a query as OpenCL's clGet…Info functions do.
+// Answers a query like OpenCL's clGet…Info functions.
 inline cl_int answer(const void *value, std::size_t size, std::size_t room, void *to, std::size_t *size_ret) {
   if (to != nullptr) {
     if (room < size) {
@@ -70,7 +70,7 @@ template <typename Value> cl_int answer(const Value &value, std::size_t room, vo
   return answer(static_cast<const void *>(&value), sizeof(Value), room, to, size_ret);
 }
 
-// Writes one line on standard error, in one call, so that lines of several threads do not mix.
+// Writes one line to standard error, in one call, so that lines of several threads do not mix.
 void say(const std::string &line) noexcept;
 
 } // namespace usmq::emulator

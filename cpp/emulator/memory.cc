@@ -1,4 +1,4 @@
-// Keeps the map of allocations and the limits of the GPUs.
+// Maintains the map of allocations and the limits of the GPUs.
 #include "memory.h"
 
 #include "checks.h"
@@ -25,7 +25,7 @@ struct Ledger {
     }
   }
 
-  // Enters an allocation. What is still known below the same addresses went with its context.
+  // Adds an allocation. Older entries in the same address range were freed with their context.
   void put(std::uintptr_t start, const Allocation &allocation) {
     auto next_one = allocations.lower_bound(start);
     if (next_one != allocations.begin()) {
@@ -53,11 +53,11 @@ struct Ledger {
 };
 
 Ledger &ledger() {
-  static auto *instance = new Ledger; // stays: see emulation()
+  static auto *instance = new Ledger; // never destroyed: see emulation()
   return *instance;
 }
 
-// Counts bytes against the limit of a GPU before the driver is asked, so that threads cannot pass it together.
+// Reserves bytes against the limit of a GPU before the driver is called, so that concurrent threads cannot exceed it.
 bool reserve(const Root &gpu, std::uint64_t size) {
   std::lock_guard<std::mutex> guard(ledger().lock);
   std::uint64_t &used = ledger().used[gpu.number];
@@ -73,7 +73,7 @@ void unreserve(const Root &gpu, std::uint64_t size) {
   ledger().used[gpu.number] -= size;
 }
 
-// Allocates by `ask`, within the limits of the GPU that `allocation` names.
+// Allocates with `ask`, within the limits of the GPU in `allocation`.
 template <typename Ask> void *allocate(Allocation allocation, cl_int *status, Ask ask) {
   const Root *gpu = allocation.owner != nullptr && allocation.owner->is_gpu ? allocation.owner : nullptr;
   if (gpu != nullptr) {
@@ -99,7 +99,7 @@ template <typename Ask> void *allocate(Allocation allocation, cl_int *status, As
   return pointer;
 }
 
-// Forgets an allocation before the driver frees it: after that, another thread may be given the same address.
+// Removes an allocation before the driver frees it: afterwards another thread may get the same address.
 template <typename Free> cl_int release(void *pointer, Free free) {
   std::optional<std::pair<std::uintptr_t, Allocation>> taken;
   {
@@ -197,7 +197,7 @@ cl_int CL_API_CALL mem_alloc_info(cl_context context, const void *pointer, cl_me
     if (info == CL_MEM_ALLOC_DEVICE_INTEL) {
       const auto allocation = find_allocation(pointer);
       note_asked_owner(allocation);
-      // The driver would name the CPU, whose parts these devices are.
+      // The driver would report the CPU, whose sub-devices these are.
       if (allocation && allocation->context == context && allocation->device != nullptr) {
         return answer(allocation->device, room, to, size);
       }

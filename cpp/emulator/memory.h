@@ -1,4 +1,4 @@
-// Who owns which USM, and how much of it each GPU has left.
+// The owners of USM, and the remaining memory of each GPU.
 #pragma once
 
 #include "devices.h"
@@ -23,24 +23,24 @@ struct UsmFunctions {
   clEnqueueMemAdviseINTEL_fn advise = nullptr;
 };
 
-// Asks the platform for them. Returns false, and says which is missing, where it has not all.
+// Queries the platform for them. If one is missing, reports it and returns false.
 bool find_usm_functions(cl_platform_id platform);
 const UsmFunctions &usm() noexcept;
 
 enum class UsmKind : std::uint8_t { host, device, shared };
 
-// One allocation: it starts at the key in the map of allocations.
+// One allocation; its start is the key in the map of allocations.
 struct Allocation {
   std::size_t size = 0;
   UsmKind kind = UsmKind::host;
   cl_context context = nullptr;
-  // As given by the program, perhaps a part of a root device; null for memory of the host.
+  // As given by the program, possibly a sub-device; null for host memory.
   cl_device_id device = nullptr;
-  // The root device that owns it; null for memory of the host.
+  // The root device that owns it; null for host memory.
   const Root *owner = nullptr;
 };
 
-// The allocation that an address is in.
+// The allocation that contains an address.
 std::optional<Allocation> find_allocation(const void *pointer);
 
 void *CL_API_CALL host_alloc(cl_context context, const cl_mem_properties_intel *properties, std::size_t size,

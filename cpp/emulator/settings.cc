@@ -14,7 +14,7 @@ std::string variable(const char *name) {
   return value != nullptr ? value : "";
 }
 
-// A decimal number without sign. Returns whether all of the text is one.
+// Parses a decimal number without sign. Returns whether the whole text is one.
 bool number(const std::string &text, std::uint64_t &value) {
   if (text.empty()) {
     return false;
@@ -42,7 +42,7 @@ struct Unit {
   std::uint64_t factor;
 };
 
-// A number and one of the units. The last unit is for a number without one, where its name is empty.
+// Parses a number and a unit. A number without unit uses the last entry, whose name is then empty.
 template <std::size_t Count> bool measure(const std::string &text, const Unit (&units)[Count], std::uint64_t &value) {
   for (const Unit &unit : units) {
     const std::string name = unit.name;
@@ -69,7 +69,7 @@ constexpr Unit kBytes[] = {{"KiB", std::uint64_t{1} << 10},
                            {"", 1}};
 constexpr Unit kTimes[] = {{"us", 1}, {"ms", 1000}, {"s", std::uint64_t{1000} * 1000}};
 
-// Smaller ones have no room for a pool of any library.
+// Less memory is too small for a pool of any library.
 constexpr std::uint64_t kLeastMemory = std::uint64_t{1} << 20;
 // Refuses a longer delay: it is more likely a typing error than a test.
 constexpr std::uint64_t kLongestDelay = std::uint64_t{60} * 1000 * 1000;
@@ -78,7 +78,7 @@ constexpr const char *kFaultForms =
     "expected faults separated by commas, each gpu:N=lost[@K], gpu:N=command-error[@K[+]], gpu:N=alloc[@K[+]] or "
     "gpu:N=slow:DURATION, as in gpu:1=lost@10,gpu:0=slow:50us";
 
-// Returns what is wrong with one fault.
+// Returns the error of one fault.
 std::string read_fault(const std::string &text, unsigned gpus, Fault &fault) {
   const std::string prefix = "gpu:";
   const std::size_t equals = text.find('=');
@@ -106,7 +106,7 @@ std::string read_fault(const std::string &text, unsigned gpus, Fault &fault) {
     fault.stays = ends_with(kind, "+");
     const std::size_t end = kind.size() - (fault.stays ? 1 : 0);
     if (!number(kind.substr(at + 1, end - at - 1), fault.at) || fault.at == 0) {
-      return "expected a number from 1 behind the @, as in @3, or @3+ for the third and all later ones";
+      return "expected a number from 1 after the @, as in @3, or @3+ for the third and all later ones";
     }
     kind.resize(at);
   }

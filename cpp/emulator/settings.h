@@ -1,5 +1,5 @@
-// The settings of the emulator, read from text: number of GPUs, memory, faults. Needs neither OpenCL nor SYCL, since
-// the shim compiles it too, to check the variables before the runtime reads them.
+// The settings of the emulator, parsed from text: number of GPUs, memory, faults. Needs neither OpenCL nor SYCL,
+// since the shim compiles it too, to check the variables before the runtime reads them.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,11 @@ enum class FaultKind : std::uint8_t { alloc, command_error, lost, slow };
 struct Fault {
   unsigned gpu = 0;
   FaultKind kind = FaultKind::lost;
-  // The command or allocation that it begins with, counted from 1.
+  // The first command or allocation that fails, counted from 1.
   std::uint64_t at = 1;
-  // Whether all that come later fail as well. A lost device stays lost.
+  // Whether all later ones fail as well. A lost device stays lost.
   bool stays = false;
-  // Of a slow device: how much longer each command takes.
+  // For a slow device: the additional time of each command.
   std::chrono::microseconds delay{0};
 };
 
@@ -34,7 +34,7 @@ struct Settings {
   std::vector<Fault> faults;
 };
 
-// The variables as they are set, empty where they are not.
+// The variables as set, empty if unset.
 struct Variables {
   std::string gpus;
   std::string memory;
@@ -44,7 +44,8 @@ struct Variables {
 
 Variables variables_of_process();
 
-// Reads the variables into `settings`. Returns an empty text, or which variable is wrong, its value and what is valid.
+// Parses the variables into `settings`. Returns an empty text, or the invalid variable, its value and the valid
+// values.
 std::string read(const Variables &variables, Settings &settings);
 
 } // namespace usmq::emulator

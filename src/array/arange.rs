@@ -6,10 +6,12 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 
 impl Array {
-    /// `first`, `first + step`, … up to `end`, which is not included. Computed as numpy does: `first + i * step`.
+    /// `first`, `first + step`, … up to `end`, which is not included. Computed as numpy does: `first + i *
+    /// step`.
     ///
     /// # Errors
-    /// [`Error::Value`] for a zero step or a value that is no `dtype`, [`Error::Allocation`] when memory is short.
+    /// [`Error::Value`] for a zero step or a value that is not a `dtype`, [`Error::Allocation`] if memory is
+    /// short.
     pub fn arange(
         first: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -29,7 +31,7 @@ impl Array {
     }
 }
 
-/// Values that are known, but not yet written anywhere.
+/// Values that are computed, but not yet stored.
 enum Counted {
     Whole { count: usize, first: i128, step: i128 },
     Real { count: usize, first: f64, step: f64, truncate: bool },
@@ -38,7 +40,7 @@ enum Counted {
 impl Counted {
     fn whole(first: i128, end: i128, step: i128) -> Result<Self> {
         if step == 0 {
-            return Err(Error::Value("arange needs a step that is not 0".to_owned()));
+            return Err(Error::Value("arange needs a nonzero step".to_owned()));
         }
         let ahead = if step > 0 { end > first } else { end < first };
         let count = if ahead { (end.abs_diff(first) - 1) / step.unsigned_abs() + 1 } else { 0 };
@@ -50,7 +52,7 @@ impl Counted {
         let count = ((end - first) / step).ceil();
         if !count.is_finite() {
             return Err(Error::Value(format!(
-                "arange from {first} to {end} by {step} has no number of values"
+                "arange from {first} to {end} by {step} does not have a finite number of values"
             )));
         }
         if count > isize::MAX as f64 {
@@ -69,7 +71,7 @@ impl Counted {
     fn write(&self, dtype: DType, bytes: &mut [u8]) -> Result<()> {
         let places = bytes.chunks_exact_mut(dtype.itemsize());
         match *self {
-            // The value is before `end`, so it fits, also where the product alone does not.
+            // The value is before `end`, so it fits, even where the product alone overflows.
             Self::Whole { first, step, .. } => {
                 put(places, dtype, |i| Scalar::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
             }
@@ -102,5 +104,5 @@ fn number(number: Scalar) -> Result<f64> {
 }
 
 fn too_many() -> Error {
-    Error::Value("arange has more values than the address space".to_owned())
+    Error::Value("arange has more values than fit in the address space".to_owned())
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const NAME: &str = "usmq_convert";
 
-/// Only the headers that the text needs: the whole of sycl.hpp takes six times as long to compile.
+/// Includes only the headers that the text needs: all of sycl.hpp takes six times as long to compile.
 const PRELUDE: &str = "\
 #include <sycl/ext/oneapi/free_function_queries.hpp>
 #include <sycl/ext/oneapi/kernel_properties/properties.hpp>
@@ -26,7 +26,7 @@ template <typename T> struct usmq_complex {
 };
 ";
 
-/// SYCL's own type brings device images along that libsycl 9 dies of when it looks for them in its cache on disk.
+/// SYCL's own type adds device images that crash libsycl 9 when it looks them up in its disk cache.
 const BFLOAT16: &str = "\
 struct usmq_bfloat16 {
   unsigned short bits;
@@ -41,8 +41,8 @@ struct usmq_bfloat16 {
 ";
 
 impl Array {
-    /// Sets every element from the one at the same place of `source`, which has the same shape, is usable from this
-    /// array's queue and shares no element with this array.
+    /// Sets every element from the one at the same place of `source`, which has the same shape, is usable
+    /// from this array's queue and shares no element with this array.
     pub(super) fn convert_from(&self, source: &Self) -> Result<()> {
         let (shape, from, to) = source.layout().merged(self.layout());
         let source_text = text(source.dtype, self.dtype, shape.len());
@@ -66,16 +66,16 @@ impl Array {
         let extents = Extents::range(&[self.size()]);
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(queue, &operands, |after| {
-            // SAFETY: the text below has this signature; each work-item reads and writes the element of its number,
-            // inside the two views, whose allocations' logs keep them until the event is complete.
+            // SAFETY: the text below has this signature; each work-item reads and writes the element of its
+            // number, inside the two views, whose allocations' logs keep them until the event is complete.
             unsafe { queue.submit(&program, extents, &args, label, after) }
         })?;
         Ok(())
     }
 }
 
-/// The kernel for one pair of types and one number of axes. Copies that change no type go by size, so that they share
-/// kernels and move every bit.
+/// The kernel for one pair of types and one number of axes. Copies that do not change the type are selected
+/// by size, so that they share kernels and preserve every bit.
 fn text(from: DType, to: DType, axes: usize) -> String {
     let same = from == to;
     let (source, target) = if same { (bits(from), bits(from)) } else { (from.cpp_name(), to.cpp_name()) };
@@ -136,7 +136,7 @@ fn conversion(from: DType, to: DType, same: bool) -> String {
         return "x".to_owned();
     }
     let target = to.cpp_name();
-    // The small floats convert through float alone.
+    // The small floats convert through float only.
     let small = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     let x = if small(from) { "static_cast<float>(x)" } else { "x" };
     match (from.family(), to.family()) {

@@ -1,4 +1,4 @@
-//! New arrays: uninitialised, filled, counted, from host memory.
+//! New arrays: uninitialised, filled, evenly spaced, from host memory.
 
 use super::{Array, DType, Element, Layout, bytes_of};
 use crate::device::trace::recorder::{as_fill, with_default_reason};
@@ -8,12 +8,12 @@ use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, ordered, ordered_all};
 use std::sync::Arc;
 
-/// So many bytes of a pattern are written by the host; copies on the device double it from there. Each fill in flight
-/// holds as many.
+/// The host writes this many bytes of a pattern; copies on the device double it from there. Each fill in
+/// flight holds as many.
 const SEED: usize = 16 << 10;
 
 impl Array {
-    /// An uninitialised array of any dtype and USM kind on `queue`. The elements are whatever the memory held.
+    /// An uninitialised array of any dtype and USM kind on `queue`. The elements are undefined.
     ///
     /// # Errors
     /// [`Error::Value`] for a shape beyond the address space, [`Error::Allocation`] when memory is short.
@@ -67,10 +67,10 @@ impl Array {
         Ok(array)
     }
 
-    /// Sets every element. Returns before it is done.
+    /// Sets every element. Returns before the fill is complete.
     ///
     /// # Errors
-    /// [`Error::Type`] when `T` is not the array's element type, [`Error::Value`] when the array is read-only;
+    /// [`Error::Type`] if `T` is not the array's element type, [`Error::Value`] if the array is read-only;
     /// [`Error::Sycl`], after which some elements may be set.
     pub fn fill<T: Element>(&self, value: T) -> Result<()> {
         self.check_element::<T>()?;
@@ -114,7 +114,8 @@ impl Array {
         let _fills = as_fill();
         ordered_all(&self.queue, &operands, |after, sent| {
             let mut done = seed.bytes();
-            // SAFETY: both ranges are inside allocations that their logs keep until the last event is complete.
+            // SAFETY: both ranges are inside allocations that their logs keep until the last event is
+            // complete.
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
             while done < bytes {
                 sent.push(last.clone());
@@ -129,7 +130,7 @@ impl Array {
         Ok(())
     }
 
-    /// Sets the elements of a contiguous array to the bytes that `write` puts, without waiting for the device.
+    /// Copies the bytes that `write` produces to a contiguous array, without waiting for the device.
     pub(crate) fn upload(&self, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         if self.size() == 0 {
             return Ok(());
@@ -152,10 +153,10 @@ impl Array {
     }
 }
 
-/// Host USM of so many bytes, as `write` leaves them.
+/// Host USM of this size, filled by `write`.
 fn stage(bytes: usize, queue: &Queue, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Allocation> {
     let staged = Allocation::new(bytes, UsmKind::Host, queue)?;
-    // SAFETY: host USM of this length that no command and no one else uses, since it is new; any byte is a u8.
+    // SAFETY: new host USM of this length that no command and no other code uses; any byte is a u8.
     write(unsafe { std::slice::from_raw_parts_mut(staged.pointer() as *mut u8, bytes) })?;
     Ok(staged)
 }

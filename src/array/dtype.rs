@@ -1,4 +1,4 @@
-//! Element types: names, sizes and the spellings of other libraries. Pure.
+//! Element types: names, sizes and their names in other libraries. Pure.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum DType {
     C128,
 }
 
-/// What kind of number a type holds.
+/// The family of a numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Bool,
@@ -100,8 +100,8 @@ impl DType {
         self.row().4
     }
 
-    /// The string of `__sycl_usm_array_interface__` and numpy's array interface, as `<f4` or `|b1`; `None` for
-    /// bfloat16, which they have no spelling for.
+    /// The string of `__sycl_usm_array_interface__` and numpy's array interface, as `<f4` or `|b1`; `None`
+    /// for bfloat16, which neither can express.
     #[must_use]
     pub fn typestr(self) -> Option<String> {
         let order = if self.itemsize() == 1 { '|' } else { '<' };
@@ -118,13 +118,13 @@ impl DType {
         }
     }
 
-    /// Reads a name, a short name or a type string: `float32`, `f4`, `<f4`, `=f4`, `>i1`.
+    /// Parses a name, a short name or a type string: `float32`, `f4`, `<f4`, `=f4`, `>i1`.
     ///
     /// # Errors
-    /// [`Error::Type`] for any other type, a big-endian one included.
+    /// [`Error::Type`] for any other type, including big-endian ones.
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.strip_prefix(['<', '=', '|']).unwrap_or(text);
-        // One byte has no order.
+        // One byte has no byte order.
         let byte = text.strip_prefix('>').unwrap_or(bare);
         let found = TABLE
             .iter()
@@ -174,7 +174,7 @@ mod tests {
             if let Some(typestr) = dtype.typestr() {
                 assert_eq!(DType::parse(&typestr).unwrap(), dtype);
             }
-            // Only one byte is the same in either order.
+            // Only one byte is the same in both byte orders.
             assert_eq!(DType::parse(&format!(">{}", dtype.short_name())).is_ok(), dtype.itemsize() == 1);
         }
     }

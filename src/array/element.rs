@@ -6,13 +6,13 @@ use num_complex::Complex;
 /// A Rust type with the memory layout of a [`DType`].
 ///
 /// # Safety
-/// `DTYPE` has the size and the layout of `Self`, `Self` has no padding and no drop, and every pattern of bits that
-/// `is_valid` accepts is a value of `Self`.
+/// `DTYPE` has the size and the layout of `Self`, `Self` has no padding and no drop, and every pattern of
+/// bits that `is_valid` accepts is a value of `Self`.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type.
     const DTYPE: DType;
 
-    /// Whether these bytes of a device are a value of this type.
+    /// Whether these bytes from a device are a valid value of this type.
     fn is_valid(_bytes: &[u8]) -> bool {
         true
     }

@@ -1,7 +1,7 @@
-//! Shape, strides and offset of a view: pure arithmetic on element numbers.
+//! Shape, strides and offset of a view: pure arithmetic on element indices.
 //!
-//! Strides and offset count elements, not bytes. A layout never reaches outside `offset + extent()`, and its total
-//! size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
+//! Strides and offset count elements, not bytes. A layout never reaches outside `offset + extent()`, and its
+//! total size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
 
 use crate::error::{Error, Result};
 use smallvec::{SmallVec, smallvec};
@@ -12,7 +12,7 @@ pub(crate) type Strides = SmallVec<[isize; 4]>;
 /// One part of a basic index, as in `x[2, 1:5:2, None]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Index {
-    /// One position; the axis goes away. Negative counts from the end.
+    /// One position; removes the axis. Negative values count from the end.
     At(isize),
     /// `start:stop:step` as Python reads it.
     Slice {
@@ -25,7 +25,7 @@ pub enum Index {
     },
     /// A new axis of length 1.
     NewAxis,
-    /// As many whole axes as are left.
+    /// All remaining axes.
     Ellipsis,
 }
 
@@ -34,7 +34,7 @@ impl Index {
     pub const ALL: Self = Self::Slice { start: None, stop: None, step: None };
 }
 
-/// Where each element of a view lies.
+/// The position of each element of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     shape: Shape,
@@ -45,7 +45,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// C-contiguous, from offset 0.
     pub(crate) fn contiguous(shape: &[usize], itemsize: usize) -> Result<Self> {
-        // Zero extents do not make huge ones valid: their strides could not be computed.
+        // Huge extents stay invalid beside a zero extent: their strides could not be computed.
         let too_large =
             || Error::Value(format!("an array of shape {shape:?} is larger than the address space"));
         let mut bytes = itemsize;
@@ -62,8 +62,8 @@ impl Layout {
         Ok(Self { shape: shape.into(), strides, offset: 0 })
     }
 
-    /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent) against the
-    /// memory there is.
+    /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent)
+    /// against the size of the memory.
     pub(crate) fn foreign(
         shape: &[usize],
         strides: Option<&[isize]>,
@@ -78,7 +78,7 @@ impl Layout {
                     "strides {strides:?} and shape {shape:?} have different lengths"
                 )));
             }
-            // An axis of one element may come with any stride, also one that bytes cannot count.
+            // An axis of one element may have any stride, even one that overflows in bytes.
             for ((own, stride), extent) in layout.strides.iter_mut().zip(strides).zip(shape) {
                 if *extent > 1 {
                     *own = *stride;
@@ -99,7 +99,7 @@ impl Layout {
         &self.strides
     }
 
-    /// Number of the first element, counted from the start of the allocation.
+    /// Index of the first element, counted from the start of the allocation.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
@@ -142,7 +142,7 @@ impl Layout {
                 high = high.checked_add(last)?;
             }
         }
-        // The same in bytes, offset included, must fit too.
+        // The extent in bytes, including the offset, must also fit.
         let offset = isize::try_from(self.offset).ok()?;
         let itemsize = isize::try_from(itemsize).ok()?;
         offset.checked_add(high)?.checked_add(1)?.checked_mul(itemsize)?;
@@ -150,7 +150,7 @@ impl Layout {
         Some((low, high))
     }
 
-    /// Where each element is relative to the first, in C order.
+    /// The position of each element relative to the first, in C order.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = isize> {
         (0..self.size()).map(|number| {
             let mut rest = number;
@@ -164,7 +164,7 @@ impl Layout {
         })
     }
 
-    /// The same elements in C order with another shape; `None` when that needs a copy. One extent may be -1.
+    /// The same elements in C order with another shape; `None` if that needs a copy. One extent may be -1.
     pub(crate) fn reshape(&self, shape: &[isize]) -> Result<Option<Self>> {
         let shape = self.complete(shape)?;
         if !self.is_contiguous() {
@@ -197,13 +197,13 @@ impl Layout {
         if fits { Ok(complete) } else { Err(refuse("the numbers of elements differ")) }
     }
 
-    /// Axes in another order; `axes[i]` is the old number of the new axis `i`.
+    /// Permutes the axes; `axes[i]` is the old number of the new axis `i`.
     pub(crate) fn permute(&self, axes: &[usize]) -> Result<Self> {
         let mut sorted: Shape = axes.into();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.ndim()) {
             return Err(Error::Value(format!(
-                "{axes:?} is not an order of the {} axes of this array",
+                "{axes:?} is not a permutation of the {} axes of this array",
                 self.ndim()
             )));
         }
@@ -214,7 +214,7 @@ impl Layout {
         })
     }
 
-    /// A basic index, as numpy reads it: parts that are missing at the end are whole axes.
+    /// A basic index with numpy's semantics: missing parts at the end are whole axes.
     pub(crate) fn index(&self, parts: &[Index]) -> Result<Self> {
         let used = parts.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
         if used > self.ndim() {
@@ -258,7 +258,7 @@ impl Layout {
         self.strides.push(stride);
     }
 
-    /// Moves the first element by `count` strides. Stays within the extent of the view it came from.
+    /// Moves the first element by `count` strides. Stays within the extent of the original view.
     fn advance(&mut self, count: usize, stride: isize) {
         self.offset = self.offset.wrapping_add_signed(stride * count as isize);
     }
@@ -275,8 +275,8 @@ impl Layout {
         }
     }
 
-    /// Extents and strides of two views of one shape with neighbouring axes merged where both allow it and axes of
-    /// extent 1 left out: fewer axes are less arithmetic in a copy kernel.
+    /// Extents and strides of two views of one shape, with neighbouring axes merged where both allow it and
+    /// axes of extent 1 removed: fewer axes need less arithmetic in a copy kernel.
     pub(crate) fn merged(&self, other: &Self) -> (Shape, Strides, Strides) {
         let (mut shape, mut ours, mut theirs) = (Shape::new(), Strides::new(), Strides::new());
         for axis in 0..self.ndim() {
@@ -301,8 +301,8 @@ impl Layout {
     }
 }
 
-/// First position, number of positions and step of a Python slice over `extent` positions. Where it goes no step the step
-/// is 1, since what was given may be larger than the address space.
+/// First position, number of positions and step of a Python slice over `extent` positions. The step is 1 if
+/// at most one position is selected, since the given step may be larger than the address space.
 fn resolve(
     extent: usize,
     start: Option<isize>,

@@ -1,4 +1,4 @@
-//! Arrays: a typed, n-dimensional view of a USM allocation, and the queue its work goes to.
+//! Arrays: a typed, n-dimensional view of a USM allocation, and the queue on which its work runs.
 
 mod arange;
 mod cast_kernel;
@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 /// A view of unified shared memory with a dtype, a shape, strides and a queue.
 ///
-/// Clones and views share the memory, which lives until the last of them, and the last command that uses it, is gone.
-/// Commands on one array from any number of queues and threads run in an order that keeps every read after the writes
-/// before it; the host never waits for that. Dropping an array never waits either.
+/// Clones and views share the memory, which lives until the last of them is dropped and the last command that
+/// uses it is complete. Commands on one array from any number of queues and threads run in an order that
+/// keeps every read after earlier writes, without a wait on the host. Dropping an array never waits.
 ///
-/// An array is a handle to device memory, like a file: writing needs no `&mut`, and whoever shares one across threads
-/// decides who writes when.
+/// An array is a handle to device memory, like a file: writing needs no `&mut`, and code that shares one
+/// across threads must synchronize its writes.
 #[derive(Clone)]
 pub struct Array {
     allocation: Arc<Allocation>,
@@ -110,7 +110,7 @@ impl Array {
         self.allocation.kind()
     }
 
-    /// The queue that this array's own work goes to, and that kernels follow.
+    /// The queue on which this array's own work runs, and which kernels follow.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
@@ -122,7 +122,7 @@ impl Array {
         self.queue.device()
     }
 
-    /// The context in which the memory's addresses mean something.
+    /// The context in which the memory's addresses are valid.
     #[must_use]
     pub fn context(&self) -> &Context {
         self.allocation.context()
@@ -134,13 +134,13 @@ impl Array {
         self.allocation.pointer() + self.layout.offset() * self.dtype.itemsize()
     }
 
-    /// Whether writing is refused, because the memory's owner said so.
+    /// Whether the owner of the memory forbids writes.
     #[must_use]
     pub fn is_readonly(&self) -> bool {
         self.readonly
     }
 
-    /// Whether the elements lie one after another in C order.
+    /// Whether the elements are contiguous in C order.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous()
@@ -153,7 +153,8 @@ impl Array {
         Ok(Self { layout, dtype: DType::U8, ..self.clone() })
     }
 
-    /// All memory from the lowest to the highest element as one axis, and the position of the first element in it.
+    /// All memory from the lowest to the highest element as one axis, and the position of the first element
+    /// in it.
     #[cfg(feature = "python")]
     pub(crate) fn span(&self) -> Result<(Self, usize)> {
         let (low, high) = self.layout.extent().unwrap_or((0, -1));
@@ -162,19 +163,20 @@ impl Array {
         Ok((self.view(layout), low.unsigned_abs()))
     }
 
-    /// The same memory, not to be written through this handle.
+    /// The same memory as a read-only array.
     #[must_use]
     pub fn as_readonly(&self) -> Self {
         Self { readonly: true, ..self.clone() }
     }
 
-    /// The same memory, to be written through this handle: for memory that is known to be no one else's.
+    /// The same memory as a writable array, for memory that no other owner uses.
     #[cfg(feature = "python")]
     pub(crate) fn as_writable(&self) -> Self {
         Self { readonly: false, ..self.clone() }
     }
 
-    /// The same memory with another queue for its work. Order is kept: it is the memory that knows its last use.
+    /// The same memory with another queue for its work. Order is kept, since the allocation records its last
+    /// uses.
     ///
     /// # Errors
     /// [`Error::Placement`] when kernels on `queue` cannot use this memory.
@@ -185,13 +187,13 @@ impl Array {
         Ok(Self { queue: queue.clone(), ..self.clone() })
     }
 
-    /// Why kernels on `queue` cannot use this memory; `None` when they can. Decided by context and device, never by
-    /// whether it happens to work here: a CPU device reaches every address, a GPU does not.
+    /// Why kernels on `queue` cannot use this memory; `None` if they can. Decided by context and device,
+    /// never by whether the access happens to work: a CPU device reaches every address, a GPU does not.
     pub(crate) fn unusable_from(&self, queue: &Queue) -> Result<Option<String>> {
         let memory = &self.allocation;
         if memory.context() != queue.context() {
             return Ok(Some(format!(
-                "it is USM of {}, the queue's is {}",
+                "it is USM of {}, but the queue uses {}",
                 memory.context(),
                 queue.context()
             )));
@@ -201,7 +203,7 @@ impl Array {
             self.usm_kind() == UsmKind::Host || queue.device().reaches_memory_of(memory.device())?;
         Ok((!reachable).then(|| {
             format!(
-                "it is {} memory of {}, to which {} has no peer access",
+                "it is {} memory of {}, but {} has no peer access to it",
                 self.usm_kind(),
                 memory.device(),
                 queue.device()
@@ -209,8 +211,8 @@ impl Array {
         }))
     }
 
-    /// Another shape for the same elements in C order, one extent at most being -1. A view where the memory allows
-    /// it, else a contiguous copy.
+    /// The same elements in C order with another shape, in which one extent may be -1. A view where the
+    /// layout allows it, else a contiguous copy.
     ///
     /// # Errors
     /// [`Error::Value`] when the numbers of elements differ.
@@ -224,7 +226,7 @@ impl Array {
     /// The axes in another order; `axes[i]` is the old number of new axis `i`.
     ///
     /// # Errors
-    /// [`Error::Value`] when `axes` is no order of all axes.
+    /// [`Error::Value`] if `axes` is not a permutation of all axes.
     pub fn permute(&self, axes: impl AsRef<[usize]>) -> Result<Self> {
         Ok(self.view(self.layout.permute(axes.as_ref())?))
     }
@@ -233,7 +235,7 @@ impl Array {
     #[must_use]
     pub fn transpose(&self) -> Self {
         let axes: Vec<_> = (0..self.ndim()).rev().collect();
-        // Reversing all axes is always an order of them.
+        // The reversal of all axes is a valid permutation.
         self.layout.permute(&axes).map_or_else(|_| self.clone(), |layout| self.view(layout))
     }
 
@@ -245,18 +247,18 @@ impl Array {
         Ok(self.view(self.layout.index(parts)?))
     }
 
-    /// Blocks until nothing that was submitted so far uses the memory.
+    /// Blocks until all work submitted so far on the memory is complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with what the work reported.
+    /// [`Error::Sycl`] with the error that the work reported.
     pub fn wait(&self) -> Result<()> {
         self.allocation.wait()
     }
 
-    /// An error unless the array may be written.
+    /// An error unless the array is writable.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.readonly {
-            return Err(Error::Value(format!("{self} is read-only; copy() gives one that can be written")));
+            return Err(Error::Value(format!("{self} is read-only; copy() returns a writable array")));
         }
         Ok(())
     }

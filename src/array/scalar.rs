@@ -1,4 +1,4 @@
-//! Numbers without a type, as Python has them, and their bytes as any dtype. Pure.
+//! Untyped numbers, as Python has them, and their bytes as any dtype. Pure.
 
 use super::{DType, bytes_of};
 use num_complex::Complex;
@@ -21,7 +21,7 @@ pub enum Scalar {
 type Bytes = SmallVec<[u8; 16]>;
 
 impl Scalar {
-    /// The value as a whole number, if it is of such a kind.
+    /// The value as a whole number, if it is an integer or a bool.
     pub(super) fn whole(self) -> Option<i128> {
         match self {
             Self::Bool(value) => Some(value.into()),
@@ -30,7 +30,7 @@ impl Scalar {
         }
     }
 
-    /// The value as a real number, unless it is of the complex kind.
+    /// The value as a real number, unless it is complex.
     pub(super) fn real(self) -> Option<f64> {
         match self {
             Self::Float(value) => Some(value),
@@ -39,8 +39,8 @@ impl Scalar {
         }
     }
 
-    /// The bytes of this number as a `dtype`, or why the dtype cannot hold it: 0.5 is not an integer, 300 is beyond uint8,
-    /// 1e300 is beyond float32. Digits that a float has no room for are rounded away.
+    /// The bytes of this number as a `dtype`, or why the dtype cannot represent it: 0.5 is not an integer,
+    /// 300 exceeds uint8, 1e300 exceeds float32. Floats are rounded to the precision of the dtype.
     pub(crate) fn bytes_as(self, dtype: DType) -> Result<Bytes, String> {
         let whole = || self.whole().ok_or_else(|| format!("{self} is not an integer, which {dtype} needs"));
         let real = || self.real().ok_or_else(|| format!("{self} is complex, and {dtype} is real"));
@@ -53,7 +53,7 @@ impl Scalar {
                 <$type>::try_from(whole()?).map_err(beyond)?.to_le_bytes().as_slice().into()
             }};
         }
-        // A finite number does not become an infinite one without a word.
+        // A finite number must not silently become infinite.
         let finite = |before: f64, after: f64, most: f64| {
             if before.is_finite() && after.is_infinite() {
                 return Err(format!("{self} is out of range for {dtype} (largest {most:e})"));

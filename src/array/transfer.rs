@@ -7,19 +7,19 @@ use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, ForeignOwner, drop_after, ordered, try_reserve};
 use crate::runtime::interrupt::{self, uninterruptible};
 
-/// What is kept on the heap, for an error.
+/// The content of a host allocation, for errors.
 const ELEMENTS: &str = "the elements";
 
-/// Gives what owns the host's side of a copy, for as long as the device still uses it.
+/// Returns the owner of the host side of a copy, kept while the device uses it.
 pub(crate) type MakeOwner<'a> = &'a (dyn Fn() -> ForeignOwner + Sync);
 
 impl Array {
-    /// The elements in C order. Waits for the writes before, nothing else.
+    /// The elements in C order. Waits for earlier writes only.
     ///
     /// # Errors
-    /// [`Error::Type`] when `T` is not the array's element type; [`Error::Value`] when the memory holds bits that are
-    /// no `T`, as an uninitialised `bool`; [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work
-    /// reported.
+    /// [`Error::Type`] if `T` is not the array's element type; [`Error::Value`] if the memory holds bits that
+    /// are not a valid `T`, as in an uninitialised `bool`; [`Error::HostMemory`] if host memory is short;
+    /// [`Error::Sycl`] with the error that the work reported.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
@@ -30,17 +30,17 @@ impl Array {
         // SAFETY: `read_into` has written this many bytes, which the vector owns.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
-            return Err(Error::Value(format!("{self} holds bytes that are no {}", self.dtype)));
+            return Err(Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype)));
         }
         // SAFETY: all `size` elements are written and valid.
         unsafe { values.set_len(size) };
         Ok(values)
     }
 
-    /// The elements as bytes in C order. Waits for the writes before, nothing else.
+    /// The elements as bytes in C order. Waits for earlier writes only.
     ///
     /// # Errors
-    /// [`Error::HostMemory`] when it is short; [`Error::Sycl`] with what the work reported.
+    /// [`Error::HostMemory`] if host memory is short; [`Error::Sycl`] with the error that the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = try_reserve::try_with_capacity(self.nbytes(), ELEMENTS)?;
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
@@ -51,8 +51,8 @@ impl Array {
         Ok(bytes)
     }
 
-    /// Lets go of memory into which a copy may still be running: better lost than written to by then. A wait that was
-    /// interrupted came before the copy.
+    /// Leaks memory into which a copy may still write, rather than free it. An interrupted wait ended before
+    /// the copy was submitted.
     fn give_up<T>(&self, target: Vec<T>, error: Error) -> Error {
         if !matches!(error, Error::Interrupted) && !self.queue.drain() {
             std::mem::forget(target);
@@ -60,8 +60,8 @@ impl Array {
         error
     }
 
-    /// Copies the elements to `target`, which has room for `nbytes`, and waits for that. The wait can be interrupted
-    /// where `owner` gives what keeps the target.
+    /// Copies the elements to `target`, which has `nbytes` bytes, and waits for the copy. The wait can be
+    /// interrupted if `owner` returns an object that keeps the target alive.
     pub(crate) fn read_into(
         &self,
         target: *mut u8,
@@ -85,8 +85,9 @@ impl Array {
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
     ///
     /// # Errors
-    /// [`Error::Type`] or [`Error::Value`] when type or number do not fit, or the array is read-only. [`Error::Sycl`] with
-    /// what the work reported; the elements are then the old ones or the new ones.
+    /// [`Error::Type`] or [`Error::Value`] if type or length do not match, or the array is read-only.
+    /// [`Error::Sycl`] with the error that the work reported; the elements then have the old or the new
+    /// values.
     pub fn copy_from_slice<T: Element>(&self, values: &[T]) -> Result<()> {
         self.check_element::<T>()?;
         self.copy_from_bytes(bytes_of(values))
@@ -95,13 +96,13 @@ impl Array {
     /// As [`Array::copy_from_slice`], for bytes in C order.
     ///
     /// # Errors
-    /// [`Error::Value`] when the number does not fit, or the array is read-only.
+    /// [`Error::Value`] if the length does not match, or the array is read-only.
     pub fn copy_from_bytes(&self, values: &[u8]) -> Result<()> {
         self.write_from(values, None)
     }
 
-    /// As [`Array::copy_from_bytes`]. The wait can be interrupted where `owner` gives what keeps the values; they are
-    /// then copied as they are when the queue gets there.
+    /// As [`Array::copy_from_bytes`]. The wait can be interrupted if `owner` returns an object that keeps the
+    /// values alive; the queue then copies the values that they have when the command runs.
     pub(crate) fn write_from(&self, values: &[u8], owner: Option<MakeOwner<'_>>) -> Result<()> {
         self.check_writable()?;
         if values.len() != self.nbytes() {
@@ -130,7 +131,7 @@ impl Array {
         finish(&self.queue, event, owner)
     }
 
-    /// Where the wait for a copy must not be given up but could be interrupted, waits for what comes before it.
+    /// Waits for earlier work first, since that wait can be interrupted and the wait for the copy cannot.
     fn before_lending(&self, access: Access, owner: Option<MakeOwner<'_>>) -> Result<()> {
         if owner.is_some() || !interrupt::is_possible() {
             return Ok(());
@@ -139,11 +140,12 @@ impl Array {
         self.queue.wait_interruptible()
     }
 
-    /// Sets the elements from an array of the same shape, converting its dtype. Returns before it is done.
+    /// Sets the elements from an array of the same shape, converting its dtype. Returns before the copy is
+    /// complete.
     ///
     /// # Errors
-    /// [`Error::Value`] when the shapes differ or this array is read-only, [`Error::Placement`] when `source` is not
-    /// usable from this array's queue (`collocate` fixes that).
+    /// [`Error::Value`] if the shapes differ or this array is read-only, [`Error::Placement`] if `source` is
+    /// not usable from this array's queue (`collocate` fixes that).
     pub fn assign(&self, source: &Self) -> Result<()> {
         self.check_writable()?;
         if self.shape() != source.shape() {
@@ -172,7 +174,7 @@ impl Array {
             }
         }
         if self.overlaps(&source) {
-            // The kernel's work-items run in no order, so an overlapping source must be read whole first.
+            // Work-items run in any order, so an overlapping source must be copied first.
             return self.convert_from(&source.copy()?);
         }
         self.convert_from(&source)
@@ -186,8 +188,8 @@ impl Array {
         self.cast(self.dtype)
     }
 
-    /// A contiguous copy with elements of another type. Numbers convert as in C++: a float to an integer is cut off,
-    /// out of range it is unspecified; a complex number to a real one loses its imaginary part.
+    /// A contiguous copy with another element type. Numbers convert as in C++: a float to an integer is
+    /// truncated, and unspecified if out of range; a complex number to a real one loses its imaginary part.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
@@ -213,14 +215,15 @@ impl Array {
     fn copy_bytes(&self, source: &Self) -> Result<()> {
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(&self.queue, &operands, |after| {
-            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of one
-            // context, and do not overlap.
+            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of
+            // one context, and do not overlap.
             unsafe { self.queue.memcpy(self.address(), source.address(), self.nbytes(), after) }
         })?;
         Ok(())
     }
 
-    /// Whether the two views may share an element. Compares the spans, so interleaved views count as overlapping.
+    /// Whether the two views may share an element. Compares the spans, so interleaved views count as
+    /// overlapping.
     fn overlaps(&self, other: &Self) -> bool {
         let span = |array: &Self| {
             let itemsize = array.dtype.itemsize() as isize;
@@ -235,9 +238,9 @@ impl Array {
     }
 }
 
-/// Waits for a copy from or to host memory that someone else owns. Should that fail, the copy may still be running over
-/// memory that is about to go away; then everything on the queue is awaited before the error is told. A wait that is
-/// interrupted leaves the memory's owner behind instead, and is not interrupted where there is none.
+/// Waits for a copy from or to host memory that the caller owns. If the wait fails, the copy may still use
+/// memory that is about to be freed, so this waits for all work on the queue before it returns the error. An
+/// interrupted wait keeps the owner alive instead; without an owner the wait cannot be interrupted.
 fn finish(queue: &Queue, copy: Result<Event>, owner: Option<MakeOwner<'_>>) -> Result<()> {
     let drain = |_: &Error| {
         queue.drain();

@@ -1,9 +1,11 @@
-//! The completion service: two threads that finish work after its commands, so that destructors and waits need not.
+//! The completion service: two threads that finish work after its commands, so that destructors and waits
+//! need not.
 //!
-//! The *signal thread* polls what is in flight ([`watch`]) and acts at once where others wait for that: it signals the
-//! proxy events between contexts. It takes no lock of Python, frees nothing at the runtime and calls no foreign code.
-//! The *release thread* runs deleters, frees and callbacks ([`release`]), which may block. Nothing that must make
-//! progress waits for it. Both threads start with the first work and sleep while nothing is in flight.
+//! The *signal thread* polls work in flight ([`watch`]) and acts immediately where other work depends on it:
+//! it signals the proxy events between contexts. It does not take the GIL, free runtime memory or call
+//! foreign code. The *release thread* runs deleters, frees and callbacks ([`release`]), which may block.
+//! Nothing that must make progress waits for it. Both threads start with the first work and sleep while
+//! nothing is in flight.
 
 mod release;
 mod signal;
@@ -15,18 +17,18 @@ pub(crate) use signal::watch;
 
 use std::time::Duration;
 
-/// Waits, at most about this long, until what is complete by now is finished.
+/// Waits, at most about this long, until the release of completed work has finished.
 pub(crate) fn collect(at_most: Duration) {
     signal::poll_now(at_most);
-    // A job may leave another one behind.
+    // A job may schedule another one.
     let _done = release::drain(at_most) && release::drain(at_most);
 }
 
-/// What a poll has found.
+/// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     None,
-    /// Something has happened that other items may have waited for.
+    /// Progress that other items may have waited for.
     Some,
     Complete,
 }
@@ -39,14 +41,14 @@ impl Progress {
 
 /// Something in flight that the signal thread polls.
 pub(crate) trait Watched: Send {
-    /// How far it is. Runs on the signal thread: it must not block, submit, free or call foreign code.
+    /// The current progress. Runs on the signal thread: it must not block, submit, free or call foreign code.
     fn poll(&mut self) -> Progress;
 
-    /// Runs on the release thread once it is complete, and may block.
+    /// Runs on the release thread after completion, and may block.
     fn finish(self: Box<Self>) {}
 
-    /// Whether others still wait for it while the process ends. It then counts as [`Pending`](crate::runtime::Pending)
-    /// until it is complete, which keeps the runtime.
+    /// Whether other work still waits for it while the process exits. It then counts as
+    /// [`Pending`](crate::runtime::Pending) until it is complete, which keeps the runtime alive.
     fn needed_at_exit(&self) -> bool {
         false
     }

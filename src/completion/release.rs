@@ -1,4 +1,4 @@
-//! The release thread: deleters, frees and callbacks, in the order in which they became due.
+//! The release thread: runs deleters, frees and callbacks in the order in which they became due.
 
 use crate::runtime::{self, Pending, exit};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -15,14 +15,14 @@ struct Queued {
 
 struct State {
     due: VecDeque<Queued>,
-    /// Whether the thread is there. It stays for the process.
+    /// Whether the thread runs. It runs as long as the process.
     started: bool,
-    /// Whether it looks for jobs by itself, and need not be woken up.
+    /// Whether it looks for jobs itself, so that it need not be woken.
     awake: bool,
-    /// Counts jobs that were taken from `due` and have returned.
+    /// The number of jobs taken from `due` that have returned.
     finished: u64,
     accepted: u64,
-    /// Foreign code may not run any more: the interpreter is about to end.
+    /// Foreign code must not run any more: the interpreter is about to exit.
     closed: bool,
 }
 
@@ -35,15 +35,15 @@ static STATE: Mutex<State> = Mutex::new(State {
     closed: false,
 });
 
-/// After a job the thread stays awake for a while, and looks for more with pauses: no job is urgent, and to wake a thread
-/// up costs the one that drops an array microseconds.
+/// After a job the thread stays awake for a while and polls for more with pauses: no job is urgent, and
+/// waking a thread costs the thread that drops an array microseconds.
 const AWAKE: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
 static DUE: Condvar = Condvar::new();
 static FINISHED: Condvar = Condvar::new();
 
-/// Runs `job` on the release thread: a free at the runtime, or the drop of an object of the runtime.
+/// Runs `job` on the release thread: a free of runtime memory, or the drop of a runtime object.
 pub(crate) fn release(job: impl FnOnce() + Send + 'static) {
     put(Queued { job: Box::new(job), foreign: false });
 }
@@ -55,7 +55,7 @@ pub(crate) fn release_foreign(job: impl FnOnce() + Send + 'static) {
 
 fn put(queued: Queued) {
     if runtime::not_forked().is_err() {
-        // The threads are in the parent only, and the memory is that of the parent's devices.
+        // The threads exist in the parent only, and the memory belongs to the parent's devices.
         return std::mem::forget(queued.job);
     }
     let mut state = STATE.lock();
@@ -66,7 +66,7 @@ fn put(queued: Queued) {
     state.due.push_back(queued);
     state.accepted += 1;
     if !state.started {
-        // Without a thread, jobs stay until `drain` or the next attempt.
+        // Without a thread, jobs stay until `drain` or the next attempt to start one.
         state.started = std::thread::Builder::new().name("usmq-release".to_owned()).spawn(run).is_ok();
     }
     let wake = !state.awake;
@@ -94,20 +94,21 @@ fn run() {
     }
 }
 
-/// Runs a job outside the lock, unless nobody needs it any more.
+/// Runs a job outside the lock, unless it is no longer needed.
 fn run_one(state: &mut MutexGuard<'_, State>, Queued { job, foreign }: Queued) {
     let skip = foreign && state.closed;
     MutexGuard::unlocked(state, || match Pending::unless_leaving() {
-        // A deleter that panics has freed what it could; the thread serves others.
+        // A deleter that panics has freed what it could; the thread continues with others.
         Some(_pending) if !skip => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job))),
-        // The process takes what is left with it.
+        // The end of the process frees the rest.
         _ => std::mem::forget(job),
     });
     state.finished += 1;
     FINISHED.notify_all();
 }
 
-/// Waits until the jobs that are due by now have run, at most this long. Never call it with a lock that a job needs.
+/// Waits, at most this long, until the jobs that are due now have run. Never call it with a lock that a job
+/// needs.
 pub(crate) fn drain(at_most: Duration) -> bool {
     if runtime::not_forked().is_err() {
         return true;
@@ -127,15 +128,15 @@ pub(crate) fn drain(at_most: Duration) -> bool {
     true
 }
 
-/// The interpreter ends: no foreign code runs from now on. Waits, at most this long, for the job that is running. The
-/// caller does not hold Python's lock, which that job may need.
+/// Stops foreign code before the interpreter exits. Waits, at most this long, for the running job. The caller
+/// must not hold the GIL, which that job may need.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn close(at_most: Duration) {
     if runtime::not_forked().is_err() {
         return;
     }
     STATE.lock().closed = true;
-    // The jobs that are due are skipped, which takes no time.
+    // Jobs that are due are skipped, which takes no time.
     drain(at_most);
 }
 

@@ -1,17 +1,18 @@
-//! The signal thread: polls what is in flight, each item at intervals that grow with its age.
+//! The signal thread: polls work in flight, each item at intervals that grow with its age.
 
 use super::{Progress, Watched, release};
 use crate::runtime::{self, Pending, exit};
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// The pause between two polls of an item is this part of its age, so that nothing is seen much later than it happens.
+/// The pause between two polls of an item as a fraction of its age, which bounds the delay of detection.
 const PART: u32 = 32;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// A round that polls more than a few items is followed by a pause of at least this many times its length: with any
-/// number of items in flight the thread uses about 1 % of a core. The schedule of a few items is enough by itself.
+/// A round that polls more than a few items is followed by a pause of at least this many times its length:
+/// with any number of items in flight the thread uses about 1 % of a core. For a few items the schedule alone
+/// suffices.
 const REST: u32 = 120;
 const FEW: usize = 8;
 
@@ -27,7 +28,7 @@ impl Item {
         Self { watched, since, due: since + SHORTEST }
     }
 
-    /// Polls, and notes when to do so again.
+    /// Polls, and schedules the next poll.
     fn poll(&mut self, now: Instant) -> Progress {
         let progress = self.watched.poll();
         if progress != Progress::None {
@@ -38,14 +39,14 @@ impl Item {
     }
 }
 
-/// Items that the thread has yet to see.
+/// Items that the thread has not taken yet.
 #[derive(Default)]
 struct Inbox {
     items: Vec<Item>,
     started: bool,
-    /// Set while the thread sleeps: until when, if it has anything to poll.
+    /// Set while the thread sleeps: until when, if it has items to poll.
     asleep: Option<Option<Instant>>,
-    /// How many rounds that poll every item were asked for, and how many are done.
+    /// How many rounds over all items were requested, and how many are done.
     asked: u64,
     done: u64,
 }
@@ -55,7 +56,7 @@ static INBOX: Mutex<Inbox> =
 static WAKE: Condvar = Condvar::new();
 static DONE: Condvar = Condvar::new();
 
-/// Has the signal thread poll `watched` until it is complete, and the release thread finish it then.
+/// Polls `watched` on the signal thread until it is complete; the release thread then finishes it.
 pub(crate) fn watch(watched: Box<dyn Watched>) {
     if runtime::not_forked().is_err() {
         return std::mem::forget(watched);
@@ -78,7 +79,7 @@ pub(crate) fn watch(watched: Box<dyn Watched>) {
     }
 }
 
-/// Has every item polled, and waits for that at most this long.
+/// Requests a poll of every item, and waits for it at most this long.
 pub(super) fn poll_now(at_most: Duration) {
     if runtime::not_forked().is_err() {
         return;
@@ -94,7 +95,7 @@ pub(super) fn poll_now(at_most: Duration) {
     while inbox.done < asked && !DONE.wait_until(&mut inbox, deadline).timed_out() {}
 }
 
-/// The system has no thread to give, so this one polls.
+/// Polls on the calling thread, if the system cannot create another one.
 fn watch_here(mut item: Item) {
     while item.poll(Instant::now()) != Progress::Complete {
         std::thread::sleep(SHORTEST);
@@ -110,7 +111,8 @@ fn run() {
     loop {
         let asked = sleep_until_due(&mut items, rested);
         let begun = Instant::now();
-        // Once the process ends, only what others still wait for is polled: the runtime is about to go away.
+        // During process exit, only items that others wait for are polled: the runtime is about to be torn
+        // down.
         let pending = Pending::unless_leaving();
         if pending.is_none() {
             items.extract_if(.., |item| !item.watched.needed_at_exit()).for_each(std::mem::forget);
@@ -130,7 +132,7 @@ fn run() {
             release::release(move || item.watched.finish());
         }
         if progressed {
-            // A chain of commands between contexts goes on at once, however long its end has waited.
+            // A chain of commands between contexts continues immediately, regardless of the age of its last item.
             let others = items.iter_mut().filter(|item| item.watched.needed_at_exit());
             others.for_each(|item| (item.since, item.due) = (begun, begun));
         }
@@ -144,10 +146,10 @@ fn run() {
     }
 }
 
-/// Sleeps until an item is due and the thread has rested, and takes new items along. Returns the number of the round when
-/// every item is to be polled.
+/// Sleeps until an item is due and the rest pause is over, and takes new items. Returns the number of the
+/// round if every item is to be polled.
 fn sleep_until_due(items: &mut Vec<Item>, rested: Instant) -> Option<u64> {
-    // The next item often follows soon, and is found without a call of the system that wakes this thread.
+    // The next item often follows soon; lingering finds it without a system call that wakes this thread.
     let linger = Instant::now() + LONGEST;
     let mut inbox = INBOX.lock();
     loop {
@@ -168,9 +170,9 @@ fn sleep_until_due(items: &mut Vec<Item>, rested: Instant) -> Option<u64> {
     }
 }
 
-/// Linux adds 50 µs to each sleep of a thread that does not ask for less.
+/// Linux adds 50 µs to each sleep of a thread unless the thread requests a smaller slack.
 fn precise_sleep() {
-    // SAFETY: sets a number of this thread.
+    // SAFETY: sets an integer property of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
 }
 
@@ -212,7 +214,7 @@ mod tests {
         let late = when.recv_timeout(Duration::from_secs(10)).unwrap() - at;
         assert!(late < Duration::from_millis(100), "{late:?}");
         done.recv_timeout(Duration::from_secs(10)).unwrap();
-        // Pauses of 20 µs all the time would be 10,000.
+        // Constant pauses of 20 µs would be 10,000 polls.
         assert!(polls.load(Ordering::Relaxed) < 2_000, "{polls:?}");
     }
 

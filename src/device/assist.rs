@@ -1,7 +1,7 @@
 //! Threads that wait inside the driver for commands that others poll.
 //!
-//! The OpenCL driver for CPUs computes in its workers, of which it has one less than cores, and in the threads that
-//! wait. A command that is only polled may wait for a worker that is busy with another one.
+//! The OpenCL CPU driver executes commands in its worker threads, one fewer than cores, and in the threads
+//! that wait. A command that is only polled may wait for a worker that is busy with another one.
 
 use super::Event;
 use crate::ffi;
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// More threads than this wait for nothing at once.
+/// The maximum number of these threads.
 const MOST: usize = 8;
 
-/// How long a thread stays without work.
+/// Lifetime of an idle thread.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The threads without work, by number, and how many there are.
+/// The idle threads, by number, and the number of all threads.
 struct Threads {
     idle: Vec<(u64, Sender<Event>)>,
     count: usize,
@@ -26,17 +26,18 @@ struct Threads {
 
 static THREADS: Mutex<Threads> = Mutex::new(Threads { idle: Vec::new(), count: 0, last: 0 });
 
-/// Two threads that wait at once for out-of-order queues can lock up the driver.
+/// Two threads that wait for out-of-order queues at the same time can deadlock the driver.
 static OUT_OF_ORDER: AtomicBool = AtomicBool::new(false);
 
-/// Has one more thread wait for the event inside the driver, where that speeds it up. Never blocks. False when no thread
-/// can do so now. No host task may hold up the event.
+/// Starts a wait for the event inside the driver on another thread, if that speeds it up. Never blocks. False
+/// if no thread is available now. The event must not depend on a host task.
 pub(super) fn assist_wait(event: &Event) -> bool {
     let queue = event.queue();
     if queue.device().device_type() != "cpu" {
         return true;
     }
-    // A thread that waits for what waits for another context computes nothing, and takes the place of one that would.
+    // A thread that waits for a command of another context executes nothing, and takes the place of one that
+    // would.
     if queue.waits_for_proxies().load(Ordering::Acquire) > 0 || !enter(event) {
         return false;
     }
@@ -47,7 +48,7 @@ pub(super) fn assist_wait(event: &Event) -> bool {
     sent
 }
 
-/// One thread waits for a queue, and one for all that are out-of-order.
+/// At most one thread waits per queue, and one for all out-of-order queues.
 fn enter(event: &Event) -> bool {
     let queue = event.queue();
     if queue.assisted().swap(true, Ordering::AcqRel) {
@@ -83,7 +84,7 @@ fn send(event: &Event) -> bool {
         wait(first);
         serve(number, &sender, &events);
     };
-    // Without a thread the command takes longer, no more.
+    // Without a thread the command only takes longer.
     let spawned = std::thread::Builder::new().name("usmq-assist".to_owned()).spawn(serve).is_ok();
     threads.count += usize::from(spawned);
     spawned
@@ -99,7 +100,7 @@ fn serve(number: u64, sender: &Sender<Event>, events: &Receiver<Event>) {
             let was_idle = threads.idle.len() < before;
             threads.count -= usize::from(was_idle);
             drop(threads);
-            // A thread that was just taken from the list has an event to come.
+            // A thread that was just removed from the list is about to receive an event.
             if was_idle { Err(()) } else { events.recv().map_err(drop) }
         }) else {
             return;
@@ -109,7 +110,7 @@ fn serve(number: u64, sender: &Sender<Event>, events: &Receiver<Event>) {
 }
 
 fn wait(event: Event) {
-    // Nobody needs it when the process ends.
+    // The process is ending: no wait is needed.
     if let (Some(_pending), Ok(raw)) = (Pending::unless_leaving(), event.raw()) {
         checks::waits(|| event.may_be_held_up());
         // The thread that needs the result reports errors.

@@ -20,27 +20,27 @@ pub enum Backend {
     Other,
 }
 
-/// The features of a backend that usmq chooses a mechanism by.
+/// The properties of a backend that select a mechanism in usmq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// A host thread can complete an event, so a proxy event orders commands of two contexts. Elsewhere libsycl orders
-    /// them.
+    /// A host thread can complete an event, so a proxy event orders commands of two contexts. On other
+    /// backends libsycl orders them.
     pub user_events: bool,
     /// A command may start only when its queue is flushed (OpenCL 3.0, section 5.15).
     pub needs_flush: bool,
-    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such a copy and
-    /// frees its buffer in an event callback, which hangs.
+    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such
+    /// a copy and frees its buffer in an event callback, which hangs.
     pub direct_copies: bool,
-    /// `sycl_ext_oneapi_peer_access` may be asked. Other adapters end the process when they are asked.
+    /// `sycl_ext_oneapi_peer_access` can be queried. Other adapters abort the process on that query.
     pub peer_access: bool,
-    /// The driver tells the range and the device of a pointer (`clGetMemAllocInfoINTEL`). The OpenCL adapter itself names
-    /// the first device of a context for every pointer.
+    /// The driver reports the range and the device of a pointer (`clGetMemAllocInfoINTEL`). The OpenCL
+    /// adapter itself reports the first device of a context for every pointer.
     pub pointer_info: bool,
     /// The driver compiles OpenCL C, and its program becomes a SYCL kernel.
     pub opencl_c: bool,
-    /// The driver takes a SPIR-V module, and its program becomes a SYCL kernel.
+    /// The driver accepts a SPIR-V module, and its program becomes a SYCL kernel.
     pub native_spirv: bool,
-    /// The driver refuses an argument of a wrong size, which tells the sizes of a kernel's arguments.
+    /// The driver rejects an argument of a wrong size, which reveals the sizes of a kernel's arguments.
     pub argument_sizes: bool,
 }
 
@@ -55,7 +55,7 @@ const NONE: Capabilities = Capabilities {
     argument_sizes: false,
 };
 
-/// Backends whose adapters copy between devices and have peer access.
+/// Backends whose adapters can copy between devices and enable peer access.
 const WITH_PEERS: Capabilities = Capabilities { direct_copies: true, peer_access: true, ..NONE };
 
 const OPENCL: Capabilities = Capabilities {
@@ -79,7 +79,7 @@ const TABLE: [(Backend, &str, Capabilities); 6] = [
 ];
 
 impl Backend {
-    /// Those that a filter string can name.
+    /// The backends that a filter string can name.
     pub(super) const IN_FILTERS: [Self; 4] = [Self::OpenCl, Self::LevelZero, Self::Cuda, Self::Hip];
 
     /// `opencl`, `level_zero`, `cuda`, `hip`, `native_cpu` or `other`.
@@ -92,12 +92,12 @@ impl Backend {
         &self.row().2
     }
 
-    /// The table has the order of the enum.
+    /// The table is in the order of the enum.
     const fn row(self) -> &'static (Self, &'static str, Capabilities) {
         &TABLE[self as usize]
     }
 
-    /// The backend that the shim names so.
+    /// The backend with this name in the shim.
     pub(crate) fn from_name(name: &str) -> Self {
         TABLE.iter().find(|(_, known, _)| *known == name).map_or(Self::Other, |(backend, ..)| *backend)
     }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(Backend::from_name("a new one"), Backend::Other);
     }
 
-    /// One row per decision: a change of the table must be meant.
+    /// One row per decision, so that no change of the table is accidental.
     #[test]
     fn decisions_are_those_of_the_documented_table() {
         let list = |decision: fn(&Capabilities) -> bool| -> Vec<&str> {

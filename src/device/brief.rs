@@ -1,9 +1,9 @@
-//! Launches that repeat a brief one.
+//! Repeated launches of brief kernels.
 //!
-//! The OpenCL driver for CPUs computes in the threads that wait inside it, which is the fastest way to a result, and on a
-//! busy machine by far. But such a wait cannot be left. Where someone may interrupt, a wait goes there only for a launch
-//! that repeats, argument by argument, one that was over within a millisecond, with nothing before it on its queue and
-//! nothing to wait for on others.
+//! The OpenCL CPU driver executes commands in the threads that wait inside it. This is the fastest way to a
+//! result, especially on a busy machine, but such a wait cannot be interrupted. An interruptible wait
+//! therefore enters the driver only for a launch that repeats, argument by argument, one that completed
+//! within a millisecond, with no earlier work on its queue and no dependencies on others.
 
 use super::Program;
 use super::submit::{Extents, KernelArg};
@@ -13,10 +13,10 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// So long a wait inside the driver may delay an interrupt.
+/// The time by which a wait inside the driver may delay an interrupt.
 const BRIEF: Duration = Duration::from_millis(1);
 
-/// The last brief launch for each value of the lowest bits.
+/// The last brief launch for each value of the lowest bits of the hash.
 static LAUNCHES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 /// Kernel, range and arguments of a launch, hashed.
@@ -24,7 +24,7 @@ static LAUNCHES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 pub(super) struct Launch(NonZeroU64);
 
 impl Launch {
-    /// `None` outside [`with_interrupt`](crate::with_interrupt): no wait of this thread asks then.
+    /// `None` outside [`with_interrupt`](crate::with_interrupt), where no wait can be interrupted.
     pub(super) fn new(program: &Program, extents: &Extents, args: &[KernelArg]) -> Option<Self> {
         if !interrupt::is_possible() {
             return None;
@@ -33,12 +33,12 @@ impl Launch {
         NonZeroU64::new(hash).map(Self)
     }
 
-    /// Whether the last launch like this one was brief.
+    /// Whether the last launch with these arguments was brief.
     pub(super) fn was_brief(self) -> bool {
         self.place().load(Ordering::Relaxed) == self.0.get()
     }
 
-    /// Notes how long it was waited for.
+    /// Records the duration of the wait.
     pub(super) fn took(self, time: Duration) {
         if time < BRIEF {
             self.place().store(self.0.get(), Ordering::Relaxed);

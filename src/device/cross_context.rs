@@ -1,8 +1,9 @@
-//! Order between contexts: an event of one context as an event of another.
+//! Order between contexts: represents an event of one context in another.
 //!
-//! SYCL lets a command depend on any event, but libsycl 9 corrupts its own graph when such dependencies between OpenCL
-//! contexts form a chain (segmentation faults at random and at exit, in plain C++ too). A proxy event takes the place of
-//! the source event: a user event of the target's context, which the signal thread signals once the source is complete.
+//! In SYCL a command may depend on any event, but libsycl 9 corrupts its graph when such dependencies between
+//! OpenCL contexts form a chain (segmentation faults at random and at exit, in plain C++ too). A proxy event
+//! replaces the source event: a user event of the target's context, which the signal thread signals when the
+//! source is complete.
 
 use super::assist::assist_wait;
 use super::{Event, Queue, UserEvent};
@@ -14,18 +15,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A source that takes longer gets a thread that waits for it in the driver.
+/// If a source takes longer, a thread waits for it in the driver.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// For so long the runtime is asked again for the state of a source. Commands would otherwise wait for ever.
+/// How long to retry the query for the state of a source. Without it commands could wait forever.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 struct Proxy {
     source: Event,
-    /// Whose commands wait for the proxy.
+    /// The queue whose commands wait for the proxy.
     target: Queue,
     event: UserEvent,
-    /// Keeps the runtime until the proxy is signalled.
+    /// Keeps the runtime alive until the proxy is signalled.
     pending: Pending,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Proxies {
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     let Some((user_event, event)) = UserEvent::new(queue)? else {
-        // Other backends have no user events: the runtime's own way is the only one.
+        // Other backends have no user events; only the runtime can order the commands.
         return Ok(source.clone());
     };
     source.queue().flush();
@@ -61,13 +62,13 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     Ok(event)
 }
 
-/// Signals the proxies of one queue's events. The queue has one as long as it has proxies.
+/// Signals the proxies of one queue's events. Exists while the queue has proxies.
 struct ProxySignaller {
     queue: Queue,
-    /// Since when the oldest source is the oldest.
+    /// The time since which the oldest source is the oldest.
     since: Instant,
     assisted: bool,
-    /// Since when the runtime cannot tell the state of a source.
+    /// The time since which the runtime cannot report the state of a source.
     unknown_since: Option<Instant>,
 }
 
@@ -82,7 +83,7 @@ impl Watched for ProxySignaller {
             };
             let Some(source) = source else { break };
             let error = match source.result() {
-                // Events of an in-order queue complete in their order.
+                // Events of an in-order queue complete in order.
                 Ok(None) if self.queue.in_order() => {
                     self.assist(&source);
                     break;
@@ -110,7 +111,7 @@ impl Watched for ProxySignaller {
 }
 
 impl ProxySignaller {
-    /// Signals a proxy. True when it was the last one, and the queue has no lane any more.
+    /// Signals a proxy. True if it was the last one, and the queue no longer has a signaller.
     fn signal(&self, at: usize, error: Option<crate::error::Error>) -> bool {
         let mut waiting = self.queue.proxies().waiting.lock();
         let proxy = waiting.remove(at);
@@ -118,19 +119,20 @@ impl ProxySignaller {
         drop(waiting);
         let Some(Proxy { source, target, event, pending }) = proxy else { return last };
         if let Some(error) = error {
-            // Commands that wait for the proxy run all the same, so a wait for them reports the error.
+            // Commands that wait for the proxy run anyway, so a wait for them reports the error.
             target.store_error(&error);
         }
         event.signal();
         target.waits_for_proxies().fetch_sub(1, Ordering::AcqRel);
-        // Handles of the runtime are dropped elsewhere, and before the runtime may go.
+        // Drops runtime handles on the release thread, and before the runtime may be torn down.
         crate::completion::release(move || drop((source, target)));
         drop(pending);
         last
     }
 
     fn assist(&mut self, source: &Event) {
-        // A thread that waits for what a worker computes takes the place of one that would compute something else.
+        // A thread that waits for a command that a worker executes takes the place of one that would execute
+        // another.
         let waits = !source.has_begun() && !source.may_be_held_up();
         if !self.assisted && self.since.elapsed() > SHORT && waits {
             self.assisted = assist_wait(source);

@@ -1,4 +1,4 @@
-//! A device: a root device of a platform, or a part of one.
+//! A device: a root device of a platform, or a sub-device.
 
 use super::{Backend, Capabilities, Context, UsmKind};
 use crate::error::{During, Error, Result};
@@ -9,7 +9,7 @@ use once_cell::sync::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
-/// A SYCL device. Cheap to clone; equal means the same device of the runtime.
+/// A SYCL device. Cheap to clone; equal handles are the same device of the runtime.
 ///
 /// Source: SYCL 2020, section 4.6.4.
 #[derive(Clone)]
@@ -21,28 +21,28 @@ struct Inner {
     backend: Backend,
     info: ffi::DeviceInfo,
     origin: DeviceOrigin,
-    /// Sub-devices are made once per partition: the runtime makes new, unequal ones at each request.
+    /// Sub-devices are created once per partition: the runtime creates new, unequal ones at each request.
     parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
-    /// By the number of another device: whether this one has access to its memory.
+    /// For the id of another device: whether this device has access to its memory.
     peers: ForkMutex<Vec<(usize, bool)>>,
 }
 
 enum DeviceOrigin {
-    /// Position among all root devices and the filter string that names it.
+    /// Index among all root devices and the filter string that selects it.
     Root { ordinal: usize, filter: String },
-    /// Part `index` of its parent, when it was made here.
+    /// Sub-device `index` of its parent, if usmq created it.
     Part { parent: Device, index: Option<usize> },
 }
 
-/// How to divide a device. Source: SYCL 2020, section 4.6.4.4.
+/// How to partition a device. Source: SYCL 2020, section 4.6.4.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Partition {
-    /// Parts of this many compute units each.
+    /// Sub-devices of this many compute units each.
     Equally(usize),
-    /// One part per entry, of that many compute units.
+    /// One sub-device per entry, with that many compute units.
     ByCounts(Vec<usize>),
-    /// One part per NUMA domain.
+    /// One sub-device per NUMA domain.
     Numa,
 }
 
@@ -53,21 +53,21 @@ impl Device {
         index: impl Fn(Backend, &str) -> usize,
     ) -> Result<Self> {
         let raw = Handle::new(raw);
-        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
         let backend = Backend::from_name(&info.backend);
         let index = index(backend, &info.device_type);
         let filter = format!("{backend}:{}:{index}", info.device_type);
         Self::new(raw, info, DeviceOrigin::Root { ordinal, filter })
     }
 
-    /// The device of a foreign queue or pointer: a known root device, or a part of one.
+    /// The device of a foreign queue or pointer: a known root device, or a sub-device.
     pub(crate) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Self> {
         let raw = Handle::new(raw);
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
         if let Some(known) = super::devices()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
-        let parent = ffi::device_parent(raw.get()?).during("asking a sub-device for its parent")?;
+        let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
         if parent.is_null() {
             return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
         }
@@ -75,7 +75,7 @@ impl Device {
         if let Some(known) = parent.known_parts()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
-        let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+        let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
         Self::new(raw, info, DeviceOrigin::Part { parent, index: None })
     }
 
@@ -90,7 +90,7 @@ impl Device {
         self.0.raw.get()
     }
 
-    /// Distinguishes devices while they live.
+    /// Identifies the device while it lives.
     pub(super) fn id(&self) -> usize {
         self.0.id
     }
@@ -99,7 +99,7 @@ impl Device {
         self.0.info.score
     }
 
-    /// The device's name, as its driver gives it.
+    /// The device's name, as reported by its driver.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.info.name
@@ -117,13 +117,13 @@ impl Device {
         &self.0.info.driver_version
     }
 
-    /// The backend through which the device is used.
+    /// The backend of the device.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.0.backend
     }
 
-    /// The features that usmq chooses a mechanism by.
+    /// The properties of the backend that select a mechanism in usmq.
     pub(crate) fn capabilities(&self) -> &'static Capabilities {
         self.backend().capabilities()
     }
@@ -134,7 +134,8 @@ impl Device {
         &self.0.info.device_type
     }
 
-    /// `backend:device_type:index`, which selects this root device; `None` for a sub-device, which no filter names.
+    /// `backend:device_type:index`, which selects this root device; `None` for a sub-device, which no filter
+    /// string can select.
     #[must_use]
     pub fn filter_string(&self) -> Option<&str> {
         match &self.0.origin {
@@ -143,7 +144,7 @@ impl Device {
         }
     }
 
-    /// The device this one is a part of; `None` for a root device.
+    /// The parent device; `None` for a root device.
     #[must_use]
     pub fn parent(&self) -> Option<&Self> {
         match &self.0.origin {
@@ -152,13 +153,13 @@ impl Device {
         }
     }
 
-    /// The root device: this one, or the parent of its parents.
+    /// The root device: this device, or its outermost parent.
     #[must_use]
     pub fn root_device(&self) -> &Self {
         self.parent().map_or(self, Self::root_device)
     }
 
-    /// Position of the root device among all visible root devices, as protocols with a device number count them.
+    /// Index of the root device among all visible root devices, as protocols with a device number count them.
     #[must_use]
     pub fn ordinal(&self) -> usize {
         match &self.0.origin {
@@ -173,13 +174,13 @@ impl Device {
         self.0.info.max_compute_units
     }
 
-    /// Most work-items in one work-group.
+    /// Maximum number of work-items in a work-group.
     #[must_use]
     pub fn max_work_group_size(&self) -> usize {
         self.0.info.max_work_group_size
     }
 
-    /// Most parts this device can be divided into.
+    /// Maximum number of sub-devices.
     #[must_use]
     pub fn max_sub_devices(&self) -> u32 {
         self.0.info.max_sub_devices
@@ -213,18 +214,18 @@ impl Device {
         }
     }
 
-    /// Names of the SYCL aspects that the device has, as `fp64` or `usm_device_allocations`.
+    /// Names of the device's SYCL aspects, such as `fp64` or `usm_device_allocations`.
     ///
     /// # Errors
-    /// [`Error::Sycl`] when the runtime cannot answer.
+    /// [`Error::Sycl`] if the runtime cannot answer.
     pub fn aspects(&self) -> Result<Vec<String>> {
-        ffi::device_aspects(self.raw()?).during("asking a device for its aspects")
+        ffi::device_aspects(self.raw()?).during("querying the aspects of a device")
     }
 
-    /// Divides the device. The same request gives the same, equal devices again. Each part has a context of its own.
+    /// Partitions the device. Equal requests return equal sub-devices. Each sub-device has its own context.
     ///
     /// # Errors
-    /// [`Error::Value`] for a zero, [`Error::Sycl`] when the device cannot be divided so.
+    /// [`Error::Value`] for a zero, [`Error::Sycl`] if the device does not support the partition.
     pub fn sub_devices(&self, partition: &Partition) -> Result<Vec<Self>> {
         if let Some(parts) = self.find_parts(partition)? {
             return Ok(parts);
@@ -243,19 +244,19 @@ impl Device {
             Partition::ByCounts(counts) => ffi::device_split_by_counts(raw, counts),
             Partition::Numa => ffi::device_split_by_numa(raw),
         }
-        .during(&format!("dividing {self} by {partition:?}"))?;
+        .during(&format!("partitioning {self} by {partition:?}"))?;
         let parts = list
             .iter()
             .enumerate()
             .map(|(index, part)| {
-                let raw = Handle::new(ffi::device_copy(part).during("keeping a sub-device")?);
-                let info = ffi::device_info(raw.get()?).during("asking a device for its description")?;
+                let raw = Handle::new(ffi::device_copy(part).during("copying a sub-device")?);
+                let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
                 Self::new(raw, info, DeviceOrigin::Part { parent: self.clone(), index: Some(index) })
             })
             .collect::<Result<Vec<_>>>()?;
         let mut known = self.0.parts.lock()?;
         match known.iter().find(|(how, _)| how == partition) {
-            // Another thread was first: both must see the same devices.
+            // Another thread was first; both must return the same devices.
             Some((_, first)) => Ok(first.clone()),
             None => {
                 known.push((partition.clone(), parts.clone()));
@@ -273,20 +274,20 @@ impl Device {
         Ok(self.0.parts.lock()?.iter().flat_map(|(_, parts)| parts.clone()).collect())
     }
 
-    /// The context that queues on this device use unless told otherwise: the platform's default context for a root
-    /// device (the one other SYCL libraries use, so that USM is shareable), its own for a sub-device. It stays for the
-    /// process, unless the device is a part that another library made.
+    /// The default context for queues on this device: for a root device the platform's default context, which
+    /// other SYCL libraries use too, so that USM can be shared; for a sub-device its own. It lives as long as
+    /// the process, unless another library created the sub-device.
     ///
     /// # Errors
-    /// [`Error::Sycl`] when the runtime cannot make one.
+    /// [`Error::Sycl`] if the runtime cannot create one.
     pub fn default_context(&self) -> Result<Context> {
         self.0
             .context
             .get_or_try_init(|| match self.0.origin {
                 DeviceOrigin::Root { .. } => Context::keep(
-                    ffi::context_default(self.raw()?).during("asking a platform for its default context")?,
+                    ffi::context_default(self.raw()?).during("querying the default context of a platform")?,
                 ),
-                // These are kept, too.
+                // Sub-devices made here live as long as the process, too.
                 DeviceOrigin::Part { index: Some(_), .. } => {
                     Context::keep(Context::raw_new(std::slice::from_ref(self))?)
                 }
@@ -295,8 +296,8 @@ impl Device {
             .cloned()
     }
 
-    /// Whether commands on this device may use device and shared memory of `owner`, a device of the same context: its own
-    /// memory, and that of a peer to which access could be enabled. Enables it at the first question.
+    /// Whether commands on this device may use device and shared memory of `owner`, a device of the same
+    /// context: its own memory, and memory of a peer with peer access. The first query enables peer access.
     ///
     /// Source: SYCL 2020, section 4.8.3 (table of USM kinds), and `sycl_ext_oneapi_peer_access`.
     pub(crate) fn reaches_memory_of(&self, owner: &Self) -> Result<bool> {
@@ -310,7 +311,8 @@ impl Device {
         if let Some((_, enabled)) = known {
             return Ok(enabled);
         }
-        // Without the lock, which a launch takes while it holds Python's. Two threads may both ask: the answer is the same.
+        // Without the lock, which a launch takes while it holds the GIL. Two threads may both query: the
+        // answer is the same.
         let enabled =
             ffi::device_enable_peer_access(self.raw()?, owner.raw()?).during("enabling peer access")?;
         self.0.peers.lock()?.push((owner.0.id, enabled));

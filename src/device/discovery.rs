@@ -1,4 +1,4 @@
-//! Every root device, found once: the runtime's list does not change while the process lives.
+//! Discovers every root device once: the runtime's list does not change while the process lives.
 
 use super::queue::finish_work;
 use super::selector::Candidate;
@@ -14,21 +14,21 @@ struct Registry {
     problems: Vec<PlatformProblem>,
 }
 
-/// A platform that could not list its devices, or one of them, and why.
+/// A platform that could not list its devices, or one of them, with the error.
 #[derive(Debug, Clone)]
 pub struct PlatformProblem {
-    /// The platform's name, or its number when it does not even tell that.
+    /// The platform's name, or its number if the name is not available.
     pub platform: String,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 
 static REGISTRY: OnceCell<Arc<Registry>> = OnceCell::new();
 
-/// Why what was found is not kept.
+/// Why a result is not cached.
 enum Passing {
     Failed(Error),
-    /// It is all problems, which may have passed when someone asks again.
+    /// Only problems were found; they may be gone at the next query.
     Found(Arc<Registry>),
 }
 
@@ -51,8 +51,8 @@ fn registry() -> Result<Arc<Registry>> {
 }
 
 impl Registry {
-    /// One broken platform, or device, must not hide the others. What is found here is for good, so what fails gets a
-    /// second chance.
+    /// One broken platform, or device, must not hide the others. The result is permanent, so a failed query
+    /// is retried once.
     fn enumerate() -> Result<Self> {
         let mut found = Self { devices: Vec::new(), problems: Vec::new() };
         let mut indices = HashMap::new();
@@ -70,7 +70,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// What is known when there is no device, to be put behind "none".
+    /// The reason for an empty device list, as a suffix of "none".
     fn why_none(&self) -> String {
         let told = |problem: &PlatformProblem| format!("; {}: {}", problem.platform, problem.error);
         self.problems.iter().map(told).collect::<String>() + &hint()
@@ -84,7 +84,7 @@ impl Registry {
         let list = twice(|| ffi::platform_devices(platform)).during("listing the devices of a platform")?;
         for raw in &*list {
             let device = twice(|| {
-                let raw = ffi::device_copy(raw).during("keeping a device")?;
+                let raw = ffi::device_copy(raw).during("copying a device")?;
                 Device::root(raw, self.devices.len(), |backend, device_type| {
                     indices.get(&(backend, device_type.to_owned())).copied().unwrap_or(0)
                 })
@@ -112,11 +112,11 @@ fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     attempt().or_else(|_| attempt())
 }
 
-/// Every visible root device, in the runtime's order. `ONEAPI_DEVICE_SELECTOR` is respected by the runtime.
+/// Every visible root device, in the runtime's order. The runtime applies `ONEAPI_DEVICE_SELECTOR`.
 ///
 /// # Errors
-/// [`Error::RuntimeNotFound`], [`Error::RuntimeConflict`] or [`Error::Fork`]. A platform that cannot be listed is no
-/// error here; see [`platform_problems`].
+/// [`Error::RuntimeNotFound`], [`Error::RuntimeConflict`] or [`Error::Fork`]. A platform that cannot be
+/// listed is not an error here; see [`platform_problems`].
 pub fn devices() -> Result<Vec<Device>> {
     Ok(registry()?.devices.clone())
 }
@@ -129,7 +129,7 @@ pub fn platform_problems() -> Result<Vec<PlatformProblem>> {
     Ok(registry()?.problems.clone())
 }
 
-/// Why devices may be missing, to be put behind "none".
+/// Why devices may be missing, as a suffix of "none".
 fn hint() -> String {
     if let Some(driver) = runtime::asked_too_early() {
         return format!(
@@ -145,11 +145,11 @@ fn hint() -> String {
             let order = if own == selector {
                 ""
             } else {
-                ", and hides all where another library asks for devices before usmq"
+                ", and hides all devices if another library queries them before usmq"
             };
-            format!("; ONEAPI_DEVICE_SELECTOR={own:?} chooses which devices there are{order}")
+            format!("; ONEAPI_DEVICE_SELECTOR={own:?} restricts the visible devices{order}")
         }
-        Err(_) => format!("; {DOCTOR} says what is missing"),
+        Err(_) => format!("; {DOCTOR} reports what is missing"),
     }
 }
 
@@ -162,13 +162,13 @@ fn visible() -> String {
     }
 }
 
-/// The device that a filter string chooses.
+/// The device that a filter string selects.
 pub(crate) fn select(selector: &Selector) -> Result<Device> {
     choose(selector, &registry()?.devices)
         .ok_or_else(|| Error::DeviceNotFound { asked: selector.as_str().to_owned(), visible: visible() })
 }
 
-/// SYCL's own choice, the best rated device, among those that can hold an array.
+/// SYCL's default choice, the best rated device, among the devices that support USM.
 pub(crate) fn default_device() -> Result<Device> {
     let found = registry()?;
     let devices = &found.devices;

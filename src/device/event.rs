@@ -1,4 +1,4 @@
-//! An event: one command in flight, or what became of it.
+//! An event: a submitted command and its state.
 
 use super::Queue;
 use super::assist::assist_wait;
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 pub struct Event {
     command: Arc<Command>,
     queue: Queue,
-    /// Whether it stands in the order of its queue; not so when a host thread completes it.
+    /// Whether it follows the order of its queue; false if a host thread completes it.
     ordered: bool,
 }
 
-/// So long a wait polls while the device works, before it enters the driver: waking up there takes as long.
+/// How long a wait polls a running command before it enters the driver, where waking up takes as long.
 const ALMOST_DONE: Duration = Duration::from_micros(20);
 
 /// When a command was submitted, started and ended, in nanoseconds of the device's clock.
@@ -50,7 +50,7 @@ impl Event {
         Self::made(raw, queue, true, launch)
     }
 
-    /// An event in the queue's context, but outside its order.
+    /// An event in the queue's context, but outside the queue's order.
     pub(super) fn outside(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
         Self::made(raw, queue, false, None)
     }
@@ -64,7 +64,7 @@ impl Event {
         Self { command, queue: queue.clone(), ordered }
     }
 
-    /// The in-order queue in whose order it stands, if there is one.
+    /// The in-order queue whose order it follows, if any.
     pub(crate) fn in_order_queue(&self) -> Option<&Queue> {
         (self.ordered && self.queue.in_order()).then_some(&self.queue)
     }
@@ -73,7 +73,7 @@ impl Event {
         self.command.raw.get()
     }
 
-    /// The address of the `sycl::event`, for another library; it is good while this event or a clone of it lives.
+    /// The address of the `sycl::event`, for another library; valid while this event or a clone of it lives.
     pub(crate) fn address(&self) -> Result<*mut std::ffi::c_void> {
         Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
     }
@@ -87,17 +87,17 @@ impl Event {
     /// Whether the command is complete; never blocks.
     ///
     /// # Errors
-    /// [`Error::Sycl`] when the runtime cannot answer.
+    /// [`Error::Sycl`] if the runtime cannot answer.
     pub fn done(&self) -> Result<bool> {
         Ok(self.status()? == EventStatus::Complete)
     }
 
-    /// As [`Event::done`], where "cannot answer" must not stop the caller: it then counts as not complete.
+    /// As [`Event::done`], for callers that treat "unknown" as not complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.done().unwrap_or(false)
     }
 
-    /// Takes no lock, also none of libsycl.
+    /// Takes no lock, not even one of libsycl.
     fn status(&self) -> Result<EventStatus> {
         let status = self.command.status()?;
         if status == EventStatus::Complete {
@@ -111,12 +111,12 @@ impl Event {
         self.queue.is_past(self.command.number);
     }
 
-    /// `None` while the command is in flight, else how it ended. Never blocks.
+    /// `None` while the command is in flight, else its result. Never blocks.
     pub(super) fn result(&self) -> Result<Option<()>> {
         match self.status()? {
             EventStatus::Submitted | EventStatus::Running => Ok(None),
             EventStatus::Complete => Ok(Some(())),
-            // The runtime's own wait has the reason.
+            // The runtime's own wait reports the reason.
             _ => ffi::event_wait(self.raw()?).during("waiting for an event").map(Some),
         }
     }
@@ -124,8 +124,8 @@ impl Event {
     /// Blocks until the command is complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`] with what the command, or an earlier one on its queue, reported; [`Error::Interrupted`] inside
-    /// [`with_interrupt`](crate::with_interrupt) only.
+    /// [`Error::Sycl`] with the error that the command, or an earlier one on its queue, reported;
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         if self.command.is_done() {
             return self.queue.raise_errors();
@@ -136,17 +136,17 @@ impl Event {
         if matches!(waited, Err(Error::Interrupted)) {
             return waited;
         }
-        // What the queue has stored is the cause of a wait that fails.
+        // If the wait fails, the error stored in the queue is the cause.
         self.queue.raise_stored_errors().and(waited)
     }
 
-    /// As [`Event::wait`], leaving what the queue has stored to the next wait of a user.
+    /// As [`Event::wait`], but leaves the errors stored in the queue for the next wait of a user.
     pub(crate) fn wait_quietly(&self) -> Result<()> {
         if self.command.is_done() {
             return Ok(());
         }
         let raw = self.raw()?;
-        // With commands before it, the time says nothing of the launch.
+        // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
         let _pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
@@ -159,20 +159,20 @@ impl Event {
         Ok(())
     }
 
-    /// Whether the device works on the command, or has done so.
+    /// Whether the device executes the command, or has executed it.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
-    /// Whether a host task of another library may stand before this command. libsycl waits for host tasks under its
-    /// graph lock, which submissions of other threads need, and with them the host task itself.
+    /// Whether a host task of another library may precede this command. libsycl waits for host tasks under
+    /// its graph lock, which submissions of other threads need, and with them the host task itself.
     pub(super) fn may_be_held_up(&self) -> bool {
         self.queue.is_exposed() && matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
-    /// Returns once a wait inside libsycl blocks nobody else: when no host task can hold up the command, or the device
-    /// works on it. Where someone may interrupt, which ends no wait inside libsycl, it returns after the command.
-    /// A wait for what is said to be brief is not interrupted.
+    /// Returns when a wait inside libsycl blocks no other thread: when no host task can delay the command, or
+    /// the device executes it. If the wait is interruptible, which waits inside libsycl are not, it returns
+    /// after the command. A wait for a brief launch is not interruptible.
     fn before_libsycl(&self, brief: bool) -> Result<Pending> {
         let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.queue.is_exposed();
@@ -184,7 +184,7 @@ impl Event {
         let (running, assisted) = (Cell::new(false), Cell::new(false));
         poll_until(
             || {
-                // What cannot be asked is for the runtime's own wait to tell.
+                // A query that fails is left to the runtime's own wait, which reports the error.
                 status = self.status().unwrap_or(EventStatus::Unknown);
                 running.set(status == EventStatus::Running);
                 !matches!(status, EventStatus::Submitted | EventStatus::Running)
@@ -198,8 +198,9 @@ impl Event {
         )
     }
 
-    /// A command that no worker has begun is computed by the thread that waits for it, so there is nothing to lose. When a
-    /// worker is at it, a thread that enters the driver for its last microseconds falls asleep there.
+    /// If no worker has begun the command, the waiting thread executes it, so entering the driver loses
+    /// nothing. If a worker executes it, a thread that enters the driver for the last microseconds falls
+    /// asleep there.
     fn poll_while_running(&self) {
         let begun = Instant::now();
         while matches!(self.status(), Ok(EventStatus::Running)) && begun.elapsed() < ALMOST_DONE {
@@ -211,7 +212,7 @@ impl Event {
         &self.command.record
     }
 
-    /// The device's timestamps of a complete command, if its queue keeps any.
+    /// The device's timestamps of a complete command, if its queue records them.
     pub(super) fn recorded_timestamps(&self) -> Option<[u64; 3]> {
         if !self.queue.keeps_timestamps() {
             return None;
@@ -219,20 +220,20 @@ impl Event {
         ffi::event_profiling(self.raw().ok()?).ok()
     }
 
-    /// When the command was submitted, started and ended. Waits for the end.
+    /// The times of submission, start and end. Waits for the end.
     ///
     /// # Errors
-    /// [`Error::Value`] when the queue was made without `profiling`.
+    /// [`Error::Value`] if the queue was made without `profiling`.
     pub fn timestamps(&self) -> Result<Timestamps> {
         if !self.queue.profiling() {
             return Err(Error::Value(format!(
-                "{} keeps no timestamps; ask for a queue with profiling",
+                "{} records no timestamps; create a queue with profiling",
                 self.queue
             )));
         }
         self.wait()?;
         let [submit, start, end] =
-            ffi::event_profiling(self.raw()?).during("asking an event for its timestamps")?;
+            ffi::event_profiling(self.raw()?).during("querying the timestamps of an event")?;
         Ok(Timestamps { submit, start, end })
     }
 }

@@ -1,8 +1,9 @@
-//! The commands that usmq has submitted to one queue and that may be in flight.
+//! The commands of usmq on one queue that may be in flight.
 //!
-//! A queue is never asked whether it is empty. The runtime's OpenCL adapter answers for an in-order queue from the event
-//! of its last command, which a submission of another thread frees meanwhile, and for an out-of-order queue with a marker
-//! of its own, beside such a submission: either way the process crashes at times. Events may be asked at any time.
+//! usmq never queries whether a queue is empty. The runtime's OpenCL adapter answers for an in-order queue
+//! from the event of its last command, which a submission of another thread frees meanwhile, and for an
+//! out-of-order queue with a marker of its own, beside such a submission: both crash the process at times.
+//! Event queries are always safe.
 
 use super::brief::Launch;
 use crate::error::{During, Result};
@@ -13,16 +14,16 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A command, as all handles to its event see it. It has no handle to its queue.
+/// A command, shared by all handles to its event. It has no handle to its queue.
 pub(super) struct Command {
     pub(super) raw: Handle<ffi::Event>,
-    /// Completion is final, so the runtime is asked until it says so once.
+    /// Completion is final, so the runtime is queried only until it reports it.
     done: AtomicBool,
-    /// The number of its record; 0 without one.
+    /// The number of its trace record; 0 without one.
     pub(super) record: AtomicU64,
-    /// Its number among the commands of an in-order queue; 0 for others.
+    /// Its number among the commands of an in-order queue; 0 on other queues.
     pub(super) number: u64,
-    /// Set for the launch of a kernel that someone may interrupt a wait for.
+    /// Set for a kernel launch with interruptible waits.
     pub(super) launch: Option<Launch>,
 }
 
@@ -41,12 +42,12 @@ impl Command {
         self.done.store(true, Ordering::Release);
     }
 
-    /// Takes no lock, also none of libsycl.
+    /// Takes no lock, not even one of libsycl.
     pub(super) fn status(&self) -> Result<EventStatus> {
         if self.is_done() {
             return Ok(EventStatus::Complete);
         }
-        let status = ffi::event_status(self.raw.get()?).during("asking for the state of an event")?;
+        let status = ffi::event_status(self.raw.get()?).during("querying the state of an event")?;
         if status == EventStatus::Complete {
             self.note_done();
         }
@@ -61,15 +62,15 @@ pub(super) struct InFlight(Mutex<List>);
 #[derive(Default)]
 struct List {
     commands: Vec<Arc<Command>>,
-    /// At this length, those that are complete are left out.
+    /// At this length, complete commands are removed.
     full: usize,
 }
 
-/// So many complete commands are kept, rather than asked for their state.
+/// Up to this many commands are kept without a query of their state.
 const FEW: usize = 8;
 
 impl InFlight {
-    /// True for the first one.
+    /// True for the first command.
     pub(super) fn add(&self, command: &Arc<Command>) -> bool {
         let mut list = self.0.lock();
         let first = list.full == 0;
@@ -84,7 +85,7 @@ impl InFlight {
     /// Whether all are complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`](crate::Error::Sycl) when the runtime cannot tell.
+    /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer.
     pub(super) fn is_empty(&self) -> Result<bool> {
         let list = self.0.lock();
         for command in list.commands.iter().rev() {

@@ -1,17 +1,17 @@
-//! The USM kinds, and the numbers that stand for them on the bridge. Pure.
+//! The USM kinds, and their codes on the bridge. Pure.
 
 use crate::error::{Error, Result};
 use crate::ffi::UsmCode;
 use std::fmt;
 
-/// Where unified shared memory lives and who can reach it. Source: SYCL 2020, section 4.8.
+/// The kinds of unified shared memory. Source: SYCL 2020, section 4.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UsmKind {
-    /// In the device's memory; the host cannot read it.
+    /// In device memory; the host cannot access it.
     Device,
-    /// Moves between host and device by itself.
+    /// Migrates between host and device automatically.
     Shared,
-    /// In the host's memory; every device of the context can reach it.
+    /// In host memory; every device of the context can access it.
     Host,
 }
 
@@ -43,7 +43,7 @@ impl UsmKind {
         }
     }
 
-    /// `None` for memory that is not USM of the context that was asked.
+    /// `None` for memory that is not USM of the queried context.
     pub(super) fn from_code(code: u8) -> Option<Self> {
         match (UsmCode { repr: code }) {
             UsmCode::Host => Some(Self::Host),
@@ -59,7 +59,7 @@ impl std::str::FromStr for UsmKind {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::Value(format!("a USM kind is \"device\", \"shared\" or \"host\", not {text:?}"))
+            Error::Value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
         })
     }
 }

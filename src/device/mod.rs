@@ -1,4 +1,4 @@
-//! Safe handles: devices, contexts, queues, events, built kernels, and the commands a queue takes.
+//! Safe handles: devices, contexts, queues, events, built kernels, and the commands of a queue.
 
 mod assist;
 mod backend;

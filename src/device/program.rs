@@ -1,4 +1,4 @@
-//! A kernel built for one context and device, and the cache of them that each context has.
+//! A kernel built for one context and device, and the per-context cache of builds.
 
 use super::trace::recorder;
 use super::{Context, Device};
@@ -9,7 +9,7 @@ use cxx::UniquePtr;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-/// What a kernel is made from.
+/// The source of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Code {
     /// SYCL C++, for the runtime compiler.
@@ -21,8 +21,8 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// The first build of a kind loads its compiler, whose destructors must not run while the release thread drops what
-    /// it has built.
+    /// The first build of a kind loads its compiler, whose destructors must not run while the release thread
+    /// drops built objects.
     fn guard_exit(&self) {
         static LOADED: [Once; 3] = [const { Once::new() }; 3];
         let kind = match self {
@@ -43,18 +43,19 @@ struct Inner {
     slots: Option<Box<[Slot]>>,
 }
 
-/// One argument of a built kernel as its driver counts them. A `local_accessor` of SYCL is four, three of them sizes.
+/// One argument of a built kernel as its driver counts them. A SYCL `local_accessor` is four, three of them
+/// sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// The driver does not tell.
+    /// The driver does not report it.
     Unknown,
-    /// A value of this many bytes; a pointer is one of 8.
+    /// A value of this many bytes; a pointer has 8.
     Bytes(usize),
     /// Local memory of the work-group.
     Local,
 }
 
-/// What to build, and for which device of the context.
+/// The build input, and the device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Unit {
     device: usize,
@@ -62,26 +63,25 @@ struct Unit {
     options: Arc<[String]>,
 }
 
-/// Built code lives as long as its context, and like that of a shared library mostly as long as the process. The locks
-/// cover the maps only: two threads that need the same new code may both build it, and the first one built is the one
-/// both use.
+/// Built code lives as long as its context, for default contexts as long as the process. The locks cover the
+/// maps only: two threads that need the same new code may both build it; both then use the first build.
 #[derive(Default)]
 pub(super) struct Built {
     kernels: Cache<(Unit, Arc<str>), Program>,
-    /// One SYCL source often has several kernels; compiling it once serves them all.
+    /// One SYCL source often has several kernels; one compilation serves all of them.
     bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
 }
 
 type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
-/// Where to build.
+/// The context and device of a build.
 struct BuildTarget<'a> {
     context: &'a Context,
     device: &'a Device,
 }
 
 impl Program {
-    /// The kernel `name` for this context and device, built unless that was done before.
+    /// The kernel `name` for this context and device, from the cache or newly built.
     pub(crate) fn get(
         context: &Context,
         device: &Device,
@@ -104,7 +104,7 @@ impl Program {
             other => other,
         })?;
         recorder::built(begun, name, device);
-        // Some backends do not tell; then only the source says what the kernel takes.
+        // Some backends do not report them; then only the source declares the kernel's parameters.
         let ask_driver = device.capabilities().argument_sizes;
         let slots = ffi::kernel_slots(&raw, ask_driver)
             .ok()
@@ -117,12 +117,12 @@ impl Program {
         self.0.raw.get()
     }
 
-    /// Tells built kernels apart while they live.
+    /// Identifies the built kernel while it lives.
     pub(super) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// The arguments that the kernel takes, when the backend tells how many there are.
+    /// The arguments of the kernel, if the backend reports their number.
     pub(crate) fn slots(&self) -> Option<&[Slot]> {
         self.0.slots.as_deref()
     }
@@ -151,7 +151,7 @@ impl BuildTarget<'_> {
         format!("{} has no compiler for {language}; use SYCL source here", self.device)
     }
 
-    /// By the driver on OpenCL, elsewhere by the kernel compiler of the runtime.
+    /// Built by the driver on OpenCL, elsewhere by the kernel compiler of the runtime.
     fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         const BUILDING: &str = "building OpenCL C";
         let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
@@ -165,7 +165,8 @@ impl BuildTarget<'_> {
         self.kernel_in(&*self.bundle(unit, make)?, name)
     }
 
-    /// By the kernel compiler of the runtime, as on every backend; where it takes no SPIR-V, by the driver.
+    /// Built by the kernel compiler of the runtime, as on every backend; by the driver if it does not accept
+    /// SPIR-V.
     fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         const BUILDING: &str = "building SPIR-V";
         let (context, device) = (self.context.raw()?, self.device.raw()?);
@@ -180,23 +181,23 @@ impl BuildTarget<'_> {
     }
 
     fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
-            return Err(self.failure(name, "what was built has no kernel of this name".to_owned()));
+            return Err(self.failure(name, "the built program has no kernel of this name".to_owned()));
         }
         Ok(kernel)
     }
 
-    /// A kernel with an `extern "C"` name is found as it is. Any other, a C++ function or a template instance, has
-    /// to be registered before the build, which then serves that one name.
+    /// A kernel with an `extern "C"` name is found by that name. Any other, a C++ function or a template
+    /// instance, must be registered before the build, which then serves this name only.
     fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         let bundle = self.bundle(unit, || self.compile(unit, source, ""))?;
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
         if !kernel.is_null() {
             return Ok(kernel);
         }
         let named = Handle::new(self.compile(unit, source, name)?);
-        let kernel = ffi::bundle_kernel(named.get()?, name).during("finding a kernel")?;
+        let kernel = ffi::bundle_kernel(named.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
             return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
         }

@@ -1,4 +1,4 @@
-//! A queue: the place where commands run, on one device in one context.
+//! A queue: submits commands to one device in one context.
 
 use super::cross_context::Proxies;
 use super::in_flight::{Command, InFlight};
@@ -18,28 +18,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A SYCL queue. Cheap to clone; equal means the same queue of the runtime.
+/// A SYCL queue. Cheap to clone; equal handles are the same queue of the runtime.
 ///
 /// Source: SYCL 2020, section 4.6.5.
 #[derive(Clone)]
 pub struct Queue(Interned<Inner>);
 
-/// What a layer above keeps with a queue, made at first use.
+/// A value that a higher layer stores with a queue, made at first use.
 pub(crate) type Slot = OnceCell<AnyInterned>;
 
 type Raw = Arc<RawQueue>;
 
 struct RawQueue {
     handle: runtime::Handle<ffi::Queue>,
-    /// Whether another library has seen the queue, or a command of another library has held it up.
+    /// Whether another library may use the queue, or a host task of another library may delay its commands.
     exposed: AtomicBool,
-    /// How many proxy events commands of this queue still wait for.
+    /// The number of proxy events for which commands of this queue still wait.
     waits_for_proxies: AtomicUsize,
     /// The proxies of this queue's events.
     proxies: Proxies,
     /// Whether a thread of usmq waits in the driver for a command of this queue.
     assisted: AtomicBool,
-    /// How many commands usmq has submitted to an in-order queue, and up to which one all are known to be complete.
+    /// The number of commands that usmq has submitted to an in-order queue, and the number up to which all
+    /// are complete.
     submitted: AtomicU64,
     completed: AtomicU64,
     in_flight: InFlight,
@@ -63,10 +64,10 @@ impl RawQueue {
         self.exposed.load(Ordering::Acquire)
     }
 
-    /// Has the commands in flight include those of other libraries.
+    /// Adds commands of other libraries to the commands in flight.
     fn add_barrier(&self) {
         let Ok(queue) = self.handle.get() else { return };
-        // SAFETY: no events are named.
+        // SAFETY: the list of events is empty.
         if let Ok(raw) = unsafe { ffi::queue_barrier(queue, &[]) } {
             let _first = self.in_flight.add(&Arc::new(Command::new(raw, 0, None)));
         }
@@ -79,12 +80,12 @@ struct Inner {
     device: Device,
     context: Context,
     properties: QueueProperties,
-    /// Whether the runtime's queue keeps timestamps, asked for or not.
+    /// Whether the runtime's queue records timestamps, requested or not.
     timestamps: bool,
     slots: [Slot; 3],
 }
 
-/// What is asked of a queue by name; in-order without profiling unless said otherwise.
+/// The properties of a queue; in-order without profiling by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueProperties {
     /// Commands run in the order of their submission.
@@ -100,12 +101,12 @@ impl Default for QueueProperties {
 }
 
 impl Queue {
-    /// A new queue of the runtime. Users get theirs from the manager's cache.
+    /// Creates a queue of the runtime. Users get queues from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
         let QueueProperties { in_order, profiling } = properties;
         let timestamps = profiling || always_timestamps();
         let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
-            .during(&format!("making a queue on {device}"))?;
+            .during(&format!("creating a queue on {device}"))?;
         let raw = RawQueue::new(raw, false);
         let id = ffi::queue_id(raw.handle.get()?).during("identifying a queue")?;
         let (device, context) = (device.clone(), context.clone());
@@ -114,31 +115,32 @@ impl Queue {
         Ok(Self(Interned::new(inner)))
     }
 
-    /// A handle to a queue of another library. It stays that queue: commands of both sides share its order.
+    /// A handle to a queue of another library, not a new queue: commands of both sides share its order.
     ///
     /// # Safety
     /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
     ///
     /// # Errors
-    /// [`Error::Interop`] when its device is not visible to usmq.
+    /// [`Error::Interop`] if its device is not visible to usmq.
     pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
         super::devices()?;
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
         let raw = RawQueue::new(raw, true);
         let queue = raw.handle.get()?;
-        let profiling = ffi::queue_profiling(queue).during("asking a queue for its properties")?;
-        let device = Device::adopt(ffi::queue_device(queue).during("asking a queue for its device")?)?;
+        let profiling = ffi::queue_profiling(queue).during("querying the properties of a queue")?;
+        let device = Device::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
         if device.parent().is_none() {
-            // Mostly it is the queue's, too, and then one to be kept. Where there is none, the queue has its own.
+            // Usually the queue's context, which is then kept for the process. If there is none, the queue
+            // has its own.
             let _ = device.default_context();
         }
         let inner = Inner {
             id: ffi::queue_id(queue).during("identifying a queue")?,
             device,
-            context: Context::adopt(ffi::queue_context(queue).during("asking a queue for its context")?)?,
+            context: Context::adopt(ffi::queue_context(queue).during("querying the context of a queue")?)?,
             properties: QueueProperties {
-                in_order: ffi::queue_in_order(queue).during("asking a queue for its order")?,
+                in_order: ffi::queue_in_order(queue).during("querying the order of a queue")?,
                 profiling,
             },
             timestamps: profiling,
@@ -152,49 +154,50 @@ impl Queue {
     /// [`Queue::free_raw`] deletes it.
     ///
     /// # Errors
-    /// [`Error::Sycl`] when memory is short.
+    /// [`Error::Sycl`] if memory is short.
     pub fn to_raw(&self) -> Result<usize> {
         self.expose();
         ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")
     }
 
-    /// Deletes what [`Queue::to_raw`] made.
+    /// Deletes the object that [`Queue::to_raw`] made.
     ///
     /// # Safety
     /// `address` came from [`Queue::to_raw`] and is freed once.
     pub unsafe fn free_raw(address: usize) {
-        // The last handle to a queue must not go inside one of its own commands, so the release thread drops it.
+        // The last handle to a queue must not be dropped inside one of its own commands, so the release
+        // thread drops it.
         completion::release(move || {
-            // SAFETY: the caller's promise. An exception of the runtime's destructor has nowhere to go.
+            // SAFETY: the caller's promise. An exception of the runtime's destructor cannot be reported.
             let _ = unsafe { ffi::queue_free_heap(address) };
         });
     }
 
-    /// From now on another library may submit to the queue, host tasks too.
+    /// Marks the queue: from now on another library may submit to it, including host tasks.
     pub(super) fn expose(&self) {
         self.0.raw.exposed.store(true, Ordering::Release);
     }
 
-    /// Whether a host task of another library may hold up commands of this queue.
+    /// Whether a host task of another library may delay commands of this queue.
     pub(crate) fn is_exposed(&self) -> bool {
         self.0.raw.is_exposed()
     }
 
-    /// The same queue for the rest of the process, whose clones cost nothing.
+    /// The same queue, kept for the life of the process, so that clones cost nothing.
     pub(crate) fn make_process_lifetime(self) -> Self {
         Self(self.0.make_process_lifetime())
     }
 
-    /// Before an event of this queue is polled: OpenCL lets a command wait until a thread waits for it or flushes the queue
-    /// (OpenCL 3.0, section 5.15).
+    /// Call before polling an event of this queue: in OpenCL a command may not start until a thread waits for
+    /// it or flushes the queue (OpenCL 3.0, section 5.15).
     pub(super) fn flush(&self) {
         if self.context().capabilities().needs_flush {
-            // A command that is not flushed shows at the next wait.
+            // The next wait reports a failed flush.
             let _ = self.raw().map(ffi::queue_flush);
         }
     }
 
-    /// How many proxy events commands of this queue still wait for.
+    /// The number of proxy events for which commands of this queue still wait.
     pub(super) fn waits_for_proxies(&self) -> &AtomicUsize {
         &self.0.raw.waits_for_proxies
     }
@@ -214,7 +217,7 @@ impl Queue {
         self.0.raw.submitted.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// An in-order command is complete, and so are those before it.
+    /// Records that an in-order command is complete, and therefore all commands before it.
     pub(super) fn is_past(&self, number: u64) {
         self.0.raw.completed.fetch_max(number, Ordering::Relaxed);
     }
@@ -224,14 +227,14 @@ impl Queue {
         self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
     }
 
-    /// Notes a command that was just submitted.
+    /// Adds a command that was just submitted.
     pub(super) fn add_in_flight(&self, command: &Arc<Command>) {
         if self.0.raw.in_flight.add(command) {
             remember(&self.0.raw);
         }
     }
 
-    /// One of three places for what belongs to a queue.
+    /// One of three slots for values that belong to a queue.
     pub(crate) fn slot(&self, number: usize) -> &Slot {
         &self.0.slots[number]
     }
@@ -240,7 +243,7 @@ impl Queue {
         self.0.raw.handle.get()
     }
 
-    /// Distinguishes queues while they live.
+    /// Identifies the queue while it lives.
     pub(crate) fn id(&self) -> usize {
         self.0.id
     }
@@ -269,17 +272,17 @@ impl Queue {
         self.0.properties.profiling
     }
 
-    /// Whether events have timestamps, be it for profiles only.
+    /// Whether events have timestamps, requested or for profiles only.
     pub(super) fn keeps_timestamps(&self) -> bool {
         self.0.timestamps
     }
 
-    /// What was asked for when the queue was made.
+    /// The properties requested when the queue was made.
     pub(crate) fn properties(&self) -> QueueProperties {
         self.0.properties
     }
 
-    /// Blocks until every command submitted so far, by whichever library, is complete.
+    /// Blocks until every command submitted so far, by any library, is complete.
     ///
     /// # Errors
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
@@ -288,7 +291,7 @@ impl Queue {
         let begun = recorder::begin();
         let waited = self.wait_for_all();
         recorder::waited(begun, self, None);
-        // What the queue has stored is the cause of a wait that fails.
+        // If the wait fails, the error stored in the queue is the cause.
         waited.or_else(|error| match error {
             Error::Interrupted => Err(error),
             error => self.raise_stored_errors().and(Err(error)),
@@ -306,28 +309,28 @@ impl Queue {
         self.raise_errors()
     }
 
-    /// As [`Queue::wait`], after an error, for memory that a command may still use and that is about to go away. A
-    /// runtime that can neither wait nor say that there is nothing to wait for is asked again for a while.
+    /// As [`Queue::wait`], after an error, before memory is freed that a command may still use. If the
+    /// runtime can neither wait nor report an idle queue, it is retried for a while.
     ///
-    /// Whether the memory may go.
+    /// Returns whether the memory may be freed.
     pub(crate) fn drain(&self) -> bool {
-        // There is an error to report already.
+        // The caller already has an error to report.
         uninterruptible(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
     }
 
-    /// Where someone may interrupt, waits until an in-order queue has nothing to do: a wait that must not be given up,
-    /// for a command that comes next, is short then.
+    /// If the thread is interruptible, waits until an in-order queue is idle, so that a following wait that
+    /// must not be interrupted is short.
     pub(crate) fn wait_interruptible(&self) -> Result<()> {
         if self.in_order() && interrupt::is_possible() { self.wait_by_barrier() } else { Ok(()) }
     }
 
-    /// Whether all commands are known to be complete. What another library has submitted is not known.
+    /// Whether all commands are known to be complete. Commands of other libraries are not known.
     fn is_idle(&self) -> Result<bool> {
         Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
     }
 
-    /// Waits for all commands so far by the event of a barrier: an event can be asked for its state on every backend,
-    /// and unlike the queue without a lock of libsycl.
+    /// Waits for all commands so far by the event of a barrier: events can be queried on every backend, and,
+    /// unlike the queue, without a lock of libsycl.
     fn wait_by_barrier(&self) -> Result<()> {
         if self.is_idle().unwrap_or(false) {
             return Ok(());
@@ -337,12 +340,12 @@ impl Queue {
 
     fn barrier_unrecorded(&self) -> Result<Event> {
         checks::submits();
-        // SAFETY: no events are named.
+        // SAFETY: the list of events is empty.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };
         Ok(Event::new(raw.during("submitting a barrier")?, self))
     }
 
-    /// Reports what commands or clean-ups stored, without waiting.
+    /// Raises stored errors of commands or clean-ups, without waiting.
     pub(crate) fn raise_errors(&self) -> Result<()> {
         ffi::queue_raise_errors(self.raw()?).during("work on a queue")
     }
@@ -352,27 +355,27 @@ impl Queue {
         ffi::queue_raise_stored(self.raw()?).during("work on a queue")
     }
 
-    /// Keeps an error of code that cannot fail (a destructor) for the next wait.
+    /// Stores an error of code that cannot fail, such as a destructor, for the next wait.
     pub(crate) fn store_error(&self, error: &Error) {
         let text = match error {
             Error::Sycl { code, message, .. } => format!("{code}\u{1f}{message}"),
             other => other.to_string(),
         };
         if let Ok(raw) = self.raw() {
-            // Storing fails only for want of memory; there is no one left to tell.
+            // Storing fails only if memory is short; then the error cannot be reported.
             retry(|| ffi::queue_store_error(raw, &text).is_ok());
         }
     }
 }
 
-/// `USMQ_PROFILING=1` has every queue that usmq makes keep timestamps for profiles. On some backends that makes each
-/// command dearer, so it is no default.
+/// With `USMQ_PROFILING=1` every queue that usmq creates records timestamps for profiles. Off by default,
+/// since it makes each command slower on some backends.
 fn always_timestamps() -> bool {
     static ALWAYS: OnceCell<bool> = OnceCell::new();
     *ALWAYS.get_or_init(|| std::env::var_os("USMQ_PROFILING").is_some_and(|value| value == "1"))
 }
 
-/// Queues by key, each made once. One in a context that goes is not kept.
+/// Queues by key, each created once. A queue of a context that may be freed is not kept alive.
 pub(crate) struct Queues<K>(Interner<K, Inner>);
 
 impl<K: Eq + Hash> Queues<K> {
@@ -396,11 +399,12 @@ impl<K> Default for Queues<K> {
     }
 }
 
-/// Queues with a command of usmq, as long as there is a handle, be it one that is just being dropped.
+/// Queues with a command of usmq, while a handle exists, even one that is being dropped.
 static OURS: Lazy<ForkMutex<Vec<Weak<RawQueue>>>> = Lazy::new(ForkMutex::default);
 
-/// Waits for all work that is in flight at the end of the process, on the queues of usmq: that of other libraries, too,
-/// since the OpenCL driver for CPUs crashes when it is unloaded during commands. Errors have no one left to go to.
+/// Waits for all work in flight on usmq's queues when the process exits, including work of other libraries,
+/// since the OpenCL CPU driver crashes if it is unloaded while commands run. Errors cannot be reported any
+/// more.
 pub(super) fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     for queue in ours.iter().filter_map(Weak::upgrade) {
@@ -410,7 +414,8 @@ pub(super) fn finish_work() {
         let begun = Instant::now();
         let pause =
             |waited: Duration| (waited / 32).clamp(Duration::from_micros(20), Duration::from_millis(10));
-        // A host task that needs a thread or an interpreter that is gone never ends; libsycl has its own way out.
+        // A host task that needs a thread or interpreter that no longer exists never completes; libsycl
+        // handles its exit.
         while begun.elapsed() < AT_EXIT {
             match queue.in_flight.is_empty() {
                 Ok(false) => std::thread::sleep(pause(begun.elapsed())),
@@ -424,27 +429,27 @@ pub(super) fn finish_work() {
     }
 }
 
-/// The most that the end of the process waits for a queue.
+/// The maximum time that the process exit waits for a queue.
 const AT_EXIT: Duration = Duration::from_secs(60);
 
-/// A queue whose last handle in usmq is gone. The OpenCL driver for CPUs locks up when the last handle to an
-/// out-of-order queue goes inside one of the queue's own commands, as it does when the queue is released before the
-/// driver has let go of them.
+/// A queue whose last usmq handle was dropped. The OpenCL CPU driver deadlocks if the last handle to an
+/// out-of-order queue is released inside one of the queue's own commands, which happens if the queue is
+/// released before the driver has released them.
 struct Closing {
     queue: Raw,
     since: Instant,
-    /// Since when the commands are complete.
+    /// The time since which the commands are complete.
     idle: Option<Instant>,
 }
 
 impl Watched for Closing {
-    /// A command says that it is complete a moment before the driver's thread lets go of its queue.
+    /// A command reports completion a moment before the driver's thread releases its queue.
     fn poll(&mut self) -> Progress {
         if self.idle.is_none() {
             self.idle = match self.queue.in_flight.is_empty() {
                 Ok(false) => None,
                 Ok(true) => Some(Instant::now()),
-                // When the runtime cannot answer, the handle is better kept than released.
+                // If the runtime cannot answer, leaking the handle is safer than releasing it.
                 Err(_) => (self.since.elapsed() > AT_EXIT).then(Instant::now),
             };
         }
@@ -467,9 +472,9 @@ impl Drop for Inner {
     }
 }
 
-/// The end of the process waits for its work, if it lives then.
+/// Registers the queue, so that the process exit waits for its work.
 fn remember(queue: &Raw) {
-    // In a forked child nobody waits at the end.
+    // A forked child does not wait at exit.
     if let Ok(mut ours) = OURS.lock() {
         ours.retain(|queue| queue.strong_count() > 0);
         ours.push(Arc::downgrade(queue));
@@ -490,7 +495,7 @@ impl Hash for Queue {
     }
 }
 
-/// `queue 0x55… on opencl:cpu:0 AMD EPYC`, with properties that differ from the usual.
+/// `queue 0x55… on opencl:cpu:0 AMD EPYC`, with properties that differ from the default.
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue {:#x} on {}", self.0.id, self.0.device)?;

@@ -1,4 +1,4 @@
-//! SYCL filter strings: reading them and choosing among devices. Pure; the rules are libsycl's own.
+//! SYCL filter strings: parses them and selects a device. Pure; the rules are libsycl's.
 //!
 //! ```text
 //! selector := filter ("," filter)*     empty pieces are dropped
@@ -6,19 +6,19 @@
 //! token    := backend | device type | index, at most one of each
 //! ```
 //!
-//! Source: the SYCL extension `sycl_ext_oneapi_filter_selector`. An index counts the devices that match the other
-//! parts of its filter, so `opencl:gpu:1` is the second OpenCL GPU. Where several devices match, SYCL's default
-//! rating decides, and the first of the best wins.
+//! Source: the SYCL extension `sycl_ext_oneapi_filter_selector`. An index counts the devices that match the
+//! other parts of its filter, so `opencl:gpu:1` is the second OpenCL GPU. If several devices match, SYCL's
+//! default rating decides; the first of the best is selected.
 
 use super::Backend;
 use crate::error::{Error, Result};
 
-/// What a filter is matched against.
+/// The properties of a device that a filter is matched against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub backend: Backend,
     pub device_type: &'a str,
-    /// The default selector's rating; a negative one is never chosen.
+    /// The default selector's rating; a device with a negative rating is never selected.
     pub score: i32,
 }
 
@@ -39,10 +39,10 @@ pub struct Selector {
 const DEVICE_TYPES: [&str; 3] = ["cpu", "gpu", "accelerator"];
 
 impl Selector {
-    /// Reads a filter string.
+    /// Parses a filter string.
     ///
     /// # Errors
-    /// [`Error::Selector`] with the part that is wrong.
+    /// [`Error::Selector`] with the invalid part.
     pub fn parse(text: &str) -> Result<Self> {
         let pieces = text.split(',').filter(|piece| !piece.is_empty());
         let filters = pieces
@@ -53,18 +53,18 @@ impl Selector {
         Ok(Self { text: text.to_owned(), filters })
     }
 
-    /// The string as it was given.
+    /// The string as given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The index of the device that SYCL would choose.
+    /// The index of the device that SYCL would select.
     pub(crate) fn choose(&self, devices: &[Candidate<'_>]) -> Option<usize> {
         let mut seen = vec![0usize; self.filters.len()];
         let mut best: Option<(usize, i32)> = None;
         for (position, device) in devices.iter().enumerate() {
-            // Every filter counts every device, also when an earlier filter has taken it.
+            // Every filter counts every device, even if an earlier filter has selected it.
             let mut taken = false;
             for (filter, seen) in self.filters.iter().zip(&mut seen) {
                 taken |= filter.takes(device, seen);
@@ -87,7 +87,7 @@ impl std::str::FromStr for Selector {
 
 impl Filter {
     fn parse(piece: &str) -> std::result::Result<Self, String> {
-        // Like libsycl, three fields at most, empty ones included in neither count nor meaning.
+        // As libsycl: at most three fields; empty ones do not count.
         let tokens: Vec<_> = piece.split(':').filter(|token| !token.is_empty()).collect();
         if tokens.len() > 3 {
             return Err(format!("{piece:?} has more than three parts"));
@@ -100,7 +100,7 @@ impl Filter {
             } else if let Some(device_type) = device_type {
                 put(&mut filter.device_type, device_type, "device type", piece)?;
             } else if token.bytes().all(|byte| byte.is_ascii_digit()) {
-                // libsycl reads the number as an int.
+                // libsycl parses the number as an int.
                 let index = token.parse::<i32>().map_err(|_| format!("index {token} is too large"))?;
                 put(&mut filter.index, index.unsigned_abs() as usize, "index", piece)?;
             } else {

@@ -1,4 +1,4 @@
-//! The commands a queue takes, over raw addresses. Ownership and order are the business of the layers above.
+//! The commands of a queue, over raw addresses. Higher layers handle ownership and order.
 
 use super::brief::Launch;
 use super::trace::recorder::{self, Label};
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 pub(crate) use crate::ffi::KernelArg;
 use crate::ffi::KernelArgKind;
 
-/// Work-items of a launch: up to three extents, and the work-group's when the caller chose them.
+/// The nd-range of a launch: up to three global extents, and the work-group's if the caller chose them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub dimensions: u32,
@@ -28,13 +28,13 @@ struct WaitList {
 }
 
 impl Queue {
-    /// Prepares a submission. Every command of usmq comes through here.
+    /// Prepares a submission. Every command of usmq calls this.
     fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
         for event in after {
             if event.queue().is_exposed() && !event.is_complete() {
-                // A host task that holds up the event holds up this queue, too.
+                // A host task that delays the event delays this queue, too.
                 self.expose();
             }
             if event.queue().context() == self.context() {
@@ -52,7 +52,7 @@ impl Queue {
     pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        // SAFETY: the addresses are of events that `list` and `after` keep alive during the call.
+        // SAFETY: the addresses are those of events that `list` and `after` keep alive during the call.
         let raw =
             unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
@@ -65,7 +65,7 @@ impl Queue {
     pub(crate) unsafe fn barrier_after_foreign(&self, event: usize) -> Result<Event> {
         let begun = recorder::begin();
         checks::submits();
-        // The other library may hold up its event by a host task.
+        // The other library may delay its event by a host task.
         self.expose();
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
@@ -84,7 +84,8 @@ impl Queue {
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the
+        // call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         let raw = raw.during("submitting a copy")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
@@ -101,14 +102,16 @@ impl Queue {
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
+        // call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
     }
 
     /// # Safety
-    /// The arguments are what the kernel expects, and what it touches stays valid until the event completes.
+    /// The arguments match the kernel's parameters, and memory that it accesses stays valid until the event
+    /// completes.
     pub(crate) unsafe fn submit(
         &self,
         program: &Program,
@@ -121,11 +124,12 @@ impl Queue {
         let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
-        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive
+        // during the call.
         let raw = unsafe {
             ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
         };
-        // What it waits for may take any time.
+        // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
         recorder::command(begun, label, &event, after);
@@ -146,7 +150,7 @@ impl Queue {
 }
 
 impl Extents {
-    /// This many work-items in up to three dimensions, in work-groups of the runtime's choice.
+    /// A range of up to three dimensions; the runtime chooses the work-groups.
     pub(crate) fn range(extents: &[usize]) -> Self {
         let mut global = [1; 3];
         global[..extents.len()].copy_from_slice(extents);
@@ -170,18 +174,18 @@ impl KernelArg {
         arg
     }
 
-    /// Local memory of a work-group, for a kernel that takes a pointer or a `local_accessor`; the latter counts elements
-    /// of `element` bytes.
+    /// Local memory of a work-group, for a kernel parameter that is a pointer or a `local_accessor`; the
+    /// latter counts elements of `element` bytes.
     pub(crate) fn local(bytes: usize, element: usize) -> Self {
         Self { element, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
     }
 
-    /// Local memory of a work-group, for a kernel that takes a `work_group_memory`.
+    /// Local memory of a work-group, for a kernel parameter that is a `work_group_memory`.
     pub(crate) fn work_group_memory(bytes: usize) -> Self {
         Self::new(KernelArgKind::WorkGroupMemory, bytes)
     }
 
-    /// The argument of the driver's kernel that takes this one.
+    /// The argument of the driver's kernel that corresponds to this one.
     pub(crate) fn slot(&self) -> Slot {
         match self.kind {
             KernelArgKind::Pointer => Slot::Bytes(size_of::<usize>()),

@@ -1,34 +1,34 @@
-//! Events that a host thread completes. SYCL has none; OpenCL's user events become SYCL events.
+//! Events that a host thread completes, which SYCL lacks: OpenCL user events, converted to SYCL events.
 
 use super::{Event, Queue};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Pending, retry};
 
-/// Completes an event: at the latest when it is dropped, or commands would wait for that event for ever.
+/// Completes an event, at the latest when dropped, since commands would otherwise wait for it forever.
 pub(crate) struct UserEvent {
     raw: Handle<ffi::UserEvent>,
     signalled: bool,
-    /// Keeps the process from tearing the runtime down before that.
+    /// Keeps the runtime alive until then.
     _pending: Pending,
 }
 
 impl UserEvent {
-    /// A user event and the SYCL event made of it, in the queue's context but outside the queue's order. `None` where the backend has no
-    /// such events.
+    /// A user event and its SYCL event, in the queue's context but outside the queue's order. `None` if the
+    /// backend has no such events.
     pub(crate) fn new(queue: &Queue) -> Result<Option<(Self, Event)>> {
         if !queue.device().capabilities().user_events {
             return Ok(None);
         }
-        let raw = ffi::user_event_new(queue.context().raw()?).during("making an event for a host thread")?;
+        let raw = ffi::user_event_new(queue.context().raw()?).during("creating a user event")?;
         let raw = Handle::new(raw);
-        let event = ffi::user_event_event(raw.get()?).during("making an event for a host thread")?;
+        let event = ffi::user_event_event(raw.get()?).during("creating a user event")?;
         Ok(Some((Self { raw, signalled: false, _pending: Pending::new() }, Event::outside(event, queue))))
     }
 
-    /// Completes the event. There is no other end: given an error, the OpenCL driver for CPUs leaves out what waits for
-    /// the event without a word, and at times crashes in its in-order queues. So what went wrong is for the queue to
-    /// tell ([`Queue::store_error`]).
+    /// Completes the event. It cannot be completed with an error: the OpenCL CPU driver then silently skips
+    /// the commands that wait for the event, and at times crashes in its in-order queues. The queue reports
+    /// errors instead ([`Queue::store_error`]).
     pub(crate) fn signal(mut self) {
         self.finish();
     }
@@ -37,7 +37,7 @@ impl UserEvent {
         if !std::mem::replace(&mut self.signalled, true)
             && let Ok(raw) = self.raw.get()
         {
-            // Commands would wait for the event for ever.
+            // Commands would otherwise wait for the event forever.
             retry(|| ffi::user_event_signal(raw).is_ok());
         }
     }
@@ -58,7 +58,7 @@ mod tests {
 
     const IN_CHILD: &str = "USMQ_TEST_USER_EVENT";
 
-    /// In a process of its own: other tests of this one need a runtime that has not started.
+    /// Runs in its own process: other tests of this one need a runtime that has not started.
     #[test]
     fn a_wait_that_can_be_interrupted_ends_with_the_user_event() -> Result<()> {
         if std::env::var_os(IN_CHILD).is_none() {

@@ -1,4 +1,4 @@
-//! Kernel arguments, and how they become what the parameter asks for.
+//! Kernel arguments, and their conversion to the parameter's type.
 
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
@@ -6,7 +6,7 @@ use crate::array::{Array, DType, Element, Scalar, bytes_of};
 use crate::device::submit::KernelArg;
 use crate::memory::Access;
 
-/// An argument of a launch. Arrays, numbers and [`local`](Self::local) memory convert into one.
+/// A kernel argument. Arrays, numbers and [`local`](Self::local) memory convert into one.
 #[derive(Debug, Clone)]
 pub struct Arg(pub(super) Value);
 
@@ -16,7 +16,7 @@ pub(super) enum Value {
     Array(Array, Option<Access>),
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
-    /// A number that becomes what the parameter asks for; `dtype` serves where the parameter's type is unknown.
+    /// A number that converts to the parameter's type; `dtype` applies if that type is unknown.
     Number { value: Scalar, dtype: Option<DType> },
     /// Bytes of local memory.
     Local(usize),
@@ -45,13 +45,13 @@ impl<T: Element> From<T> for Arg {
 }
 
 impl Arg {
-    /// An array that the kernel only reads, whatever its parameter says.
+    /// An array that the kernel only reads, even if its parameter allows writes.
     #[must_use]
     pub fn read(array: &Array) -> Self {
         Self(Value::Array(array.clone(), Some(Access::Read)))
     }
 
-    /// An array whose former elements the kernel does not read.
+    /// An array whose previous elements the kernel does not read.
     #[must_use]
     pub fn write(array: &Array) -> Self {
         Self(Value::Array(array.clone(), Some(Access::Write)))
@@ -63,8 +63,8 @@ impl Arg {
         Self(Value::Local(bytes))
     }
 
-    /// A number that becomes what the parameter asks for, where it can be read from the source; elsewhere a `dtype`
-    /// must be given.
+    /// A number that converts to the parameter's type, if it can be read from the source; otherwise a `dtype`
+    /// is required.
     #[must_use]
     pub fn number(value: Scalar, dtype: Option<DType>) -> Self {
         Self(Value::Number { value, dtype })
@@ -82,7 +82,7 @@ impl Arg {
         }
     }
 
-    /// What a command does with the array of this argument.
+    /// The kernel's access to the array of this argument.
     pub(super) fn access(&self, param: Option<&Param>) -> Access {
         match (&self.0, param) {
             (Value::Array(_, Some(marked)), _) => *marked,
@@ -91,8 +91,8 @@ impl Arg {
         }
     }
 
-    /// The argument as the shim takes it, or why the parameter does not take it. `is_group`: local memory whose form the
-    /// parameter does not tell is a `work_group_memory`.
+    /// Converts the argument for the shim, or returns why the parameter does not accept it. `is_group`: local
+    /// memory is a `work_group_memory` if the parameter does not determine its form.
     pub(super) fn bind(&self, param: Option<&Param>, is_group: bool) -> Result<KernelArg, String> {
         let param = param.unwrap_or(&Param::Unknown);
         match &self.0 {
@@ -105,23 +105,23 @@ impl Arg {
                 Param::LocalAccessor { element, dimensions } => {
                     bind_accessor(*bytes, *element, dimensions.unwrap_or(1))
                 }
-                other => Err(format!("it is local memory where the kernel takes {}", other)),
+                other => Err(format!("got local memory, but the kernel takes {}", other)),
             },
             Value::Typed(dtype, bytes) => match param {
                 Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
                 Param::Unknown => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
-                other => Err(format!("it is {dtype} where the kernel takes {}", other)),
+                other => Err(format!("got {dtype}, but the kernel takes {}", other)),
             },
             Value::Number { value, dtype } => {
                 let wanted = match (param, dtype) {
                     (Param::Scalar(wanted), _) | (Param::Unknown, Some(wanted)) => *wanted,
                     (Param::Unknown, None) => {
                         return Err(
-                            "a plain number needs a type here: give params=, or a typed scalar".to_owned()
+                            "a plain number needs a type here: give params= or a typed scalar".to_owned()
                         );
                     }
                     (other, _) => {
-                        return Err(format!("it is a number where the kernel takes {}", other));
+                        return Err(format!("got a number, but the kernel takes {}", other));
                     }
                 };
                 Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
@@ -133,13 +133,13 @@ impl Arg {
 fn bind_accessor(bytes: usize, element: Option<DType>, dimensions: usize) -> Result<KernelArg, String> {
     if dimensions > 1 {
         return Err(format!(
-            "the kernel takes a local_accessor of {dimensions} dimensions, and {bytes} bytes have one; {ONE_DIMENSION}"
+            "the kernel takes a local_accessor of {dimensions} dimensions, but local memory has one; {ONE_DIMENSION}"
         ));
     }
     let size = element.map_or(1, DType::itemsize);
     match element {
         Some(element) if !bytes.is_multiple_of(size) => Err(format!(
-            "{bytes} bytes of local memory are not a whole number of {element}, which the kernel keeps there"
+            "{bytes} bytes of local memory are not a multiple of the kernel's element type {element}"
         )),
         _ => Ok(KernelArg::local(bytes, size)),
     }
@@ -150,24 +150,25 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
         (Some(wanted), _) => wanted,
         (None, Param::Unknown) => None,
         (None, other) => {
-            return Err(format!("it is an array where the kernel takes {}", other));
+            return Err(format!("got an array, but the kernel takes {}", other));
         }
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
-        return Err(format!("it has elements of {} where the kernel takes {wanted}", array.dtype()));
+        return Err(format!("got elements of {}, but the kernel takes {wanted}", array.dtype()));
     }
     if access.writes() && array.is_readonly() {
-        return Err("it is read-only, and the kernel may write it".to_owned());
+        return Err("the array is read-only, but the kernel may write to it".to_owned());
     }
     if !array.is_contiguous() {
         return Err(
-            "it is a strided view, and a kernel sees its address only: pass a contiguous copy()".to_owned()
+            "the array is a strided view, but a kernel gets an address only; pass a contiguous copy()"
+                .to_owned(),
         );
     }
     Ok(KernelArg::pointer(array.address()))
 }
 
-/// An argument for people, with its value: `float32 1.5`, `an array of int32 with shape [4]`.
+/// The argument with its value, for errors: `float32 1.5`, `an array of int32 with shape [4]`.
 pub(super) fn shown(arg: &Arg) -> String {
     match &arg.0 {
         Value::Array(array, _) => format!("an array of {} with shape {:?}", array.dtype(), array.shape()),
@@ -178,7 +179,7 @@ pub(super) fn shown(arg: &Arg) -> String {
     }
 }
 
-/// The number that these bytes are.
+/// The number that these bytes represent.
 fn value(dtype: DType, bytes: &[u8; 16]) -> String {
     macro_rules! read {
         ($type:ty) => {{

@@ -1,4 +1,4 @@
-//! A kernel: what it is made from, and what was built of it.
+//! A kernel: its source and its builds.
 
 use super::build_log::with_advice;
 use super::lexer::has_code;
@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 /// A function that runs on a device. Cheap to clone.
 ///
-/// A kernel is its source: it is built at once for the queue at hand, so that errors show where the source is, and
-/// again at the first launch in another context. Builds for a device's default context are kept for the process, others
-/// as long as the context is in use; those of SYCL C++ also on disk, by the runtime.
+/// A kernel is defined by its source. It is built immediately for the current queue, so that errors appear
+/// where the source is given, and again at the first launch in another context. Builds for a device's default
+/// context are kept for the process, others while the context is in use; the runtime also caches builds of
+/// SYCL C++ on disk.
 #[derive(Clone)]
 pub struct Kernel(pub(super) Arc<Inner>);
 
@@ -25,10 +26,10 @@ pub(super) struct Inner {
     code: Code,
     options: Arc<[String]>,
     params: Option<Vec<Param>>,
-    /// Of the range, when the kernel is declared for one number of them.
+    /// Of the range, if the kernel is declared for a fixed number.
     pub(super) dimensions: Option<usize>,
-    /// What this kernel was built for so far; nearly always one entry. A program keeps its context in the runtime, so
-    /// the key stays its own.
+    /// The builds of this kernel so far; usually one entry. A program keeps its context alive in the runtime,
+    /// so the key stays unique.
     built: ForkMutex<SmallVec<[Built; 1]>>,
 }
 
@@ -39,18 +40,18 @@ struct Built {
     program: Program,
 }
 
-/// For how many contexts that may go a kernel remembers what was built: other libraries' come back, and nobody says when
-/// they are gone.
+/// Number of cached builds for non-default contexts. Other libraries' contexts recur, and their end is not
+/// reported.
 const PASSING: usize = 4;
 
-/// What is given with a kernel besides source and name.
+/// Optional inputs of a kernel besides source and name.
 #[derive(Debug, Clone, Default)]
 pub struct KernelOptions {
-    /// Flags for the compiler, as `-O0` or `-DN=3`.
+    /// Flags for the compiler, such as `-O0` or `-DN=3`.
     pub flags: Vec<String>,
-    /// The parameters, where they cannot be read from the source; elsewhere they must agree with it.
+    /// The parameters, if they cannot be read from the source; they must agree with those that can.
     pub params: Option<Vec<Param>>,
-    /// Where to build first; the current queue when `None`.
+    /// The queue of the first build; the current queue if `None`.
     pub queue: Option<Queue>,
 }
 
@@ -59,14 +60,14 @@ impl Inner {
         matches!(self.code, Code::Sycl(_))
     }
 
-    /// What was built for this queue before.
+    /// The existing build for this queue.
     pub(super) fn built_program(&self, queue: &Queue) -> Result<Option<Program>> {
         let (key, device) = (queue.context().key(), queue.device());
         let is_it = |built: &&Built| built.context == key && built.device == *device;
         Ok(self.built.lock()?.iter().find(is_it).map(|built| built.program.clone()))
     }
 
-    /// What was built for this queue, now unless before.
+    /// The build for this queue, from the cache or new.
     pub(super) fn program(&self, queue: &Queue) -> Result<Program> {
         if let Some(program) = self.built_program(queue)? {
             return Ok(program);
@@ -100,7 +101,8 @@ impl Kernel {
     /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
     /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
     ///
-    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and `sycl_ext_oneapi_free_function_kernels`.
+    /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and
+    /// `sycl_ext_oneapi_free_function_kernels`.
     ///
     /// # Errors
     /// [`Error::KernelBuild`] with the compiler's log, or for a source without code.
@@ -111,8 +113,8 @@ impl Kernel {
     /// As [`Kernel::from_sycl`], with options.
     ///
     /// # Errors
-    /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source or the built kernel, or a text
-    /// with a NUL.
+    /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source or the built
+    /// kernel, or for text with a NUL.
     pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
         let flags: Vec<&str> = options.flags.iter().map(String::as_str).collect();
         let read = read_signature(source, name, &flags);
@@ -130,18 +132,18 @@ impl Kernel {
         Self::build(Code::OpenCl(source.into()), name, read, options)
     }
 
-    /// A kernel from a SPIR-V module, for devices whose runtime or driver takes one.
+    /// A kernel from a SPIR-V module, for devices whose runtime or driver accepts SPIR-V.
     ///
     /// # Errors
-    /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for one that the driver does not take, and for one
-    /// without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
+    /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for a module that the driver rejects,
+    /// and for one without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
     pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
         Self::build(Code::SpirV(module.into()), name, None, options)
     }
 
     fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
         if name.is_empty() || name.trim() != name {
-            return Err(Error::Value(format!("{name:?} is no name of a kernel")));
+            return Err(Error::Value(format!("{name:?} is not a kernel name")));
         }
         no_zero(name, "its name", name.as_bytes())?;
         if let Code::Sycl(source) | Code::OpenCl(source) = &code {
@@ -155,7 +157,7 @@ impl Kernel {
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
             (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
-                Error::Value(format!("kernel {name:?}: {why}; what the source says needs no params"))
+                Error::Value(format!("kernel {name:?}: {why}; omit params that the source declares"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),
         };
@@ -178,10 +180,10 @@ impl Kernel {
         {
             if is_given {
                 return Err(Error::Value(format!(
-                    "kernel {name:?}: params do not fit what was built: {why}; give params of the kernel's own types"
+                    "kernel {name:?}: params do not match the built kernel: {why}; give params of the kernel's types"
                 )));
             }
-            // A header may define a name otherwise, or hide a parameter. The compiler knows better.
+            // A header may define a name differently, or hide a parameter; the built kernel has precedence.
             inner.params = None;
         }
         Ok(Self(Arc::new(inner)))
@@ -193,14 +195,14 @@ impl Kernel {
         &self.0.name
     }
 
-    /// The parameters, if they were given or could be read from the source.
+    /// The parameters, if given or read from the source.
     #[must_use]
     pub fn params(&self) -> Option<&[Param]> {
         self.0.params.as_deref()
     }
 }
 
-/// What can be said of a source or module without a compiler or driver, which may read on where it ends, or crash.
+/// Checks a source or module before it reaches a compiler or driver, which may read past its end, or crash.
 fn check_code(code: &Code, name: &str) -> Result<(), String> {
     match code {
         Code::Sycl(source) | Code::OpenCl(source) if !has_code(source) => Err(format!(
@@ -212,7 +214,7 @@ fn check_code(code: &Code, name: &str) -> Result<(), String> {
     }
 }
 
-/// Compilers and drivers take texts of C, which end at the first zero: what follows would be cut off unsaid.
+/// Compilers and drivers take C strings, which end at the first zero: the rest would be silently truncated.
 fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
     match text.iter().position(|byte| *byte == 0) {
         Some(at) => Err(Error::Value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),

@@ -1,19 +1,20 @@
-//! Reads a build log for what the machine lacks: headers of the C++ standard library, a folder for temporary files.
+//! Detects missing prerequisites in a build log: headers of the C++ standard library, a folder for temporary
+//! files.
 //!
-//! The compiler inside the SYCL runtime brings SYCL's own headers and takes those of C and C++ from the host.
+//! The compiler inside the SYCL runtime has SYCL's own headers and uses the host's C and C++ headers.
 
 use std::fs;
 
-/// What a machine lacks, so that no SYCL C++ kernel compiles there.
+/// A missing prerequisite, without which no SYCL C++ kernel compiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// This header of the standard library was not found.
+    /// A header of the standard library that was not found.
     Header(String),
-    /// The compiler cannot make a temporary file, for this reason.
+    /// The reason why the compiler cannot create a temporary file.
     TemporaryFile(String),
 }
 
-/// Headers of C++ without those that only a new compiler has, and the headers of C and Linux that they include.
+/// The C++ headers, except those of new compilers only, and the C and Linux headers that they include.
 const STANDARD: &str = " algorithm any array atomic bit bitset cassert cctype cerrno cfenv cfloat charconv chrono \
     cinttypes climits clocale cmath compare complex concepts condition_variable csetjmp csignal cstdarg cstddef \
     cstdint cstdio cstdlib cstring ctime cuchar cwchar cwctype deque exception execution filesystem format \
@@ -38,7 +39,7 @@ pub(crate) fn lack(log: &str) -> Option<Lack> {
     })
 }
 
-/// The log with what to do about it, when a machine lacks something.
+/// Appends a fix to the log if a prerequisite is missing.
 pub(crate) fn with_advice(log: String) -> String {
     match lack(&log) {
         Some(Lack::Header(_)) => {
@@ -51,28 +52,28 @@ pub(crate) fn with_advice(log: String) -> String {
         Some(Lack::TemporaryFile(_)) => {
             let folder = temporary_folder();
             format!(
-                "{log}\nthe compiler needs a folder for temporary files: set TMPDIR to one that can be written, not {folder}"
+                "{log}\nthe compiler needs a folder for temporary files: set TMPDIR to a writable one, not {folder}"
             )
         }
         None => log,
     }
 }
 
-/// Whether commands need no `sudo`.
+/// Whether commands run as root, without `sudo`.
 pub(crate) fn is_root() -> bool {
-    // SAFETY: asks for a number; it cannot fail.
+    // SAFETY: returns a number and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// The variables that name that folder; the first one that is set counts.
+/// The variables that set that folder; the first one set has precedence.
 pub(crate) const TEMPORARY: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
 
-/// Where the compiler makes temporary files.
+/// The folder in which the compiler creates temporary files.
 pub(crate) fn temporary_folder() -> String {
     TEMPORARY.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "/tmp".to_owned())
 }
 
-/// The command that brings the headers of C++, for the distribution that this `/etc/os-release` describes.
+/// The command that installs the C++ headers on the distribution that this `/etc/os-release` describes.
 pub(crate) fn install_compiler(release: &str, is_root: bool) -> String {
     let value = |name: &str| {
         release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The macros that a source or a compiler flag defines, and the conditions that ask for them. Pure.
+//! The macros that a source or a compiler flag defines, and the conditions that test them. Pure.
 
 use super::lexer::{Piece, tokens};
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ pub(super) struct Macro {
 pub(super) enum State {
     Defined(Rc<Macro>),
     Undefined,
-    /// Defined in one branch and not, or otherwise, in another.
+    /// Defined in one branch, and undefined or defined differently in another.
     Uncertain,
 }
 
 pub(super) type Table = HashMap<Token, State>;
 
-/// The macros that `-D` and `-U` define.
+/// The table of macros that `-D` and `-U` define.
 pub(super) fn from_flags(flags: &[&str]) -> Table {
     let mut table = Table::new();
     let mut flags = flags.iter();
@@ -43,7 +43,7 @@ pub(super) fn from_flags(flags: &[&str]) -> Table {
     table
 }
 
-/// Enters what follows `#define`.
+/// Adds the definition that follows `#define`.
 pub(super) fn define(table: &mut Table, text: &str) {
     let (name, rest) = split_word(text);
     if name.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn define(table: &mut Table, text: &str) {
 }
 
 fn parse(rest: &str) -> Option<Macro> {
-    // Only a bracket that touches the name begins parameters.
+    // Only a parenthesis directly after the name begins parameters.
     let Some(list) = rest.strip_prefix('(') else {
         return Some(Macro { params: None, is_variadic: false, body: shared(&tokens(rest)) });
     };
@@ -76,7 +76,7 @@ fn parse(rest: &str) -> Option<Macro> {
     })
 }
 
-/// Whether `#ifndef name` only gives a default: the definition follows, and nothing here defined it before.
+/// Whether `#ifndef name` only sets a default: the definition follows, and none precedes it here.
 pub(super) fn is_default(name: &str, rest: &[Piece], table: &Table) -> bool {
     let name = split_word(name).0;
     let next = rest.iter().find_map(|piece| match piece {
@@ -96,7 +96,7 @@ pub(super) fn is_defined(name: &str, table: &Table) -> Option<bool> {
     }
 }
 
-/// The value of a condition, if it is one of those that are known.
+/// The value of a condition, if it can be determined.
 pub(super) fn truth(condition: &str, table: &Table) -> Option<bool> {
     let words = tokens(condition);
     match words[..] {
@@ -114,7 +114,7 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// The word that a text begins with, and the rest: of `A (x)` the rest begins with a blank.
+/// Splits a text after its first word; the rest of `A (x)` begins with a blank.
 pub(super) fn split_word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! A launch: checked, on the queue of its data, in order with everything else that uses it.
+//! A launch: checked, on the queue of its data, ordered with all other uses of the data.
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;
@@ -13,18 +13,19 @@ use crate::memory::{Operand, ordered};
 use crate::placement::{follow, usable_from};
 use smallvec::SmallVec;
 
-/// Where and how a launch runs.
+/// The nd-range and queue of a launch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Launch<'a> {
-    /// Work-items in one to three dimensions, the last one fastest.
+    /// Global work-items in one to three dimensions; the last dimension varies fastest.
     pub global: &'a [usize],
-    /// Work-items of a work-group; the runtime chooses when `None`. Needed with [`Arg::local`](crate::Arg::local).
+    /// Work-items of a work-group; the runtime chooses if `None`. Required with
+    /// [`Arg::local`](crate::Arg::local).
     pub local: Option<&'a [usize]>,
-    /// The queue; that of the data when `None`.
+    /// The queue; that of the data if `None`.
     pub queue: Option<&'a Queue>,
 }
 
-/// A launch that is checked and not yet submitted.
+/// A launch that is checked but not submitted.
 pub(crate) struct Prepared<'a> {
     kernel: &'a Kernel,
     launch: Launch<'a>,
@@ -48,18 +49,19 @@ impl Prepared<'_> {
         let label = Label { kind: Kind::Kernel, name: Some(&self.kernel.0.name), bytes: 0 };
         ordered(&self.queue, &self.operands, |after| {
             if self.extents.global.contains(&0) {
-                // No work-items: nothing to launch, but the event still stands for the order.
+                // Without work-items nothing is launched, but the event still represents the order.
                 return self.queue.barrier(after);
             }
-            // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and reachability of the
-            // arguments, and the operands' logs keep their memory until the event is complete.
+            // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and
+            // reachability of the arguments, and the operands' logs keep their memory until the event is
+            // complete.
             unsafe { self.queue.submit(&self.program, self.extents, &self.bound, label, after) }
         })
         .map_err(|error| self.kernel.explain(error, self.launch, self.args, &self.bound))
     }
 }
 
-/// The queue of a launch: the one given, if all arrays can be used from it, or that of the arrays.
+/// The queue of a launch: the given one, if all arrays are usable from it, or that of the arrays.
 fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
     let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
     match launch.queue {
@@ -69,17 +71,17 @@ fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
 }
 
 impl Kernel {
-    /// Starts the kernel with `global` work-items on the queue that its arrays share. Returns at once.
+    /// Launches the kernel with `global` work-items on the queue that its arrays share. Returns immediately.
     ///
-    /// The launch comes after everything that its arrays wait for, and they live until it is complete, also when they
-    /// are dropped before.
+    /// The launch follows all work that its arrays depend on. The arrays live until it is complete, even if
+    /// they are dropped earlier.
     ///
     /// # Safety
-    /// The kernel does with these arguments what its signature says: it stays inside its arrays, does not write what
-    /// is marked as read, and keeps no pointer. No compiler can check that.
+    /// The kernel does with these arguments what its signature declares: it stays inside its arrays, does not
+    /// write to read-only ones, and keeps no pointer. No compiler can check that.
     ///
     /// # Errors
-    /// [`Error::Launch`] when arguments or ranges are not what the kernel takes, [`Error::Placement`] when its arrays
+    /// [`Error::Launch`] if arguments or ranges do not match the kernel, [`Error::Placement`] if its arrays
     /// are on different queues.
     pub unsafe fn launch(&self, global: impl AsRef<[usize]>, args: &[Arg]) -> Result<Event> {
         let launch = Launch { global: global.as_ref(), ..Launch::default() };
@@ -87,13 +89,13 @@ impl Kernel {
         unsafe { self.launch_with(launch, args) }
     }
 
-    /// As [`Kernel::launch`], with a work-group size or a queue of the caller's choice.
+    /// As [`Kernel::launch`], with an explicit work-group size or queue.
     ///
     /// # Safety
     /// As [`Kernel::launch`].
     ///
     /// # Errors
-    /// As [`Kernel::launch`]; [`Error::Placement`] also when an array is not usable from the queue given.
+    /// As [`Kernel::launch`]; [`Error::Placement`] also if an array is not usable from the given queue.
     pub unsafe fn launch_with(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
@@ -101,8 +103,8 @@ impl Kernel {
         unsafe { self.prepare(queue, program, launch, args)?.submit() }
     }
 
-    /// The launch up to its submission, where the kernel has been built for its queue. Takes no lock that a thread holds
-    /// while it submits, waits or frees, so a caller may hold Python's.
+    /// Prepares the launch up to its submission, after the kernel was built for its queue. Takes no lock that
+    /// a thread holds while it submits, waits or frees, so a caller may hold the GIL.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn prepare_built<'a>(
         &'a self,
@@ -168,14 +170,14 @@ impl Kernel {
         if let Some(declared) = self.0.dimensions.filter(|declared| *declared != global.len()) {
             let plural = if declared == 1 { "dimension" } else { "dimensions" };
             return self.refuse(format!(
-                "it is declared for {declared} {plural}, and the range {global:?} has {}; give one extent for each",
+                "declared for {declared} {plural}, but range {global:?} has {}; give one extent for each",
                 global.len()
             ));
         }
         let product =
             |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
         if product(global).is_none_or(|items| isize::try_from(items).is_err()) {
-            return self.refuse(format!("a range of {global:?} has more work-items than can be counted"));
+            return self.refuse(format!("range {global:?} has more work-items than fit in a size_t"));
         }
         let mut extents = Extents::range(global);
         let Some(local) = local else { return Ok(extents) };
@@ -200,7 +202,7 @@ impl Kernel {
         Ok(extents)
     }
 
-    /// The arguments as the shim takes them, each compared with its parameter and with what the built kernel takes.
+    /// Converts the arguments for the shim, and checks each against its parameter and the built kernel.
     fn bind(
         &self,
         launch: Launch<'_>,
@@ -233,7 +235,7 @@ impl Kernel {
         if let Some((position, taken)) = misfit(&bound, slots, is_sycl) {
             let given = listed(&args[position], &bound[position]);
             return self
-                .refuse_argument(position, &format!("it is {given} where the built kernel takes {taken}"));
+                .refuse_argument(position, &format!("got {given}, but the built kernel takes {taken}"));
         }
         Ok(bound)
     }
@@ -253,7 +255,8 @@ impl Kernel {
         let sizes = local.map_or(String::new(), |local| format!(" in groups of {local:?}"));
         let name = &self.0.name;
         let launch = format!("kernel {name:?} over {global:?}{sizes} with {}", list.join(", "));
-        // These are about the arguments and the range; others, as a lost device, are not the caller's.
+        // These concern the arguments and the range; others, such as a lost device, are not the caller's
+        // fault.
         let is_refused = matches!(&code[..], "nd_range" | "kernel_argument")
             || ["INVALID_KERNEL_ARG", "INVALID_WORK_GROUP", "INVALID_WORK_DIMENSION", "INVALID_GLOBAL"]
                 .iter()
@@ -268,7 +271,7 @@ impl Kernel {
     }
 }
 
-/// An argument with its value and the bytes that it takes.
+/// An argument with its value and its size in bytes.
 fn listed(arg: &Arg, bound: &KernelArg) -> String {
     let shown = shown(arg);
     match bound.slot() {

@@ -1,9 +1,9 @@
 //! Splits a C++ or OpenCL C source into code, directives and tokens; removes comments and literals. Pure.
 
-/// A stretch of a source, without its comments.
+/// A part of a source, without its comments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Code between directives. Literals keep their text only where it is a plain name.
+    /// Code between directives. Literals keep their text only if it is a plain name.
     Code(String),
     /// A preprocessor directive in one line, without its `#`.
     Directive(String),
@@ -36,7 +36,7 @@ pub(super) fn pieces(source: &str) -> Vec<Piece> {
             code.push_str(plain_literal(&rest[..length]));
             length
         } else if c == '\'' && last_word(&code).starts_with(|c: char| c.is_ascii_digit()) {
-            // Between the digits of a number.
+            // A digit separator.
             1
         } else if c == '\'' {
             code.push('0');
@@ -52,7 +52,7 @@ pub(super) fn pieces(source: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Whether a compiler would find anything in the source: code, or a directive such as `#include`.
+/// Whether the source has input for a compiler: code, or a directive such as `#include`.
 pub(super) fn has_code(source: &str) -> bool {
     pieces(source).iter().any(|piece| {
         let (Piece::Code(text) | Piece::Directive(text)) = piece;
@@ -60,7 +60,7 @@ pub(super) fn has_code(source: &str) -> bool {
     })
 }
 
-/// A directive's text without comments and without the newlines that a backslash cancels.
+/// A directive's text without comments and line continuations.
 fn directive(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let mut rest = text;
@@ -71,20 +71,20 @@ fn directive(text: &str) -> String {
         }
         rest = &rest[splice.max(if splice == 0 { c.len_utf8() } else { 0 })..];
     }
-    // The `#` of the line is gone, so a directive inside it is none.
+    // The `#` of the line was removed, so a directive inside it is not recognized.
     let found = pieces(&format!("0{line}")).into_iter().next();
     let Some(Piece::Code(code)) = found else { return String::new() };
     code[1..].trim().to_owned()
 }
 
-/// The length of a backslash and the newline that it cancels, blanks between them included; 0 where there is none.
+/// The length of a backslash and the newline after it, including blanks between them; 0 without one.
 fn splice_length(rest: &str) -> usize {
     let Some(after) = rest.strip_prefix('\\') else { return 0 };
     let blank = after.len() - after.trim_start_matches([' ', '\t', '\r']).len();
     if after[blank..].starts_with('\n') { 1 + blank + 1 } else { 0 }
 }
 
-/// The literal itself where it is a plain name, as that of an attribute; else an empty one.
+/// The literal itself if it is a plain name, such as that of an attribute; else an empty one.
 fn plain_literal(literal: &str) -> &str {
     let name = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     let is_plain =
@@ -92,7 +92,7 @@ fn plain_literal(literal: &str) -> &str {
     if name.is_some_and(is_plain) { literal } else { "\"\"" }
 }
 
-/// The letters and digits that `code` ends with.
+/// The trailing letters and digits of `code`.
 fn last_word(code: &str) -> &str {
     let end = code.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     end.map_or(code, |at| &code[at + code[at..].chars().next().map_or(0, char::len_utf8)..])
@@ -106,8 +106,8 @@ fn comment_length(rest: &str) -> usize {
     rest.get(2..).and_then(|text| text.find("*/")).map_or(rest.len(), |end| 2 + end + 2)
 }
 
-/// Of a comment or directive, up to the newline that ends it: one after a backslash, or inside a directive's comment,
-/// does not.
+/// The length of a comment or directive, up to its newline; newlines after a backslash, or inside a
+/// directive's comment, do not end it.
 fn line_length(rest: &str) -> usize {
     let directive = rest.starts_with('#');
     let mut at = 0;
@@ -124,13 +124,13 @@ fn line_length(rest: &str) -> usize {
     rest.len()
 }
 
-/// From a quote to the next one of its kind that no backslash stands before.
+/// The length from a quote to the next unescaped one of its kind.
 fn literal_length(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
         match c {
             '\\' => escaped = !escaped,
-            // A newline ends what was no literal, as a stray quote after `#error` would be.
+            // A newline ends an invalid literal, such as a stray quote after `#error`.
             '\n' if !escaped => return at,
             c if c == quote && !escaped => return at + 1,
             _ => escaped = false,
@@ -146,7 +146,7 @@ fn raw_length(rest: &str) -> usize {
     rest[open..].find(&end).map_or(rest.len(), |at| open + at + end.len())
 }
 
-/// Words, literals and signs; of the signs of several characters only `::` is kept together.
+/// Words, literals and punctuation; of the operators with several characters only `::` is one token.
 pub(super) fn tokens(source: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = source.trim_start();

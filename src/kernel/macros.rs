@@ -1,8 +1,8 @@
 //! Expands the macros that a source or a compiler flag defines. Pure.
 //!
-//! Not a whole preprocessor: it includes no files, and of conditions it knows `0`, `1` and whether a macro is defined
-//! here. Where it cannot tell which branch is compiled, it reads all of them, and forgets a macro that they define
-//! differently. A macro that it does not know stays as it is.
+//! Not a complete preprocessor: it includes no files, and it evaluates only the conditions `0`, `1` and
+//! whether a macro is defined here. If it cannot determine which branch is compiled, it reads all of them,
+//! and drops a macro that they define differently. Unknown macros are not expanded.
 
 use super::definitions::{
     Macro, State, Table, Token, define, from_flags, is_default, is_defined, shared, split_word, truth,
@@ -10,24 +10,24 @@ use super::definitions::{
 use super::lexer::{Piece, pieces, tokens};
 use std::rc::Rc;
 
-/// A conditional that has not ended.
+/// An open conditional.
 struct Conditional {
-    /// The table where it began.
+    /// The table at its start.
     before: Table,
     /// The tables at the ends of the branches that may be compiled.
     ends: Vec<Table>,
     /// Whether the whole conditional is inside a branch that is not compiled.
     is_dead: bool,
-    /// Whether a branch is certain to be compiled, so that those after it are not.
+    /// Whether a branch is certain to be compiled, so that later ones are not.
     is_decided: bool,
     /// Whether the current branch is not compiled.
     is_skipped: bool,
 }
 
-/// Macros may be nested this deeply; deeper ones are not expanded.
+/// The maximum nesting of macros; deeper ones are not expanded.
 const DEEPEST: usize = 64;
 
-/// The tokens of the code of `source`, its macros expanded. `None` where that takes too much work.
+/// The tokens of the code of `source` with expanded macros. `None` if that exceeds the step limit.
 pub(super) fn expand(source: &str, flags: &[&str]) -> Option<Vec<Token>> {
     let mut table = from_flags(flags);
     let pieces = pieces(source);
@@ -117,14 +117,14 @@ impl Conditional {
 }
 
 struct Expander {
-    /// How many more tokens may be looked at: macros can double a text each time.
+    /// The remaining number of tokens to process: macros can double a text at each level.
     steps: usize,
 }
 
 /// The macros that a token comes from, which are not expanded in it again.
 type Hidden = Option<Rc<Origin>>;
 
-/// Arguments of a use of a macro, and the number of tokens up to its closing bracket.
+/// The arguments of a macro use, and the number of tokens up to its closing parenthesis.
 type Arguments = (Vec<Vec<Token>>, usize);
 
 struct Origin {
@@ -138,7 +138,7 @@ impl Expander {
         if depth > DEEPEST {
             return None;
         }
-        // The tokens to come, the next one last.
+        // The remaining tokens, the next one last.
         let mut rest: Vec<(Token, Hidden)> = input.iter().rev().map(|token| (token.clone(), None)).collect();
         while let Some((token, hidden)) = rest.pop() {
             self.steps = self.steps.checked_sub(1)?;
@@ -163,7 +163,8 @@ impl Expander {
         Some(())
     }
 
-    /// What stands for this use of a macro, whose arguments are taken from `rest`; `None` inside where it is no use.
+    /// The expansion of this macro use, whose arguments are taken from `rest`; the inner value is `None` if
+    /// it is not a use.
     fn replacement(
         &mut self,
         found: &Macro,
@@ -196,7 +197,7 @@ impl Expander {
         Some(Some(substitute(found, &args, &expanded)))
     }
 
-    /// The arguments in brackets that come next, and how many tokens they and the brackets are.
+    /// The following arguments in parentheses, and the number of tokens that they occupy.
     fn arguments(&mut self, rest: &[(Token, Hidden)]) -> Option<Option<Arguments>> {
         let mut depth = 0usize;
         let mut args = vec![Vec::new()];
@@ -223,7 +224,7 @@ impl Expander {
     }
 }
 
-/// The body with arguments in place of parameters: expanded ones, except beside `##`.
+/// The body with parameters replaced by arguments: expanded ones, except beside `##`.
 fn substitute(found: &Macro, args: &[Vec<Token>], expanded: &[Vec<Token>]) -> Vec<Token> {
     let body = &found.body;
     let sign = |at: usize| body.get(at).is_some_and(|token| &**token == "#");
@@ -252,7 +253,7 @@ fn substitute(found: &Macro, args: &[Vec<Token>], expanded: &[Vec<Token>]) -> Ve
         };
         match (out.last(), part.split_first()) {
             (Some(last), first) if joins && &**last == "," => match first {
-                // `, ## __VA_ARGS__`: the comma is there for arguments only.
+                // `, ## __VA_ARGS__`: the comma is dropped without arguments.
                 None => _ = out.pop(),
                 Some(_) => out.extend_from_slice(part),
             },

@@ -1,4 +1,4 @@
-//! Tests of the expansion of macros, against what a preprocessor makes of the same text.
+//! Tests the expansion of macros against the output of a preprocessor.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Kernels: from source or binary to a launch that is checked, follows its data and keeps it alive.
+//! Kernels: from source or binary to a checked launch that follows its data and keeps it alive.
 
 mod arg;
 mod build;

@@ -1,4 +1,4 @@
-//! Looks at a SPIR-V module before a driver does: some drivers crash on what is none. Pure.
+//! Validates a SPIR-V module before it reaches a driver: some drivers crash on invalid modules. Pure.
 
 use super::module_ids::refuse_ids;
 
@@ -19,13 +19,13 @@ pub(super) fn refuse_module(module: &[u8], name: &str) -> Result<(), String> {
     let read = if u32::from_le_bytes(*first) == MAGIC { u32::from_le_bytes } else { u32::from_be_bytes };
     if !rest.is_empty() {
         return Err(format!(
-            "the module has {} bytes, which is not a multiple of 4; it may have been cut short",
+            "the module has {} bytes, which is not a multiple of 4; it may be truncated",
             module.len()
         ));
     }
     if words.len() < HEADER {
         return Err(format!(
-            "the module has {} bytes, and the header of SPIR-V alone has 20; it may have been cut short",
+            "the module has {} bytes, but the SPIR-V header alone has 20; it may be truncated",
             module.len()
         ));
     }
@@ -35,8 +35,8 @@ pub(super) fn refuse_module(module: &[u8], name: &str) -> Result<(), String> {
         let (count, code) = (read(words[at]) >> 16, read(words[at]) & 0xffff);
         let Some(instruction) = words.get(at..at + count as usize).filter(|found| !found.is_empty()) else {
             return Err(format!(
-                "the instruction at byte {} of the module has a length of {count} words, and {} are left; it may \
-                 have been cut short",
+                "the instruction at byte {} of the module has a length of {count} words, but {} are left; it may \
+                 be truncated",
                 4 * at,
                 words.len() - at
             ));
@@ -57,33 +57,33 @@ fn is_magic(word: &[u8; 4]) -> bool {
     u32::from_le_bytes(*word) == MAGIC || u32::from_be_bytes(*word) == MAGIC
 }
 
-/// The characters of a literal, up to its NUL, the lowest byte of a word first.
+/// Reads a literal string up to its NUL, with the lowest byte of a word first.
 fn text(words: &[[u8; 4]], read: fn([u8; 4]) -> u32) -> String {
     let bytes = words.iter().flat_map(|word| read(*word).to_le_bytes());
     let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What bytes without the magic number are, and what to do.
+/// The likely format of bytes without the magic number, and the fix.
 fn foreign(module: &[u8]) -> String {
     let found = match module {
         [b'B', b'C', 0xc0, 0xde, ..] => "it is LLVM bitcode; llvm-spirv converts it",
         [0x7f, b'E', b'L', b'F', ..] => {
-            "it is an ELF file; pass the SPIR-V module that it was made from, or that is inside it"
+            "it is an ELF file; pass the SPIR-V module that it was made from, or that it contains"
         }
         _ if std::str::from_utf8(module).is_ok_and(|text| !text.contains('\0')) => {
-            "it is a text; from_opencl and from_sycl build sources, and spirv-as assembles a listing"
+            "it is text; from_opencl and from_sycl build sources, and spirv-as assembles a listing"
         }
         _ => "pass the bytes of a SPIR-V module",
     };
-    format!("a SPIR-V module begins with the number 07230203, and this one does not: {found}")
+    format!("a SPIR-V module begins with the number 07230203, but this one does not: {found}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A module with entry points of these names and nothing else.
+    /// A module with entry points of these names only.
     fn module(names: &[&[u8]], write: fn(u32) -> [u8; 4]) -> Vec<u8> {
         let mut words = vec![MAGIC, 0x0001_0000, 0, 9, 0];
         for name in names {
@@ -116,7 +116,7 @@ mod tests {
         for (at, value, expected) in [
             (12, 0u32, "gives 0 as the bound"),
             (12, u32::MAX, "gives 4294967295 as the bound"),
-            (28, 9, "OpEntryPoint of the module uses the id 9, and the header allows ids from 1 to 8"),
+            (28, 9, "OpEntryPoint of the module uses the id 9, but the header allows ids from 1 to 8"),
             (28, 0, "OpEntryPoint of the module uses the id 0"),
         ] {
             let mut changed = whole.clone();

@@ -1,6 +1,6 @@
 //! Checks that every id of a SPIR-V module is below the bound in its header. Pure.
 //!
-//! Drivers use ids as indices without a check of their own.
+//! Drivers use ids as array indices without a check.
 
 use rspirv::binary::{Consumer, ParseAction, ParseState, Parser};
 use rspirv::dr::{Instruction, ModuleHeader};
@@ -9,20 +9,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Source: the SPIR-V specification, section 2.17 (universal limits).
 const MOST_IDS: u32 = 4_194_303;
 
-/// Why an id of this module, in little-endian words and with valid word counts, is wrong. Instructions that the parser
-/// does not know, as those of new extensions, end the check: the driver decides on them.
+/// Why an id of this module, in little-endian words and with valid word counts, is invalid. Instructions that
+/// the parser does not know, such as those of new extensions, end the check; the driver validates them.
 pub(super) fn refuse_ids(module: &[u8]) -> Result<(), String> {
     let mut ids = Ids { bound: 0, wrong: None };
-    // The parser has `expect` on what a malformed module can cause.
+    // The parser calls `expect` on values that a malformed module can contain.
     let parsed = catch_unwind(AssertUnwindSafe(|| Parser::new(module, &mut ids).parse()));
     if let Some(wrong) = ids.wrong {
         return Err(wrong);
     }
     match parsed {
-        Err(_) => {
-            Err("an instruction of the module uses an id of another kind than its operand asks for"
-                .to_owned())
-        }
+        Err(_) => Err("an instruction of the module uses an id of the wrong kind for its operand".to_owned()),
         Ok(Err(ParseState::OperandExpected(byte, _) | ParseState::OperandExceeded(byte, _))) => Err(format!(
             "an instruction before byte {byte} of the module has more or fewer operands than SPIR-V defines"
         )),
@@ -64,7 +61,7 @@ impl Consumer for Ids {
             return ParseAction::Continue;
         };
         self.wrong = Some(format!(
-            "Op{} of the module uses the id {id}, and the header allows ids from 1 to {}",
+            "Op{} of the module uses the id {id}, but the header allows ids from 1 to {}",
             instruction.class.opname,
             self.bound - 1
         ));

@@ -1,8 +1,8 @@
 //! Reads the parameter list and the dimensions of a kernel from its source. Pure.
 //!
-//! Not a C++ parser: it knows the built-in scalar types of SYCL C++ and OpenCL C and pointers to them, behind macros that
-//! the source defines, too. A parameter of any other type is [`Param::Unknown`], and a kernel that it cannot find has no
-//! signature; neither is an error.
+//! Not a C++ parser: it recognizes the built-in scalar types of SYCL C++ and OpenCL C and pointers to them,
+//! also behind macros that the source defines. A parameter of any other type is [`Param::Unknown`], and a
+//! kernel that it cannot find has no signature; neither is an error.
 
 use super::definitions::Token;
 use super::macros::expand;
@@ -17,7 +17,7 @@ pub enum Param {
     Scalar(DType),
     /// A pointer to elements that the kernel only reads. `None`: of any type.
     Read(Option<DType>),
-    /// A pointer to elements that the kernel sets without reading them.
+    /// A pointer to elements that the kernel writes without reading them.
     Write(Option<DType>),
     /// A pointer to elements that the kernel may read and write.
     ReadWrite(Option<DType>),
@@ -25,14 +25,14 @@ pub enum Param {
     Local,
     /// Local memory of the work-group, as a `local_accessor`.
     LocalAccessor {
-        /// The type of its elements, when it is a built-in one.
+        /// The element type, if it is a built-in one.
         element: Option<DType>,
-        /// Its dimensions, when the source tells.
+        /// The number of dimensions, if the source shows it.
         dimensions: Option<usize>,
     },
     /// Local memory of the work-group, as a `work_group_memory`.
     WorkGroupMemory,
-    /// A type that usmq does not know: the argument must bring its own.
+    /// A type that usmq does not know: the argument must have a type.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ impl Param {
         }
     }
 
-    /// What a pointer points to, `None` inside for anything; `None` for other parameters.
+    /// The element type of a pointer, `None` inside for any type; `None` for other parameters.
     pub(super) fn pointee(&self) -> Option<Option<DType>> {
         match self {
             Self::Read(dtype) | Self::Write(dtype) | Self::ReadWrite(dtype) => Some(*dtype),
@@ -55,33 +55,33 @@ impl Param {
 }
 
 impl fmt::Display for Param {
-    /// As errors name it: `a pointer to float32 that it reads`.
+    /// The form for errors: `a pointer to float32 (read-only)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pointer = |dtype: &Option<DType>| {
             dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"))
         };
         match self {
             Self::Scalar(dtype) => write!(f, "{dtype}"),
-            Self::Read(dtype) => write!(f, "{} that it reads", pointer(dtype)),
-            Self::Write(dtype) => write!(f, "{} that it writes", pointer(dtype)),
+            Self::Read(dtype) => write!(f, "{} (read-only)", pointer(dtype)),
+            Self::Write(dtype) => write!(f, "{} (write-only)", pointer(dtype)),
             Self::ReadWrite(dtype) => f.write_str(&pointer(dtype)),
             Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => f.write_str("local memory"),
-            Self::Unknown => f.write_str("something of its own type"),
+            Self::Unknown => f.write_str("a value of unknown type"),
         }
     }
 }
 
-/// What a kernel's definition says of its launches.
+/// The parameters and dimensions in a kernel's definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signature {
     pub params: Vec<Param>,
-    /// Of the range, when the kernel is declared for one number of them.
+    /// Of the range, if the kernel is declared for a fixed number.
     pub dimensions: Option<usize>,
 }
 
-/// The signature of the function `name`, if the source defines one that can be read. `flags` are the compiler's, which
-/// may define macros. Of several definitions that differ, as in the branches of an `#if`, none is taken: the wrong one
-/// would have arguments passed as what they are not.
+/// The signature of the function `name`, if the source has a readable definition. `flags` are the compiler's,
+/// which may define macros. Of several different definitions, such as in the branches of an `#if`, none is
+/// used: the wrong one would pass arguments with the wrong type.
 pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
     let expanded = expand(source, flags)?;
     let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
@@ -100,7 +100,7 @@ fn params(tokens: &[&str], start: usize) -> Option<Vec<Param>> {
     Some(split(list).into_iter().map(param).collect())
 }
 
-/// The dimensions that the declarations of `name` agree on. The property may be on one of several.
+/// The dimensions on which the declarations of `name` agree. The property may be on one of several.
 fn dimensions(tokens: &[&str], name: &str) -> Option<usize> {
     let is_declared = |at: &usize| tokens[*at] == name && tokens.get(at + 1) == Some(&"(");
     let mut all = (0..tokens.len()).filter(is_declared).filter_map(|at| declared_dimensions(&tokens[..at]));
@@ -108,14 +108,14 @@ fn dimensions(tokens: &[&str], name: &str) -> Option<usize> {
     all.all(|other| other == first).then_some(first)
 }
 
-/// `n` of the `nd_range_kernel<n>`, or of the attribute that it stands for, in the declaration that ends here.
+/// `n` of `nd_range_kernel<n>`, or of the attribute that it expands to, in the declaration that ends here.
 fn declared_dimensions(before: &[&str]) -> Option<usize> {
     let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
     let is_mark = |token: &&str| matches!(*token, "nd_range_kernel" | "\"sycl-nd-range-kernel\"");
     let at = declaration.iter().rposition(is_mark)?;
     let (sign, after) = declaration.get(at + 1..)?.split_first()?;
     let end = if *sign == "<" { ">" } else { ")" };
-    // `N` of a macro is often in brackets of its own.
+    // `N` from a macro is often in parentheses.
     let number = match after {
         ["(", number, ")", next, ..] | [number, next, ..] if *next == end => number,
         _ => return None,
@@ -123,7 +123,7 @@ fn declared_dimensions(before: &[&str]) -> Option<usize> {
     number.trim_end_matches(['u', 'U', 'l', 'L', 'z', 'Z']).parse().ok()
 }
 
-/// Whether a function definition named `name` starts here: a type before, a list and a body after.
+/// Whether a function definition named `name` starts here: preceded by a type, followed by a list and a body.
 fn is_definition(tokens: &[&str], at: usize, name: &str) -> bool {
     tokens[at] == name
         && tokens.get(at + 1) == Some(&"(")
@@ -152,7 +152,7 @@ fn close(tokens: &[&str], open: usize) -> Option<usize> {
     None
 }
 
-/// The list at its top-level commas.
+/// Splits the list at its top-level commas.
 fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
     let mut depth = 0i32;
     list.split(|token| {
@@ -178,14 +178,14 @@ fn param(tokens: &[&str]) -> Param {
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         match *token {
-            // `float x[]` is a pointer; `[[attribute]]` stands before the type and says nothing to us.
+            // `float x[]` is a pointer; `[[attribute]]` precedes the type and is ignored.
             "[" => {
                 let Some(end) = close(tokens, at) else { return Param::Unknown };
                 stars += usize::from(!words.is_empty());
                 at = end;
             }
             "*" => stars += 1,
-            // Of two consts only the one of what is pointed to counts.
+            // Of two consts only the one of the pointed-to type counts.
             "const" => constant |= stars == 0,
             "constant" | "__constant" => constant = true,
             "local" | "__local" => local = true,
@@ -208,7 +208,7 @@ fn param(tokens: &[&str]) -> Param {
     }
 }
 
-/// From the `<` of its element type and dimensions, of which there is one by default.
+/// Parses from the `<` of its element type and dimensions; the default is one dimension.
 fn local_accessor(after: &[&str]) -> Param {
     let inside = after.split_first().filter(|(sign, _)| **sign == "<").map(|(_, inside)| inside);
     let mut depth = 1usize;
@@ -241,8 +241,8 @@ enum Pointee {
     Void,
 }
 
-/// The type of words like `unsigned long n` or `float`; the parameter's name may be missing. Built-in words may stand in
-/// any order, as in `int short unsigned`.
+/// The type of words such as `unsigned long n` or `float`; the parameter's name may be missing. Built-in
+/// words may have any order, as in `int short unsigned`.
 fn words_to_type(words: &[&str]) -> Option<Pointee> {
     let (mut sign, mut longs, mut base, mut int) = (None, 0, None, false);
     let mut names = 0;
@@ -291,9 +291,9 @@ fn plain(name: &str) -> Option<DType> {
     })
 }
 
-/// The parameters given, completed by what the source says of them; or where the two contradict.
+/// Merges the given parameters with those in the source; an error if they contradict each other.
 ///
-/// What could not be read decides nothing: a word unknown to us may be a type, or a macro for several parameters.
+/// Unreadable parameters are not compared: an unknown word may be a type, or a macro for several parameters.
 pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>, String> {
     if given.len() != read.len() {
         if read.contains(&Param::Unknown) {
@@ -301,7 +301,7 @@ pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>,
         }
         let list = read.iter().map(Param::to_string).collect::<Vec<_>>().join(", ");
         return Err(format!(
-            "params has {} parameters, and the source has {} ({list})",
+            "params has {} parameters, but the source has {} ({list})",
             given.len(),
             read.len()
         ));
@@ -311,7 +311,7 @@ pub(super) fn reconcile(given: Vec<Param>, read: &[Param]) -> Result<Vec<Param>,
         .zip(read)
         .enumerate()
         .map(|(position, (given, read))| {
-            let refuse = || format!("parameter {position} is {read} in the source, and {given} in params");
+            let refuse = || format!("parameter {position} is {read} in the source, but {given} in params");
             reconcile_one(&given, read).ok_or_else(refuse)
         })
         .collect()
@@ -321,10 +321,10 @@ fn reconcile_one(given: &Param, read: &Param) -> Option<Param> {
     match (given, read) {
         (given, Param::Unknown) => Some(given.clone()),
         (Param::Unknown, read) => Some(read.clone()),
-        // Python has one mark for each kind of local memory.
+        // Python has one marker for all kinds of local memory.
         (Param::Local, Param::WorkGroupMemory | Param::LocalAccessor { .. }) => Some(read.clone()),
         (given, read) if given == read => Some(given.clone()),
-        // What the kernel does with its memory, const or not, is the caller's to say.
+        // The caller decides how the kernel accesses its memory, whether const or not.
         (given, read) => {
             let (element, pointee) = (given.pointee()?, read.pointee()?);
             let fits = element.zip(pointee).is_none_or(|(element, pointee)| carries(pointee, element));
@@ -333,8 +333,8 @@ fn reconcile_one(given: &Param, read: &Param) -> Option<Param> {
     }
 }
 
-/// Whether elements of a type lie in memory as the kernel takes them: as they are, as their bits, or as the parts of
-/// complex numbers.
+/// Whether elements of a type have the memory layout that the kernel takes: the same type, the same bits, or
+/// the parts of complex numbers.
 fn carries(pointee: DType, element: DType) -> bool {
     let bits = match pointee {
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => pointee.itemsize() == element.itemsize(),

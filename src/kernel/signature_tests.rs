@@ -1,4 +1,4 @@
-//! Tests of what is read from a source, one spelling after another.
+//! Tests of the signatures read from a source, one spelling after another.
 
 use super::*;
 use DType::*;
@@ -221,7 +221,7 @@ fn the_number_counts_where_all_of_the_source_was_read() {
     let given = || vec![Scalar(F32), Scalar(F32)];
     assert_eq!(reconcile(given(), &[Unknown]), Ok(given()));
     let why = reconcile(given(), &[Scalar(F32)]).unwrap_err();
-    assert_eq!(why, "params has 2 parameters, and the source has 1 (float32)");
+    assert_eq!(why, "params has 2 parameters, but the source has 1 (float32)");
     let why = reconcile(given(), &[Scalar(F32), Read(Some(I32))]).unwrap_err();
-    assert!(why.starts_with("parameter 1 is a pointer to int32 that it reads in the source"), "{why}");
+    assert!(why.starts_with("parameter 1 is a pointer to int32 (read-only) in the source"), "{why}");
 }

@@ -1,4 +1,4 @@
-//! Compares parameters and arguments with what the built kernel takes, as far as its driver tells. Pure.
+//! Compares parameters and arguments with those of the built kernel, as far as its driver reports them. Pure.
 
 use super::signature::Param;
 use crate::device::Slot;
@@ -11,9 +11,9 @@ const EXTENT: usize = 8;
 pub(super) const ONE_DIMENSION: &str =
     "declare it as local_accessor<T, 1> and compute the index in the kernel";
 
-/// Whether the built kernel takes these parameters, or how the two differ.
+/// Whether the built kernel takes these parameters, or how they differ.
 pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(), String> {
-    // A type that was not read may be an accessor.
+    // A parameter of unreadable type may be an accessor.
     let is_open = |param: &&Param| is_sycl && matches!(param, Param::Unknown | Param::Local);
     let open = params.iter().filter(is_open).count();
     let accessors = params.iter().filter(|param| is_accessor(param)).count();
@@ -21,10 +21,10 @@ pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(
     let more = slots.len().checked_sub(least);
     if !more.is_some_and(|more| more % EXTENTS == 0 && more / EXTENTS <= open) {
         let taken = slots.len().saturating_sub(EXTENTS * accessors);
-        return Err(format!("there are {} parameters, and the built kernel takes {taken}", params.len()));
+        return Err(format!("params has {} parameters, but the built kernel takes {taken}", params.len()));
     }
     if more != Some(0) && open > 1 {
-        // Which of them are accessors cannot be told.
+        // It is unknown which of them are accessors.
         return Ok(());
     }
     let mut rest = slots;
@@ -33,7 +33,7 @@ pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(
         let (Some((slot, after)), wanted) = (rest.split_first(), wanted(param)) else { return Ok(()) };
         if !wanted.is_none_or(|wanted| fits(wanted, *slot)) {
             return Err(format!(
-                "parameter {position} is {param} there, and the built kernel takes {}",
+                "parameter {position} is {param} in params, but the built kernel takes {}",
                 taken(*slot)
             ));
         }
@@ -61,7 +61,7 @@ fn fits(wanted: Slot, slot: Slot) -> bool {
 
 fn taken(slot: Slot) -> String {
     match slot {
-        Slot::Unknown => "something of its own type".to_owned(),
+        Slot::Unknown => "a value of unknown type".to_owned(),
         Slot::Bytes(1) => "1 byte".to_owned(),
         Slot::Bytes(bytes) => format!("{bytes} bytes"),
         Slot::Local => "local memory".to_owned(),
@@ -74,10 +74,10 @@ pub(super) fn expected(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> us
     slots.len().saturating_sub(EXTENTS * accessors)
 }
 
-/// The first argument that the built kernel does not take, what it takes instead, and what to do. Their number has been
-/// checked.
+/// The first argument that the built kernel does not accept, the expected form, and the fix. The number of
+/// arguments was checked before.
 pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Option<(usize, String)> {
-    const DO: &str = "give an argument of the kernel's own type";
+    const DO: &str = "give an argument of the kernel's type";
     let mut rest = slots;
     for (position, arg) in bound.iter().enumerate() {
         let (slot, after) = rest.split_first()?;
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(found.is_ok(), expected, "{params:?} {slots:?}: {found:?}");
         }
         let why = agree(&[POINTER, Param::Scalar(F32)], &[Bytes(8), Bytes(1)], true).unwrap_err();
-        assert_eq!(why, "parameter 1 is float32 there, and the built kernel takes 1 byte");
+        assert_eq!(why, "parameter 1 is float32 in params, but the built kernel takes 1 byte");
     }
 
     #[test]

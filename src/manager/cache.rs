@@ -1,4 +1,4 @@
-//! One queue per (device, context, properties): asking twice gives the same queue.
+//! One queue per (device, context, properties): equal requests return the same queue.
 
 use super::Target;
 use crate::device::{Context, ContextKey, Device, Queue, QueueProperties, Queues};
@@ -8,18 +8,19 @@ use once_cell::sync::Lazy;
 static QUEUES: Lazy<Queues<(Device, ContextKey, QueueProperties)>> = Lazy::new(Queues::default);
 
 impl Queue {
-    /// The queue for `target`: a filter string, a device, or a queue, whose device and context then count.
+    /// The queue for `target`: a filter string, a device, or a queue, which stands for its device and
+    /// context.
     ///
-    /// The same arguments give the same queue, in a context that [goes](Context) while that is in use. Without `context`,
-    /// a root device's queue lives in its platform's default context, which other SYCL libraries use too, and a
-    /// sub-device's in a context of its own.
+    /// Equal arguments return the same queue; in a context that [may be freed](Context), as long as the queue
+    /// is in use. Without `context`, a root device's queue uses its platform's default context, which other
+    /// SYCL libraries use too, and a sub-device's queue a context of its own.
     ///
-    /// The default properties are no wish: without `context`, a queue comes back as it is, whatever its own are. See
-    /// [`with_properties`](Self::with_properties).
+    /// Default properties do not constrain the result: without `context`, a queue is returned as it is, with
+    /// its own properties. See [`with_properties`](Self::with_properties).
     ///
     /// # Errors
-    /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound), or
-    /// [`Error::Sycl`](crate::Error::Sycl) when device, context and properties do not go together.
+    /// [`Error::Selector`](crate::Error::Selector), [`Error::DeviceNotFound`](crate::Error::DeviceNotFound),
+    /// or [`Error::Sycl`](crate::Error::Sycl) if device, context and properties cannot be combined.
     pub fn new(
         target: impl Into<Target>,
         context: Option<&Context>,
@@ -38,7 +39,7 @@ impl Queue {
         Self::cached(device, context, properties)
     }
 
-    /// The queue of this one's device and context that has exactly these properties: this one, if it has them.
+    /// The queue with the same device and context and exactly these properties: this queue, if it has them.
     ///
     /// ```
     /// use usmq::{Queue, QueueProperties, current_queue};
@@ -64,7 +65,7 @@ impl Queue {
         QUEUES.get_or_make((device, context.key(), properties), &context, make)
     }
 
-    /// A queue of another library. It is that queue, not a new one beside it: commands of both share its order.
+    /// A handle to a queue of another library, not a new queue: commands of both libraries share its order.
     ///
     /// # Safety
     /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.

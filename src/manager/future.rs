@@ -1,4 +1,4 @@
-//! Scopes for futures: the scope is open during each poll, whichever thread polls.
+//! Scopes for futures: the scope is open during each poll, on any thread.
 
 use super::Scope;
 use crate::device::Queue;
@@ -7,11 +7,11 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Gives every future `in_queue`.
+/// Adds `in_queue` to every future.
 pub trait InQueue: Future + Sized {
-    /// Runs this future with `queue` as the current one. An executor may move it between threads and interleave it
-    /// with others: none of them sees another's queue. A future that is dropped before its end drops its locals with
-    /// `queue` as the current one, too.
+    /// Runs this future with `queue` as the current one. An executor may move it between threads and
+    /// interleave it with others: no future sees another's queue. A future that is dropped early also drops
+    /// its locals with `queue` as the current one.
     ///
     /// ```
     /// use usmq::InQueue;
@@ -38,7 +38,7 @@ pub struct Scoped<F> {
 }
 
 impl<F> Drop for Scoped<F> {
-    /// A destructor of the future's locals may ask for the current queue, as its body does.
+    /// A destructor of the future's locals may query the current queue, as its body does.
     fn drop(&mut self) {
         let future = &mut self.future;
         // SAFETY: this runs once, nothing uses the future after it, and a pinned one is dropped where it is.
@@ -51,8 +51,8 @@ impl<F: Future> Future for Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let scope = self.scope.clone();
-        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `drop` drops it in its place, and
-        // `Scoped` is Unpin only when `F` is.
+        // SAFETY: `future` is pinned whenever `self` is: nothing here moves it out, `drop` drops it in its
+        // place, and `Scoped` is Unpin only when `F` is.
         let future = unsafe { self.map_unchecked_mut(|scoped| &mut *scoped.future) };
         scope.enter_within(|| future.poll(context))
     }

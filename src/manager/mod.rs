@@ -1,7 +1,7 @@
-//! The current queue: which queue work goes to when no one says otherwise.
+//! The current queue: the default queue for work without an explicit one.
 //!
-//! Precedence, the same everywhere: explicit argument > queue of the data > innermost scope > process default >
-//! SYCL's default device.
+//! Precedence, the same everywhere: explicit argument > queue of the data > innermost scope > process default
+//! > SYCL's default device.
 
 mod cache;
 mod future;

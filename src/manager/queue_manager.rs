@@ -1,4 +1,4 @@
-//! Queue managers: the process-wide one, and a package's own that falls back to it.
+//! Queue managers: the process-wide one, and managers of packages, which fall back to it.
 
 use super::scope::{self, Entered, GLOBAL, ManagerId};
 use super::{Scope, Target};
@@ -11,18 +11,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 static NEXT: AtomicUsize = AtomicUsize::new(GLOBAL + 1);
 
-/// The process-wide default, seen by every thread: a worker's plugin sets it in one, tasks run in others.
+/// The process-wide default, visible to all threads: a worker's plugin sets it on one thread, tasks run on
+/// others.
 static DEFAULT: RwLock<Option<Queue>> = RwLock::new(None);
 
-/// The last rule of the precedence; the runtime's answer does not change.
+/// The last rule of the precedence; the runtime's default device does not change.
 static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
 
-/// The queue on which work runs when neither an argument nor the data says otherwise: that of the innermost
-/// [`with_queue`] on this thread, else the process default, else one on SYCL's default device.
+/// The queue for work without an explicit queue or data on one: that of the innermost [`with_queue`] on this
+/// thread, else the process default, else one on SYCL's default device.
 ///
 /// # Errors
-/// [`Error::RuntimeNotFound`] when no device is visible; [`Error::Value`] in a destructor of thread-local data that runs
-/// after the thread has dropped its scopes.
+/// [`Error::RuntimeNotFound`] if no device is visible; [`Error::Value`] in a destructor of thread-local data
+/// that runs after the thread has dropped its scopes.
 pub fn current_queue() -> Result<Queue> {
     match scope::innermost(GLOBAL)? {
         Some(queue) => Ok(queue),
@@ -30,7 +31,7 @@ pub fn current_queue() -> Result<Queue> {
     }
 }
 
-/// Apart, so that the answer of a scope stays a few instructions.
+/// A separate function, so that the path of an open scope stays a few instructions.
 #[inline(never)]
 fn default_queue() -> Result<Queue> {
     if let Some(queue) = DEFAULT.read().clone() {
@@ -40,25 +41,25 @@ fn default_queue() -> Result<Queue> {
     SYCL_DEFAULT.get_or_try_init(|| Queue::new(Target::Unset, None, QueueProperties::default())).cloned()
 }
 
-/// Whether [`current_queue`] can answer without asking the runtime.
+/// Whether [`current_queue`] can answer without a call of the runtime.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn current_queue_is_known() -> bool {
     SYCL_DEFAULT.get().is_some()
 }
 
-/// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to SYCL's
-/// default device.
+/// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to
+/// SYCL's default device.
 ///
 /// # Errors
-/// As [`Queue::new`]; the default then stays as it was.
+/// As [`Queue::new`]; the default then does not change.
 pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
     let queue = target.into().queue()?;
     let _before = std::mem::replace(&mut *DEFAULT.write(), queue);
     Ok(())
 }
 
-/// Runs `f` with `target` as this thread's current queue. The former one returns afterwards, also when `f` fails or
-/// panics. [`Target::Unset`] changes nothing.
+/// Runs `f` with `target` as this thread's current queue, and restores the previous one afterwards, also if
+/// `f` fails or panics. [`Target::Unset`] changes nothing.
 ///
 /// ```
 /// usmq::with_queue("cpu", || -> usmq::Result<()> {
@@ -70,7 +71,7 @@ pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// What `f` returns, or why there is no such queue; then `f` does not run.
+/// The error of `f`, or the reason why the queue cannot be created; then `f` does not run.
 pub fn with_queue<T, E: From<Error>>(
     target: impl Into<Target>,
     f: impl FnOnce() -> Result<T, E>,
@@ -87,20 +88,20 @@ fn run<T, E: From<Error>>(
     f()
 }
 
-/// As [`with_queue`] for callers without a body: the guard ends the scope.
+/// As [`with_queue`] for callers without a closure: the guard ends the scope.
 pub(crate) fn enter(queue: Queue) -> Result<Entered> {
     scope::enter(GLOBAL, queue)
 }
 
 impl Queue {
-    /// A scope in which this queue is current, to be entered on any thread.
+    /// A scope in which this queue is current; it can be entered on any thread.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::from_queue(self.clone())
     }
 }
 
-/// A package's own choice of queue. Its scopes and its default concern only those who ask this manager; without
+/// A package's own current queue. Its scopes and its default affect only callers of this manager; without
 /// either it follows the process-wide [`current_queue`].
 ///
 /// Clones are the same manager.
@@ -115,7 +116,7 @@ struct Manager {
 }
 
 impl QueueManager {
-    /// A manager with neither scope nor default. The name is for people.
+    /// A manager without scopes and default. The name appears in debug output.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +137,7 @@ impl QueueManager {
         self.scoped_or_default_queue()?.map_or_else(current_queue, Ok)
     }
 
-    /// What this manager itself says, before it falls back to the process-wide one.
+    /// The queue of this manager's own scopes or default, without the fallback to the process-wide one.
     pub(crate) fn scoped_or_default_queue(&self) -> Result<Option<Queue>> {
         Ok(scope::innermost(self.0.id)?.or_else(|| self.default_queue()))
     }

@@ -1,4 +1,4 @@
-//! The scopes of this thread: a stack of (manager, queue), entered by guards and carried to other threads.
+//! The scopes of this thread: a stack of (manager, queue), entered by guards and movable to other threads.
 
 use crate::device::Queue;
 use crate::error::{Error, Result};
@@ -25,7 +25,8 @@ thread_local! {
     static SCOPES: RefCell<Stack<Queue>> = const { RefCell::new(Stack(Vec::new())) };
 }
 
-/// The stack of this thread; `None` once the thread has dropped it, as destructors of other thread-local data may find.
+/// The stack of this thread; `None` after the thread has dropped it, as in destructors of other thread-local
+/// data.
 fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
     SCOPES.try_with(|scopes| f(&mut scopes.borrow_mut())).ok()
 }
@@ -35,7 +36,7 @@ fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
 pub(crate) fn thread_ends() -> Error {
     Error::Value(
         "this thread is ending and has dropped its scopes, so it has no current queue: a destructor of thread-local data \
-         asked for one. Name a queue there, or drop the value before the thread ends"
+         asked for one. Pass a queue there, or drop the value before the thread ends"
             .to_owned(),
     )
 }
@@ -57,19 +58,19 @@ pub(super) fn enter(manager: ManagerId, queue: Queue) -> Result<Entered> {
     entered.ok_or_else(thread_ends)
 }
 
-/// What must be undone when a scope ends; also on panic.
+/// State to restore when a scope ends, also on panic.
 #[must_use = "the queue is current only while the guard lives"]
 pub(crate) struct Entered {
-    /// The stack that was set aside, for a captured scope; empty for a single queue.
+    /// The stack that a captured scope replaced; empty for a single queue.
     before: Stack<Queue>,
     depth: usize,
-    /// It undoes what this thread did, so it stays on this thread.
+    /// It restores state of this thread, so it must not move to another.
     not_send: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // The queues are dropped after the borrow has ended, since a drop may run code that asks for the current one.
+        // Drops the queues after the borrow, since a drop may run code that queries the current queue.
         let left = with_scopes(|scopes| {
             let left = scopes.0.split_off(self.depth.min(scopes.0.len()));
             if !self.before.0.is_empty() {
@@ -98,16 +99,16 @@ impl Drop for Entered {
 pub struct Scope(Stack<Queue>);
 
 impl Scope {
-    /// The scopes that are open on this thread, of every manager. None are in a destructor of thread-local data that
-    /// runs after the thread has dropped its scopes.
+    /// Captures the open scopes of this thread, of every manager. Empty in a destructor of thread-local data
+    /// that runs after the thread has dropped its scopes.
     #[must_use]
     pub fn capture() -> Self {
         Self(with_scopes(|scopes| scopes.clone()).unwrap_or(Stack(Vec::new())))
     }
 
-    /// Runs `f` inside these scopes and no others; the thread's own return afterwards, also on panic. A thread that has
-    /// dropped its scopes opens none: there `f` runs all the same, and [`current_queue`](crate::current_queue) is an
-    /// error.
+    /// Runs `f` inside these scopes only, and restores the thread's own afterwards, also on panic. On a
+    /// thread that has dropped its scopes `f` runs without scopes, and
+    /// [`current_queue`](crate::current_queue) is an error.
     pub fn enter<T>(&self, f: impl FnOnce() -> T) -> T {
         let _entered = with_scopes(|scopes| {
             let before = std::mem::replace(scopes, self.0.clone());
@@ -116,12 +117,12 @@ impl Scope {
         f()
     }
 
-    /// A scope that holds just this queue, for the process-wide manager.
+    /// A scope with this queue only, for the process-wide manager.
     pub(super) fn from_queue(queue: Queue) -> Self {
         Self(Stack(vec![(GLOBAL, queue)]))
     }
 
-    /// This scope inside the thread's own ones.
+    /// Enters this scope inside the thread's own scopes.
     pub(super) fn enter_within<T>(&self, f: impl FnOnce() -> T) -> T {
         let _entered = with_scopes(|scopes| {
             let depth = scopes.0.len();

@@ -1,4 +1,4 @@
-//! What may stand where a device or queue is asked for.
+//! The argument type for a device or queue.
 
 use crate::device::{Device, Queue, QueueProperties, Selector, default_device, select};
 use crate::error::Result;
@@ -18,7 +18,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The device that is meant; SYCL's default device for no choice.
+    /// The selected device; SYCL's default device for [`Target::Unset`].
     pub(crate) fn device(&self) -> Result<Device> {
         match self {
             Self::Unset => default_device(),
@@ -28,7 +28,7 @@ impl Target {
         }
     }
 
-    /// The queue that is meant; `None` for no choice.
+    /// The selected queue; `None` for [`Target::Unset`].
     pub(crate) fn queue(self) -> Result<Option<Queue>> {
         match self {
             Self::Unset => Ok(None),

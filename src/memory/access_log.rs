@@ -1,11 +1,12 @@
-//! Who touched an allocation last. Pure: generic over the event, so its rules are tested without a device.
+//! The last uses of an allocation. Pure: generic over the event, so that its rules are tested without a
+//! device.
 //!
-//! A command that reads must come after the last write; one that writes must come after the last write and after
-//! every read since. What the command's own in-order queue orders anyway, and what is complete, is left out.
+//! A read must follow the last write; a write must follow the last write and every read since. Complete
+//! events, and those that the command's own in-order queue orders anyway, are left out.
 
 use smallvec::SmallVec;
 
-/// What a command does with an operand.
+/// The access of a command to an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     Read,
@@ -14,7 +15,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Both, for an operand that is passed twice.
+    /// The union of two accesses, for an operand that is passed twice.
     pub(crate) fn and(self, other: Self) -> Self {
         if self == other { self } else { Self::ReadWrite }
     }
@@ -24,27 +25,27 @@ impl Access {
     }
 }
 
-/// What the log needs to know of an event.
+/// The properties of an event that the log needs.
 pub(crate) trait Tracked: Clone + PartialEq {
-    /// The queue it was submitted to, when that queue is in-order.
+    /// The queue to which it was submitted, if that queue is in-order.
     fn in_order_queue(&self) -> Option<usize>;
     /// Whether it is complete. Once true, always true.
     fn is_complete(&self) -> bool;
 }
 
-/// Up to this many reads without a write, none is asked whether it is complete.
+/// With at most this many reads since the last write, none is queried for completion.
 const FEW: usize = 16;
 
 /// The last write and the reads since.
 #[derive(Debug)]
 pub(crate) struct AccessLog<E> {
     write: Option<E>,
-    /// The newest read of each in-order queue.
+    /// The latest read of each in-order queue.
     in_order: SmallVec<[E; 2]>,
     /// Reads of out-of-order queues.
     unordered: Vec<E>,
-    /// At so many unordered reads those that are complete are dropped. It doubles with the reads that stay, so that the
-    /// cost of a read does not grow with the reads in flight.
+    /// At this number of unordered reads, complete ones are removed. It doubles with the reads that remain,
+    /// so that the cost of a read does not grow with the reads in flight.
     crowded: usize,
 }
 
@@ -55,12 +56,12 @@ impl<E> Default for AccessLog<E> {
 }
 
 impl<E: Tracked> AccessLog<E> {
-    /// A log whose first user comes after `event`.
+    /// A log whose first user must wait for `event`.
     pub(crate) fn after(event: Option<E>) -> Self {
         Self { write: event, ..Self::default() }
     }
 
-    /// Adds what a command must wait for. `queue` names the command's queue when that is in-order.
+    /// Adds the dependencies of a command. `queue` identifies the command's queue if that is in-order.
     pub(crate) fn dependencies(&self, access: Access, queue: Option<usize>, wait_for: &mut SmallVec<[E; 4]>) {
         let reads = if access.writes() { Some(self.reads()) } else { None };
         for event in self.write.iter().chain(reads.into_iter().flatten()) {
@@ -75,10 +76,10 @@ impl<E: Tracked> AccessLog<E> {
         self.in_order.iter().chain(&self.unordered)
     }
 
-    /// Notes a command that was submitted after its [`dependencies`](Self::dependencies).
+    /// Records a command that was submitted after its [`dependencies`](Self::dependencies).
     pub(crate) fn record(&mut self, access: Access, event: E) {
         if access.writes() {
-            // The write came after all reads, so whoever waits for it waits for them.
+            // The write depends on all reads, so a wait for the write includes them.
             self.in_order.clear();
             self.unordered.clear();
             self.crowded = FEW;
@@ -86,7 +87,7 @@ impl<E: Tracked> AccessLog<E> {
             return;
         }
         if let Some(queue) = event.in_order_queue() {
-            // The newest read of an in-order queue stands for its older ones.
+            // The latest read of an in-order queue implies its earlier ones.
             match self.in_order.iter_mut().find(|read| read.in_order_queue() == Some(queue)) {
                 Some(older) => *older = event,
                 None => self.in_order.push(event),
@@ -100,16 +101,16 @@ impl<E: Tracked> AccessLog<E> {
         self.unordered.push(event);
     }
 
-    /// What the host must wait for before it reads or writes the memory itself.
+    /// The events that the host must wait for before it accesses the memory itself.
     pub(crate) fn before_host(&self, access: Access) -> SmallVec<[E; 4]> {
         let mut events = SmallVec::new();
         self.dependencies(access, None, &mut events);
         events
     }
 
-    /// Everything that may still use the memory, for its release.
+    /// All events that may still use the memory, for its release.
     pub(crate) fn pending(&self) -> SmallVec<[E; 4]> {
-        // With reads present, each of them came after the write.
+        // If there are reads, each of them depends on the write.
         let write = self.write.iter().filter(|_| self.reads().next().is_none());
         write.chain(self.reads()).filter(|event| !event.is_complete()).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Tests of the access log against a brute-force model of what happens before what.
+//! Tests the access log against a brute-force model of the happens-before relation.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 const ALLOCATIONS: usize = 4;
-/// Queues from this number on are out-of-order.
+/// Queues with this number or a higher one are out-of-order.
 const IN_ORDER: usize = 3;
 const QUEUES: usize = 5;
 
@@ -33,27 +33,27 @@ fn single(number: usize) -> Set {
     1 << number
 }
 
-/// What is known of one command by the rules of SYCL alone, without any log.
+/// The dependencies of one command by the rules of SYCL alone, without a log.
 struct Command {
     event: Fake,
     queue: usize,
     accesses: Vec<(usize, Access)>,
-    /// Commands that have ended when this one begins to touch memory.
+    /// Commands that are complete when this one first accesses memory.
     before: Set,
-    /// Commands that have ended when this one's event is complete, itself included.
+    /// Commands that are complete when this one's event is complete, including itself.
     done: Set,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A command; `across` is one that also works on other queues, so that its own queue does not order its start.
+    /// A command; one with `across` also uses other queues, so that its own queue does not order its start.
     Launch { queue: usize, accesses: Vec<(usize, Access)>, across: bool },
-    /// One of the commands that can end now ends.
+    /// Completes one of the commands that can complete now.
     Complete(usize),
-    /// The host looks at an allocation.
+    /// An access of the host to an allocation.
     Host(usize, Access),
-    /// An allocation is dropped and its memory had again: at once where its only last use is on an in-order queue, else
-    /// when its last uses are complete.
+    /// Drops an allocation and reuses its memory: immediately if its only last use is on an in-order queue,
+    /// else after its last uses are complete.
     Reuse(usize),
 }
 
@@ -85,12 +85,12 @@ impl World {
         complete.fold(0, |set, command| set | single(command.event.number))
     }
 
-    /// Everything that has ended when these events are complete.
+    /// All commands that are complete when these events are complete.
     fn ended(&self, events: &[Fake]) -> Set {
         events.iter().fold(self.complete(), |set, event| set | self.commands[event.number].done)
     }
 
-    /// Commands that touched the allocation in a way that conflicts with this access.
+    /// Commands that accessed the allocation in a way that conflicts with this access.
     fn conflicts(&self, allocation: usize, access: Access) -> Set {
         let conflicting = self.commands.iter().filter(|command| {
             let touched =
@@ -100,7 +100,7 @@ impl World {
         conflicting.fold(0, |set, command| set | single(command.event.number))
     }
 
-    /// No event of these may be complete or given twice.
+    /// Checks that no event is complete or listed twice.
     fn check_minimal(&self, events: &[Fake]) {
         for (position, event) in events.iter().enumerate() {
             assert!(!event.is_complete(), "command {} is complete, no one need wait for it", event.number);
@@ -141,7 +141,7 @@ impl World {
         self.commands.push(Command { event, queue, accesses, before, done });
     }
 
-    /// Ends one of the commands that can, as the number says.
+    /// Completes one of the possible commands, selected by the number.
     fn end_one(&self, number: usize) {
         let complete = self.complete();
         let can_end = |command: &&Command| {
@@ -167,10 +167,10 @@ impl World {
         let missing = self.conflicts(allocation, Access::Write) & !self.ended(&pending);
         assert_eq!(missing, 0, "allocation {allocation} is given back under these commands");
         self.logs[allocation] = match &pending[..] {
-            // The pool's rule: at once for the in-order queue of the only last use. The new owner may then use the
-            // memory on any queue.
+            // The pool's rule: immediate reuse on the in-order queue of the only last use. The new owner may
+            // then use the memory on any queue.
             [event] if event.queue.is_some() => AccessLog::after(Some(event.clone())),
-            // For anyone else after the last uses have ended, and what comes before them.
+            // For other owners: after the last uses and their dependencies are complete.
             events => {
                 let ended = self.ended(events);
                 for command in &self.commands {
@@ -203,7 +203,7 @@ proptest! {
     }
 }
 
-/// The reads of one allocation by an out-of-order queue that never waits are kept only while they run.
+/// Reads of one allocation on an out-of-order queue that never waits are kept only while they run.
 #[test]
 fn reads_without_a_write_are_forgotten_as_they_end() {
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! An allocation: a range of USM with an owner and a log of who uses it.
+//! An allocation: a range of USM with an owner and a log of its last uses.
 
 use super::access_log::{Access, AccessLog, Tracked};
 use super::deferred_drop::{ForeignOwner, Pending, drop_after};
@@ -28,30 +28,30 @@ impl Tracked for Event {
 }
 
 enum AllocationOwner {
-    /// From one of our pools; returned when its last use is complete.
+    /// From one of usmq's pools; returned when its last use is complete.
     Ours { pool: Interned<Pool>, block: Block },
-    /// Another library's; never freed by us. The owner is taken when the allocation is dropped.
+    /// Memory of another library, which usmq never frees. The owner is taken when the allocation is dropped.
     Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
 }
 
-/// Why memory does not have what it was to be filled with, once that is known; shared by all that look at the memory.
+/// The error, once known, why the memory could not be filled; shared by all readers of the memory.
 pub(crate) type PoisonCell = Arc<OnceCell<Error>>;
 
-/// A range of USM. Arrays share it; kernels in flight are safe because the range outlives their events, not because
-/// anyone waits for them.
+/// A range of USM, shared by arrays. Kernels in flight are safe because the range outlives their events, not
+/// because a thread waits for them.
 pub(crate) struct Allocation {
     pointer: usize,
     bytes: usize,
     kind: UsmKind,
     owner: AllocationOwner,
     log: LogOf,
-    /// Whether another library has seen our memory, which may come back.
+    /// Whether memory of usmq was exported to another library, which may import it again.
     known: AtomicBool,
-    /// Made for what fills the memory beyond the runtime's view.
+    /// Made if the memory is filled by an operation that the runtime does not track.
     poison: OnceCell<PoisonCell>,
 }
 
-/// The access log, and the queues through which another library may use the memory unseen by it.
+/// The access log, and the queues on which another library may use the memory without an entry in the log.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) access: AccessLog<Event>,
@@ -60,9 +60,9 @@ pub(super) struct Log {
 
 enum LogOf {
     Own(ForkMutex<Log>),
-    /// Of all imports of one foreign allocation.
+    /// Shared by all imports of one foreign allocation.
     Shared(Arc<SharedLog>),
-    /// Of our memory that came back.
+    /// Memory of usmq that was imported again.
     Ours(Arc<Allocation>),
 }
 
@@ -76,30 +76,30 @@ impl LogOf {
     }
 }
 
-/// What another library says of memory that it hands over.
+/// Memory that another library exports to usmq.
 pub(crate) struct Import<'a> {
     pub pointer: usize,
     pub bytes: usize,
     pub kind: UsmKind,
-    /// In which context and on which device, as the runtime said.
+    /// Its context and device, as reported by the runtime.
     pub place: (&'a Context, &'a Device),
-    /// The queue of the library's own work, if it named one.
+    /// The queue of the other library's work, if specified.
     pub shared_on: Option<&'a Queue>,
     /// Complete when the memory may be used; an event of `queue`.
     pub ready: Option<Event>,
-    /// Where usmq works on it first.
+    /// The queue on which usmq uses the memory first.
     pub queue: &'a Queue,
 }
 
 impl Allocation {
-    /// Uninitialised memory for use on `queue`. Zero bytes are valid and have an address of their own. Memory that the
-    /// host may touch is idle; a command may still use other memory, and the log knows it.
+    /// Uninitialised memory for use on `queue`. Zero bytes are valid and have a unique address. Memory that
+    /// the host can access is idle; commands may still use other memory, which the log records.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
         let reuse = if kind.is_host_accessible() { Reuse::Idle } else { Reuse::InOrder };
         Self::with(bytes, kind, queue, reuse)
     }
 
-    /// As [`Allocation::new`], for memory that commands alone use, whatever its kind.
+    /// As [`Allocation::new`], for memory of any kind that only commands access.
     pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
         Self::with(bytes, kind, queue, Reuse::InOrder)
     }
@@ -119,8 +119,8 @@ impl Allocation {
         })
     }
 
-    /// The memory of another library, as long as `owner` lives. All imports of one allocation share one access log; memory
-    /// that usmq has handed out itself comes back with the log that it has.
+    /// Imports memory of another library and keeps `owner` alive. All imports of one allocation share one
+    /// access log; memory that usmq exported itself is imported with its existing log.
     pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
         let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
         let (log, fresh) = match known_memory::find(pointer, context)? {
@@ -159,7 +159,7 @@ impl Allocation {
         Ok(allocation)
     }
 
-    /// Foreign memory of no bytes: nothing to use, nothing to order, and nothing that its owner must keep.
+    /// Foreign memory of zero bytes: it needs no order, and its owner need not live.
     pub(crate) fn import_empty(
         pointer: usize,
         kind: UsmKind,
@@ -212,18 +212,18 @@ impl Allocation {
         self.log.get()
     }
 
-    /// A thread that submits holds the lock meanwhile, so no thread takes it under Python's lock.
+    /// A submitting thread holds this lock, so it must not be taken while holding the GIL.
     pub(super) fn lock_log(&self) -> Result<MutexGuard<'_, Log>> {
         checks::waits(|| false);
         self.log().lock()
     }
 
-    /// Where to put it when the memory cannot be filled.
+    /// The cell for the error if the memory cannot be filled.
     pub(crate) fn poison(&self) -> PoisonCell {
         self.poison.get_or_init(PoisonCell::default).clone()
     }
 
-    /// The error for a reader of what could not be filled, or a writer.
+    /// The error for readers and writers of memory that could not be filled.
     pub(super) fn check(&self) -> Result<()> {
         let failed = self.poison.get().and_then(|poison| poison.get());
         match (failed, &self.log) {
@@ -233,7 +233,7 @@ impl Allocation {
         }
     }
 
-    /// From now on another library may use the memory through `queue`, unseen by the log.
+    /// Registers `queue`: another library may now use the memory on it without an entry in the log.
     pub(crate) fn share_on(self: &Arc<Self>, queue: &Queue) -> Result<()> {
         self.hand_over()?;
         self.share(queue)
@@ -247,7 +247,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Another library is about to see the memory. When it comes back, it is known to be the same.
+    /// Registers memory that is about to be exported, so that a later import finds the same allocation.
     pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
         if self.is_ours() && !self.known.swap(true, Ordering::AcqRel) {
             known_memory::add_ours(self)?;
@@ -255,8 +255,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Whether a command elsewhere than on this in-order queue, or one of another library there, may still use the
-    /// memory.
+    /// Whether a command other than on this in-order queue, or one of another library on it, may still use
+    /// the memory.
     pub(crate) fn used_off(&self, queue: &Queue) -> Result<bool> {
         let mut others = SmallVec::new();
         let log = self.lock_log()?;
@@ -264,7 +264,7 @@ impl Allocation {
         Ok(!others.is_empty() || log.shared_on.iter().any(|other| other != queue))
     }
 
-    /// Blocks until the host may access the memory in this way.
+    /// Blocks until the host may make this access to the memory.
     pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
         let (events, shared_on) = {
             let log = self.lock_log()?;
@@ -279,7 +279,7 @@ impl Allocation {
         self.check()
     }
 
-    /// Blocks until nothing uses the memory; errors of the work come out here.
+    /// Blocks until no command uses the memory; raises errors of the work.
     pub(crate) fn wait(&self) -> Result<()> {
         self.wait_for_host(Access::Write)
     }
@@ -306,14 +306,14 @@ impl Drop for Allocation {
                 let mut shared = Box::new(SharedDrop { log, owner, pending: None });
                 if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
             }
-            // Our memory has a log of its own.
+            // Memory of usmq has its own log.
             (AllocationOwner::Ours { .. }, _) => {}
         }
     }
 }
 
-/// One import of several that share a log. A thread that submits may hold the log for as long as a host task takes, and
-/// the drop may be part of that host task, so it does not wait for the log.
+/// The drop of one import that shares a log. A submitting thread may hold the log for the duration of a host
+/// task, and the drop may be part of that host task, so it does not wait for the log.
 struct SharedDrop {
     log: LogOf,
     owner: ForeignOwner,
@@ -331,7 +331,7 @@ impl Watched for SharedDrop {
 
     fn finish(self: Box<Self>) {
         let Self { log, owner, .. } = *self;
-        // The log goes before the memory may be another's.
+        // Drops the log before another allocation may get the memory.
         drop(log);
         drop_after(owner, Pending::new());
     }

@@ -1,4 +1,4 @@
-//! What all pools of a device and USM kind, whatever their contexts, hold together, and the most that may be.
+//! Usage and limit shared by all pools of one device and USM kind, across contexts.
 
 use crate::completion::release;
 use crate::device::trace::recorder;
@@ -10,28 +10,28 @@ use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The account of a device and USM kind. Kept for good, though pools may go.
+/// The account of a device and USM kind. Lives as long as the process, unlike pools.
 pub(super) struct Budget {
     raw: Handle<ffi::UsmBudget>,
-    /// Bytes of arrays, as asked for.
+    /// Bytes of arrays, as requested.
     used: AtomicU64,
     peak: AtomicU64,
     live: AtomicU64,
     allocations: AtomicU64,
-    /// Whether the release thread is to free what pools have let go of.
+    /// Whether a free on the release thread is pending.
     frees: AtomicBool,
 }
 
-/// A limit that is none.
+/// The value for "no limit".
 pub(super) const NONE: u64 = u64::MAX;
 
 static BUDGETS: Lazy<ForkMutex<Budgets>> = Lazy::new(ForkMutex::default);
 
 #[derive(Default)]
 struct Budgets {
-    /// What was asked for: for a device, or for each of them.
+    /// The limits as set: for one device, or for each device.
     limits: HashMap<(Option<Device>, UsmKind), u64>,
-    /// What pools count against, made with the first pool of a device.
+    /// The budgets of pools, created with the first pool of a device.
     made: HashMap<(Device, UsmKind), &'static Budget>,
 }
 
@@ -41,12 +41,12 @@ impl Budgets {
         own.or_else(|| self.limits.get(&(None, kind))).copied().filter(|limit| *limit != NONE)
     }
 
-    /// A limit for each device replaces those of single ones.
+    /// A limit for each device replaces limits of single devices.
     fn set_limit(&mut self, bytes: Option<u64>, device: Option<&Device>, kind: UsmKind) {
         if device.is_none() {
             self.limits.retain(|(_, of), _| *of != kind);
         }
-        // That a device has no limit is kept, too: each of the others may have one.
+        // Stores "no limit" too, since each of the other devices may have one.
         self.limits.insert((device.cloned(), kind), bytes.unwrap_or(NONE));
     }
 
@@ -57,7 +57,7 @@ impl Budgets {
 }
 
 impl Budget {
-    /// Frees what pools have let go of. May wait for commands that use other memory.
+    /// Frees memory that pools have released. May wait for commands that use other memory.
     pub(super) fn free(&self) {
         checks::frees();
         if let Ok(raw) = self.raw() {
@@ -66,7 +66,7 @@ impl Budget {
         }
     }
 
-    /// Has the release thread do that.
+    /// Schedules [`free`](Self::free) on the release thread.
     pub(super) fn free_soon(&'static self) {
         let unused = self.raw().is_ok_and(ffi::budget_has_unused);
         if unused && !self.frees.swap(true, Ordering::AcqRel) {
@@ -81,7 +81,7 @@ impl Budget {
         self.raw.get()
     }
 
-    /// An array has got `bytes`.
+    /// Adds `bytes` of a new array.
     pub(super) fn add(&self, bytes: u64) {
         let now = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if now > self.peak.load(Ordering::Relaxed) {
@@ -91,7 +91,7 @@ impl Budget {
         self.allocations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has given them back.
+    /// Removes `bytes` of a dropped array.
     pub(super) fn remove(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         self.live.fetch_sub(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Budget {
         self.allocations.load(Ordering::Relaxed)
     }
 
-    /// What the runtime was asked for, and what is taken from it.
+    /// The requests to the runtime, and the bytes allocated from it.
     pub(super) fn stats(&self) -> Result<ffi::BudgetStats> {
         Ok(ffi::budget_stats(self.raw()?))
     }
@@ -126,7 +126,7 @@ impl Budget {
 
 /// The budget for pools of this device and kind.
 pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
-    let raw = Handle::new(ffi::budget_new().during("making a memory budget")?);
+    let raw = Handle::new(ffi::budget_new().during("creating a memory budget")?);
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);
     let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };
@@ -137,13 +137,13 @@ pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budg
     Ok(made)
 }
 
-/// Every budget there is.
+/// Every budget.
 pub(super) fn all() -> Result<Vec<(Device, UsmKind, &'static Budget)>> {
     let budgets = BUDGETS.lock()?;
     Ok(budgets.made.iter().map(|((device, kind), budget)| (device.clone(), *kind, *budget)).collect())
 }
 
-/// Sets a limit, or lifts it, for the pools there are and those to come.
+/// Sets or lifts a limit, for existing and future pools.
 pub(super) fn set_limit(bytes: Option<u64>, device: Option<&Device>, kind: UsmKind) -> Result<()> {
     let mut budgets = BUDGETS.lock()?;
     budgets.set_limit(bytes, device, kind);

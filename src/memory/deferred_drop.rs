@@ -5,7 +5,7 @@ use crate::device::Event;
 use smallvec::SmallVec;
 use std::any::Any;
 
-/// Keeps foreign memory alive. Dropped on the release thread, once the last of our uses is complete.
+/// Keeps foreign memory alive. Dropped on the release thread after the last use by usmq is complete.
 pub(crate) type ForeignOwner = Box<dyn Any + Send + Sync>;
 
 pub(super) type Pending = SmallVec<[Event; 4]>;

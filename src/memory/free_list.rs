@@ -1,8 +1,10 @@
-//! The free memory of one pool: up to 32 KiB UMF cuts blocks from slabs, larger ones are kept here by size class.
+//! The free memory of one pool: UMF allocates blocks up to 32 KiB from slabs; larger ones are kept here by
+//! size class.
 //!
-//! UMF's disjoint pool would keep large blocks too, but it goes on counting those that a trim has returned, and then
-//! keeps no more of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). What it does for small ones is worth having
-//! in spite of that: the pool is made anew as soon as no small block is left after a trim.
+//! UMF's disjoint pool could keep large blocks too, but it continues to count blocks that a trim has
+//! returned, and then keeps fewer of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). Its handling of
+//! small blocks is worth using in spite of that: the pool is recreated as soon as no small block remains
+//! after a trim.
 
 use crate::error::{During, Result};
 use crate::ffi;
@@ -10,42 +12,42 @@ use crate::runtime::{ForkMutex, Handle};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The largest block that UMF cuts from a slab: half a slab.
+/// The largest block that UMF allocates from a slab: half a slab.
 const SMALL: usize = 32 << 10;
 
-/// Beyond this a block goes to and from the runtime.
+/// Larger blocks are allocated from the runtime and freed directly.
 const LARGE: usize = 1 << 30;
 
-/// Size classes between a power of two and the next, so that rounding up takes less than a quarter.
+/// Size classes between two powers of two, so that rounding up adds less than a quarter.
 const STEPS: usize = 4;
 
 const CLASSES: usize = (LARGE / SMALL).ilog2() as usize * STEPS;
 
-/// Free blocks that a size class keeps.
+/// The maximum number of free blocks of a size class.
 const MOST: usize = 4;
 
 pub(super) struct FreeList {
     raw: Handle<ffi::UsmPool>,
-    /// By size class, the latest last.
+    /// By size class, the most recent last.
     kept: ForkMutex<[SmallVec<[usize; MOST]>; CLASSES]>,
-    /// Whether anything is kept.
+    /// Whether blocks are kept.
     keeps: bool,
     umf: Umf,
 }
 
-/// Who may call UMF's pool, which cannot be replaced while somebody does or a block of it is in use.
+/// Guards UMF's pool, which cannot be replaced during a call or while a block of it is in use.
 #[derive(Default)]
 struct Umf {
-    /// Blocks in use, and calls in progress.
+    /// Blocks in use, and active calls.
     users: AtomicUsize,
-    /// No call begins while this is set. Its thread holds the lock.
+    /// No call may begin while this is set. Its thread holds the lock.
     changing: AtomicBool,
     change: ForkMutex<()>,
-    /// Its counts are wrong since a trim.
+    /// Whether its counts are wrong since a trim.
     stale: AtomicBool,
 }
 
-/// Where a block comes from, and goes back to.
+/// The source of a block, to which it is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockSource {
     Slab,
@@ -54,7 +56,7 @@ enum BlockSource {
     Runtime,
 }
 
-/// Memory that was taken and is put back once.
+/// Memory that was allocated and is returned once.
 #[derive(Debug)]
 pub(super) struct Block {
     pointer: usize,
@@ -67,7 +69,7 @@ impl Block {
         self.pointer
     }
 
-    /// The block for its last owner, who leaves an empty one behind.
+    /// Moves the block to its last owner and leaves an empty one.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self { pointer: 0, bytes: 0, source: BlockSource::Runtime })
     }
@@ -89,10 +91,11 @@ impl BlockSource {
 }
 
 impl Umf {
-    /// Counts one more block or call, when the pool is not being replaced.
+    /// Counts one more block or call, unless the pool is being replaced.
     fn enter(&self) {
         loop {
-            // Sequentially consistent on both sides: either the change sees this user, or this user sees the change.
+            // Sequentially consistent on both sides: either the replacement sees this user, or this user sees
+            // the replacement.
             self.users.fetch_add(1, Ordering::SeqCst);
             if !self.changing.load(Ordering::SeqCst) {
                 return;
@@ -114,7 +117,7 @@ impl Umf {
         let _only = self.change.lock()?;
         self.changing.store(true, Ordering::SeqCst);
         let idle = self.is_idle();
-        // SAFETY: if it is idle, there is no block of this pool and no call, and none begins.
+        // SAFETY: if it is idle, no block of this pool and no call exist, and none can begin.
         let done = if idle { unsafe { ffi::pool_renew(raw) } } else { ffi::pool_trim(raw) };
         self.stale.store(!idle || done.is_err(), Ordering::Relaxed);
         self.changing.store(false, Ordering::SeqCst);
@@ -132,7 +135,7 @@ impl FreeList {
         if self.keeps { BlockSource::for_size(bytes) } else { BlockSource::Runtime }
     }
 
-    /// A free block, `None` when the runtime or the limit has none left, also not for exactly these bytes.
+    /// A free block; `None` if the runtime or the limit cannot provide one, even for exactly these bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<Block>> {
         let raw = self.raw.get()?;
         let mut source = self.source(bytes);
@@ -153,7 +156,7 @@ impl FreeList {
 
     fn take_small(&self, raw: &ffi::UsmPool, bytes: usize) -> Result<usize> {
         if self.umf.stale.load(Ordering::Relaxed) && self.umf.is_idle() {
-            // When there is no new pool, the old one still serves.
+            // If no new pool can be created, the old one stays in use.
             self.umf.trim(raw).ok();
         }
         self.umf.enter();
@@ -164,15 +167,15 @@ impl FreeList {
         Ok(taken)
     }
 
-    /// Takes back a block. After an error it is still the caller's.
+    /// Returns a block. After an error the caller still owns it.
     ///
     /// # Safety
-    /// [`take`](Self::take) of these blocks gave it, nothing uses it, and it is put once.
+    /// [`take`](Self::take) of this list returned it, no command uses it, and it is put once.
     pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
         let raw = self.raw.get()?;
         let size = match block.source {
             BlockSource::Slab => {
-                // SAFETY: by the caller, and its source says that it came from there.
+                // SAFETY: the caller's promise; its source records that it came from this pool.
                 unsafe { ffi::pool_free(raw, block.pointer) }.during("freeing USM")?;
                 self.umf.leave();
                 return Ok(());
@@ -187,23 +190,23 @@ impl FreeList {
             }
             BlockSource::Runtime => block.bytes,
         };
-        // SAFETY: by the caller; it came from the runtime with this size.
+        // SAFETY: the caller's promise; it came from the runtime with this size.
         unsafe { ffi::block_free(raw, block.pointer, size) };
         Ok(())
     }
 
-    /// Lets go of what is kept. Slabs that have a block in use stay.
+    /// Frees kept blocks. Slabs with a block in use stay.
     pub(super) fn trim(&self) -> Result<()> {
         self.umf.trim(self.empty()?)
     }
 
-    /// Lets go of large blocks.
+    /// Frees large blocks.
     pub(super) fn empty(&self) -> Result<&ffi::UsmPool> {
         let raw = self.raw.get()?;
         for class in 0..CLASSES {
             let kept = std::mem::take(&mut self.kept.lock()?[class]);
             for pointer in kept {
-                // SAFETY: it was put, and what is kept has the size of its class.
+                // SAFETY: it was put, and kept blocks have the size of their class.
                 unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };
             }
         }

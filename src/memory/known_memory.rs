@@ -1,8 +1,9 @@
-//! Memory that other libraries may hand to usmq again: each allocation has one access log, however often and by which
-//! protocol it is imported.
+//! Memory that other libraries may pass to usmq again: each allocation has one access log, however often and
+//! by any protocol it is imported.
 //!
-//! Memory of usmq is known from its first export until it is freed, and comes back as the same allocation. Foreign memory
-//! is known by the allocation of the runtime that it is part of, while an import of it lives.
+//! Memory of usmq is registered from its first export until it is freed, and is imported as the same
+//! allocation. Foreign memory is registered by the runtime allocation that contains it, while an import of it
+//! lives.
 
 use super::allocation::{Allocation, Log};
 use crate::device::{Context, ContextKey};
@@ -12,7 +13,7 @@ use once_cell::sync::Lazy;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// By first address. Ranges do not overlap: an entry goes before its memory is freed.
+/// By first address. Ranges do not overlap: an entry is removed before its memory is freed.
 static KNOWN: Lazy<ForkMutex<BTreeMap<usize, Entry>>> = Lazy::new(ForkMutex::default);
 
 struct Entry {
@@ -26,13 +27,13 @@ enum Memory {
     Foreign(Weak<SharedLog>),
 }
 
-/// What is known of an address.
+/// The registered memory at an address.
 pub(super) enum Found {
     Ours(Arc<Allocation>),
     Foreign(Arc<SharedLog>),
 }
 
-/// The log of all imports of one foreign allocation.
+/// The log shared by all imports of one foreign allocation.
 pub(super) struct SharedLog {
     base: usize,
     log: ForkMutex<Log>,
@@ -65,12 +66,12 @@ fn find_in(known: &BTreeMap<usize, Entry>, pointer: usize, context: ContextKey) 
     }
 }
 
-/// What is known of the memory at `pointer` in this context.
+/// Finds the registered memory at `pointer` in this context.
 pub(super) fn find(pointer: usize, context: &Context) -> Result<Option<Found>> {
     Ok(find_in(&*KNOWN.lock()?, pointer, context.key()))
 }
 
-/// Makes memory of usmq known: another library is about to see it.
+/// Registers memory of usmq before it is exported.
 pub(super) fn add_ours(allocation: &Arc<Allocation>) -> Result<()> {
     let memory = Memory::Ours(Arc::downgrade(allocation));
     let (start, bytes) = (allocation.pointer(), allocation.bytes().max(1));
@@ -79,9 +80,9 @@ pub(super) fn add_ours(allocation: &Arc<Allocation>) -> Result<()> {
     Ok(())
 }
 
-/// Before memory of usmq is freed.
+/// Removes memory of usmq before it is freed.
 pub(super) fn remove_ours(pointer: usize) {
-    // In a forked child nobody asks any more.
+    // In a forked child the entry is not used any more.
     if let Ok(mut known) = KNOWN.lock() {
         known.remove(&pointer);
     }
@@ -98,7 +99,7 @@ pub(super) fn log_of(base: usize, end: usize, context: &Context) -> Result<(Arc<
     }
     let entry = Entry { end, context: context.key(), memory: Memory::Foreign(Arc::downgrade(&fresh)) };
     known.insert(base, entry);
-    // What was found is dropped outside the lock.
+    // Drops the found values outside the lock.
     drop(known);
     drop(found);
     Ok((fresh, true))

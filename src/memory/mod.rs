@@ -1,4 +1,4 @@
-//! Unified shared memory: allocation, reuse in stream order, and who touched an allocation last.
+//! Unified shared memory: allocation, stream-ordered reuse, and the last uses of each allocation.
 
 mod access_log;
 mod allocation;

@@ -1,4 +1,4 @@
-//! Submitting a command in the right order with everything else that uses its operands, without a host wait.
+//! Submits a command in order with all other uses of its operands, without a wait on the host.
 
 use super::access_log::Access;
 use super::allocation::{Allocation, Log};
@@ -10,14 +10,14 @@ use crate::runtime::{ForkMutex, checks};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-/// An allocation and what a command does with it.
+/// An allocation and the command's access to it.
 pub(crate) type Operand<'a> = (&'a Allocation, Access);
 
-/// Calls `submit` with the events that the command must wait for, and notes the event it returns.
+/// Calls `submit` with the events that the command must wait for, and records the event it returns.
 ///
-/// The logs of all operands are held meanwhile, and in the order of their addresses: two threads that submit work on
-/// the same arrays do so one after the other, or one of them would not know of the other's command. `submit` locks
-/// no other log and calls no foreign code.
+/// Holds the logs of all operands meanwhile, in the order of their addresses: two threads that submit work on
+/// the same arrays do so one after the other; otherwise one would miss the other's command. `submit` locks no
+/// other log and calls no foreign code.
 pub(crate) fn ordered(
     queue: &Queue,
     operands: &[Operand<'_>],
@@ -26,8 +26,8 @@ pub(crate) fn ordered(
     ordered_all(queue, operands, |after, _| submit(after))
 }
 
-/// As [`ordered`], for `submit` that submits several commands to the queue. Those before the last it adds to its second
-/// argument: should a later one fail, the logs know of them.
+/// As [`ordered`], for a `submit` that submits several commands to the queue. It adds the events of all but
+/// the last to its second argument, so that the logs record them if a later one fails.
 pub(crate) fn ordered_all(
     queue: &Queue,
     operands: &[Operand<'_>],
@@ -36,8 +36,8 @@ pub(crate) fn ordered_all(
     run(queue, queue.in_order().then(|| queue.id()), operands, submit)
 }
 
-/// As [`ordered_all`], for `submit` that uses other queues too before it ends with an event of `queue`: no queue's own
-/// order counts.
+/// As [`ordered_all`], for a `submit` that also uses other queues before it ends with an event of `queue`: no
+/// queue's own order is relied on.
 pub(crate) fn ordered_across(
     queue: &Queue,
     operands: &[Operand<'_>],
@@ -78,8 +78,8 @@ fn run(
     }
     let mut sent = Vec::new();
     let event = submit(&wait_for, &mut sent).inspect_err(|_| {
-        // Commands that are on their way still use the operands. As reads they hold up those who write or let go, and
-        // not those who read, to whom a half written array means nothing anyway.
+        // Submitted commands still use the operands. Recorded as reads, they delay writers and releases, but
+        // not readers, to which a half-written array is useless anyway.
         for event in &sent {
             logs.iter_mut().for_each(|(log, _)| log.access.record(Access::Read, event.clone()));
         }
@@ -90,16 +90,16 @@ fn run(
     for other in &unseen {
         let _why = with_reason(Reason::Order);
         if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
-            // The command runs and cannot be taken back. What the other library submits after our return comes after it
-            // too if it is complete by then.
+            // The command runs and cannot be cancelled. If it is complete on return, later work of the other
+            // library follows it too.
             uninterruptible(|| event.wait_quietly()).map_err(|_| error)?;
         }
     }
     Ok(event)
 }
 
-/// Queues through which another library may be using an operand. Its pending work is unknown to us, so ours goes
-/// between two barriers on such a queue; only its own in-order queue needs none.
+/// Queues on which another library may be using an operand. Its pending work is unknown to usmq, so usmq's
+/// command is enclosed by two barriers on such a queue; only the command's own in-order queue needs none.
 fn queues_of_other_libraries(queue: &Queue, logs: &[(MutexGuard<'_, Log>, Access)]) -> SmallVec<[Queue; 1]> {
     let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
     for (log, _) in logs {

@@ -1,8 +1,8 @@
-//! Stream-ordered reuse of memory: one pool per context, device and USM kind.
+//! Stream-ordered memory reuse: one pool per context, device and USM kind.
 //!
-//! What hands out and takes back blocks in tens of nanoseconds knows nothing of work in flight. A block whose last use
-//! is pending therefore waits here until that is complete. The same in-order queue may have it back at once: its next
-//! command comes after the last use anyway.
+//! The free list allocates and frees blocks in tens of nanoseconds and does not track work in flight. A block
+//! whose last use is pending therefore waits here until that is complete. The same in-order queue may reuse
+//! it immediately: its next command follows the last use anyway.
 
 use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
@@ -18,25 +18,25 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Pools of default contexts are kept for good, so their blocks need not count them; others go with their last queue and
-/// block.
+/// Pools of default contexts live as long as the process, so their blocks need not count references; others
+/// are freed with their last queue and block.
 static POOLS: Lazy<Interner<(ContextKey, Device, UsmKind), Pool>> = Lazy::new(Interner::default);
 
-/// How many waiting blocks one call looks at, so that no call pays for all of them.
+/// The number of waiting blocks that one call checks, so that no call pays for all of them.
 const AT_ONCE: usize = 4;
 
-/// How often an allocation that fits the limit tries again while other threads are about to return memory.
+/// How often an allocation that fits the limit retries while other threads are about to return memory.
 const ROUNDS: usize = 100;
 
-/// How far back one allocation looks for a block of its own queue.
+/// How many recent blocks one allocation checks for one of its own queue.
 const RECENT: usize = 16;
 
-/// Which blocks serve an allocation.
+/// The blocks that may serve an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reuse {
-    /// Those that no command uses.
+    /// Blocks that no command uses.
     Idle,
-    /// Also one that the last commands of the same in-order queue still use.
+    /// Also a block that the last commands of the same in-order queue still use.
     InOrder,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: it is taken once, here, and nothing uses it after.
+        // SAFETY: taken once, here, and not used afterwards.
         let blocks = unsafe { ManuallyDrop::take(&mut self.blocks) };
-        // In a forked child nothing is returned.
+        // A forked child returns no memory.
         let _ = blocks.empty();
         let budget = self.budget;
         release(move || {
@@ -63,12 +63,12 @@ impl Drop for Pool {
     }
 }
 
-/// Blocks whose last use is pending, oldest first. The count is there so that an empty list costs no lock.
+/// Blocks whose last use is pending, oldest first. The count avoids the lock for an empty list.
 #[derive(Default)]
 struct WaitingList {
     blocks: ForkMutex<VecDeque<Waiting>>,
     count: AtomicUsize,
-    /// Whether the completion service looks after the list.
+    /// Whether the completion service polls the list.
     watched: AtomicBool,
 }
 
@@ -77,10 +77,10 @@ impl WaitingList {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// In a forked child the block is lost, as all memory of the parent's devices is.
+    /// In a forked child the block is leaked, as all memory of the parent's devices is.
     fn push(&self, block: Waiting) {
         let Ok(mut blocks) = self.blocks.lock() else { return };
-        // Whatever else a pool keeps waits for its next allocation.
+        // Otherwise the blocks of a pool wait for its next allocation.
         let watched = (!block.pool.is_process_lifetime() || !block.unseen.is_empty())
             && !self.watched.swap(true, Ordering::AcqRel);
         let pool = watched.then(|| block.pool.clone());
@@ -99,7 +99,7 @@ impl WaitingList {
         block
     }
 
-    /// One of the newest blocks, of this size and with its last uses on this in-order queue only.
+    /// A recent block of this size whose last uses are on this in-order queue only.
     fn take_of(&self, bytes: usize, queue: &Queue) -> Option<Waiting> {
         let mut blocks = self.blocks.lock().ok()?;
         let recent = blocks.len().saturating_sub(RECENT);
@@ -113,7 +113,7 @@ impl WaitingList {
         block
     }
 
-    /// Whether one of the oldest blocks may be free. Asks the runtime nothing under the lock.
+    /// Whether one of the oldest blocks may be free. Makes no call of the runtime under the lock.
     fn any_is_due(&self) -> bool {
         let Ok(blocks) = self.blocks.lock() else { return false };
         let oldest: SmallVec<[(SmallVec<[Event; 4]>, bool); AT_ONCE]> = blocks
@@ -126,7 +126,7 @@ impl WaitingList {
     }
 }
 
-/// Makes the waiting blocks of a pool free that may go, or that another library has used.
+/// Frees waiting blocks of a pool that is not process-lifetime, or that another library has used.
 struct Reaper(Interned<Pool>);
 
 impl Watched for Reaper {
@@ -137,7 +137,7 @@ impl Watched for Reaper {
     fn finish(self: Box<Self>) {
         self.0.reap(usize::MAX);
         self.0.waiting.watched.store(false, Ordering::Release);
-        // A block that was put meanwhile may have seen this reaper still there.
+        // A block that was put meanwhile may have found this reaper still active.
         if self.0.waiting.len() > 0 && !self.0.waiting.watched.swap(true, Ordering::AcqRel) {
             watch(self);
         }
@@ -145,10 +145,10 @@ impl Watched for Reaper {
 }
 
 struct Waiting {
-    /// Stays for its blocks: events among them may be the last that knew of it.
+    /// Kept alive for its blocks: their events may hold the last reference to it.
     pool: Interned<Pool>,
     block: Block,
-    /// As asked for.
+    /// As requested.
     bytes: usize,
     pending: SmallVec<[Event; 4]>,
     /// Queues of other libraries whose last work on it has no event yet: destructors submit nothing.
@@ -156,7 +156,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether nothing uses the block any more, as far as the runtime says.
+    /// Whether the runtime reports that no command uses the block any more.
     fn is_free(&mut self) -> bool {
         let pending = &mut self.pending;
         self.unseen.retain(|queue| {
@@ -169,9 +169,10 @@ impl Waiting {
 }
 
 impl Pool {
-    /// The pool for memory of this kind that `queue` uses. The bytes are for the error when there can be none.
+    /// The pool for memory of this kind that `queue` uses. The bytes are for the error if it cannot be
+    /// created.
     pub(super) fn for_request(queue: &Queue, kind: UsmKind, bytes: usize) -> Result<Interned<Self>> {
-        // Another thread may have been filling the slot at the fork.
+        // Another thread may have been initializing the slot at the fork.
         not_forked()?;
         let slot = queue.slot(kind as usize).get_or_try_init(|| {
             let (context, device) = (queue.context(), queue.device());
@@ -182,14 +183,14 @@ impl Pool {
             let make = |_: &_| Ok(Interned::new(Self::new(queue, kind)?));
             POOLS.get_or_make(key, context.is_process_lifetime(), make).map(AnyInterned::from)
         })?;
-        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot holds no memory pool".to_owned()))
+        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot is not a memory pool".to_owned()))
     }
 
     pub(super) fn all() -> Result<Vec<Interned<Self>>> {
         POOLS.all()
     }
 
-    /// The pools that share this one's budget, this one included.
+    /// The pools that share this pool's budget, including this one.
     fn siblings(&self) -> impl Iterator<Item = Interned<Self>> {
         Self::all().into_iter().flatten().filter(|pool| pool.device == self.device && pool.kind == self.kind)
     }
@@ -197,10 +198,10 @@ impl Pool {
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
         let budget = budget::for_device(device, kind)?;
-        // SAFETY: a budget is kept for good.
+        // SAFETY: a budget lives as long as the process.
         let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
         Ok(Self {
-            blocks: ManuallyDrop::new(FreeList::new(raw.during("making a memory pool")?, pooling_is_on())),
+            blocks: ManuallyDrop::new(FreeList::new(raw.during("creating a memory pool")?, pooling_is_on())),
             budget,
             context: queue.context().clone(),
             device: device.clone(),
@@ -209,7 +210,8 @@ impl Pool {
         })
     }
 
-    /// A block of `bytes` for use on `queue`, and the event after which another queue may use it.
+    /// Allocates a block of `bytes` for use on `queue`, and returns the event after which another queue may
+    /// use it.
     pub(super) fn allocate(
         &self,
         bytes: usize,
@@ -217,7 +219,7 @@ impl Pool {
         reuse: Reuse,
     ) -> Result<(Block, Option<Event>)> {
         let begun = recorder::begin();
-        // Whether the runtime is asked, only the shim knows.
+        // Only the shim knows whether the runtime was called.
         let before = if begun.is_some() { self.requests() } else { 0 };
         let own = if reuse == Reuse::InOrder { self.reuse_same_queue(bytes, queue) } else { None };
         let (block, last_use) = match own {
@@ -233,8 +235,8 @@ impl Pool {
         Ok((block, last_use))
     }
 
-    /// Takes memory of a pool back, for use by others once `pending` is complete and the queues of other libraries are
-    /// done with it. Submits, frees and waits for nothing.
+    /// Takes back memory of a pool, for reuse once `pending` is complete and the queues of other libraries
+    /// have finished their work on it. Does not submit, free or wait.
     pub(super) fn retire(
         pool: &Interned<Self>,
         block: Block,
@@ -279,11 +281,11 @@ impl Pool {
     }
 
     fn allocate_block(&self, bytes: usize) -> Result<Block> {
-        // Blocks that are kept may be of a time when the limit was higher.
+        // Kept blocks may date from a higher limit.
         let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
         let mut block = take()?;
-        // Pressure: give back what is free already, then what becomes free by waiting for it. While the limit has
-        // room beside what arrays hold, the rest is in the hands of threads that are about to return it.
+        // Under pressure: first return free blocks, then wait for blocks in use. While the limit exceeds what
+        // arrays hold, the rest is with threads that are about to return it.
         for round in 0..ROUNDS {
             if block.is_some() || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
                 break;
@@ -294,7 +296,7 @@ impl Pool {
                 }
                 pool.give_back()?;
             }
-            // Also what pools that are gone have let go of.
+            // Also frees memory that dropped pools have released.
             self.budget.free();
             block = take()?;
             if round > 1 {
@@ -304,13 +306,13 @@ impl Pool {
         block.ok_or_else(|| self.out_of_memory(bytes))
     }
 
-    /// Whether the limit has room beside what arrays hold.
+    /// Whether the request fits the limit beside what arrays hold.
     fn fits(&self, bytes: usize) -> bool {
         let limit = self.budget.limit();
         limit == budget::NONE || self.budget.used().saturating_add(bytes as u64) <= limit
     }
 
-    /// Returns what is complete and unused to the runtime.
+    /// Returns complete and unused blocks to the runtime.
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
         let trimmed = self.blocks.trim();
@@ -322,7 +324,8 @@ impl Pool {
         let events: Vec<Event> =
             self.waiting.blocks.lock()?.iter().flat_map(|block| block.pending.clone()).collect();
         for event in events {
-            // What work reports is for those who wait for it. Its memory counts as in use while that fails.
+            // Errors of the work are for its own waiters. Its memory counts as in use until the wait
+            // succeeds.
             if let Err(Error::Interrupted) = event.wait_quietly() {
                 return Err(Error::Interrupted);
             }
@@ -353,8 +356,8 @@ impl Pool {
         self.budget.stats().map_or(0, |stats| stats.requests)
     }
 
-    /// Returns up to `most` of the oldest waiting blocks whose last use is complete. The runtime is never asked
-    /// under the lock.
+    /// Frees up to `most` of the oldest waiting blocks whose last use is complete. Makes no call of the
+    /// runtime under the lock.
     fn reap(&self, most: usize) {
         let most = most.min(self.waiting.len());
         for _ in 0..most {
@@ -367,11 +370,11 @@ impl Pool {
         }
     }
 
-    /// Makes a block that nothing uses free. A free has no error to return: should it fail, the block waits for
+    /// Frees a block that no command uses. A free has no error to return: if it fails, the block waits for
     /// another attempt.
     fn put(&self, block: Waiting) {
-        // SAFETY: the block came from these blocks, nothing uses it any more, and it is put once: it left the allocation
-        // or the waiting list that owned it, and goes back to that only when it was not taken.
+        // SAFETY: the block came from this free list, no command uses it any more, and it is put once: it
+        // left the allocation or the waiting list that owned it, and returns there only if the put failed.
         if unsafe { self.blocks.put(&block.block) }.is_err() {
             return self.waiting.push(block);
         }
@@ -388,23 +391,23 @@ fn no_such_usm(device: &Device, kind: UsmKind, bytes: usize) -> Error {
         reserved: 0,
         limit: None,
         total: device.global_mem_size(),
-        note: format!("; the device has no {kind} USM{}", others_with(kind)),
+        note: format!("; the device does not support {kind} USM{}", others_with(kind)),
     }
 }
 
-/// Where such memory can be had.
+/// The devices that support this kind of memory.
 fn others_with(kind: UsmKind) -> String {
     let devices = crate::device::devices().unwrap_or_default();
     let names: Vec<_> =
         devices.iter().filter(|device| device.has_usm(kind)).map(ToString::to_string).collect();
     if names.is_empty() {
-        "; no visible device has".to_owned()
+        "; no visible device does".to_owned()
     } else {
-        format!("; it is on {}", names.join(", "))
+        format!("; supported by {}", names.join(", "))
     }
 }
 
-/// `USMQ_POOL=0` gives every allocation to and from the runtime directly, for memory checkers.
+/// `USMQ_POOL=0` passes every allocation and free directly to the runtime, for memory checkers.
 fn pooling_is_on() -> bool {
     std::env::var_os("USMQ_POOL").is_none_or(|value| value != "0")
 }

@@ -1,4 +1,4 @@
-//! What the memory pools hold, and what may be asked of all of them.
+//! Statistics, limits and trimming of all memory pools.
 
 use super::budget;
 use super::pool::Pool;
@@ -8,23 +8,23 @@ use crate::error::Result;
 use crate::ffi;
 use std::time::Duration;
 
-/// The most that [`trim`] waits for deleters that are due.
+/// The maximum time that [`trim`] waits for pending deleters.
 const AT_MOST: Duration = Duration::from_secs(10);
 
-/// What the pools of one USM kind hold. Bytes unless it says otherwise.
+/// Usage of the pools of one USM kind. Values are bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindStats {
     /// Held by live arrays.
     pub used: u64,
-    /// Taken from the runtime, in use or kept for reuse.
+    /// Allocated from the runtime, in use or kept for reuse.
     pub reserved: u64,
-    /// The largest `used` so far. For several devices the sum of theirs.
+    /// The largest `used` so far. For several devices the sum of their peaks.
     pub peak: u64,
     /// The limit of `reserved` for each device, if one was set.
     pub limit: Option<u64>,
     /// Number of live allocations.
     pub live: u64,
-    /// Number of allocations served without asking the runtime.
+    /// Number of allocations served without a call of the runtime.
     pub hits: u64,
     /// Number of requests to the runtime.
     pub misses: u64,
@@ -55,7 +55,7 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
     Ok(all)
 }
 
-/// Bytes that live arrays hold, by device. Asks the runtime nothing.
+/// Bytes that live arrays hold, by device. Makes no call of the runtime.
 pub(crate) fn held() -> Vec<(Device, u64)> {
     let mut all: Vec<(Device, u64)> = Vec::new();
     for (on, _, budget) in budget::all().into_iter().flatten() {
@@ -67,10 +67,10 @@ pub(crate) fn held() -> Vec<(Device, u64)> {
     all
 }
 
-/// Sets the most bytes that pools of `kind` (all kinds if `None`) take from the runtime, for `device` or for each
-/// device, whatever the contexts. `None` lifts the limit, for one device also where each has one. A part of a device
-/// counts by itself. What is kept for reuse goes back to the runtime; what arrays hold beyond the limit stays theirs, and
-/// nothing is given out until they hold less.
+/// Sets the maximum number of bytes that pools of `kind` (all kinds if `None`) take from the runtime, for
+/// `device` or for each device, across contexts. `None` lifts the limit; with a `device`, also a limit that
+/// was set for each device. A sub-device counts separately. Memory kept for reuse is returned to the runtime;
+/// arrays keep memory beyond the limit, and allocations fail until arrays hold less.
 ///
 /// # Errors
 /// As [`trim`], after the limit was set.
@@ -80,11 +80,11 @@ pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKi
     if limit.is_some() { trim(device) } else { Ok(()) }
 }
 
-/// Returns memory that is kept for reuse to the runtime, and lets go of the owners of foreign memory. Memory whose last
+/// Returns memory kept for reuse to the runtime, and releases the owners of foreign memory. Memory whose last
 /// use is in flight stays.
 ///
 /// # Errors
-/// [`Error::Sycl`](crate::Error::Sycl) when the runtime refuses a block.
+/// [`Error::Sycl`](crate::Error::Sycl) if the runtime refuses to free a block.
 pub fn trim(device: Option<&Device>) -> Result<()> {
     for pool in Pool::all()? {
         if device.is_none_or(|device| *device == pool.device) {

@@ -1,15 +1,15 @@
-//! Room on the host's heap, in sizes that a caller chooses. `Vec` by itself ends the process where memory is short.
+//! Fallible host allocation for caller-controlled sizes: `Vec` itself aborts the process if memory is short.
 
 use crate::error::{Error, Result};
 
-/// An empty list with room for `count` elements; `what` they are, for the error.
+/// An empty list with capacity for `count` elements; `what` names them in the error.
 pub(crate) fn try_with_capacity<T>(count: usize, what: &'static str) -> Result<Vec<T>> {
     let mut list = Vec::new();
     reserve(&mut list, count, what)?;
     Ok(list)
 }
 
-/// Makes room for `more` elements in a list that may grow as long as the caller likes.
+/// Reserves capacity for `more` elements in a list whose length the caller controls.
 pub(crate) fn reserve<T>(list: &mut Vec<T>, more: usize, what: &'static str) -> Result<()> {
     let asked = list.len().saturating_add(more).saturating_mul(size_of::<T>()) as u64;
     list.try_reserve(more).map_err(|_| Error::HostMemory { asked, what })

@@ -1,4 +1,4 @@
-//! Bringing arrays to one queue: planning with the facts of real arrays, and running the plan.
+//! Moves arrays to one queue: makes a plan from the properties of the arrays, and executes it.
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
@@ -10,8 +10,8 @@ use crate::memory::{Access, Allocation, Operand, ordered_across};
 /// Bytes of one staging buffer. Two of them are in use at once.
 const CHUNK: usize = 2 << 20;
 
-/// The array on the target queue: itself, a view of the same memory, or a copy, whichever moves least. Never blocks;
-/// work on the result comes after whatever the source waits for.
+/// The array on the target queue: the array itself, a view of the same memory, or a copy, whichever moves
+/// least. Never blocks; work on the result runs after the work that the source waits for.
 ///
 /// ```
 /// use usmq::{Array, Partition, collocate, follow, with_queue};
@@ -27,13 +27,13 @@ const CHUNK: usize = 2 << 20;
 /// ```
 ///
 /// # Errors
-/// [`Error::Allocation`] when a copy is needed and memory is short.
+/// [`Error::Allocation`] if a copy is needed and memory is short.
 pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
     let _span = tracing::debug_span!(target: "usmq", "collocate", %array, %target).entered();
     run(array, target, plan_one(array, target)?.action)
 }
 
-/// Every array on one queue: `target`, or the one among theirs to which the fewest bytes move.
+/// Moves all arrays to one queue: `target`, or the one of their queues to which the fewest bytes move.
 ///
 /// # Errors
 /// As [`collocate`]; [`Error::Value`] without arrays and target.
@@ -45,8 +45,8 @@ pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Ar
 }
 
 impl Array {
-    /// This array with another element type, USM kind or queue, as far as given: itself where nothing differs, a view
-    /// where the queue can reach the memory, else a copy.
+    /// This array with another element type, USM kind or queue, as far as given: the array itself if nothing
+    /// differs, a view if the queue can access the memory, else a copy.
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
@@ -56,7 +56,7 @@ impl Array {
         if dtype == self.dtype() && kind == self.usm_kind() {
             return Ok(placed);
         }
-        // Of another kind only, it may be on its way to the host or from another library.
+        // A change of the kind only may be part of a transfer to the host or an import.
         let _why = if dtype == self.dtype() {
             with_default_reason(Reason::Conversion)
         } else {
@@ -68,7 +68,7 @@ impl Array {
     }
 }
 
-/// What [`collocate_all`] would do, without doing it.
+/// Returns the plan of [`collocate_all`], without executing it.
 ///
 /// # Errors
 /// [`Error::Value`] without arrays and target.
@@ -77,10 +77,10 @@ pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {
     explain_items(&items, target)
 }
 
-/// What a plan is made for: an array, or data that has yet to become one.
+/// An item of a plan: an array, or data that is not an array yet.
 pub(crate) enum Item<'a> {
     Array(&'a Array),
-    /// Data outside of USM, and the step that brings it to any queue.
+    /// Data outside of USM, and the step that copies it to a queue.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
     Other(Step),
 }
@@ -91,7 +91,7 @@ pub(crate) fn explain_items(items: &[Item<'_>], target: Option<&Queue>) -> Resul
     Ok(Plan { target: target.into(), steps })
 }
 
-/// The target, or the one among the arrays' queues to which the fewest bytes move, and the way there.
+/// Selects the target, or the one of the arrays' queues to which the fewest bytes move, and its steps.
 fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)> {
     if let Some(target) = target {
         return Ok((target.clone(), steps(items, target)?));
@@ -106,7 +106,7 @@ fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)
         }
     }
     let (_, target, steps) = best.ok_or_else(|| {
-        Error::Value("there is no array in USM whose queue could be the target; name a target".to_owned())
+        Error::Value("no array is in USM, so no queue can be the default target; pass a target".to_owned())
     })?;
     Ok((target, steps))
 }
@@ -147,7 +147,7 @@ fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
         Action::Keep => Ok(array.clone()),
         Action::Rebind => array.on_queue(target),
         Action::CopyDirect => copy(array, target, direct),
-        // The last three are for data outside of USM, which is no array.
+        // The last three are for data outside of USM, so an array never has them.
         Action::CopyStaged | Action::FromHost | Action::FromCuda | Action::ToCuda => {
             copy(array, target, staged)
         }
@@ -170,8 +170,8 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
 fn direct(source: &Array, target: &Array) -> Result<()> {
     let queue = target.queue();
     ordered_across(queue, &operands(source, target), |after, _| {
-        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The source is
-        // USM of the queue's context or readable by the host, as the plan found.
+        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The
+        // source is USM of the queue's context or readable by the host, as the plan found.
         unsafe { queue.memcpy(target.address(), source.address(), target.nbytes(), after) }
     })?;
     Ok(())
@@ -181,8 +181,8 @@ fn operands<'a>(source: &'a Array, target: &'a Array) -> [Operand<'a>; 2] {
     [(source.allocation(), Access::Read), (target.allocation(), Access::Write)]
 }
 
-/// Source to host memory on the source's queue, host memory to target on the target's, in chunks: while one buffer
-/// is read, the other is written.
+/// Copies in chunks: source to host memory on the source's queue, host memory to target on the target's.
+/// Reads one buffer while it writes the other.
 fn staged(source: &Array, target: &Array) -> Result<()> {
     let bytes = source.nbytes();
     let chunk = bytes.min(CHUNK);
@@ -205,16 +205,17 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
             let buffer = &buffers[number % 2];
             let free = emptied[number % 2].take();
             let first = if number < 2 { after } else { free.as_slice() };
-            // SAFETY: both ranges are inside allocations whose logs keep them until the last event is complete, which
-            // comes after this one; `first` says that nothing else uses the buffer.
+            // SAFETY: both ranges are inside allocations whose logs keep them until the last event is
+            // complete, which comes after this one; `first` says that nothing else uses the buffer.
             let filled = unsafe { from.memcpy(buffer.pointer(), source.address() + start, length, first) }?;
             sent.push(filled.clone());
-            // SAFETY: as above; the buffer is host memory, which the target's queue may read whatever its context.
+            // SAFETY: as above; the buffer is host memory, which the target's queue may read in
+            // any context.
             let event = unsafe { to.memcpy(target.address() + start, buffer.pointer(), length, &[filled]) }?;
             sent.push(event.clone());
             emptied[number % 2] = Some(event);
         }
-        // On an out-of-order queue the last two copies may end in either order.
+        // On an out-of-order queue the last two copies may complete in either order.
         match emptied {
             [Some(a), Some(b)] => to.barrier(&[a, b]),
             [Some(only), None] | [None, Some(only)] => Ok(only),

@@ -1,14 +1,14 @@
-//! The one queue that all arrays share.
+//! Selects the queue that all arrays share.
 
 use crate::array::Array;
 use crate::device::Queue;
 use crate::error::{Error, Result, spelled};
 use crate::manager::current_queue;
 
-/// The queue on which work on these arrays runs: the one they all have. Without arrays, the current queue.
+/// The queue on which work on these arrays runs: the one that they share. Without arrays, the current queue.
 ///
 /// # Errors
-/// [`Error::Placement`] when they do not share one; it names each array's queue and the call that fixes it.
+/// [`Error::Placement`] if they do not share one; it names each array's queue and the call that fixes it.
 ///
 /// ```
 /// let x = usmq::Array::zeros::<f32>([3])?;
@@ -22,8 +22,8 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
         return Ok(first.queue().clone());
     }
     Err(Error::Placement(format!(
-        "the arrays are on different queues:\n{}\ngive {} explicitly where they are usable from it, or bring them \
-         together: {} of all for the fewest bytes",
+        "the arrays are on different queues:\n{}\npass {} explicitly if all arrays are usable from it, or move them \
+         to one queue: {} with all arrays to move the fewest bytes",
         describe(arrays),
         spelled("queue=", "a queue"),
         spelled(
@@ -33,12 +33,12 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
     )))
 }
 
-/// An error unless every array can be used by kernels on `queue`, which the caller chose explicitly.
+/// Checks that kernels on `queue`, which the caller chose explicitly, can use every array.
 pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
     for (position, array) in arrays.iter().enumerate() {
         if let Some(why) = array.unusable_from(queue)? {
             return Err(Error::Placement(format!(
-                "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a copy that can",
+                "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a usable copy",
                 describe(arrays),
                 spelled("collocate(array, queue=queue)", "collocate(&array, &queue)")
             )));
@@ -47,7 +47,7 @@ pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
     Ok(())
 }
 
-/// One line per array: what it is, its queue, device and context.
+/// One line per array: dtype, shape, kind, queue and context.
 fn describe(arrays: &[&Array]) -> String {
     let line = |(position, array): (usize, &&Array)| {
         format!(

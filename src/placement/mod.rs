@@ -1,4 +1,4 @@
-//! Compute follows data: which queue a command goes to, and what must be copied to bring its operands together.
+//! Compute follows data: selects the queue of a command, and the copies that bring its operands together.
 
 mod collocate;
 mod follow;

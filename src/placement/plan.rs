@@ -1,23 +1,24 @@
-//! What it takes to bring arrays to a queue: a plan that can be read before it is run. The decision is pure.
+//! The steps that move arrays to a queue, as a plan that can be read before it is executed. The decision is
+//! pure.
 
 use crate::device::{Queue, UsmKind};
 use crate::error::size;
 use std::fmt;
 
-/// What happens to one array.
+/// The action for one array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Nothing: it is on the target queue already.
     Keep,
-    /// The same memory with the target queue; ordered after its last use. Moves nothing, whatever its size.
+    /// Uses the same memory with the target queue, ordered after its last use. Moves no data.
     Rebind,
     /// One copy by the target queue.
     CopyDirect,
-    /// A copy in chunks through pinned host memory, both hops overlapped.
+    /// A copy in chunks through pinned host memory; both transfers overlap.
     CopyStaged,
     /// A copy of host memory.
     FromHost,
-    /// A copy of CUDA memory, in chunks through pinned host memory, both hops overlapped.
+    /// A copy of CUDA memory, in chunks through pinned host memory; both transfers overlap.
     FromCuda,
     /// A copy to CUDA memory, the same way.
     ToCuda,
@@ -39,7 +40,7 @@ impl Action {
     }
 }
 
-/// What the decision depends on, for one array and one target.
+/// The inputs of the decision, for one array and one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
     pub same_queue: bool,
@@ -53,7 +54,7 @@ pub(super) struct Facts {
     pub kind: UsmKind,
 }
 
-/// The cheapest action that is right, and why it must be that one.
+/// The cheapest correct action, and the reason.
 pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
     let Facts { same_queue, same_context, same_device, peer_access, direct_copies, kind } = facts;
     let host = kind == UsmKind::Host;
@@ -68,7 +69,7 @@ pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
         (_, true) => {
             (Action::CopyStaged, "memory of another device of the same context, without peer access")
         }
-        // To another context, host memory is like any memory of the host.
+        // In another context, USM host memory is like any host memory.
         (_, false) if host => (Action::CopyDirect, "the contexts differ; the source is host memory"),
         (_, false) => (Action::CopyStaged, "memory of a device in another context"),
     }
@@ -77,17 +78,17 @@ pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
 /// One array's part of a [`Plan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What happens.
+    /// The action.
     pub action: Action,
     /// Bytes that are moved.
     pub bytes: u64,
-    /// Why nothing cheaper will do.
+    /// Why no cheaper action is possible.
     pub reason: String,
-    /// The array, for people.
+    /// Description of the array.
     pub what: String,
 }
 
-/// Where a plan brings arrays.
+/// The target of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanTarget {
     /// USM for the work of a queue.
@@ -117,17 +118,17 @@ impl fmt::Display for PlanTarget {
     }
 }
 
-/// What it takes to bring arrays together, in the order of the arguments. Printed as a table.
+/// The steps that bring arrays together, in the order of the arguments. Prints as a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Where they go.
+    /// The target.
     pub target: PlanTarget,
     /// One per array.
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    /// Bytes that the whole plan moves.
+    /// The number of bytes that the whole plan moves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.steps.iter().map(|step| step.bytes).sum()

@@ -1,4 +1,4 @@
-//! Whether what lies in a folder is our own: compiled kernels are run as they are found there.
+//! Checks that only this user controls a cache folder, since compiled kernels are executed as found there.
 
 use std::ffi::CString;
 use std::io;
@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Others may write here.
+/// Other users may write here.
 const OTHERS: u32 = 0o002;
 const GROUP: u32 = 0o020;
-/// In such a folder each may remove only what is theirs.
+/// In such a folder each user may remove only their own files.
 const STICKY: u32 = 0o1000;
 
-/// Who asks.
+/// The user and group of the process.
 #[derive(Clone, Copy)]
 pub(crate) struct Who {
     pub user: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Who {
 
 impl Who {
     pub(crate) fn here() -> Self {
-        // SAFETY: only tells who the process is.
+        // SAFETY: only queries an id of the process.
         let user = unsafe { libc::geteuid() };
         // SAFETY: as above.
         let group = unsafe { libc::getegid() };
@@ -29,9 +29,9 @@ impl Who {
     }
 }
 
-/// What is wrong with a folder, if it is there, or with those above it: that someone else could put files into it.
+/// Why another user could put files into this folder, if it exists, or into those above it.
 pub(crate) fn fault(folder: &Path, who: Who) -> Option<String> {
-    // As the runtime will find it, whatever links there are on the way.
+    // Resolves links, as the runtime will.
     let (there, exists) = nearest(folder)?;
     for (number, path) in there.ancestors().enumerate() {
         let Ok(about) = path.metadata() else { continue };
@@ -39,7 +39,7 @@ pub(crate) fn fault(folder: &Path, who: Who) -> Option<String> {
         if about.uid() != who.user && about.uid() != 0 {
             return Some(format!("{} belongs to another user", path.display()));
         }
-        // A group of one's own, numbered as its only member, is nobody else.
+        // A private group, with the user's own id, has no other member.
         let private = about.gid() == who.group && who.group == who.user;
         let writers = if private { OTHERS } else { OTHERS | GROUP };
         let guarded = !own && about.mode() & STICKY != 0;
@@ -50,16 +50,16 @@ pub(crate) fn fault(folder: &Path, who: Who) -> Option<String> {
     None
 }
 
-/// The nearest folder that is there, without links, and whether it is the one asked for.
+/// The nearest existing folder, without links, and whether it is the requested one.
 fn nearest(folder: &Path) -> Option<(PathBuf, bool)> {
     folder.ancestors().enumerate().find_map(|(number, path)| Some((path.canonicalize().ok()?, number == 0)))
 }
 
-/// Makes the folder, for its owner only. One that is there is closed to others where that can be done.
+/// Creates the folder with access for its owner only. Restricts an existing folder where possible.
 pub(super) fn make_private(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: a path of ours. Where it fails, `fault` tells whether the folder is good enough.
+    // SAFETY: a path from this function. If it fails, `fault` reports whether the folder is safe.
     unsafe { libc::chmod(path.as_ptr(), 0o700) };
     Ok(())
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A folder of the test's own, which goes with it.
+    /// A temporary folder of the test, deleted with this value.
     struct Folder(PathBuf);
 
     impl std::ops::Deref for Folder {
@@ -119,7 +119,7 @@ mod tests {
             mode(open, closed);
             assert_eq!(fault(&inside, who), None);
         }
-        // As /tmp: nobody else can replace what is ours there, but the folder itself takes anyone's files.
+        // As /tmp: others cannot replace our files there, but can add files to the folder itself.
         mode(&base, 0o1777);
         assert_eq!(fault(&inside, who), None);
         assert!(fault(&base, who).is_some());
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_belongs_to_others_is_not_and_links_lead_to_where_they_lead() {
         let (base, who) = (folder("links"), Who::here());
-        // Who is not root, and not the owner either.
+        // A user that is neither root nor the owner.
         let stranger = Who { user: who.user.wrapping_add(4242), group: 4242 };
         let found = fault(&base, stranger);
         assert!(who.user == 0 || found.unwrap().contains("another user"));

@@ -1,9 +1,10 @@
-//! Checks of the rules for work beside other libraries: on in debug builds and with `USMQ_CHECKS=1`, an abort with a
-//! stack where a rule is broken.
+//! Checks the rules for work beside other libraries: active in debug builds and with `USMQ_CHECKS=1`. A
+//! violation aborts with a stack trace.
 //!
-//! The rules: no submission, wait or free inside a destructor or while Python's lock is held, and no wait inside libsycl
-//! for an event that a host task may hold up. libsycl waits for host tasks under its graph lock, a submission needs that
-//! lock, and host tasks of other libraries take Python's lock and run destructors: each of these can end in a deadlock.
+//! The rules: no submission, wait or free inside a destructor or while holding the GIL, and no wait inside
+//! libsycl for an event that a host task may delay. libsycl waits for host tasks under its graph lock, a
+//! submission needs that lock, and host tasks of other libraries take the GIL and run destructors: each
+//! violation can deadlock.
 
 use super::python_lock;
 use once_cell::sync::Lazy;
@@ -15,7 +16,7 @@ static ON: Lazy<bool> = Lazy::new(|| match std::env::var_os("USMQ_CHECKS") {
 });
 
 thread_local! {
-    /// How many destructors of usmq this thread is in.
+    /// The number of usmq destructors that this thread is in.
     static DESTRUCTORS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -36,17 +37,18 @@ impl Drop for InDestructor {
     }
 }
 
-/// Before a command is submitted to a queue.
+/// Call before a command is submitted to a queue.
 pub(crate) fn submits() {
     check("submits a command");
 }
 
-/// Before memory is freed at the runtime, or another object whose release may block.
+/// Call before runtime memory, or another object whose release may block, is freed.
 pub(crate) fn frees() {
     check("frees memory or an object of the runtime");
 }
 
-/// Before a wait; `may_be_held_up` says whether libsycl would wait for a host task under its graph lock.
+/// Call before a wait; `may_be_held_up` returns whether libsycl would wait for a host task under its graph
+/// lock.
 pub(crate) fn waits(may_be_held_up: impl FnOnce() -> bool) {
     check("waits");
     if *ON && may_be_held_up() {
@@ -80,7 +82,7 @@ mod tests {
 
     const IN_CHILD: &str = "USMQ_TEST_BROKEN_RULE";
 
-    /// In a process of its own, which the check ends.
+    /// Runs in its own process, which the check aborts.
     fn ends_with(test: &str, expected: &str, broken: impl FnOnce()) {
         if std::env::var_os(IN_CHILD).is_some() {
             return broken();

@@ -1,4 +1,4 @@
-//! The emulated GPUs: what the variables of the process ask for, and where the OpenCL layer is that shows them.
+//! The emulated GPUs: reads the variables of the process, and locates the OpenCL layer that implements them.
 
 use super::environment::drivers_are_loaded;
 use super::loaded_libraries::libraries;
@@ -8,32 +8,32 @@ use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How many GPUs to emulate; without it the others have no effect.
+/// The number of GPUs to emulate; without it the other variables have no effect.
 pub(crate) const GPUS: &str = "USMQ_EMULATE_GPUS";
-/// What else the layer reads.
+/// The other variables that the layer reads.
 pub(crate) const OTHERS: [&str; 3] =
     ["USMQ_EMULATE_GPU_MEMORY", "USMQ_EMULATE_SYSTEM_USM", "USMQ_EMULATE_FAULTS"];
-/// Where the layer is, for applications that are installed without it beside them.
+/// The path of the layer, for applications that do not install it beside themselves.
 pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_EMULATOR_LIBRARY";
 
-/// The variable that names layers to the OpenCL loader, which reads it once.
+/// The variable that lists layers for the OpenCL loader, which reads it once.
 pub(super) const LAYERS: &str = "OPENCL_LAYERS";
 
 /// The name of the layer; see build/emulator.rs.
 const LIBRARY: &str = "libusmq_emulator.so";
 
-/// What is wrong with emulated GPUs that are asked for.
+/// Why requested emulated GPUs are not visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A variable has a value that is not understood.
+    /// A variable has an invalid value.
     Setting(String),
-    /// The layer is not where it should be.
+    /// The layer is not at its expected path.
     NoLibrary(String),
     /// The OpenCL loader has read its variables already.
     TooLate {
-        /// What is wrong.
+        /// The problem.
         text: String,
-        /// What OPENCL_LAYERS has to be before the process starts.
+        /// The value that OPENCL_LAYERS needs before the process starts.
         layers: PathBuf,
     },
 }
@@ -45,7 +45,7 @@ impl From<Fault> for Error {
     }
 }
 
-/// Number of GPUs that are asked for, as the user wrote it.
+/// The requested number of GPUs, as the user wrote it.
 fn asked_for() -> Option<String> {
     value_of(GPUS)
 }
@@ -55,17 +55,17 @@ fn value_of(name: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
-/// Which variable has a value that the layer does not understand, and what it takes.
+/// The variable with an invalid value, and its valid values.
 fn wrong_setting() -> Result<Option<String>> {
     let [gpus, memory, system_usm, faults] =
         [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]].map(|name| value_of(name).unwrap_or_default());
     let fault = ffi::emulation_fault(&gpus, &memory, &system_usm, &faults)
-        .during("reading the settings of the emulated GPUs")?;
+        .during("reading the emulator's settings")?;
     Ok((!fault.is_empty()).then_some(fault))
 }
 
-/// Looks for whatever would keep the GPUs that are asked for from being seen. `None` where none are asked for or all is
-/// well.
+/// Checks for problems that would hide the requested GPUs. `None` if none are requested or no problem is
+/// found.
 pub(crate) fn fault() -> Result<Option<Fault>> {
     if asked_for().is_none() {
         return Ok(None);
@@ -84,12 +84,13 @@ pub(crate) fn fault() -> Result<Option<Fault>> {
 fn too_late_text() -> String {
     format!(
         "{GPUS} was set after the SYCL runtime had been asked for its devices, and the runtime reads its settings once; \
-         set it before the process starts, or before the first question about a device{}",
-        spelled(" and before another library than usmq asks", "")
+         set it before the process starts, or before the first device query{}",
+        spelled(" of any library", "")
     )
 }
 
-/// The value of OPENCL_LAYERS that shows the GPUs, where they are asked for and it does not name the layer yet.
+/// The value of OPENCL_LAYERS that enables the GPUs, if they are requested and it does not list the layer
+/// yet.
 pub(super) fn layers() -> Option<OsString> {
     asked_for()?;
     let Ok(Some(library)) = layer() else { return None };
@@ -101,7 +102,7 @@ pub(super) fn layers() -> Option<OsString> {
     Some(layers)
 }
 
-/// The layer that OPENCL_LAYERS lacks; `None` where it names one, as a parent process has set it.
+/// The layer that OPENCL_LAYERS lacks; `None` if it lists one, as set by a parent process.
 fn layer() -> Result<Option<PathBuf>, Fault> {
     let layers = std::env::var_os(LAYERS).unwrap_or_default();
     let named = layers.as_bytes().split(|byte| *byte == b':').map(|part| Path::new(OsStr::from_bytes(part)));
@@ -130,8 +131,8 @@ fn find() -> Result<PathBuf, Fault> {
         Fault::NoLibrary(format!(
             "the emulated GPUs need {LIBRARY}, which is not in {place}; {}",
             spelled(
-                "install usmq again, or name the library in USMQ_EMULATOR_LIBRARY",
-                "put it beside the program, or name it in USMQ_EMULATOR_LIBRARY (build scripts find it in DEP_USMQ_EMULATOR)"
+                "reinstall usmq, or set USMQ_EMULATOR_LIBRARY to the path of the library",
+                "put it beside the program, or set USMQ_EMULATOR_LIBRARY to its path (build scripts find it in DEP_USMQ_EMULATOR)"
             )
         ))
     })
@@ -149,7 +150,7 @@ fn own_folder() -> Option<PathBuf> {
     }
     // SAFETY: the loader owns the name, which ends with a NUL and stays while this library is loaded.
     let name = unsafe { CStr::from_ptr(about.dli_fname) };
-    // That of a program may be relative to a folder that is no longer the current one.
+    // The path of a program may be relative to a previous working directory.
     let path = Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize();
     Some(path.or_else(|_| std::env::current_exe()).ok()?.parent()?.to_owned())
 }

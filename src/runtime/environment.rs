@@ -1,4 +1,5 @@
-//! The environment variables that the SYCL runtime reads at its first device query, set where the user set nothing.
+//! Sets the environment variables that the SYCL runtime reads at its first device query, unless the user set
+//! them.
 
 use super::cache_dir::{Who, fault, make_private};
 use super::emulator;
@@ -6,42 +7,42 @@ use super::loaded_libraries::{libraries, runtime_folder};
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
-/// The OpenCL driver for CPUs that the wheel `intel-opencl-rt` brings.
+/// The OpenCL CPU driver of the wheel `intel-opencl-rt`.
 const CPU_RUNTIME: &str = "libintelocl.so";
 
-/// What [`prepare`] has set; empty until then.
+/// The variables that [`prepare`] has set; empty before.
 static SET: OnceCell<Vec<Setting>> = OnceCell::new();
 
 /// Name and value of a variable.
 pub(crate) type Setting = (&'static str, PathBuf);
 
-/// Whether the runtime had asked for its drivers before [`name_driver`] could name one.
+/// Whether the runtime had looked for its drivers before [`name_driver`] could name one.
 static TOO_LATE: OnceCell<bool> = OnceCell::new();
 
-/// The variable that names OpenCL drivers.
+/// The variable that lists OpenCL drivers.
 const DRIVERS: &str = "OCL_ICD_FILENAMES";
 
-/// The variable that chooses devices.
+/// The variable that selects devices.
 const SELECTOR: &str = "ONEAPI_DEVICE_SELECTOR";
 
-/// What [`load_an_adapter`] adds to it.
+/// The term that [`load_an_adapter`] appends to it.
 const NO_DEVICE: &str = ";*:99";
 
-/// A selector as the user has set it.
+/// A selector as the user set it.
 pub(crate) fn without_own_term(selector: &str) -> &str {
     selector.strip_suffix(NO_DEVICE).unwrap_or(selector)
 }
 
-/// Makes the pip-installed CPU device visible, and the emulated GPUs that are asked for. Python calls it at the import,
-/// since another library may ask for devices before usmq does. Loads nothing. Returns the driver and layers that it has
-/// named, for copies of the environment.
+/// Makes the pip-installed CPU device and the requested emulated GPUs visible. Python calls it at import,
+/// since another library may query devices before usmq does. Loads nothing. Returns the driver and layers
+/// that it set, for copies of the environment.
 pub(crate) fn name_driver() -> Vec<Setting> {
     load_an_adapter();
-    // Each time: the variable may be set between the import and the first question about a device.
+    // On each call: the variable may be set between the import and the first device query.
     let layers = emulator::layers().map(|layers| (emulator::LAYERS, PathBuf::from(layers)));
     layers.iter().for_each(|(name, value)| set(name, value));
     static DONE: OnceCell<()> = OnceCell::new();
-    // Once: what the user sets after the import is the user's.
+    // Once: later changes of the user have precedence.
     DONE.get_or_init(|| {
         TOO_LATE.get_or_init(drivers_are_loaded);
         SET.get_or_init(plan)
@@ -53,8 +54,8 @@ pub(crate) fn name_driver() -> Vec<Setting> {
     driver.into_iter().chain(layers).collect()
 }
 
-/// Runtime 2026.2.0 has its OpenCL adapter inside the loader, and reports that there is none where a selector makes it
-/// load no other one. A term that matches no device makes it load another one.
+/// Runtime 2026.2.0 has its OpenCL adapter inside the loader, and reports that it is missing if a selector
+/// makes it load no other adapter. A term that matches no device makes it load another one.
 fn load_an_adapter() {
     let Ok(selector) = std::env::var(SELECTOR) else { return };
     let apart = || Some(runtime_folder()?.join("libur_adapter_opencl.so.0").exists());
@@ -63,7 +64,7 @@ fn load_an_adapter() {
     }
 }
 
-/// Whether all that a selector accepts is of the backend opencl. Terms that begin with `!` discard devices.
+/// Whether a selector accepts devices of the backend opencl only. Terms that begin with `!` discard devices.
 fn names_opencl_alone(selector: &str) -> bool {
     let backend = |term: &str| term.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
     let mut accepted = selector
@@ -74,14 +75,15 @@ fn names_opencl_alone(selector: &str) -> bool {
     accepted.peek().is_some() && accepted.all(|term| backend(term) == "opencl")
 }
 
-/// Makes the pip-installed CPU device visible and compiled kernels last longer than the process.
+/// Makes the pip-installed CPU device visible, and caches compiled kernels beyond the process.
 pub(super) fn prepare() {
     name_driver();
-    // What the user has set since the plan was made stays.
+    // Variables that the user has set meanwhile are kept.
     let others = SET.get_or_init(plan).iter().filter(|(name, _)| *name != DRIVERS && !is_set(name));
     others.for_each(|(name, value)| set(name, value));
     let Some((folder, fault)) = unsafe_cache() else {
-        // Where it cannot be made, the runtime goes on without. A folder of the user's that is there stays as it is.
+        // If it cannot be created, the runtime works without it. An existing folder of the user is not
+        // changed.
         let ours =
             settings().into_iter().find(|(name, _)| *name == "SYCL_CACHE_DIR").map(|(_, folder)| folder);
         let theirs = || named_cache().filter(|folder| !folder.exists());
@@ -90,25 +92,25 @@ pub(super) fn prepare() {
         }
         return;
     };
-    // What the user has asked for is not done either: whoever may write there would run code as this user.
+    // Overrides the user's setting too: another user who can write there would run code as this user.
     set("SYCL_CACHE_PERSISTENT", Path::new("0"));
     let text = format!(
-        "kernels are not kept in {}: {fault}. Whoever can write there would choose what runs here. Empty it and \
-         `chmod 700` it, or name another folder in SYCL_CACHE_DIR",
+        "kernels are not kept in {}: {fault}. Another user could replace the code that runs here. Empty the folder and \
+         `chmod 700` it, or set SYCL_CACHE_DIR to another folder",
         folder.display()
     );
     tracing::warn!(target: "usmq", "{text}");
     eprintln!("usmq: {text}");
 }
 
-/// Whether the runtime has been asked for devices, by whichever library: it then loads what connects it to drivers.
-/// Until 2026.1 that is an adapter for each kind of driver; from 2026.2 on the one for OpenCL is part of the runtime,
-/// and only the loader of OpenCL drivers shows that it is in use.
+/// Whether any library has queried the runtime for devices: the runtime then loads its adapters. Until 2026.1
+/// there is one adapter per kind of driver; from 2026.2 on the OpenCL adapter is part of the runtime, and
+/// only the loader of OpenCL drivers shows that it is in use.
 pub(crate) fn drivers_are_loaded() -> bool {
     ["libur_adapter_", "libOpenCL.so"].iter().any(|name| !libraries(name).is_empty())
 }
 
-/// Where the runtime would keep compiled kernels, and why it must not.
+/// The folder where the runtime would cache compiled kernels, and why that is unsafe.
 fn unsafe_cache() -> Option<(PathBuf, String)> {
     if !keeps_kernels() {
         return None;
@@ -125,20 +127,20 @@ fn named_cache() -> Option<PathBuf> {
     std::env::var_os("SYCL_CACHE_DIR").map(PathBuf::from)
 }
 
-/// What usmq has set for the runtime, or would set now.
+/// The settings that usmq has made for the runtime, or would make now.
 pub(crate) fn settings() -> Vec<Setting> {
     SET.get().cloned().unwrap_or_else(plan)
 }
 
-/// The OpenCL driver for CPUs that usmq could not name, since another library asked the runtime for devices first, and
-/// the runtime asks for drivers once.
+/// The OpenCL CPU driver that usmq could not name, since another library queried the runtime for devices
+/// first, and the runtime looks for drivers once.
 pub(crate) fn asked_too_early() -> Option<PathBuf> {
     let driver = &SET.get()?.iter().find(|(name, _)| *name == DRIVERS)?.1;
     TOO_LATE.get().filter(|late| **late)?;
     Some(driver.clone())
 }
 
-/// What to say where [`asked_too_early`] has an answer.
+/// The explanation if [`asked_too_early`] returns a driver.
 pub(crate) const TOO_EARLY: &str = "another library asked the SYCL runtime for devices before usmq could name the \
     OpenCL driver for CPUs, and the runtime asks for drivers once";
 
@@ -166,19 +168,20 @@ fn is_set(name: &str) -> bool {
 }
 
 fn set(name: &str, value: &Path) {
-    // SAFETY: runs once, under the lock of `ready`, before the SYCL runtime has started threads of its own. It is not
-    // thread-safe: another thread of the application that reads or writes the environment through libc at this moment
-    // races with it. SYCL offers no other way to hand these settings over; the crate's documentation and docs/building.md
-    // say when this happens and how to avoid it.
+    // SAFETY: runs once, under the lock of `ready`, before the SYCL runtime has started threads. It is not
+    // thread-safe: another thread of the application that reads or writes the environment through libc at
+    // this moment races with it. SYCL offers no other way to pass these settings; the crate's documentation
+    // and docs/building.md describe when this happens and how to avoid it.
     unsafe { std::env::set_var(name, value) }
 }
 
-/// `<env>/lib/libintelocl.so`, when it lies beside the libsycl of this process.
+/// `<env>/lib/libintelocl.so`, if it is beside the libsycl of this process.
 fn cpu_runtime_beside_libsycl() -> Option<PathBuf> {
     Some(runtime_folder()?.join(CPU_RUNTIME)).filter(|path| path.exists())
 }
 
-/// The same driver registered twice under two paths breaks its second device, so a system-wide registration wins.
+/// The same driver registered under two paths breaks its second device, so a system-wide registration has
+/// precedence.
 fn a_vendor_file_names_the_cpu_runtime() -> bool {
     let folder =
         std::env::var_os("OCL_ICD_VENDORS").map_or_else(|| "/etc/OpenCL/vendors".into(), PathBuf::from);
@@ -192,7 +195,8 @@ fn a_vendor_file_names_the_cpu_runtime() -> bool {
 fn names_a_present_cpu_runtime(library: &str) -> bool {
     let path = Path::new(library);
     let is_it = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(CPU_RUNTIME));
-    // A bare name is searched by the loader; a path that is not there (the wheel's own file) registers nothing.
+    // The loader searches for a bare name; a path that does not exist (the wheel's own file) registers
+    // nothing.
     is_it && (path.components().count() == 1 || path.exists())
 }
 

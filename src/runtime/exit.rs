@@ -1,4 +1,4 @@
-//! What must happen before the SYCL runtime's own destructors run at the end of the process.
+//! Runs before the SYCL runtime's own destructors at process exit.
 
 use super::{EXITING, FORKED, STATE};
 use once_cell::sync::OnceCell;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-/// Threads inside a wait of the runtime, and work that such a thread has yet to begin.
+/// The number of threads inside a wait of the runtime, and of work that such a thread will begin.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts one wait while it lives.
@@ -18,17 +18,17 @@ impl Pending {
         Self(())
     }
 
-    /// As [`Pending::new`], for a thread that need not go on while the process ends: then there is none.
+    /// As [`Pending::new`], for a thread that need not continue during process exit; then it returns None.
     pub(crate) fn unless_leaving() -> Option<Self> {
         let pending = Self::new();
-        // Either `leave` sees this count, or this thread sees that the process ends.
+        // Either `leave` sees this count, or this thread sees that the process is exiting.
         fence(Ordering::SeqCst);
         (STATE.load(Ordering::Acquire) != EXITING).then_some(pending)
     }
 
-    /// As [`Pending::new`], for a wait of any thread. While the process ends, only its leaver and helpers come through.
-    /// To be asked for after the object to wait for: the question for that may stop the thread, too, and what is
-    /// counted must go on.
+    /// As [`Pending::new`], for a wait of any thread. During process exit, only the exiting thread and its
+    /// helpers pass. Call it after getting the object to wait for: that call may park the thread, and a
+    /// counted thread must not be parked.
     pub(crate) fn for_wait() -> Self {
         Self::unless_leaving().unwrap_or_else(|| {
             park_if_exiting();
@@ -43,16 +43,17 @@ impl Drop for Pending {
     }
 }
 
-/// What waits for the work that is still in flight at the end of the process.
+/// Waits for the work in flight at process exit.
 static FINISH: OnceCell<fn()> = OnceCell::new();
 
 pub(crate) fn finish_with(finish: fn()) {
-    // Only the first one counts, and there is only one.
+    // Only the first call has an effect, and only one is made.
     let _ = FINISH.set(finish);
 }
 
-/// Puts a handler before all destructors that are registered so far. Called once the runtime has registered its own, and
-/// again after each load of a library that it calls; only the first handler that runs has something to do.
+/// Registers a handler that runs before all destructors registered so far. Called after the runtime has
+/// registered its own, and again after each load of a library that it calls; only the first handler that runs
+/// has an effect.
 pub(crate) fn guard() {
     unsafe extern "C" {
         /// glibc: as `atexit`, with the exit status for the handler.
@@ -61,16 +62,16 @@ pub(crate) fn guard() {
             data: *mut libc::c_void,
         ) -> libc::c_int;
     }
-    // SAFETY: the handler is a function of this library, which is never unloaded. Should it not be registered, for
-    // want of memory, the process ends as it would without it.
+    // SAFETY: the handler is a function of this library, which is never unloaded. If registration fails
+    // because memory is short, the process exits as it would without it.
     unsafe { on_exit(leave, std::ptr::null_mut()) };
 }
 
-/// The thread that ends the process.
+/// The thread that runs the process exit.
 static LEAVER: AtomicUsize = AtomicUsize::new(0);
 
 fn this_thread() -> usize {
-    // SAFETY: only tells who is asking.
+    // SAFETY: only queries the calling thread.
     unsafe { libc::pthread_self() as usize }
 }
 
@@ -78,12 +79,12 @@ thread_local! {
     static HELPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For threads of ours that others' work waits for: they may go on while the process ends.
+/// For usmq threads that other work waits for: they may continue during process exit.
 pub(crate) fn help_to_the_end() {
     HELPS.set(true);
 }
 
-/// Stops every thread but the one that ends the process and its helpers: the runtime is going away, and so are they.
+/// Parks every thread except the exiting one and its helpers, since the runtime is being torn down.
 pub(super) fn park_if_exiting() {
     while !HELPS.get() && LEAVER.load(Ordering::Acquire) != this_thread() {
         std::thread::sleep(Duration::from_secs(1));
@@ -99,20 +100,20 @@ extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
         LEAVER.store(this_thread(), Ordering::Release);
         STATE.store(EXITING, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Drivers tear themselves down under commands that still run.
+        // Drivers tear themselves down while commands still run.
         if let Some(finish) = FINISH.get() {
             finish();
         }
-        // A thread that still waits would find the runtime gone. Its work ends by itself, as the runtime's destructors
-        // would also wait for it.
+        // A waiting thread would use a destroyed runtime. Its work completes; the runtime's destructors would
+        // wait for it too.
         while PENDING.load(Ordering::Acquire) != 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         return;
     }
-    // In a forked child the runtime's destructors wait for threads that exist only in the parent.
+    // In a forked child the runtime's destructors would wait for threads that exist only in the parent.
     // SAFETY: flushes the C streams, which `exit` would have done after the destructors.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    // SAFETY: ends the process with the status that `exit` was given.
+    // SAFETY: exits with the status that `exit` received.
     unsafe { libc::_exit(status) }
 }

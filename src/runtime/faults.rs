@@ -1,4 +1,4 @@
-//! Faults on demand and a census of the shim's objects, in builds with `USMQ_FAULTS` only: for tests/faults.rs.
+//! Fault injection and a count of the shim's objects, in builds with `USMQ_FAULTS` only: for tests/faults.rs.
 
 use cxx::UniquePtr;
 use cxx::memory::UniquePtrTarget;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 
-// `cpp/faults.cc`. No part of the bridge in `ffi.rs`, since usual builds have neither.
+// `cpp/faults.cc`. Not part of the bridge in `ffi.rs`, since normal builds have neither.
 unsafe extern "C" {
     safe fn usmq_fault_arm(at: u64, what: c_int, lasting: bool, others: bool);
     safe fn usmq_fault_disarm() -> u64;
@@ -20,20 +20,20 @@ pub enum Fault {
     Sycl = 0,
     /// `std::bad_alloc`.
     NoMemory = 1,
-    /// An exception that is no `std::exception`.
+    /// An exception that is not a `std::exception`.
     Other = 2,
 }
 
-/// The `at`-th call of the shim from now on fails, counted from 1: among those of this thread, or of all others; once,
-/// or (`lasting`) with every call after it.
+/// Makes the `at`-th call of the shim from now on fail, counted from 1 among the calls of this thread, or of
+/// all other threads (`others`); once, or (`lasting`) with every call after it.
 pub fn arm(at: u64, fault: Fault, lasting: bool, others: bool) {
     usmq_fault_arm(at, fault as c_int, lasting, others);
 }
 
-/// Ends [`arm`]: how many calls failed, and which was the first.
+/// Ends [`arm`]; returns the number of failed calls and the first one.
 pub fn disarm() -> (u64, String) {
     let thrown = usmq_fault_disarm();
-    // SAFETY: a string that lives as long as the process, and that only an armed plan changes.
+    // SAFETY: a string that lives as long as the process, and that changes only while armed.
     let place = unsafe { CStr::from_ptr(usmq_fault_place()) };
     (thrown, place.to_string_lossy().into_owned())
 }

@@ -1,9 +1,10 @@
-//! Locks for what belongs to the runtime.
+//! Locks for state of the runtime.
 
 use crate::error::Result;
 use parking_lot::{Mutex, MutexGuard};
 
-/// A mutex that a forked child does not wait for: a thread that held it at the fork is not there to let go of it.
+/// A mutex that a forked child does not wait for: the thread that held it at the fork does not exist in the
+/// child.
 #[derive(Default)]
 pub(crate) struct ForkMutex<T>(Mutex<T>);
 
@@ -19,7 +20,7 @@ impl<T> ForkMutex<T> {
         Ok(self.0.lock())
     }
 
-    /// `None` where another thread holds it, and in a forked child.
+    /// `None` if another thread holds it, and in a forked child.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         super::not_forked().ok()?;
         self.0.try_lock()

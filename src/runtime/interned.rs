@@ -1,4 +1,4 @@
-//! Values that several share: made once per key, and kept for the process or for as long as somebody uses them.
+//! Shared values: created once per key, and kept for the process or while they are in use.
 
 use super::ForkMutex;
 use crate::error::Result;
@@ -9,13 +9,13 @@ use std::hash::Hash;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-/// A handle. What stays for the rest of the process needs no count, so its clones cost nothing.
+/// A handle. Process-lifetime values need no reference count, so their clones cost nothing.
 pub(crate) enum Interned<T: ?Sized + 'static> {
     Process(&'static T),
     Counted(Arc<T>),
 }
 
-/// What is kept, so that who looks for memory that was lost finds it.
+/// References to process-lifetime values, so that leak checkers find them.
 static PROCESS_LIFETIME: Lazy<ForkMutex<Vec<Arc<dyn Any + Send + Sync>>>> = Lazy::new(ForkMutex::default);
 
 impl<T: Send + Sync> Interned<T> {
@@ -23,14 +23,14 @@ impl<T: Send + Sync> Interned<T> {
         Self::Counted(Arc::new(value))
     }
 
-    /// The same value for the rest of the process.
+    /// The same value, kept for the rest of the process.
     pub(crate) fn make_process_lifetime(self) -> Self {
         match self {
             Self::Counted(value) => {
                 if let Ok(mut kept) = PROCESS_LIFETIME.lock() {
                     kept.push(value.clone());
                 }
-                // SAFETY: the count that this takes is never given back, so the value stays.
+                // SAFETY: this reference count is never released, so the value lives forever.
                 Self::Process(unsafe { &*Arc::into_raw(value) })
             }
             kept @ Self::Process(_) => kept,
@@ -41,7 +41,7 @@ impl<T: Send + Sync> Interned<T> {
         matches!(self, Self::Process(_))
     }
 
-    /// A handle that keeps nothing.
+    /// A weak handle.
     pub(crate) fn downgrade(&self) -> WeakInterned<T> {
         match self {
             Self::Process(value) => WeakInterned::Process(value),
@@ -50,7 +50,7 @@ impl<T: Send + Sync> Interned<T> {
     }
 }
 
-/// A handle to a value of a type that a lower layer does not know.
+/// A handle to a value whose type a lower layer does not know.
 pub(crate) type AnyInterned = Interned<dyn Any + Send + Sync>;
 
 impl<T: Send + Sync> From<Interned<T>> for AnyInterned {
@@ -91,7 +91,7 @@ impl<T: ?Sized> Deref for Interned<T> {
     }
 }
 
-/// A value that goes with its last [`Interned`], if it is not kept.
+/// A value that is dropped with its last [`Interned`], unless it is process-lifetime.
 pub(crate) enum WeakInterned<T: 'static> {
     Process(&'static T),
     Counted(Weak<T>),
@@ -113,7 +113,7 @@ impl<T> WeakInterned<T> {
     }
 }
 
-/// One value per key. A value is made, and goes, outside the lock.
+/// One value per key. Values are created and dropped outside the lock.
 pub(crate) struct Interner<K, T: 'static>(ForkMutex<HashMap<K, WeakInterned<T>>>);
 
 impl<K, T> Default for Interner<K, T> {
@@ -123,8 +123,8 @@ impl<K, T> Default for Interner<K, T> {
 }
 
 impl<K: Eq + Hash, T: Send + Sync> Interner<K, T> {
-    /// The value for `key`, made if there is none. When two threads make one at once, both get the first that was put.
-    /// From a call that says so on, the value is kept.
+    /// The value for `key`, created if missing. If two threads create one concurrently, both get the first
+    /// that was inserted. A call with the flag set makes the value process-lifetime.
     pub(crate) fn get_or_make(
         &self,
         key: K,
@@ -153,7 +153,7 @@ impl<K: Eq + Hash, T: Send + Sync> Interner<K, T> {
         Ok(self.0.lock()?.get(key).and_then(WeakInterned::get))
     }
 
-    /// Every value there is.
+    /// Every existing value.
     pub(crate) fn all(&self) -> Result<Vec<Interned<T>>> {
         Ok(self.0.lock()?.values().filter_map(WeakInterned::get).collect())
     }

@@ -1,7 +1,7 @@
-//! Waits that end early because someone asks for that, as Python does after Ctrl-C.
+//! Interruptible waits, such as Python's after Ctrl-C.
 //!
-//! A wait inside a driver cannot be left. Where there is someone to ask, a wait therefore asks the runtime with growing
-//! pauses instead, and leaves nothing behind when it is given up: no thread that goes on waiting.
+//! A wait inside a driver cannot be interrupted. Where a check is installed, a wait therefore polls the
+//! runtime with growing pauses, and an interrupted wait leaves no thread waiting.
 
 use super::exit::Pending;
 use crate::error::{Error, Result};
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 type Check<'a> = dyn Fn() -> bool + 'a;
 
 thread_local! {
-    /// Whom the waits of this thread ask; it outlives the call of [`with_interrupt`] that put it here.
+    /// The check of this thread's waits; it outlives the call of [`with_interrupt`] that stored it here.
     static CHECK: Cell<Option<*const Check<'static>>> = const { Cell::new(None) };
 }
 
-/// For so long a wait asks all the time: most of the short ones are over by then, and the shortest pause of Linux is as
-/// long.
+/// How long a wait polls without pauses: most short waits are over by then, and the shortest pause of Linux
+/// is as long.
 const AT_ONCE: Duration = Duration::from_micros(50);
 
-/// A pause is this part of the time waited so far, so that no wait lasts much longer than its command.
+/// A pause as a fraction of the time waited so far, so that no wait lasts much longer than its command.
 const PART: u32 = 32;
 
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// A signal ends a pause, and is asked for then. One that came between two pauses, or went to another thread, is found
-/// by asking this often.
+/// A signal ends a pause and triggers the check. Calls at this interval detect a signal that came between two
+/// pauses, or went to another thread.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Puts back whom this thread asked before.
+/// Restores the previous check of this thread.
 struct Before(Option<*const Check<'static>>);
 
 impl Before {
     fn replaced_by(check: Option<*const Check<'static>>) -> Self {
-        // A thread that is ending asks nobody.
+        // A thread that is ending has no check.
         Self(CHECK.try_with(|place| place.replace(check)).unwrap_or(None))
     }
 }
@@ -44,13 +44,14 @@ impl Drop for Before {
     }
 }
 
-/// Runs `body`, whose waits for a device end with [`Error::Interrupted`] soon after `check` says true.
+/// Runs `body`; its waits for a device end with [`Error::Interrupted`] soon after `check` returns true.
 ///
-/// `check` is asked by this thread: at a signal, and about 20 times a second. What was submitted goes on, and what it
-/// uses stays alive; to give up a wait only means not to wait. Waits that must not be given up, because the device still
-/// uses memory that the caller has lent, last until that is no longer so.
+/// This thread calls `check` at a signal, and about 20 times a second. Submitted work continues, and its
+/// memory stays alive; an interrupt only ends the wait. Waits that cannot be interrupted, because the device
+/// still uses memory of the caller, last until the device has finished with it.
 ///
-/// A launch that repeats, argument by argument, one that took less than a millisecond is waited for without asking.
+/// A launch that repeats, argument by argument, one that took less than a millisecond is waited for without
+/// calls of `check`.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,13 +64,14 @@ impl Drop for Before {
 /// ```
 pub fn with_interrupt<T>(check: impl Fn() -> bool, body: impl FnOnce() -> T) -> T {
     let check: *const Check<'_> = &raw const check;
-    // SAFETY: only the lifetime is left out. The pointer is read while `_before` lives, and `check` outlives that.
+    // SAFETY: changes only the lifetime. The pointer is read while `_before` lives, and `check` outlives
+    // that.
     let check = unsafe { std::mem::transmute::<*const Check<'_>, *const Check<'static>>(check) };
     let _before = Before::replaced_by(Some(check));
     body()
 }
 
-/// Runs `body`, whose waits nobody interrupts: the device uses what the caller is about to take back.
+/// Runs `body` without interrupts: the device uses memory that the caller is about to reclaim.
 pub(crate) fn uninterruptible<T>(body: impl FnOnce() -> T) -> T {
     let _before = Before::replaced_by(None);
     body()
@@ -80,8 +82,9 @@ pub(crate) fn is_possible() -> bool {
     CHECK.try_with(Cell::get).is_ok_and(|check| check.is_some())
 }
 
-/// Polls until `over` returns true. The caller goes on to the runtime's own wait with the returned guard, which counts
-/// as a wait at the exit of the process. `pausing` is called before each pause: the wait is longer than most.
+/// Polls until `over` returns true. The caller then enters the runtime's own wait with the returned guard,
+/// which counts as a wait at process exit. `pausing` is called before each pause, which only longer waits
+/// reach.
 ///
 /// # Errors
 /// [`Error::Interrupted`] inside [`with_interrupt`] only.
@@ -99,12 +102,12 @@ pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut
         let signalled = pause((waited / PART).min(LONGEST));
         if is_possible() && (signalled || waited - asked > EVERY) {
             asked = waited;
-            // Whoever answers may have to wait for a thread that ends the process, which waits for `pending`.
+            // The check may wait for a thread that is ending the process, which waits for `pending`.
             drop(pending);
             if asks() {
                 return Err(Error::Interrupted);
             }
-            // What answered may have forked, and this be the child.
+            // The check may have forked, and this may be the child.
             super::not_forked()?;
             pending = Pending::for_wait();
         }
@@ -112,18 +115,18 @@ pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut
     Ok(pending)
 }
 
-/// Sleeps; true when a signal has ended it.
+/// Sleeps; true if a signal ended the sleep.
 fn pause(time: Duration) -> bool {
     let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-    // SAFETY: a time to read, and no place for what is left of it.
+    // SAFETY: the time is readable, and null is valid for the remaining time.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) != 0 }
 }
 
-/// Whether the wait is to end. While the question is answered, waits of this thread are not interrupted: the answer may
-/// be that of code which itself uses a device.
+/// Whether the wait is to end. During the check, waits of this thread are not interruptible: the check may
+/// run code that uses a device.
 fn asks() -> bool {
     let before = Before::replaced_by(None);
-    // SAFETY: `with_interrupt` has put it there, and has not returned.
+    // SAFETY: `with_interrupt` stored it, and has not returned.
     before.0.is_some_and(|check| unsafe { (*check)() })
 }
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Files mapped into this process whose name starts with `prefix`, as `libsycl.so`.
+/// Files mapped into this process whose name starts with `prefix`, such as `libsycl.so`.
 pub(crate) fn libraries(prefix: &str) -> BTreeSet<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     matching(&maps, prefix)
@@ -23,8 +23,8 @@ pub(super) fn runtime_folder() -> Option<PathBuf> {
     Some(libraries("libsycl.so").first()?.parent()?.to_owned())
 }
 
-/// Two runtimes in one process have two sets of platforms and contexts: pointers and queues of one mean nothing to
-/// the other, and mixing them corrupts memory.
+/// Two runtimes in one process have separate platforms and contexts: pointers and queues of one are not valid
+/// in the other, and mixing them corrupts memory.
 pub(super) fn refuse_two_runtimes() -> Result<()> {
     for (library, what) in [("libsycl.so", "SYCL runtimes"), ("libur_loader.so", "Unified Runtime loaders")] {
         let found = libraries(library);

@@ -1,7 +1,7 @@
-//! Bring-up: what must hold before the first SYCL call, and whether this process may still make one.
+//! Start of the runtime: checks before the first SYCL call, and whether this process may still make one.
 //!
-//! Nothing runs at load or import. The first question about a device calls [`ready`]; every later use of a SYCL
-//! object goes through [`Handle::get`], which refuses in a forked child.
+//! Nothing runs at load or import. The first device query calls [`ready`]; every later use of a SYCL object
+//! calls [`Handle::get`], which fails in a forked child.
 
 mod cache_dir;
 pub(crate) mod checks;
@@ -49,7 +49,8 @@ const FORKED: u8 = 1;
 /// The process is ending; see `exit.rs`.
 const EXITING: u8 = 2;
 
-/// Prepares the process for its first SYCL call. A failure is not remembered: the caller may fix it and try again.
+/// Prepares the process for its first SYCL call. A failure is not cached: the caller may fix it and try
+/// again.
 pub(crate) fn ready() -> Result<()> {
     ensure_usable()?;
     STARTED.get_or_try_init(|| -> Result<()> {
@@ -64,7 +65,7 @@ pub(crate) fn ready() -> Result<()> {
     Ok(())
 }
 
-/// Whether [`ready`] has been passed: drivers may be loaded, and a fork would break them.
+/// Whether [`ready`] has succeeded: drivers may be loaded, and a fork would break them.
 pub(crate) fn started() -> bool {
     STARTED.get().is_some()
 }
@@ -81,7 +82,7 @@ pub(crate) fn ensure_usable() -> Result<()> {
     }
 }
 
-/// As [`ensure_usable`], for what is no call of the runtime: it may go on while the process ends.
+/// As [`ensure_usable`], for code that makes no call of the runtime: it may continue during process exit.
 pub(crate) fn not_forked() -> Result<()> {
     if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
 }
@@ -96,8 +97,8 @@ fn watch_for_fork() {
     debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
 }
 
-/// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads that
-/// no longer exist.
+/// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads
+/// that no longer exist.
 pub(crate) struct Handle<T: UniquePtrTarget>(ManuallyDrop<UniquePtr<T>>);
 
 impl<T: UniquePtrTarget> Handle<T> {
@@ -109,7 +110,7 @@ impl<T: UniquePtrTarget> Handle<T> {
 
     pub(crate) fn get(&self) -> Result<&T> {
         ensure_usable()?;
-        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
+        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime returned no object".to_owned()))
     }
 }
 
@@ -118,7 +119,7 @@ impl<T: UniquePtrTarget> Drop for Handle<T> {
         if ensure_usable().is_ok() {
             #[cfg(usmq_faults)]
             faults::count(&self.0, -1);
-            // SAFETY: drop runs once, and nothing uses the object after it.
+            // SAFETY: drop runs once, and the object is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         }
     }

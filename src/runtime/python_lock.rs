@@ -1,12 +1,12 @@
-//! Python's lock (GIL), for C callbacks that a library may call while it holds the lock.
+//! The GIL, for C callbacks that a library may call while it holds the GIL.
 
 use once_cell::sync::OnceCell;
 
-/// How to ask for the lock and to give it up; set once usmq is a Python module.
+/// Functions that query and release the GIL; set when usmq is loaded as a Python module.
 pub(crate) struct PythonLock {
     /// Whether this thread holds it.
     pub(crate) is_held: fn() -> bool,
-    /// Gives it up; the result is for `restore`.
+    /// Releases it; the result is passed to `restore`.
     pub(crate) release: fn() -> usize,
     pub(crate) restore: fn(usize),
 }
@@ -15,7 +15,7 @@ static LOCK: OnceCell<PythonLock> = OnceCell::new();
 
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn set(lock: PythonLock) {
-    // The module is set up once.
+    // The module is initialized once.
     let _ = LOCK.set(lock);
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn is_held() -> bool {
     LOCK.get().is_some_and(|lock| (lock.is_held)())
 }
 
-/// Takes the lock again, also after a panic.
+/// Takes the GIL again, also after a panic.
 struct Restore(Option<(&'static PythonLock, usize)>);
 
 impl Drop for Restore {
@@ -34,8 +34,8 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `body` without Python's lock, if this thread holds it. For C functions that libraries call under the lock: they
-/// submit and wait, which usmq does without it.
+/// Runs `body` without the GIL, if this thread holds it. For C functions that libraries call while holding
+/// the GIL: they submit and wait, which usmq does without it.
 pub(crate) fn without_python_lock<T>(body: impl FnOnce() -> T) -> T {
     let _restore = Restore(LOCK.get().filter(|lock| (lock.is_held)()).map(|lock| (lock, (lock.release)())));
     body()

@@ -129,7 +129,9 @@ def test_each_fault_is_the_right_error(operations, name, lasting, fault, code, t
     assert live() <= before or operation.keeps
 
 
-@pytest.mark.skipif(not HAS_FAULTS, reason="takes minutes: with the others of `tests/run test-faults`")
+@pytest.mark.skipif(
+    not HAS_FAULTS, reason="takes minutes: with the others of `tests/run test-faults`"
+)
 def test_each_call_of_a_cuda_driver_may_fail(tmp_path):
     done = subprocess.run(
         [

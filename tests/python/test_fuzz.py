@@ -1,7 +1,7 @@
 """Random filter strings, dicts, capsules, pickles and views, next to dpctl's and numpy's reading.
 
 Each test tries a fixed number of inputs by a fixed seed. With `FUZZ_MINUTES` each goes on from a
-new seed for so long, as `tests/run fuzz` has it. A failure names a seed; `FUZZ_SEED` begins with it.
+new seed for so long, as `tests/run fuzz` does. A failure names a seed; `FUZZ_SEED` starts with it.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def test_host_data_among_the_arguments_goes_where_the_arrays_are(
             assert plan.steps[at].action == "from_host"
     for arguments in [(), (host,), (host, [1.5])]:
         for call in (usmq.collocate, usmq.explain):
-            with pytest.raises(ValueError, match=r"no array in USM .* name a target"):
+            with pytest.raises(ValueError, match=r"no array is in USM.* pass a target"):
                 call(*arguments)
 
 

@@ -1,9 +1,9 @@
-//! The log of what was recorded: one for the process. A session is a window of it, so that sessions may nest and
-//! overlap, and each sees what happened, on any thread, while it was open.
+//! The log of records: one per process. A session is a window of it, so sessions may nest and overlap, and
+//! each contains the events of all threads while it was open.
 //!
-//! The poller sees when recorded commands end: after each wait of the host, and now and then from a thread of its own.
-//! The state of events is asked for, never waited for: two threads that wait at once for out-of-order queues can lock
-//! up the OpenCL driver for CPUs.
+//! The poller detects the end of recorded commands: after each wait of the host, and periodically on a thread
+//! of its own. It queries the state of events and never waits for them: two threads that wait for
+//! out-of-order queues at the same time can deadlock the OpenCL CPU driver.
 
 use super::record::Record;
 use crate::device::Event;
@@ -15,24 +15,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-/// The most records that are kept at once; what comes later is counted only.
+/// The maximum number of records; later ones are only counted.
 pub(crate) const LIMIT: usize = 1 << 18;
 
 type Guard<T> = MutexGuard<'static, T>;
 
-/// The lock is std's: who waits for one of parking_lot's stands in a table that a forked child may find locked.
+/// Uses std's lock: threads that wait for a lock of parking_lot are in a table that a forked child may find
+/// locked.
 fn lock<T>(mutex: &'static Mutex<T>) -> Guard<T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Open sessions.
+/// The number of open sessions.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 static LOG: Mutex<Log> = Mutex::new(Log { records: Vec::new(), first: 1, dropped: 0 });
 
 struct Log {
     records: Vec<Record>,
-    /// The number of the first record; numbers are never used again, and 0 is none.
+    /// The number of the first record; numbers are never reused, and 0 means none.
     first: u64,
     dropped: u64,
 }
@@ -43,7 +44,7 @@ impl Log {
     }
 }
 
-/// Whether anything is to be recorded.
+/// Whether recording is on.
 pub(crate) fn on() -> bool {
     OPEN.load(Ordering::Relaxed) != 0
 }
@@ -51,7 +52,7 @@ pub(crate) fn on() -> bool {
 /// Nanoseconds of the host's steady clock, which is also `std::chrono::steady_clock`'s.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is there to be written; this clock always exists.
+    // SAFETY: the pointer is valid for writes; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -60,13 +61,13 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Window {
     from: u64,
     dropped: u64,
-    /// Of the host's clock.
+    /// By the host's clock.
     pub opened: u64,
     process: u32,
 }
 
 impl Window {
-    /// Whether this is a child that was forked while the session was open. Recording has stopped there.
+    /// Whether this is a child that was forked while the session was open. It does not record.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
@@ -79,7 +80,7 @@ pub(crate) fn open() -> Window {
         let mut log = lock(&LOG);
         let mut inherited = Vec::new();
         if OPEN.fetch_add(1, Ordering::Relaxed) == 0 {
-            // In a child, what its parent recorded.
+            // In a child, the records are those of its parent.
             log.first = log.next();
             inherited = std::mem::take(&mut log.records);
             log.dropped = 0;
@@ -91,7 +92,8 @@ pub(crate) fn open() -> Window {
     window
 }
 
-/// A child must find no lock held by a thread that it does not have, so who forks holds them meanwhile.
+/// The thread that forks holds the locks meanwhile, so that the child finds no lock held by a thread that it
+/// lacks.
 fn watch_for_fork() {
     static ONCE: OnceCell<()> = OnceCell::new();
     type Held = (Frozen, Guard<Log>);
@@ -111,24 +113,25 @@ fn watch_for_fork() {
         HELD.with(RefCell::take);
     }
     ONCE.get_or_init(|| {
-        // SAFETY: the handlers lock, unlock and store. It fails only for want of memory; then a child may lock up.
+        // SAFETY: the handlers lock, unlock and store. Registration fails only if memory is short; then a
+        // child may deadlock.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
 
-/// The end of a window: what comes later belongs to it no more.
+/// The end of a window: the number of the next record.
 pub(crate) fn next() -> u64 {
     lock(&LOG).next()
 }
 
-/// Ends a session, and gives its records up to `to` and the number of those that were not kept.
+/// Ends a session; returns its records up to `to` and the number of records that were not kept.
 pub(crate) fn close(window: &Window, to: u64) -> (Vec<Record>, u64) {
     let mut log = lock(&LOG);
     let last = OPEN.fetch_sub(1, Ordering::Relaxed) == 1;
     let dropped = log.dropped - window.dropped;
     let place = |id: u64| id.saturating_sub(log.first).min(log.records.len() as u64) as usize;
     let from = place(window.from);
-    // A session that is given up closes at 0, though others may have recorded something before it.
+    // An abandoned session closes at 0, though others may have recorded something before it.
     let to = place(to).max(from);
     if !last {
         return (log.records[from..to].to_vec(), dropped);
@@ -142,7 +145,7 @@ pub(crate) fn close(window: &Window, to: u64) -> (Vec<Record>, u64) {
     (records, dropped)
 }
 
-/// The number that the record gets; None when there are too many.
+/// The number of the new record; None if the log is full.
 pub(super) fn push(mut record: Record) -> Option<u64> {
     let mut log = lock(&LOG);
     if log.records.len() >= LIMIT {
@@ -155,26 +158,26 @@ pub(super) fn push(mut record: Record) -> Option<u64> {
     Some(id)
 }
 
-/// The ends of some commands, each with the device's own times where there are any.
+/// Records the ends of commands, with the device's timestamps if available.
 fn note_ends(commands: &[(u64, u64, Option<[u64; 3]>)]) {
     let mut log = lock(&LOG);
     let first = log.first;
     for (id, seen, stamps) in commands {
         let place = id.checked_sub(first).and_then(|place| usize::try_from(place).ok());
-        // A command of a session that is over is in no log.
+        // A command of a closed session is not in the log.
         if let Some(record) = place.and_then(|place| log.records.get_mut(place)) {
             (record.seen, record.stamps) = (*seen, *stamps);
         }
     }
 }
 
-/// How long the thread sleeps between two polls: the error of times that the host observes.
+/// The interval between two polls of the thread: the error of times that the host observes.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// From how many queues on those without work are forgotten.
+/// From this number of queues on, idle ones are removed.
 const MANY: usize = 32;
 
-/// Looks so far, by whomever.
+/// The number of polls so far, by any thread.
 static POLLS: AtomicU64 = AtomicU64::new(0);
 
 /// Commands that are not known to be complete, by queue, oldest first.
@@ -186,7 +189,7 @@ struct InFlightQueue {
     commands: Vec<(u64, Event)>,
 }
 
-/// Held by whoever polls.
+/// Held by the thread that polls.
 static POLLING: Mutex<()> = Mutex::new(());
 
 pub(super) fn add(id: u64, event: &Event) {
@@ -198,7 +201,7 @@ pub(super) fn add(id: u64, event: &Event) {
     match queues.iter_mut().find(|in_flight| in_flight.queue == queue.id()) {
         Some(in_flight) => {
             if in_flight.commands.is_empty() {
-                // It may be another queue, at the address of one that is gone.
+                // It may be another queue at the address of a freed one.
                 in_flight.in_order = queue.in_order();
             }
             in_flight.commands.push((id, event.clone()));
@@ -211,9 +214,9 @@ pub(super) fn add(id: u64, event: &Event) {
     }
 }
 
-/// Notes the commands that have ended by now, and says whether one with a number below `to` has not.
+/// Records commands that have ended; returns whether one with a number below `to` has not.
 pub(crate) fn poll(to: u64) -> bool {
-    // Whoever polls just now sees the same.
+    // A concurrent poll by another thread has the same result.
     let _alone = match POLLING.try_lock() {
         Ok(alone) => alone,
         Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
@@ -243,10 +246,10 @@ pub(crate) fn poll(to: u64) -> bool {
     waiting
 }
 
-/// Lets go of the commands that no session polls at any more.
+/// Drops the commands that no session polls any more.
 fn forget_commands() {
     let mut queues = lock(&IN_FLIGHT);
-    // Another one may have begun meanwhile.
+    // Another session may have opened meanwhile.
     if !on() {
         let gone = std::mem::take(&mut *queues);
         drop(queues);
@@ -254,11 +257,11 @@ fn forget_commands() {
     }
 }
 
-/// What was submitted meanwhile comes after what was looked at.
+/// Appends commands submitted meanwhile to those that were polled.
 fn put_back(queues: Vec<InFlightQueue>) {
     let mut now = lock(&IN_FLIGHT);
     if !on() {
-        // Events may be the last to know of their queues, which go outside the lock.
+        // Events may hold the last handle to their queue, which must be dropped outside the lock.
         drop(now);
         return drop(queues);
     }
@@ -277,7 +280,7 @@ fn put_back(queues: Vec<InFlightQueue>) {
     }
 }
 
-/// An event that cannot be asked has no end to wait for.
+/// An event that cannot be queried counts as complete.
 fn is_over(event: &Event) -> bool {
     event.done().unwrap_or(true)
 }
@@ -288,7 +291,7 @@ fn end_of((id, event): (u64, Event)) -> (u64, u64, Option<[u64; 3]>) {
 
 static POLLER_RUNS: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, unless it runs. Without one, ends are seen at waits only.
+/// Starts the thread, unless it runs. Without it, ends are detected at waits only.
 fn start_poller() {
     if POLLER_RUNS.swap(true, Ordering::AcqRel) {
         return;
@@ -298,7 +301,7 @@ fn start_poller() {
         loop {
             while poll_once() {}
             POLLER_RUNS.store(false, Ordering::Release);
-            // A session that was opened just now may have seen this thread still running.
+            // A session that was just opened may have found this thread still running.
             if !on() || POLLER_RUNS.swap(true, Ordering::AcqRel) {
                 break;
             }
@@ -309,7 +312,7 @@ fn start_poller() {
     }
 }
 
-/// Whether to go on.
+/// Whether to continue.
 fn poll_once() -> bool {
     if !on() {
         return false;
@@ -320,7 +323,7 @@ fn poll_once() -> bool {
     };
     let polls = POLLS.load(Ordering::Relaxed);
     thread::sleep(POLL_INTERVAL);
-    // While nothing runs, or others look all the time, this thread would only be in their way.
+    // If no command runs, or other threads poll constantly, this thread would only delay them.
     if !busy || POLLS.load(Ordering::Relaxed) > polls {
         thread::sleep(POLL_INTERVAL * 4);
     }
@@ -329,12 +332,12 @@ fn poll_once() -> bool {
 
 type Frozen = (Guard<()>, Guard<Vec<InFlightQueue>>);
 
-/// Holds what a forked child must find whole.
+/// Locks the state that a forked child must find consistent.
 fn freeze_poller() -> Frozen {
     (lock(&POLLING), lock(&IN_FLIGHT))
 }
 
-/// There is no thread in a child.
+/// The thread does not exist in a child.
 fn stop_poller() {
     POLLER_RUNS.store(false, Ordering::Release);
 }

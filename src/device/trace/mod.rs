@@ -1,4 +1,4 @@
-//! What commands, waits and allocations leave for profiles.
+//! Records commands, waits and allocations for profiles.
 
 pub(crate) mod log;
 pub(crate) mod record;

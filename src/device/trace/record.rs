@@ -1,16 +1,16 @@
-//! The words of a profile: what was recorded, why, and by whose clock.
+//! The types of a trace record: operation, reason and clock.
 
 use crate::device::{Device, Queue, UsmKind};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What was recorded.
+/// The kind of a recorded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// A kernel of the user.
     Kernel,
-    /// A copy, by the runtime or, where the layout or the type changes, by a kernel of usmq.
+    /// A copy, by the runtime or, if layout or type change, by a kernel of usmq.
     Copy,
     /// A fill.
     Fill,
@@ -24,53 +24,53 @@ pub enum Kind {
     Allocate,
     /// Memory was given back to a pool. It is reused when its last use is complete.
     Free,
-    /// The host called the SYCL runtime from another library; only where such calls are traced.
+    /// A call of another library into the SYCL runtime; only if such calls are traced.
     Call,
 }
 
-/// Why it happened.
+/// The reason of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The program asked for exactly this.
+    /// The program requested this operation.
     Explicit,
     /// The host read an array.
     HostRead,
     /// The host wrote to an array.
     HostWrite,
-    /// An array was brought to another queue of its context.
+    /// An array was moved to another queue of its context.
     Collocate,
-    /// An array was brought to a queue of another context.
+    /// An array was moved to a queue of another context.
     ContextMismatch,
     /// Data of another library became an array.
     Import,
     /// An array was made ready for another library.
     Export,
-    /// Elements had to lie one after another.
+    /// The operation needed contiguous elements.
     Contiguity,
-    /// Another element type or USM kind was asked for.
+    /// Another element type or USM kind was requested.
     Conversion,
     /// Order with another library's work on the same memory.
     Order,
 }
 
-/// Whose clock the times of a record are from.
+/// The clock of a record's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// The device's timestamps.
     Device,
-    /// The host's: from submission, or the end of what had to come first, until the host saw the end.
+    /// The host's clock: from submission, or the end of the dependencies, until the host observed the end.
     Host,
 }
 
-/// A line of the program.
+/// A source line of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Site {
     pub file: Arc<str>,
     pub line: u32,
 }
 
-/// One thing that happened. Times are nanoseconds of the host's steady clock unless `clock` says otherwise.
+/// One recorded operation. Times are nanoseconds of the host's steady clock unless `clock` says otherwise.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub id: u64,
@@ -83,18 +83,19 @@ pub(crate) struct Record {
     pub bytes: u64,
     /// For memory.
     pub usm: Option<UsmKind>,
-    /// For memory: whether the pool had it.
+    /// For memory: whether the pool had a free block.
     pub hit: bool,
     pub site: Option<Site>,
-    /// Which call of the thread that line made.
+    /// The number of the call that this line made on the thread.
     pub call: u32,
     /// A small number for the host thread.
     pub thread: u32,
-    /// The host's call began and returned.
+    /// Begin and return of the host's call.
     pub called: (u64, u64),
-    /// The device's own submit, start and end, of an unknown base; for host records start and end are in `called`.
+    /// The device's submit, start and end times, relative to an unknown base; for host records start and end
+    /// are in `called`.
     pub stamps: Option<[u64; 3]>,
-    /// When the host saw the end; 0 before.
+    /// When the host observed the end; 0 before.
     pub seen: u64,
     pub waited_for: SmallVec<[u64; 2]>,
 }
@@ -116,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// Whether a device runs it.
+    /// Whether it runs on a device.
     #[must_use]
     pub const fn is_command(self) -> bool {
         matches!(self, Self::Kernel | Self::Copy | Self::Fill | Self::Barrier)

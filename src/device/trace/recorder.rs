@@ -1,7 +1,8 @@
-//! What commands, waits and allocations leave for a profile. While none is open, each costs one load of a flag.
+//! Records commands, waits and allocations for a profile. While no profile is open, each costs one load of a
+//! flag.
 //!
-//! Why a command runs and which line asked for it is known further up; the layers above leave that in a place of the
-//! thread, here.
+//! The reason of a command and its source line are known to higher layers, which store them in thread-local
+//! state here.
 
 use super::log::{self, now, on, push};
 use super::record::{Kind, Reason, Record, Site};
@@ -12,15 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::Level;
 
-/// What the layers above leave for the commands of this thread.
+/// Thread-local state that higher layers set for the commands of this thread.
 struct Here {
     reason: Cell<Option<Reason>>,
     site: RefCell<Option<Site>>,
     /// Numbers the calls that have a line.
     call: Cell<u32>,
-    /// Copies are made to fill something.
+    /// Copies count as fills.
     fills: Cell<bool>,
-    /// Calls of usmq into the runtime that are under way: what the runtime does then is not another library's doing.
+    /// Active calls of usmq into the runtime: calls that the runtime makes meanwhile are not another
+    /// library's.
     own: Cell<u32>,
     thread: Cell<u32>,
 }
@@ -38,12 +40,12 @@ thread_local! {
     };
 }
 
-/// What `f` finds of this thread; nothing while the thread ends, when arrays may still be dropped.
+/// Runs `f` with this thread's state; None while the thread ends, when arrays may still be dropped.
 fn here<T>(f: impl FnOnce(&Here) -> T) -> Option<T> {
     HERE.try_with(f).ok()
 }
 
-/// Restores the reason of this thread.
+/// Restores the previous reason of this thread.
 #[must_use = "the reason holds while the guard lives"]
 pub(crate) struct ReasonGuard(Option<Option<Reason>>);
 
@@ -55,18 +57,18 @@ impl Drop for ReasonGuard {
     }
 }
 
-/// Commands of this thread run for this reason while the guard lives. The innermost reason counts.
+/// Sets the reason for commands of this thread while the guard lives. The innermost reason wins.
 pub(crate) fn with_reason(reason: Reason) -> ReasonGuard {
     ReasonGuard(if on() { here(|here| here.reason.replace(Some(reason))) } else { None })
 }
 
-/// As [`with_reason`], where nothing further out has given a reason.
+/// As [`with_reason`], unless an outer scope has set a reason.
 pub(crate) fn with_default_reason(reason: Reason) -> ReasonGuard {
     let said = if on() { here(|here| here.reason.get()).flatten() } else { None };
     with_reason(said.unwrap_or(reason))
 }
 
-/// Ends what [`as_fill`] began.
+/// Ends [`as_fill`].
 #[must_use = "copies are fills while the guard lives"]
 pub(crate) struct FillGuard(());
 
@@ -82,7 +84,7 @@ pub(crate) fn as_fill() -> FillGuard {
     FillGuard(())
 }
 
-/// Restores the line of this thread.
+/// Restores the previous source line of this thread.
 #[must_use = "the line holds while the guard lives"]
 pub(crate) struct SiteGuard(Option<Option<Site>>);
 
@@ -94,7 +96,7 @@ impl Drop for SiteGuard {
     }
 }
 
-/// Commands of this thread come from this line while the guard lives; `find` is asked only when it matters.
+/// Sets the source line for commands of this thread while the guard lives; `find` is called only if needed.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn with_site(find: impl FnOnce() -> Option<Site>) -> SiteGuard {
     if !on() {
@@ -107,7 +109,7 @@ pub(crate) fn with_site(find: impl FnOnce() -> Option<Site>) -> SiteGuard {
     }))
 }
 
-/// A call into the runtime that is to be recorded.
+/// A call into the runtime that will be recorded.
 pub(crate) struct Begun {
     at: u64,
 }
@@ -130,7 +132,7 @@ fn started() -> Begun {
     Begun { at: now() }
 }
 
-/// What a command is, for people.
+/// Description of a command.
 #[derive(Clone, Copy)]
 pub(crate) struct Label<'a> {
     pub kind: Kind,
@@ -144,7 +146,7 @@ impl Label<'_> {
     }
 }
 
-/// A command that was submitted.
+/// Records a submitted command.
 #[inline]
 pub(crate) fn command(begun: Option<Begun>, label: Label<'_>, event: &Event, after: &[Event]) {
     if tracing::level_enabled!(Level::DEBUG) {
@@ -179,7 +181,7 @@ fn submitted(begun: &Begun, label: Label<'_>, event: &Event, after: &[Event]) {
     }
 }
 
-/// The host has waited: for one event, or for all of a queue.
+/// Records a wait of the host: for one event, or for a queue.
 #[inline]
 pub(crate) fn waited(begun: Option<Begun>, queue: &Queue, of: Option<&Event>) {
     if let Some(begun) = begun {
@@ -193,12 +195,12 @@ fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
     record.waited_for = of.map(|event| event.record().load(Ordering::Relaxed)).into_iter().collect();
     record.waited_for.retain(|id| *id != 0);
     record.seen = record.called.1;
-    // A moment at which ends can be seen without anyone looking.
+    // After a wait, ends can be detected without the poller.
     log::poll(0);
     push(record);
 }
 
-/// The host has built a kernel.
+/// Records a kernel build on the host.
 pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: &Device) {
     if let Some(begun) = begun {
         let label = Label { kind: Kind::Build, name: Some(name), bytes: 0 };
@@ -208,7 +210,7 @@ pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: &Device) {
     }
 }
 
-/// Memory of a device was taken from a pool, or given back.
+/// Records memory of a device that was taken from a pool or returned to it.
 #[inline]
 pub(crate) fn memory(begun: Option<Begun>, kind: Kind, bytes: usize, hit: bool, place: (&Device, UsmKind)) {
     if tracing::level_enabled!(Level::TRACE) {
@@ -258,7 +260,7 @@ fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record
     }
 }
 
-/// Threads are numbered in the order of their first record.
+/// Numbers threads in the order of their first record.
 fn thread_number(here: &Here) -> u32 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     if here.thread.get() == 0 {
@@ -267,12 +269,12 @@ fn thread_number(here: &Here) -> u32 {
     here.thread.get()
 }
 
-/// Whether a call into the runtime on this thread is one of usmq.
+/// Whether usmq makes the current call into the runtime on this thread.
 pub(crate) fn is_own() -> bool {
     here(|here| here.own.get() != 0).unwrap_or(true)
 }
 
-/// A call of another library into the runtime.
+/// Records a call of another library into the runtime.
 pub(crate) fn foreign_call(name: Arc<str>, bytes: usize, called: (u64, u64)) {
     if on() {
         let mut record = record(Label { kind: Kind::Call, name: Some(&name), bytes }, None, called);

@@ -1,7 +1,7 @@
-//! Calls of other libraries into the SYCL runtime, as XPTI, the runtime's tracing framework, shows them.
+//! Traces calls of other libraries into the SYCL runtime by XPTI, the runtime's tracing framework.
 //!
-//! Source: `xpti_trace_framework.h` and `ur_api.h`. Each call of Unified Runtime is announced before and after, on the
-//! thread that makes it, with pointers to its arguments.
+//! Source: `xpti_trace_framework.h` and `ur_api.h`. The framework reports each call of Unified Runtime before
+//! and after, on the calling thread, with pointers to its arguments.
 
 use super::{log, recorder};
 use crate::error::{Error, Result, spelled};
@@ -33,12 +33,12 @@ struct Call {
     reserved: *const c_void,
 }
 
-/// What is shown of a call.
+/// The traced properties of a call.
 struct Shown {
     title: &'static str,
-    /// Which argument is a number of bytes.
+    /// The argument that is a number of bytes.
     bytes: Option<usize>,
-    /// Which argument is a kernel.
+    /// The argument that is a kernel.
     kernel: Option<usize>,
 }
 
@@ -70,15 +70,15 @@ fn shown(function: &str) -> Option<Shown> {
     }
 }
 
-/// The names of kernels by their handles.
+/// Kernel names by handle.
 static KERNELS: Mutex<Option<HashMap<usize, Arc<str>>>> = Mutex::new(None);
 
 thread_local! {
-    /// When the calls began that are under way.
+    /// The begin times of active calls.
     static BEGUN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Asks to be told of all calls; once.
+/// Subscribes to all calls, once.
 pub(crate) fn watch() -> Result<()> {
     static DONE: OnceCell<()> = OnceCell::new();
     DONE.get_or_try_init(register).map(|_: &()| ())
@@ -87,14 +87,14 @@ pub(crate) fn watch() -> Result<()> {
 fn register() -> Result<()> {
     let refuse = |why: &str| {
         Error::RuntimeNotFound(format!(
-            "calls of other libraries cannot be seen: {why}; start the process with {}",
+            "cannot trace calls of other libraries: {why}; start the process with {}",
             spelled("`python -m usmq trace`", "the variables that usmq::profile::watch_calls names")
         ))
     };
     let path = std::env::var("XPTI_FRAMEWORK_DISPATCHER")
-        .map_err(|_| refuse("the runtime was not told to trace"))?;
-    let text = CString::new(path.clone()).map_err(|_| refuse("its tracing framework has no valid path"))?;
-    // SAFETY: a C string. It is the library that the runtime itself is to load, and it is never closed.
+        .map_err(|_| refuse("tracing is not enabled in the runtime"))?;
+    let text = CString::new(path.clone()).map_err(|_| refuse("the tracing framework has no valid path"))?;
+    // SAFETY: a C string. The runtime itself loads this library, and it is never closed.
     let library = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return Err(refuse(&format!("{path} cannot be loaded")));
@@ -119,7 +119,7 @@ fn register() -> Result<()> {
     for moment in [BEGIN, END] {
         // SAFETY: as above; the function is never unloaded.
         if unsafe { callback(stream, moment, called) } != 0 {
-            return Err(refuse("the tracing framework takes no further subscriber"));
+            return Err(refuse("the tracing framework accepts no further subscriber"));
         }
     }
     Ok(())
@@ -127,10 +127,10 @@ fn register() -> Result<()> {
 
 /// Called by the runtime. Nothing here may panic or call the runtime.
 extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, call: *const Call) {
-    // SAFETY: the framework passes what its header says, or null.
+    // SAFETY: the framework passes the type of its header, or null.
     let Some(call) = (unsafe { call.as_ref() }) else { return };
     let now = log::now();
-    // Threads that end may call the runtime still.
+    // Ending threads may still call the runtime.
     let begun = BEGUN.try_with(|begun| {
         let mut begun = begun.try_borrow_mut().ok()?;
         if moment == BEGIN {
@@ -175,11 +175,11 @@ unsafe fn argument<T: Copy>(call: &Call, number: usize) -> Option<T> {
     if place.is_null() { None } else { Some(unsafe { *place }) }
 }
 
-/// `urKernelCreate(program, name, &kernel)` has returned.
+/// Records the name of a kernel after `urKernelCreate(program, name, &kernel)`.
 fn remember_kernel(call: &Call) {
     // SAFETY: the second argument is a C string, by `ur_api.h`.
     let name = unsafe { argument::<*const c_char>(call, 1) };
-    // SAFETY: the third is where the handle was put.
+    // SAFETY: the third argument points to the new handle.
     let place = unsafe { argument::<*const usize>(call, 2) };
     let (Some(name), Some(place)) = (name, place) else { return };
     if name.is_null() || place.is_null() {
@@ -190,10 +190,10 @@ fn remember_kernel(call: &Call) {
     KERNELS.lock().get_or_insert_with(HashMap::new).insert(handle, readable(name).into());
 }
 
-/// The name of a C++ kernel as people write it, without its template arguments.
+/// The readable name of a C++ kernel, without its template arguments.
 fn readable(mangled: &CStr) -> String {
     unsafe extern "C" {
-        /// Of the C++ library: the text is from `malloc`.
+        /// From the C++ library: the returned text is allocated by `malloc`.
         fn __cxa_demangle(
             name: *const c_char,
             buffer: *mut c_char,
@@ -202,7 +202,7 @@ fn readable(mangled: &CStr) -> String {
         ) -> *mut c_char;
     }
     let mut status = 0;
-    // SAFETY: a C string; the other pointers may be null or are there to be written.
+    // SAFETY: a C string; the other pointers may be null or are valid for writes.
     let text = unsafe {
         __cxa_demangle(mangled.as_ptr(), std::ptr::null_mut(), std::ptr::null_mut(), &raw mut status)
     };
@@ -211,7 +211,7 @@ fn readable(mangled: &CStr) -> String {
     }
     // SAFETY: a C string, as it is not null.
     let whole = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    // SAFETY: from `malloc`, and used no more.
+    // SAFETY: allocated by `malloc`, and not used any more.
     unsafe { libc::free(text.cast()) };
     short(&whole)
 }
