@@ -66,7 +66,7 @@ PARTS = 20
 # last use of each block: how many those are is chance, by the blocks' sizes.
 ROUNDS_BETWEEN_SAMPLES = 5
 # Threads of usmq that end when they have had nothing to do for a while.
-PASSING = {"usmq-bridge", "usmq-free"}
+PASSING = {"usmq-assist"}
 
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets
 # the process grow by most of a MiB each time.
