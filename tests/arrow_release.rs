@@ -401,7 +401,7 @@ fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Resul
         for (array, number, buffer, says) in [
             (&text, 2, bad_text.as_ptr(), "value 0 is not UTF-8"),
             (&words, 1, bad_indices.as_ptr().cast(), "value 1 is 2, and the dictionary has 2"),
-            (&nulls, 0, bad_bitmap.as_ptr(), "it has 1 nulls, and says 2"),
+            (&nulls, 0, bad_bitmap.as_ptr(), "it has 1 nulls, but declares 2"),
         ] {
             let column = Column::from_arrow("x", array, HOST)?;
             let foreign = |change: &dyn Fn(&mut RawArray)| {

@@ -157,7 +157,7 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
             "value 0 is 1000000, and the dictionary has 2 values",
         ),
         (&indices, 0, set(8, (-7i32).to_ne_bytes()), "value 2 is -7"),
-        (&nulls, 0, set(0, [0b111]), "it has 0 nulls, and says 1"),
+        (&nulls, 0, set(0, [0b111]), "it has 0 nulls, but declares 1"),
         (&views, 0, set(31, [1]), "the padding of view 1 is not zero"),
         (&views, 0, set(4, [b'A']), "view 0 begins otherwise"),
         (&views, 0, set(8, 1i32.to_ne_bytes()), "view 0 points outside"),

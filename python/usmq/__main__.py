@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         return _doctor(doctor.parse_args(rest))
     options = parser.parse_args(arguments)
     if options.command is not None:
-        parser.error(f"options go behind the command: {program()} {options.command} ...")
+        parser.error(f"put options after the command: {program()} {options.command} ...")
     if options.folders:
         return 1 if _has_no_output() else show_folders(options.folders)
     parser.print_help(sys.stderr)

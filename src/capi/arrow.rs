@@ -23,7 +23,7 @@ fn dtype(format: &str) -> Result<DType> {
         "g" => DType::F64,
         other => {
             return Err(Error::Type(format!(
-                "format {other:?} is not one of Arrow's numbers: c C s S i I l L e f g"
+                "format {other:?} is not one of Arrow's number formats: c C s S i I l L e f g"
             )));
         }
     })

@@ -90,7 +90,7 @@ fn close(number: u64) -> Result<()> {
             "scope {number} is not the innermost one of this thread; leave those inside it first"
         ))),
         _ => Err(Error::Value(format!(
-            "scope {number} is not open on this thread; a scope is left once, on the thread that entered it"
+            "scope {number} is not open on this thread; leave a scope once, on the thread that entered it"
         ))),
     };
     let ended = OF_THREAD.try_with(|scopes| last(&mut scopes.borrow_mut())).map_err(|_| thread_ends())??;

@@ -32,8 +32,9 @@ pub(crate) fn refuse_a_second() -> crate::error::Result<()> {
     let in_use = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> bool>(symbol) };
     if in_use() {
         return Err(crate::error::Error::RuntimeConflict(
-            "this process uses libusmq.so already, and the package usmq would be a second one with a current queue \
-             of its own. Import usmq before the first call of a function of usmq.h; those go to the package then"
+            "this process already uses libusmq.so; the package usmq would be a second library with its own \
+             current queue. Import usmq before the first call of a usmq.h function, so that these calls use \
+             the package"
                 .to_owned(),
         ));
     }

@@ -70,7 +70,7 @@ pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
                 cause.downcast::<&str>().map(|text| text.to_string()).map_err(std::mem::forget)
             });
             let text = text.unwrap_or_default();
-            remember(&format!("usmq is at fault, please report it: {text}"));
+            remember(&format!("internal error in usmq, please report it: {text}"));
             Status::Internal
         }
     };
@@ -108,7 +108,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>> {
 /// `place` is null or points to room for a `T`.
 pub(super) unsafe fn give<T>(place: *mut T, name: &str, value: impl FnOnce() -> Result<T>) -> Result<()> {
     if place.is_null() {
-        return Err(Error::Value(format!("{name} is null; it says where the result goes")));
+        return Err(Error::Value(format!("{name} is null; pass the address for the result")));
     }
     let value = value()?;
     // SAFETY: the caller's promise; it is not null.

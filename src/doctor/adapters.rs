@@ -11,7 +11,7 @@ const TOPIC: Topic = Topic::Adapters;
 
 /// Names as the loader knows them, and what each is for.
 const KNOWN: [(&str, &str); 7] = [
-    ("opencl", "CPUs, and GPUs as a second way"),
+    ("opencl", "CPUs, and GPUs through OpenCL"),
     ("level_zero", "Intel GPUs"),
     ("level_zero_v2", "newer Intel GPUs"),
     ("cuda", "NVIDIA GPUs"),
@@ -76,7 +76,7 @@ fn absent(system: &System, probe: &Probe, missing: &[&str], none: bool) -> Vec<F
     let mut found = Vec::new();
     if missing.contains(&"opencl") {
         let what = if none {
-            "no adapter is beside libsycl: no device of any kind can be seen"
+            "no adapter is installed beside libsycl: no device is visible"
         } else {
             "opencl is missing, so there is no CPU device"
         };

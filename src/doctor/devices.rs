@@ -31,7 +31,7 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
         )),
         Probe::TooLong(limit) => found.push(Finding::problem(
             TOPIC,
-            format!("the runtime does not tell its devices within {} s", limit.as_secs_f32()),
+            format!("the runtime does not list its devices within {} s", limit.as_secs_f32()),
             if explained { ABOVE } else { TRACE },
         )),
     }
@@ -39,7 +39,8 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
         found.push(Finding::note(
             TOPIC,
             format!(
-                "the SYCL runtime has started in this process, so drivers and kernels were not tried here; {} tries them",
+                "the SYCL runtime has started in this process, so drivers and kernels were not tested here; \
+                 {} tests them",
                 spelled("python -m usmq doctor", "usmq::doctor() before the first use of a device")
             ),
         ));
@@ -61,7 +62,7 @@ fn describe(system: &System, device: &Shown, seen: &Seen, explained: bool) -> Fi
     if !usm.is_empty() {
         return Finding::ok(TOPIC, format!("{text}, USM {usm}"));
     }
-    let what = format!("{text}\nit has no USM, so no usmq array can live there");
+    let what = format!("{text}\nit has no USM, so usmq cannot allocate arrays on it");
     if seen.devices.iter().any(|other| !other.usm.is_empty()) {
         return Finding::note(TOPIC, what).fix("use another device");
     }

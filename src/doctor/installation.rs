@@ -70,7 +70,7 @@ fn origin(system: &System, path: &Path) -> String {
         text.contains("/oneapi/")
             || roots.clone().any(|root| !root.is_empty() && folder.starts_with(root.trim_end_matches('/')))
     };
-    let what = if in_toolkit(folder) { "of a oneAPI toolkit" } else { "of no package that usmq knows" };
+    let what = if in_toolkit(folder) { "of a oneAPI toolkit" } else { "of an unknown package" };
     format!("{what}{how}")
 }
 
@@ -101,7 +101,8 @@ fn two_of(system: &System, library: &str, what: &str) -> Option<Finding> {
                 paths.len(),
                 paths.join("\n")
             ),
-            "install all SYCL packages into one environment from one source (PyPI or a oneAPI toolkit, not both),\n\
+            "install all SYCL packages into one environment from one source (PyPI or a oneAPI toolkit, not \
+             both),\n\
              or import only one of them",
         )
     })
@@ -116,11 +117,11 @@ fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     }
     Some(Finding::problem(
         TOPIC,
-        format!("its loader of adapters is not the one beside it:\n{}", loader.display()),
+        format!("it uses an adapter loader from another folder:\n{}", loader.display()),
         if system.library_path().any(|entry| entry == other || system.same_file(entry, other)) {
             without(system, &[other])
         } else {
-            format!("take {} out of the folders that are searched for libraries", other.display())
+            format!("remove {} from the library search path", other.display())
         },
     ))
 }
@@ -170,7 +171,7 @@ pub(super) fn too_early(devices: usize) -> Option<Finding> {
 /// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
 pub(super) fn forked() -> Option<Finding> {
     let error = runtime::ensure_usable().err()?;
-    Some(Finding::problem(TOPIC, error.to_string(), format!("ask in a process of its own: {DOCTOR}")))
+    Some(Finding::problem(TOPIC, error.to_string(), format!("run it in a separate process: {DOCTOR}")))
 }
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
         let found = problems(&system);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].what.contains("/opt/lib/libur_loader.so.0"));
-        assert!(found[0].fix.as_ref().unwrap().contains("take /opt/lib out"));
+        assert!(found[0].fix.as_ref().unwrap().contains("remove /opt/lib from"));
         system = system.variable("LD_LIBRARY_PATH", "/opt/lib:/env/lib");
         assert_eq!(problems(&system)[0].fix.as_deref(), Some("export LD_LIBRARY_PATH='/env/lib'"));
     }

@@ -78,8 +78,9 @@ fn libraries(system: &System, probe: &Probe, loads: impl Fn(&str) -> bool) -> Ve
         let loaded = probe.seen().and_then(|seen| named(&seen.loaded, name).next().map(PathBuf::from));
         loaded.or_else(|| system.find_library(name)).or_else(|| loads(name).then(|| PathBuf::from(name)))
     };
-    let missing =
-        |what: &str| Finding::problem(TOPIC, format!("{what} was not found: no GPU by Level Zero"), PACKAGES);
+    let missing = |what: &str| {
+        Finding::problem(TOPIC, format!("{what} was not found: no GPU through Level Zero"), PACKAGES)
+    };
     let loader = match find(LOADER) {
         Some(path) => Finding::ok(TOPIC, format!("Level Zero loader: {}", path.display())),
         None => missing(&format!("{LOADER}, the Level Zero loader,")),

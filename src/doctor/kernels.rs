@@ -86,7 +86,7 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
             None => Err(text.trim_start_matches('-').to_owned()),
         },
         Outcome::Died { how, said } => Err(ended(&how, &said)),
-        Outcome::TooLong(limit) => Err(format!("does not end within {} s", limit.as_secs_f32())),
+        Outcome::TooLong(limit) => Err(format!("does not finish within {} s", limit.as_secs_f32())),
         Outcome::Interrupted | Outcome::Unasked(_) => return None,
     })
 }
@@ -132,7 +132,8 @@ pub(super) fn findings(
     let (what, fix) = match (lack, cause) {
         (Some(Lack::Header(header)), _) => (
             format!(
-                "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ standard library of \
+                "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ \
+                 standard library of \
                  this machine, and they are not installed"
             ),
             install_compiler(&system.read("/etc/os-release").unwrap_or_default(), system.is_root),
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_known_gives_the_fix() {
-        for reason in ["out of memory", "takes the asking process down (signal SIGABRT)"] {
+        for reason in ["out of memory", "crashes the calling process (signal SIGABRT)"] {
             let found = look(&FakeSystem::new(), fails(reason), None, Some("ulimit -v unlimited"));
             assert_eq!(found.fix.as_deref(), Some("ulimit -v unlimited"));
         }

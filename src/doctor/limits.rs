@@ -90,7 +90,7 @@ fn described(limits: &[Limit]) -> String {
 fn fix(limits: &[Limit], certain: bool) -> String {
     if !certain {
         return "raise the limit where it is set, as in the script or service that starts this process, or in \
-                /etc/security/limits.conf; this process may not"
+                /etc/security/limits.conf; this process is not allowed to"
             .to_owned();
     }
     let raised =

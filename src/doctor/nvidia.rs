@@ -65,7 +65,7 @@ fn driver(system: &System, seen: &str, answer: Option<Result<String, String>>) -
         ),
         None => Finding::ok(
             TOPIC,
-            format!("{seen}; the driver was not asked, since the runtime has started here"),
+            format!("{seen}; the driver was not queried, because the runtime has started in this process"),
         ),
     }
 }
@@ -76,7 +76,7 @@ fn adapter(has_adapter: bool) -> Finding {
     }
     Finding::note(
         TOPIC,
-        "this runtime has no adapter for CUDA (libur_adapter_cuda.so), so these GPUs are no SYCL devices",
+        "this runtime has no adapter for CUDA (libur_adapter_cuda.so), so these GPUs are not SYCL devices",
     )
     .fix("use a oneAPI toolkit with the plugin for NVIDIA GPUs: https://developer.codeplay.com")
 }

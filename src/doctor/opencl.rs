@@ -95,7 +95,7 @@ fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entr
 /// How asking for the devices failed.
 fn failure(probe: &Probe) -> Option<String> {
     match probe {
-        Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("lets the runtime fail: {error}")),
+        Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("makes the runtime fail: {error}")),
         Probe::Died { how, said } => Some(ended(how, said)),
         Probe::TooLong(limit) => Some(format!("does not answer within {} s", limit.as_secs_f32())),
     }
@@ -117,7 +117,7 @@ fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<F
     }
     let probe = alone(asker, kept)?;
     let seen = probe.seen()?;
-    let what = format!("with the other drivers alone: {}", seen.names());
+    let what = format!("with only the other drivers: {}", seen.names());
     (!seen.devices.is_empty()).then(|| Finding::ok(TOPIC, what))
 }
 
@@ -209,9 +209,10 @@ fn describe(
         Finding::problem(TOPIC, what, fix)
     };
     match answer {
-        Answer::SameFile(known) => {
-            Finding::ok(TOPIC, format!("{library}, {origin}: the same file as {}, taken once", known.library))
-        }
+        Answer::SameFile(known) => Finding::ok(
+            TOPIC,
+            format!("{library}, {origin}: the same file as {}, loaded once", known.library),
+        ),
         Answer::Copy(known) => broken(format!(
             "{library}, {origin}, is a copy of {}: one driver loaded twice, and its second device may fail",
             known.library
@@ -220,7 +221,7 @@ fn describe(
         Answer::Fault(Fault::Absent) => broken(format!("{library} does not exist, {origin}")),
         Answer::Fault(Fault::NotALibrary) => broken(format!("{library} is not a library, {origin}")),
         Answer::Fault(Fault::Lines) => broken(format!(
-            "loaders take one line without blanks, not {:?}, {origin}",
+            "the file must contain one line without blanks, not {:?}, {origin}",
             library.chars().take(100).collect::<String>()
         )),
         Answer::Driver(Driver::Platforms(count)) => {
@@ -228,7 +229,7 @@ fn describe(
         }
         Answer::Driver(Driver::Refuses(PLATFORM_NOT_FOUND)) => Finding::note(
             TOPIC,
-            format!("{library}, {origin}: a driver, but it finds no device of its own in this machine"),
+            format!("{library}, {origin}: a driver, but it finds no device in this machine"),
         ),
         Answer::Driver(Driver::Refuses(code)) => {
             broken(format!("{library}, {origin}, refuses to start: OpenCL error {code}"))
@@ -247,7 +248,7 @@ fn describe(
         }
         Answer::Unsearched(path) => Finding::problem(
             TOPIC,
-            format!("{library}, {origin}, lies beside libsycl, where the OpenCL loader does not search"),
+            format!("{library}, {origin}, is beside libsycl, where the OpenCL loader does not search"),
             format!("export OCL_ICD_FILENAMES='{path}'"),
         ),
     }
@@ -263,15 +264,15 @@ fn loader(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) ->
     let loaded: Vec<_> =
         probe.seen().into_iter().flat_map(|seen| named(&seen.loaded, "libOpenCL.so")).collect();
     if !loaded.is_empty() {
-        let used = |path: &&Path| Finding::ok(TOPIC, format!("loader of drivers: {}", path.display()));
+        let used = |path: &&Path| Finding::ok(TOPIC, format!("OpenCL loader: {}", path.display()));
         return loaded.iter().map(used).collect();
     }
     match system.find_library(LOADER) {
-        Some(path) => vec![Finding::ok(TOPIC, format!("loader of drivers, not in use: {}", path.display()))],
+        Some(path) => vec![Finding::ok(TOPIC, format!("OpenCL loader, not in use: {}", path.display()))],
         None if asker.refusal(LOADER) == Some(Ok(String::new())) => Vec::new(),
         None => vec![Finding::problem(
             TOPIC,
-            format!("{LOADER}, the loader of drivers, was not found: no CPU device"),
+            format!("{LOADER}, the OpenCL loader, was not found: no CPU device"),
             cause.map_or_else(|| reinstall(system, PACKAGE), str::to_owned),
         )],
     }

@@ -143,7 +143,7 @@ impl Asker {
         (!matches!(outcome, Outcome::Interrupted | Outcome::Unasked(_))).then_some(outcome)
     }
 
-    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
+    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it crashes the calling process.
     pub(super) fn driver(&self, name: &str) -> Option<Result<Driver, String>> {
         self.line(|| dlopen::driver(name).to_line())
             .map(|answer| answer.and_then(|line| Driver::from_line(&line).ok_or(line)))
@@ -184,9 +184,9 @@ fn apply(changes: &[Change<'_>]) {
 /// How a process ended, for a sentence.
 pub(super) fn ended(how: &str, said: &str) -> String {
     if said.is_empty() {
-        format!("takes the asking process down ({how})")
+        format!("crashes the calling process ({how})")
     } else {
-        format!("takes the asking process down ({how}): {said}")
+        format!("crashes the calling process ({how}): {said}")
     }
 }
 

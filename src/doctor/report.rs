@@ -10,7 +10,7 @@ pub enum Topic {
     Runtime,
     /// What connects the runtime to drivers.
     Adapters,
-    /// OpenCL drivers: CPUs, and GPUs as a second way.
+    /// OpenCL drivers: CPUs, and GPUs through OpenCL.
     OpenCl,
     /// Intel GPUs: device nodes, Level Zero.
     IntelGpu,

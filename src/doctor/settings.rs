@@ -38,7 +38,8 @@ fn cache(system: &System) -> Option<Finding> {
         return Some(Finding::problem(
             TOPIC,
             format!(
-                "compiled kernels are not kept in {}: {fault}; whoever can write there would choose what runs here",
+                "compiled kernels are not kept in {}: {fault}; another user who can write there could \
+                 replace them",
                 folder.display()
             ),
             format!(
@@ -52,7 +53,7 @@ fn cache(system: &System) -> Option<Finding> {
         Some(reason) => Finding::problem(
             TOPIC,
             format!(
-                "compiled kernels cannot be kept in {}: {reason}; each process compiles its own again",
+                "compiled kernels cannot be kept in {}: {reason}; each process compiles them again",
                 folder.display()
             ),
             if system.variable("SYCL_CACHE_DIR").is_some() {
@@ -68,9 +69,9 @@ fn cache(system: &System) -> Option<Finding> {
 fn hindrance(system: &System, folder: &Path) -> Option<String> {
     let nearest = folder.ancestors().find(|path| system.at(path).symlink_metadata().is_ok())?;
     if !system.at(nearest).is_dir() {
-        return Some(format!("{} is no folder", nearest.display()));
+        return Some(format!("{} is not a folder", nearest.display()));
     }
-    (!(system.may_open)(&system.at(nearest))).then(|| format!("{} may not be written to", nearest.display()))
+    (!(system.may_open)(&system.at(nearest))).then(|| format!("{} is not writable", nearest.display()))
 }
 
 fn own(system: &System) -> Vec<Finding> {
@@ -80,7 +81,7 @@ fn own(system: &System) -> Vec<Finding> {
         .map(|(name, value)| match (name.as_str(), value.as_str()) {
             ("USMQ_POOL", "0") => Finding::note(
                 TOPIC,
-                "USMQ_POOL=0: memory is not reused; each allocation goes to the runtime, which is slow",
+                "USMQ_POOL=0: memory is not reused; each allocation calls the runtime, which is slow",
             )
             .fix("unset USMQ_POOL"),
             (known, _) if AT_RUN_TIME.contains(&known) => Finding::ok(TOPIC, format!("{name}={value}")),
@@ -123,11 +124,11 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_a_problem() {
         let found = with_cache(FakeSystem::new().file("/cache", ""), "/cache/usmq");
-        assert!(found.state == State::Problem && found.what.contains("/cache is no folder"), "{found:?}");
+        assert!(found.state == State::Problem && found.what.contains("/cache is not a folder"), "{found:?}");
         let mut system = FakeSystem::new().folder("/cache");
         system.may_open = |_| false;
         let found = with_cache(system, "/cache");
-        assert!(found.state == State::Problem && found.what.contains("may not be written"), "{found:?}");
+        assert!(found.state == State::Problem && found.what.contains("is not writable"), "{found:?}");
     }
 
     #[test]

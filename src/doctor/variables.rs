@@ -73,7 +73,7 @@ pub(super) fn findings(
     found.extend(ignored(system));
     found.extend(others(system));
     if found.is_empty() {
-        found.push(Finding::ok(TOPIC, "none is set that chooses devices"));
+        found.push(Finding::ok(TOPIC, "no variable that selects devices is set"));
     }
     found
 }
@@ -133,8 +133,8 @@ fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Fin
 pub(super) fn asked_before(system: &System) -> Option<Finding> {
     let (value, completed) = (system.variable(HIDING[0])?, system.completed_selector.as_deref()?);
     let what = format!(
-        "{}={value:?} names the backend opencl alone: this runtime finds no device then when another library asks for \
-         devices before usmq",
+        "{}={value:?} names the backend opencl alone: this runtime then finds no device if another library \
+         lists devices before usmq",
         HIDING[0]
     );
     let drivers = system.settings.iter().find(|(name, _)| *name == "OCL_ICD_FILENAMES");
@@ -182,8 +182,8 @@ fn ignored(system: &System) -> Vec<Finding> {
     let old = ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].into_iter();
     old.filter(|name| system.variable(name).is_some())
         .map(|name| {
-            Finding::note(TOPIC, format!("{name} is set, but runtimes of today do not read it"))
-                .fix(format!("unset {name}    # ONEAPI_DEVICE_SELECTOR is read instead"))
+            Finding::note(TOPIC, format!("{name} is set, but current runtimes ignore it"))
+                .fix(format!("unset {name}    # set ONEAPI_DEVICE_SELECTOR instead"))
         })
         .collect()
 }

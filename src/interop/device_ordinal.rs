@@ -23,7 +23,8 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
         }
     }
     Err(Error::Interop(format!(
-        "{pointer:#x}, said to be memory of oneAPI device {ordinal}, is no USM of the current queue's context or of a \
+        "{pointer:#x}, declared as memory of oneAPI device {ordinal}, is not USM of the current queue's \
+         context or of a \
          platform's default context; the producer must use one of them, and the libsycl of this process"
     )))
 }
@@ -47,7 +48,7 @@ pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
         return Ok(());
     };
     Err(Error::Interop(format!(
-        "memory of {queue} {why}, and a device number cannot say so; collocate it to {} first",
+        "memory of {queue} {why}, which a device number cannot express; collocate it to {} first",
         device.root_device()
     )))
 }

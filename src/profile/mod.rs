@@ -70,7 +70,7 @@ impl Session {
     pub fn finish(mut self) -> Result<Profile> {
         let Some(window) = self.window.take().filter(|window| !window.is_forked()) else {
             return Err(Error::Value(
-                "the profile was begun before this process was forked; begin one in the child".to_owned(),
+                "the profile was started before this process was forked; start one in the child".to_owned(),
             ));
         };
         let (to, closed) = (log::next(), log::now());
@@ -242,7 +242,7 @@ impl Profile {
             Some("txt") => format!("{self}\n"),
             _ => {
                 let why = format!(
-                    "a profile is saved as .json (Perfetto, Chrome), .svg, .html or .txt, not as {:?}",
+                    "cannot save a profile as {:?}; use .json (Perfetto, Chrome), .svg, .html or .txt",
                     path.file_name().unwrap_or(path.as_os_str())
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));

@@ -85,7 +85,7 @@ macro_rules! parameters {
 
 const FLAG: &str = "True, False or None";
 const KIND: &str = "\"device\", \"shared\" or \"host\"";
-const ADDRESS: &str = "an address, which allocate() returned";
+const ADDRESS: &str = "an address returned by allocate()";
 const NAME: &str = "a str";
 
 parameters! {

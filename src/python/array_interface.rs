@@ -18,7 +18,7 @@ impl<'a, 'py> Entries<'a, 'py> {
         let dict = attribute.cast::<PyDict>().map_err(|_| {
             let found =
                 attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-            PyTypeError::new_err(format!("{name} is a dict, not {found}"))
+            PyTypeError::new_err(format!("{name} must be a dict, not {found}"))
         })?;
         Ok(Self { name, dict })
     }
@@ -47,14 +47,14 @@ impl<'a, 'py> Entries<'a, 'py> {
         let data = self.required("data")?;
         if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
             return Err(PyTypeError::new_err(format!(
-                "data is a tuple of an address and a flag, not {}",
+                "data must be a tuple of an address and a flag, not {}",
                 data.repr()?
             )));
         }
         let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
         let [pointer, flag] = &parts[..] else {
             return Err(PyValueError::new_err(format!(
-                "data has an address and a flag, not {} entries",
+                "data must have an address and a flag, not {} entries",
                 parts.len()
             )));
         };
@@ -77,8 +77,9 @@ impl<'a, 'py> Entries<'a, 'py> {
 
     pub(super) fn dtype(&self) -> PyResult<DType> {
         let typestr = self.required("typestr")?;
-        let typestr =
-            typestr.cast::<PyString>().map_err(|_| PyTypeError::new_err("typestr is a string as \"<f4\""))?;
+        let typestr = typestr
+            .cast::<PyString>()
+            .map_err(|_| PyTypeError::new_err("typestr must be a string such as \"<f4\""))?;
         dtype::parse(typestr.as_any())
     }
 

@@ -71,7 +71,7 @@ pub(super) fn asarray(
     if let Some(device) = device {
         if kind.is_some() || queue.is_some() {
             return Err(PyTypeError::new_err(
-                "device= names a CUDA device; it goes with neither queue= nor usm_type=",
+                "device= names a CUDA device and cannot be combined with queue= or usm_type=",
             ));
         }
         let array = cuda::placed(py, obj, dtype, cuda::ordinal(device)?, copy)?;

@@ -29,7 +29,8 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     let array = &slf.get().array;
     if !array.usm_kind().is_host_accessible() {
         return Err(PyBufferError::new_err(
-            "the host cannot read device USM; to_numpy() copies, usm_type=\"shared\" or \"host\" shares",
+            "the host cannot read device USM; copy it with to_numpy(), or allocate it with \
+             usm_type=\"shared\" or \"host\"",
         ));
     }
     if flags & ffi::PyBUF_WRITABLE != 0 && array.is_readonly() {
@@ -86,7 +87,7 @@ fn strides_for(array: &crate::Array, asks: impl Fn(c_int) -> bool) -> PyResult<V
     let (c, f) = (array.is_contiguous(), array.transpose().is_contiguous());
     let refuse = |what: &str| {
         Err(PyBufferError::new_err(format!(
-            "the consumer asked for {what} memory, and {array} is not; copy() makes a C-contiguous array"
+            "the consumer requested {what} memory, but {array} is not; call copy() for a C-contiguous array"
         )))
     };
     if !c && (asks(ffi::PyBUF_C_CONTIGUOUS) || !asks(ffi::PyBUF_STRIDES)) {
@@ -162,7 +163,7 @@ impl Drop for BufferView {
     /// On any thread: the last owner may be a copy that went on after its caller had been interrupted.
     fn drop(&mut self) {
         if !self.0.obj.is_null() {
-            // Once Python has ended there is no one to give it back to.
+            // The owner cannot be released after the Python interpreter has shut down.
             Python::try_attach(|_| self.release());
         }
     }

@@ -124,7 +124,10 @@ impl CudaArray {
         #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) || copy == Some(true) {
-            let text = format!("{} is handed over where it is only; to() and to_numpy() copy it", *self.0);
+            let text = format!(
+                "{} can be exported only on its own device; copy it with to() or to_numpy()",
+                *self.0
+            );
             return Err(Error::Interop(text).into());
         }
         // The array API: without a word, the consumer works on the legacy default stream.
@@ -194,7 +197,7 @@ pub(super) fn ordinal(device: &str) -> PyResult<usize> {
     };
     number.ok_or_else(|| {
         PyValueError::new_err(format!(
-            "device={device:?} is not \"cuda:N\"; queue= names a SYCL device or queue"
+            "device={device:?} is not \"cuda:N\"; pass a SYCL device or queue as queue="
         ))
     })
 }
@@ -217,9 +220,7 @@ pub(super) fn placed(
         }
     }
     if copy == Some(false) {
-        return Err(PyValueError::new_err(
-            "only CUDA memory of that device comes there without a copy, but copy=False",
-        ));
+        return Err(PyValueError::new_err("only CUDA memory of that device needs no copy, but copy=False"));
     }
     // What has to pass through the host anyway need not see a device first.
     let on_host = asarray::is_host(object)?.then_some(UsmKind::Host);
@@ -257,9 +258,10 @@ fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
         return Err(Error::Interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
     }
     if entries.optional("mask")?.is_some() {
-        return Err(
-            Error::Interop(format!("{NAME} with a mask; usmq's arrays have no missing elements")).into()
-        );
+        return Err(Error::Interop(format!(
+            "{NAME} has a mask; usmq arrays do not support missing elements"
+        ))
+        .into());
     }
     let (pointer, readonly) = entries.data()?;
     // Version 2 has no streams: its producers are done.

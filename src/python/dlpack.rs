@@ -146,7 +146,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
     queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
         let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!(
-            "stream is None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a SYCL queue, \
+            "stream must be None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of \
+             a SYCL queue, \
              not {name}"
         ))
     })
@@ -205,9 +206,10 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
             Some(tensor) => import(py, tensor, &current, wanted),
             None => {
                 let what = capsule.repr()?;
-                return Err(
-                    Error::Interop(format!("__dlpack__() gave {what}, no unused DLPack capsule")).into()
-                );
+                return Err(Error::Interop(format!(
+                    "__dlpack__() returned {what}, not an unused DLPack capsule"
+                ))
+                .into());
             }
         },
     };
@@ -279,7 +281,8 @@ fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     let clear = PyErr::from(Error::Interop(format!(
-        "DLPack cannot say where this array is ({}); usmq.asarray takes it by its __sycl_usm_array_interface__",
+        "DLPack cannot express the location of this array ({}); usmq.asarray imports it through \
+         __sycl_usm_array_interface__",
         error.value(py)
     )));
     clear.set_cause(py, Some(error));

@@ -206,7 +206,7 @@ unsafe extern "C" fn allocate(
                     .map_err(|error| (kind_of(&error), error.to_string()))
             }
             Some(Err(error)) => failed(&error.to_string()),
-            None => failed("Python has ended"),
+            None => failed("the Python interpreter has shut down"),
         }
     };
     let made = catch_unwind(AssertUnwindSafe(make));

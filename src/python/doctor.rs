@@ -120,7 +120,7 @@ pub(super) fn examine(
             "ok" => Finding::ok(Topic::Packages, what),
             "note" => Finding::note(Topic::Packages, what),
             "problem" => Finding { state: State::Problem, ..Finding::ok(Topic::Packages, what) },
-            other => return Err(PyValueError::new_err(format!("no state is called {other:?}"))),
+            other => return Err(PyValueError::new_err(format!("unknown state {other:?}"))),
         };
         report.add(Finding { fix, ..finding });
     }

@@ -106,7 +106,8 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
         // Past the end of every axis, as its end is.
         Err(Misfit::Range) => clamped(key).map(Index::At),
         Err(Misfit::Type) => Err(PyIndexError::new_err(format!(
-            "an index is an integer, a slice, None or ..., not {}; masks and index arrays are not supported",
+            "an index must be an integer, a slice, None or ..., not {}; masks and index arrays are not \
+             supported",
             key.get_type().name()?
         ))),
         Err(Misfit::Raised(error)) => Err(error),
@@ -117,7 +118,7 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
     let value = value
         .call_method0("__index__")
-        .map_err(|_| PyTypeError::new_err("slice bounds are integers or None"))?;
+        .map_err(|_| PyTypeError::new_err("slice bounds must be integers or None"))?;
     match value.extract::<isize>() {
         Ok(number) => Ok(number),
         Err(_) if value.lt(0)? => Ok(isize::MIN + 1),

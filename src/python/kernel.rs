@@ -300,7 +300,7 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "a kernel argument is an array in USM, a number or usmq.local(nbytes), not {name}; usmq.asarray() brings host \
-         data there"
+        "a kernel argument must be an array in USM, a number or usmq.local(nbytes), not {name}; copy host \
+         data with usmq.asarray()"
     ))
 }

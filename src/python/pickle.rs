@@ -105,7 +105,8 @@ pub(super) fn reduce_field<'py>(py: Python<'py>, field: &arrow::Field) -> PyResu
 pub(super) fn filter(device: &crate::Device) -> PyResult<&str> {
     device.filter_string().ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "cannot pickle {device}: no string names a sub-device; pickle its parent and divide that again"
+            "cannot pickle {device}: no filter string names a sub-device; pickle its parent and partition \
+             that again"
         ))
     })
 }
@@ -114,7 +115,8 @@ pub(super) fn reduce_queue<'py>(py: Python<'py>, queue: &crate::Queue) -> PyResu
     let filter = filter(queue.device())?;
     if *queue.context() != queue.device().default_context()? {
         return Err(PyTypeError::new_err(format!(
-            "cannot pickle {queue}: its context is not the default one of its platform, and means nothing elsewhere"
+            "cannot pickle {queue}: its context is not the default context of its platform and does not \
+             exist in another process"
         )));
     }
     reduced(py, "restore_queue", (FORMAT, filter, queue.in_order(), queue.profiling()))
@@ -197,7 +199,9 @@ fn bytes<'a>(frame: &'a ForeignBuffer<'_>) -> PyResult<&'a [u8]> {
 fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     let missing = || -> PyResult<PyErr> {
         let name = frame.get_type().name()?;
-        Ok(PyTypeError::new_err(format!("a buffer of the pickle has the buffer protocol, unlike {name}")))
+        Ok(PyTypeError::new_err(format!(
+            "a buffer of the pickle must support the buffer protocol, unlike {name}"
+        )))
     };
     match ForeignBuffer::readable(frame)? {
         Some(frame) => Ok(frame),

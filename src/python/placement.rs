@@ -236,9 +236,9 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
 fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
     let fix = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
-        "its to(queue) moves it, and values() of a column are an array"
+        "move it with to(queue), or pass values() of a column"
     } else {
-        "usmq.asarray() brings host data there"
+        "copy host data to USM with usmq.asarray()"
     };
     PyTypeError::new_err(format!("expected an array in USM, not {name}; {fix}"))
 }

@@ -76,7 +76,7 @@ impl Profile {
     fn done(&self, py: Python<'_>) -> PyResult<&Arc<Recorded>> {
         self.done
             .get(py)
-            .ok_or_else(|| PyValueError::new_err("the profile is not complete before its with block is left"))
+            .ok_or_else(|| PyValueError::new_err("the profile is complete only after its with block ends"))
     }
 }
 
@@ -87,7 +87,7 @@ impl Profile {
         let session = Session::start();
         let mut state = this.state.lock();
         if !matches!(*state, State::New) {
-            return Err(PyRuntimeError::new_err("a profile is recorded once; usmq.profile() begins another"));
+            return Err(PyRuntimeError::new_err("a profile records once; call usmq.profile() for another"));
         }
         *state = State::Open(session);
         drop(state);

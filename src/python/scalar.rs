@@ -87,7 +87,8 @@ pub(super) fn item<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if array.size() != 1 {
         return Err(wrong(format!(
-            "{what} takes an array of one element, not one of shape {:?}; tolist() and to_numpy() copy all of them to \
+            "{what} takes an array of one element, not one of shape {:?}; tolist() and to_numpy() copy all \
+             of them to \
              the host",
             array.shape()
         )));
@@ -109,7 +110,7 @@ pub(super) fn truth(py: Python<'_>, array: &crate::Array) -> PyResult<bool> {
 pub(super) fn index<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
     if array.ndim() > 0 {
         return Err(PyTypeError::new_err(format!(
-            "an index is a number or an array without axes, not one of shape {:?}",
+            "an index must be a number or an array without axes, not one of shape {:?}",
             array.shape()
         )));
     }
@@ -117,12 +118,13 @@ pub(super) fn index<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Boun
     if number.is_instance_of::<PyInt>() && !number.is_instance_of::<PyBool>() {
         return Ok(number);
     }
-    Err(PyTypeError::new_err(format!("an index is a whole number, not a {}", array.dtype())))
+    Err(PyTypeError::new_err(format!("an index must be a whole number, not a {}", array.dtype())))
 }
 
 /// Membership would be asked of an iterator that compares arrays by identity.
 pub(super) fn not_searched() -> PyErr {
     PyTypeError::new_err(
-        "an array is not searched by `in`; `value in x.to_numpy()` or `value in x.tolist()` searches a copy on the host",
+        "usmq arrays do not support `in`; search a copy on the host with `value in x.to_numpy()` or `value \
+         in x.tolist()`",
     )
 }

@@ -128,7 +128,7 @@ fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
     match context_from(object)? {
         Some(context) => Ok(SyclObject::Context(context)),
         None => Err(PyTypeError::new_err(format!(
-            "syclobj is a queue, a context, a filter string or a capsule of one, not {}",
+            "syclobj must be a queue, a context, a filter string or a capsule of one, not {}",
             object.get_type().name()?
         ))),
     }

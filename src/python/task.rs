@@ -112,10 +112,10 @@ fn object<'py>(py: Python<'py>, arg: TaskArg) -> PyResult<Bound<'py, PyAny>> {
         TaskArg::Table(table) => Ok(Bound::new(py, Table::new(table.clone()))?.into_any()),
         TaskArg::Object(object) => match object.downcast_ref::<Py<PyAny>>() {
             Some(object) => Ok(object.bind(py).clone()),
-            None => Err(PyValueError::new_err("an argument that is no Python object")),
+            None => Err(PyValueError::new_err("an argument is not a Python object")),
         },
         TaskArg::Number(_) | TaskArg::Text(_) => {
-            Err(PyValueError::new_err(format!("{arg} was not given by Python")))
+            Err(PyValueError::new_err(format!("{arg} was not passed from Python")))
         }
     }
 }

@@ -106,7 +106,7 @@ impl TaskContext {
         let number = self.taken + 1;
         self.args.front().map(|arg| (number, arg.clone())).ok_or_else(|| {
             Error::Type(format!(
-                "task {:?} was given {}, and its function asks for argument {number}, of type {wanted}",
+                "task {:?} received {}, but its function requests argument {number}, of type {wanted}",
                 self.name,
                 count(self.taken)
             ))
@@ -116,7 +116,7 @@ impl TaskContext {
     pub(crate) fn mismatch(&self, number: usize, wanted: &str, found: &str) -> Error {
         let name = &self.name;
         Error::Type(format!(
-            "argument {number} of task {name:?} is {found}; its function asks for type {wanted}"
+            "argument {number} of task {name:?} is {found}; its function requests type {wanted}"
         ))
     }
 
@@ -143,7 +143,7 @@ impl TaskContext {
             return Ok(());
         }
         Err(Error::Type(format!(
-            "task {:?} was given {}, and its function took {}; rest() takes those that are left",
+            "task {:?} received {}, but its function took {}; call rest() for the others",
             self.name,
             count(self.taken + self.args.len()),
             self.taken

@@ -204,7 +204,8 @@ impl TaskMemory {
         let account = self.account.lock();
         if account.closed {
             return Err(Error::Value(format!(
-                "task {:?} is over, and its memory with it; make arrays that outlive a task without it",
+                "task {:?} has ended and its memory is released; allocate arrays that outlive a task outside \
+                 it",
                 self.task
             )));
         }
@@ -232,14 +233,15 @@ impl TaskMemory {
             reserved: used,
             limit: self.limit,
             total: device.global_mem_size(),
-            note: format!("; use and limit are those of task {:?}", self.task),
+            note: format!("; usage and limit are those of task {:?}", self.task),
         }
     }
 
     fn take(&self, address: usize) -> Result<Arc<Allocation>> {
         self.account.lock().blocks.remove(&address).ok_or_else(|| {
             Error::Value(format!(
-                "task {:?} has no block at {address:#x}: it was not allocated here, or is gone already",
+                "task {:?} has no block at {address:#x}: it was not allocated by this task, or is already \
+                 freed",
                 self.task
             ))
         })

@@ -142,7 +142,8 @@ fn common_queue(name: &str, args: &[TaskArg]) -> Result<Option<Queue>> {
     let lines = args.iter().enumerate().filter(|(_, arg)| queue_of(arg).is_some());
     let lines: Vec<_> = lines.map(|(number, arg)| format!("  argument {}: {arg}", number + 1)).collect();
     Err(Error::Placement(format!(
-        "the arguments of task {name:?} are on different queues:\n{}\nsay where it runs, or collocate them first",
+        "the arguments of task {name:?} are on different queues:\n{}\npass the queue that runs it, or \
+         collocate them first",
         lines.join("\n")
     )))
 }
@@ -155,8 +156,8 @@ fn rebind_args(name: &str, args: Vec<TaskArg>, queue: &Queue) -> Result<Vec<Task
             for array in memory_of(&arg) {
                 if let Some(why) = array.unusable_from(queue)? {
                     return Err(Error::Placement(format!(
-                        "argument {} of task {name:?} is {arg}, which cannot be used from {queue}: {why}; collocate \
-                         makes a copy that can",
+                        "argument {} of task {name:?} is {arg}, which cannot be used from {queue}: {why}; \
+                         copy it with collocate",
                         number + 1
                     )));
                 }

@@ -66,7 +66,7 @@ def test_both_commands_list_the_same() -> None:
     [
         (["nosuch"], "", "invalid choice: 'nosuch'"),
         (["--nosuch"], "", "unrecognized arguments: --nosuch"),
-        (["--include-dir", "list"], "", "options go behind the command"),
+        (["--include-dir", "list"], "", "put options after the command"),
         (["list", "-x"], " list", "unrecognized arguments: -x"),
         (["list", "extra"], " list", "unrecognized arguments: extra"),
         (["list", "-s", "-l"], " list", "not allowed with"),

@@ -309,7 +309,7 @@ def test_wrong_results_of_functions_are_named(client):
         logical.map_partitions(by_worker).to_arrow()
     with pytest.raises(ValueError, match="another"):
         logical.map_partitions(doubled, 1.0, schema=pa.schema({"k": pa.int32()})).to_arrow()
-    with pytest.raises(TypeError, match="asks for argument 2"):
+    with pytest.raises(TypeError, match="requests argument 2"):
         logical.map_partitions(doubled).wait()
     with pytest.raises(TypeError, match="took 1"):
         logical.reduce(known, sum, "too much").result(PATIENCE)

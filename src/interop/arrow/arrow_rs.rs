@@ -174,7 +174,7 @@ fn readable(host: &Column) -> Result<ArrayRef> {
 
 fn structs(array: &ArrayRef) -> Result<&StructArray> {
     let structs = array.as_any().downcast_ref::<StructArray>();
-    structs.ok_or_else(|| Error::Interop(format!("{} is no struct", array.data_type())))
+    structs.ok_or_else(|| Error::Interop(format!("{} is not a struct", array.data_type())))
 }
 
 /// The values of several arrays as those of one.

@@ -44,7 +44,7 @@ impl AsyncHandler {
 
 impl Drop for AsyncHandler {
     fn drop(&mut self) {
-        self.shared.finish(Err(broken("its handler was dropped, and no producer had it")));
+        self.shared.finish(Err(broken("its handler was dropped before a producer received it")));
     }
 }
 
@@ -161,7 +161,7 @@ impl ConsumerState {
         let field = Arc::new(Field::import(schema)?);
         let mut state = self.state.lock();
         if state.field.is_some() || state.end.is_some() {
-            return Err(broken("a schema came twice, or after the end"));
+            return Err(broken("the producer passed a schema twice, or after the end"));
         }
         (state.device_type, state.field, state.credit) = (given.device_type, Some(field), self.ahead);
         state.producer = Some(Producer { this: producer, request, cancel });

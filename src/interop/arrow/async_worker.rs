@@ -116,7 +116,7 @@ impl Worker {
             // A consumer that cancelled gets no error, whatever happened meanwhile.
             StreamEnd::Failed(_) | StreamEnd::Stopped if self.shared.is_cancelled() => {}
             StreamEnd::Failed(error) => self.consumer.error(errno(error), error.to_string()),
-            StreamEnd::Stopped => self.consumer.error(libc::ECANCELED, "the producer gave up".to_owned()),
+            StreamEnd::Stopped => self.consumer.error(libc::ECANCELED, "the producer stopped".to_owned()),
             _ => {}
         }
         // SAFETY: the last call to the handler; `self` keeps the producer that it points to beyond it.

@@ -213,5 +213,5 @@ impl Later {
 }
 
 fn not_usm(pointer: usize, context: &Context) -> Error {
-    Error::Interop(format!("{pointer:#x} is no USM of {context}, as other buffers of the array are"))
+    Error::Interop(format!("{pointer:#x} is not USM of {context}, unlike other buffers of the array"))
 }

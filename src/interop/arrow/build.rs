@@ -18,7 +18,7 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for no axis at all.
     pub fn from_array(name: &str, array: &Array) -> Result<Self> {
-        let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow column: {why}")));
+        let refuse = |why: &str| Err(Error::Interop(format!("cannot use {array} as an Arrow column: {why}")));
         let format = match format_of(array.dtype()) {
             Ok(format) => format,
             Err(why) => return refuse(why),
@@ -27,7 +27,7 @@ impl Column {
             return refuse("it has no axis; reshape it to (1,)");
         };
         if !array.is_contiguous() {
-            return refuse("it is strided; copy() gives one that is not");
+            return refuse("it is strided; call copy() for a contiguous array");
         }
         let mut column = plain(name, format, array)?;
         for extent in inner.iter().rev() {

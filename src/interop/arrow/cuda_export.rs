@@ -26,13 +26,13 @@ struct ExportedCudaArray {
 /// # Errors
 /// [`Error::Interop`] for an element type that Arrow lacks, for a strided array, or for more or fewer axes than one.
 pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> {
-    let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow array: {why}")));
+    let refuse = |why: &str| Err(Error::Interop(format!("cannot export {array} as an Arrow array: {why}")));
     let format = match format_of(array.dtype()) {
         Ok(format) => format,
         Err(why) => return refuse(why),
     };
     if array.shape().len() != 1 || !array.is_contiguous() {
-        return refuse("only contiguous arrays of one axis are");
+        return refuse("it must be contiguous and have one axis");
     }
     let field = Arc::new(Field::new("", format)?);
     let mut owned = Box::new(ExportedCudaArray {

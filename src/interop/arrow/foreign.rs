@@ -177,14 +177,15 @@ impl About {
     pub(super) fn describing(&self, array: &ArrowArray) -> Result<&Arc<Field>> {
         let Some(field) = &self.field else {
             return Err(Error::Interop(
-                "the Arrow array comes without its field, and usmq did not export it: take it with \
-                 ForeignStruct::take_array, which names the field"
+                "the Arrow array has no field, and usmq did not export it; call ForeignStruct::take_array, \
+                 which takes the field"
                     .to_owned(),
             ));
         };
         match exported(array) {
             Some(own) if !own.field().same_type(field) => Err(Error::Interop(format!(
-                "the Arrow array is {own}, exported by usmq, and was to be imported as {}; import it with its own field",
+                "the Arrow array is {own}, exported by usmq, but is imported as {}; import it with its own \
+                 field",
                 own.field().difference(field)
             ))),
             _ => Ok(field),

@@ -48,7 +48,7 @@ impl ImportOptions<'_> {
         };
         if !field.is_struct() {
             let format = field.format();
-            return Err(Error::Type(format!("an array of format {format:?} has no columns to choose from")));
+            return Err(Error::Type(format!("an array of format {format:?} has no columns to select")));
         }
         let numbers = names.iter().map(|name| field.child(name)).collect::<Result<Vec<_>>>()?;
         Ok(Wanted { field: Arc::new(field.selected(&numbers)), numbers })
@@ -121,7 +121,8 @@ pub(super) fn check_device(device_type: i32) -> Result<()> {
     match device_type {
         DEVICE_CPU | DEVICE_ONEAPI | DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Ok(()),
         other => Err(Error::Interop(format!(
-            "the Arrow data is on a device of type {other}; usmq takes type {DEVICE_CPU} (host), {DEVICE_ONEAPI} \
+            "the Arrow data is on a device of type {other}; usmq supports type {DEVICE_CPU} (host), \
+             {DEVICE_ONEAPI} \
              (oneAPI), and {DEVICE_CUDA}, {DEVICE_CUDA_HOST} and {DEVICE_CUDA_MANAGED} (CUDA)"
         ))),
     }
@@ -298,7 +299,7 @@ unsafe fn buffers<S: BufferSource>(
         let buffer = match *part {
             Part::Tail if *pointer == 0 => match extent {
                 Some(1..) => {
-                    return Err(broken(&field, "its data is null, and its offsets say that there is some"));
+                    return Err(broken(&field, "its data is null, but its offsets refer to data"));
                 }
                 _ => Buffer::Absent,
             },

@@ -99,7 +99,7 @@ impl Field {
     /// fields.
     pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
         if name.contains('\0') {
-            return Err(Error::Value(format!("an Arrow name has no NUL, unlike {name:?}")));
+            return Err(Error::Value(format!("an Arrow name must not contain NUL: {name:?}")));
         }
         let (format, name) = (format.to_owned(), name.to_owned());
         Self::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None })
@@ -226,7 +226,8 @@ impl Field {
     /// [`Error::Value`] for a name that C cannot spell.
     pub fn export(&self) -> Result<ArrowSchema> {
         let text = |text: &str| {
-            CString::new(text).map_err(|_| Error::Value(format!("an Arrow name has no NUL, unlike {text:?}")))
+            CString::new(text)
+                .map_err(|_| Error::Value(format!("an Arrow name must not contain NUL: {text:?}")))
         };
         let children = self.children.iter().map(|child| child.export().map(Heap::new));
         let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
@@ -343,9 +344,7 @@ pub(super) unsafe fn pointers<'a, T>(list: *mut *mut T, count: i64, what: &str) 
             // SAFETY: the caller's promise.
             Ok(unsafe { slice::from_raw_parts(list, count) })
         }
-        _ => {
-            Err(Error::Interop(format!("the Arrow struct is not valid: it says that it has {count} {what}")))
-        }
+        _ => Err(Error::Interop(format!("the Arrow struct is not valid: it declares {count} {what}"))),
     }
 }
 

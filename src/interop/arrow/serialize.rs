@@ -179,7 +179,8 @@ fn check_format(reader: &mut Reader<'_>) -> Result<()> {
     match reader.number()? {
         FORMAT => Ok(()),
         other => Err(Error::Interop(format!(
-            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
+            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both \
+             sides"
         ))),
     }
 }
@@ -200,7 +201,7 @@ impl<'a> Unpacking<'a> {
             0 => UsmKind::Device,
             1 => UsmKind::Shared,
             2 => UsmKind::Host,
-            other => return Err(broken(format_args!("{other} is no USM kind"))),
+            other => return Err(broken(format_args!("{other} is not a USM kind"))),
         };
         Ok(Self { reader, frames: frames.iter(), kind, queue })
     }
@@ -398,7 +399,7 @@ impl<'a> Reader<'a> {
         match self.number()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(broken(format_args!("{other} is neither yes nor no"))),
+            other => Err(broken(format_args!("{other} is not a boolean"))),
         }
     }
 
@@ -451,7 +452,7 @@ impl<'a> Reader<'a> {
 
 /// Metadata in the interface's encoding, walked: readers rely on its numbers.
 fn checked_metadata(bytes: &[u8]) -> Result<Box<[u8]>> {
-    let wrong = || broken("its metadata does not add up");
+    let wrong = || broken("its metadata is inconsistent");
     let mut rest = bytes;
     let mut number = |skip: usize| -> Result<usize> {
         let after = rest.get(skip..).ok_or_else(wrong)?;

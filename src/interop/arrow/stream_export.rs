@@ -135,7 +135,7 @@ pub(super) fn check_type(field: &Field, batch: &Column, number: usize) -> Result
         return Ok(());
     }
     Err(Error::Interop(format!(
-        "a stream has one type, but its batch {} is {}: {batch}; give all batches one schema",
+        "a stream has one type, but its batch {} is {}: {batch}; use one schema for all batches",
         number + 1,
         field.difference(batch.field())
     )))

@@ -212,7 +212,7 @@ impl ColumnOrTable {
     pub fn to(&self, ImportOptions { queue, kind, columns }: ImportOptions<'_>) -> Result<Self> {
         match self {
             Self::Column(column) if columns.is_some() => {
-                Err(Error::Type(format!("{column} is no table, so it has no columns to choose from")))
+                Err(Error::Type(format!("{column} is not a table, so it has no columns to select")))
             }
             Self::Column(column) => column.to(kind, queue).map(Self::Column),
             Self::Table(table) => {
@@ -292,7 +292,8 @@ impl ColumnOrTable {
         match (columns.pop(), columns.len()) {
             (Some(column), 0) => Ok(Self::Column(column)),
             (_, more) => Err(Error::Interop(format!(
-                "the stream has {} arrays of format {:?}, and a column is one; take them one by one",
+                "the stream has {} arrays of format {:?}, but a column needs exactly one; import them one by \
+                 one",
                 more + 1,
                 field.format()
             ))),

@@ -55,7 +55,7 @@ impl Table {
     pub fn from_structs(column: Column) -> Result<Self> {
         let (schema, queue) = (column.field().clone(), column.queue().clone());
         if column.layout() != super::layout::Layout::Struct {
-            return Err(Error::Type(format!("{column} holds no structs, so it is no table")));
+            return Err(Error::Type(format!("{column} does not hold structs, so it is not a table")));
         }
         Self::of_batches(schema, vec![column], queue)
     }
@@ -97,7 +97,7 @@ impl Table {
         match &self.batches[..] {
             [batch] => Ok(&batch.0.children),
             batches => Err(Error::Value(format!(
-                "{self} has {} batches, so its columns are in pieces; take them from its batches",
+                "{self} has {} batches, so each column is in several parts; use the columns of its batches",
                 batches.len()
             ))),
         }
@@ -165,7 +165,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
 /// A struct column without offset, as record batches must be.
 fn flat(schema: &Arc<Field>, batch: Column) -> Result<Column> {
     if batch.null_count()? > 0 {
-        return Err(Error::Interop(format!("{batch} has nulls, so it is no record batch")));
+        return Err(Error::Interop(format!("{batch} has nulls, so it is not a record batch")));
     }
     Ok(record(schema, batch.children(), batch.len(), batch.queue()))
 }

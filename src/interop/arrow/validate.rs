@@ -131,7 +131,7 @@ fn check_children(field: &Field, children: &[&ArrowArray], end: usize) -> Result
         Layout::RunEnds => {
             let [ends, values] = children else { return Ok(()) };
             if ends.length != values.length || ends.null_count > 0 {
-                return Err(broken(field, "its run ends and values do not pair up"));
+                return Err(broken(field, "the numbers of its run ends and values differ"));
             }
             return Ok(());
         }
@@ -174,7 +174,7 @@ pub(super) unsafe fn offsets<S: BufferSource>(
     match end {
         None => Ok(None),
         Some(Some(end)) if end <= most => Ok(Some(Extent { end })),
-        Some(_) => Err(broken(field, format_args!("its offsets fall, or leave 0..{most}"))),
+        Some(_) => Err(broken(field, format_args!("its offsets decrease, or leave 0..{most}"))),
     }
 }
 

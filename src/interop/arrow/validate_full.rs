@@ -30,7 +30,7 @@ fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iter
 impl Contents<'_> {
     fn wrong(&self, what: impl Display) -> Error {
         Error::Interop(format!(
-            "column {:?} of format {:?} breaks the rules of Arrow: {what}; correct it where it is made",
+            "column {:?} of format {:?} is not valid Arrow data: {what}; fix it in its producer",
             self.field.name(),
             self.field.format()
         ))
@@ -89,7 +89,7 @@ impl Contents<'_> {
             if let Some(said) = self.null_count {
                 let nulls = (self.offset..end).filter(|number| self.is_null(*number)).count();
                 if nulls != said {
-                    return Err(self.wrong(format_args!("it has {nulls} nulls, and says {said}")));
+                    return Err(self.wrong(format_args!("it has {nulls} nulls, but declares {said}")));
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Contents<'_> {
         for (child, mut range) in parts {
             if range.any(|number| child.is_null(number)) {
                 let name = child.field.name();
-                return Err(self.wrong(format_args!("child {name:?} has nulls, and is not nullable")));
+                return Err(self.wrong(format_args!("child {name:?} has nulls, but is not nullable")));
             }
         }
         Ok(())
@@ -275,7 +275,9 @@ impl Contents<'_> {
             let offset = offsets.get(row);
             if offset.is_some_and(|offset| !usize::try_from(*offset).is_ok_and(|offset| offset < length)) {
                 let offset = offset.copied().unwrap_or_default();
-                return Err(self.wrong(format_args!("value {row} is number {offset} of a child of {length}")));
+                return Err(
+                    self.wrong(format_args!("value {row} refers to value {offset} of a child of {length}"))
+                );
             }
         }
         Ok(())
@@ -333,7 +335,7 @@ impl Contents<'_> {
                     return Err(self.wrong(format_args!("view {row} points outside its buffers")));
                 };
                 if text[..4] != view[4..8] {
-                    return Err(self.wrong(format_args!("view {row} begins otherwise than its text")));
+                    return Err(self.wrong(format_args!("the prefix of view {row} differs from its text")));
                 }
                 text
             };

@@ -142,9 +142,10 @@ impl CudaArray {
         })
     }
 
-    /// The array as USM of `kind` for `queue`: the same memory where SYCL itself knows the address, else a copy
-    /// through pinned host memory, which waits as [`CudaArray::from_array`] does, and where the other library names no
-    /// stream. Work on the result comes after the copy, and so does what the other library submits to its stream later.
+    /// Returns the array as USM of `kind` for `queue`: the same memory if the address is USM of a SYCL context,
+    /// else a copy through pinned host memory. A copy waits as [`CudaArray::from_array`] does, and also if the
+    /// other library names no stream. Work on the result runs after the copy, and so does work that the other
+    /// library later submits to its stream.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short; [`Error::Interop`] with what the CUDA driver says.
@@ -200,7 +201,7 @@ impl CudaArray {
         let what = self.to_string();
         let shared = self.size() > 0 && queue.context().kind_of(self.pointer)?.is_some();
         let (action, bytes, reason) = if shared {
-            (Action::Rebind, 0, "SYCL itself knows the address".to_owned())
+            (Action::Rebind, 0, "the address is USM of a SYCL context".to_owned())
         } else {
             let strided = if self.is_contiguous() { "" } else { "; made contiguous on arrival" };
             let reason = format!("CUDA memory, through pinned host memory in chunks{strided}");
@@ -362,7 +363,7 @@ impl Described<'_> {
 
 fn ambiguous_stream() -> Error {
     Error::Interop(
-        "stream 0 does not say which default stream is meant; give 1 (legacy), 2 (per thread) or a handle"
+        "stream 0 is ambiguous; pass 1 (legacy default stream), 2 (per-thread default stream) or a handle"
             .to_owned(),
     )
 }
@@ -377,7 +378,7 @@ fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<CudaDevice>,
     }
     let location = driver.locate(pointer)?.ok_or_else(|| {
         Error::Interop(format!(
-            "{pointer:#x} is said to be CUDA memory, but the CUDA driver does not know it"
+            "{pointer:#x} was passed as CUDA memory, but the CUDA driver does not know it"
         ))
     })?;
     let device = CudaDevice::get(location.device)?;

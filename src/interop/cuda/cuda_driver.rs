@@ -59,7 +59,8 @@ fn start() -> Result<usize> {
     // SAFETY: opens the library by its name, which runs its initialisers as any use of it would.
     if !unsafe { sys::is_culib_present() } {
         return Err(missing(
-            "the CUDA driver library libcuda.so.1 is not found; install the NVIDIA driver, or put the library's folder \
+            "the CUDA driver library libcuda.so.1 is not found; install the NVIDIA driver, or put the \
+             library's folder \
              on LD_LIBRARY_PATH"
                 .to_owned(),
         ));
@@ -93,7 +94,7 @@ fn start() -> Result<usize> {
     check("counting CUDA devices", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
     match usize::try_from(count) {
         Ok(count @ 1..) => Ok(count),
-        _ => Err(missing("the CUDA driver is there but finds no device; see nvidia-smi".to_owned())),
+        _ => Err(missing("the CUDA driver is installed but finds no device; run nvidia-smi".to_owned())),
     }
 }
 

@@ -70,7 +70,9 @@ impl CudaDevice {
         std::thread::Builder::new()
             .name(format!("usmq-cuda-{ordinal}"))
             .spawn(move || serve(&receiver))
-            .map_err(|error| Error::Interop(format!("no thread for CUDA transfers: {error}")))?;
+            .map_err(|error| {
+                Error::Interop(format!("could not start the thread for CUDA transfers: {error}"))
+            })?;
         Ok(Arc::new(Self {
             ordinal,
             name: driver.name(ordinal)?,
@@ -103,7 +105,7 @@ impl CudaDevice {
             // What the job keeps may be memory of this card, whose end takes the lock.
             drop(submit_state);
             drop(refused);
-            return Err(Error::Interop("the thread for CUDA transfers is gone".to_owned()));
+            return Err(Error::Interop("the thread for CUDA transfers has stopped".to_owned()));
         }
         // Only now: a latch before its job's place in the line could hold up an earlier job.
         let held = stream.map_or(Ok(()), |stream| self.hold(&mut submit_state, stream, &latch));

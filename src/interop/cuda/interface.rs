@@ -54,7 +54,7 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
     let whole = |step: &isize| (step % itemsize == 0).then_some(step / itemsize);
     strides.iter().map(whole).collect::<Option<Vec<_>>>().map(Some).ok_or_else(|| {
         Error::Interop(format!(
-            "strides {strides:?} are no multiples of the {itemsize} bytes of {}",
+            "strides {strides:?} are not multiples of the {itemsize} bytes of {}",
             descriptor.dtype
         ))
     })

@@ -17,8 +17,7 @@ use std::ptr;
 pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<ExportedTensor<T>> {
     if array.is_readonly() && !T::SAYS_READ_ONLY {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; ask for \
-             max_version=(1, 0)"
+            "{array} is read-only, which DLPack cannot express before version 1.0; request max_version=(1, 0)"
         )));
     }
     array.lead(stream)?;

@@ -23,7 +23,7 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
     }
     let unknown = || {
         Error::Interop(format!(
-            "DLPack device ({kind}, {id}) is none of usmq's, which are ({CPU}, 0) and, for each visible device, \
+            "DLPack device ({kind}, {id}) is unknown to usmq; use ({CPU}, 0) or, for a visible device, \
              ({ONEAPI}, its ordinal)"
         ))
     };

@@ -104,7 +104,8 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
         }
         _ => {
             return Err(Error::Interop(format!(
-                "DLPack device ({}, {}) was asked for, and {array} is on ({}, {}); collocate or {} moves it",
+                "DLPack device ({}, {}) was requested, but {array} is on ({}, {}); move it with collocate or \
+                 {}",
                 destination.kind,
                 destination.id,
                 own.kind,
@@ -115,7 +116,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
     };
     let flags = if copied { IS_COPIED } else { 0 } | if array.is_readonly() { READ_ONLY } else { 0 };
     if !T::SAYS_READ_ONLY {
-        check_writable(&array, "ask for max_version=(1, 0), or export a copy()")?;
+        check_writable(&array, "request max_version=(1, 0), or export a copy()")?;
     }
     if destination.kind == CPU {
         array.allocation().wait_for_host(Access::ReadWrite)?;
@@ -133,7 +134,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     crate::runtime::ensure_usable()?;
     check_nameable(array.queue())?;
-    check_writable(array, "hand over a copy()")?;
+    check_writable(array, "export a copy()")?;
     publish(array, order)?;
     Ok(describe(array, device_of(array)))
 }
@@ -141,7 +142,7 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
 fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {fix}"
+            "{array} is read-only, which DLPack cannot express before version 1.0; {fix}"
         )));
     }
     Ok(())

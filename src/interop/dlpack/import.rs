@@ -134,7 +134,7 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
 
 fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Result<Array> {
     let Some(readonly) = tensor.managed().is_readonly() else {
-        return Err(broken("it is of another major version than 1"));
+        return Err(broken("its major version is not 1"));
     };
     let view = TensorView::new(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
@@ -148,7 +148,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let placed = array.to(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
                 (Some(false), false) => Err(Error::Interop(format!(
-                    "{array} cannot go where it was asked for without a copy, but {NO_COPY}"
+                    "the requested placement needs a copy of {array}, but {NO_COPY}"
                 ))),
                 (Some(true), true) => placed.copy(),
                 _ => Ok(placed),
@@ -168,7 +168,8 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             Ok(array)
         }
         other => Err(Error::Interop(format!(
-            "the DLPack tensor is on a device of type {other}; usmq takes type {CPU} (host), {ONEAPI} (oneAPI), and \
+            "the DLPack tensor is on a device of type {other}; usmq supports type {CPU} (host), {ONEAPI} \
+             (oneAPI), and \
              {CUDA}, {CUDA_HOST} and {CUDA_MANAGED} (CUDA)"
         ))),
     }

@@ -134,7 +134,10 @@ pub(super) fn pair<'py, A: Named + ArrayStruct>(
     let both = object.call_method0(method)?;
     let pair = both.cast::<PyTuple>().ok().filter(|both| both.len() == 2);
     let Some(pair) = pair else {
-        return Err(PyTypeError::new_err(format!("{method}() gives two capsules, not {}", both.repr()?)));
+        return Err(PyTypeError::new_err(format!(
+            "{method}() must return two capsules, not {}",
+            both.repr()?
+        )));
     };
     let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
     // Checked first: an array that was taken is ours to release.
@@ -151,7 +154,7 @@ pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     if unknown.is_empty() {
         return Ok(());
     }
-    Err(PyNotImplementedError::new_err(format!("arguments that usmq does not know: {}", unknown.join(", "))))
+    Err(PyNotImplementedError::new_err(format!("unsupported arguments: {}", unknown.join(", "))))
 }
 
 /// A requested schema is best-effort by the protocol: usmq converts nothing, so a schema with the same fields gets the data
@@ -169,8 +172,8 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
         |field: &Field| field.children().iter().map(|child| child.name().to_owned()).collect::<Vec<_>>();
     let refuse = |wanted: String, found: String| {
         Err(Error::Interop(format!(
-            "the requested schema has {wanted}, the data {found}; request the data's fields, or none, and convert what \
-             comes"
+            "the requested schema has {wanted}, but the data has {found}; request the data's fields or no \
+             schema, and convert the result"
         )))
     };
     // Run-end encoded or not is another representation of the same values.

@@ -206,8 +206,8 @@ impl Column {
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         Err(PyTypeError::new_err(
-            "a column does not convert to numpy by itself; to_arrow().to_numpy(zero_copy_only=False) gives its values \
-             with nulls, values().to_numpy() its numbers as they are",
+            "a column does not convert to numpy implicitly; call to_arrow().to_numpy(zero_copy_only=False) \
+             for its values with nulls, or values().to_numpy() for its raw numbers",
         ))
     }
 
@@ -218,12 +218,15 @@ impl Column {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         let slice = key.cast::<PySlice>().map_err(|_| {
             PyTypeError::new_err(
-                "a column is cut with a slice, as in column[2:5]; values() gives its numbers",
+                "index a column with a slice, as in column[2:5]; values() returns its numbers",
             )
         })?;
         let parts = slice.indices(self.0.len() as isize)?;
         if parts.step != 1 {
-            return Err(PyValueError::new_err(format!("a column is cut with step 1, not {}", parts.step)));
+            return Err(PyValueError::new_err(format!(
+                "the slice of a column must have step 1, not {}",
+                parts.step
+            )));
         }
         Ok(Self::new(self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?))
     }

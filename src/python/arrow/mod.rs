@@ -159,13 +159,13 @@ pub(super) fn numbers(
     let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
     let ColumnOrTable::Column(column) = imported(obj, target)? else {
         return Err(PyTypeError::new_err(
-            "a table is no array; from_arrow() reads it, and its columns have values()",
+            "a table is not an array; import it with from_arrow(), and use values() of its columns",
         ));
     };
     if !column.is_numeric() {
         return Err(PyTypeError::new_err(format!(
-            "{column} holds no plain numbers of a dtype; from_arrow() takes it as it is, and its values() are what \
-             kernels see of it"
+            "{column} does not hold plain numbers of a dtype; import it with from_arrow(), and pass its \
+             values() to kernels"
         )));
     }
     if detach(py, || column.null_count())? > 0 {
@@ -184,7 +184,7 @@ pub(super) fn schema<'py>(py: Python<'py>, column: &arrow::Column) -> PyResult<B
 }
 
 fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    optional(py, "pyarrow", "to_arrow()", "; host_view() serves other libraries")
+    optional(py, "pyarrow", "to_arrow()", "; other libraries can use host_view()")
 }
 
 /// An array in CUDA memory as capsules of a schema and a device array.

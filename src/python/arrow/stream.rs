@@ -125,7 +125,7 @@ impl Iterator for Batches {
             match fetched {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Some(Err(error)),
-                None => return Some(Err(Error::Interop("Python has ended".to_owned()))),
+                None => return Some(Err(Error::Interop("the Python interpreter has shut down".to_owned()))),
             }
         }
         self.ready.pop_front().map(Ok)

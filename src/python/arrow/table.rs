@@ -188,8 +188,8 @@ impl Table {
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         Err(PyTypeError::new_err(
-            "a table does not convert to numpy by itself; take its columns, as table[\"name\"].values().to_numpy(), or \
-             to_arrow().to_pandas()",
+            "a table does not convert to numpy implicitly; convert its columns, as \
+             table[\"name\"].values().to_numpy(), or call to_arrow().to_pandas()",
         ))
     }
 
@@ -279,7 +279,7 @@ pub(super) fn single(table: &arrow::Table) -> PyResult<&arrow::Column> {
     match table.batches() {
         [batch] => Ok(batch),
         batches => Err(Error::Interop(format!(
-            "{table} has {} batches, and an array is one; take its stream",
+            "{table} has {} batches, but an array holds one; use its stream",
             batches.len()
         ))
         .into()),
