@@ -159,7 +159,7 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
         (&indices, 0, set(8, (-7i32).to_ne_bytes()), "value 2 is -7"),
         (&nulls, 0, set(0, [0b111]), "it has 0 nulls, but declares 1"),
         (&views, 0, set(31, [1]), "the padding of view 1 is not zero"),
-        (&views, 0, set(4, [b'A']), "view 0 begins otherwise"),
+        (&views, 0, set(4, [b'A']), "the prefix of view 0 differs"),
         (&views, 0, set(8, 1i32.to_ne_bytes()), "view 0 points outside"),
         (&views, 0, set(20, [0xff]), "value 1 is not UTF-8"),
         (&views, 1, set(9, [0xff]), "value 0 is not UTF-8"),

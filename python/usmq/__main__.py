@@ -70,9 +70,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
     doctor = commands.add_parser(
         "doctor",
         help="why a device is visible or not, and how to fix it",
-        description="Exit status: 0 when all is well, 1 with a problem.",
+        description="Exit status: 0 without a problem, 1 with one.",
     )
-    doctor.add_argument("--json", action="store_true", help="the same for programs")
+    doctor.add_argument("--json", action="store_true", help="print the report as JSON")
     doctor.add_argument(
         "--timeout",
         type=_seconds,
@@ -82,7 +82,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
     )
     # Named for the help; each reads its own options.
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
-    commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
+    commands.add_parser("trace", help="profile an unmodified script", add_help=False)
     commands.add_parser("emulate", help="run a command that sees emulated GPUs", add_help=False)
     return parser, listing, doctor
 

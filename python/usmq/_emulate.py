@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     if command[:1] == ["--"]:
         del command[0]
     if not command:
-        parser.error(f"which command? {program()} emulate -n 2 -- pytest")
+        parser.error(f"no command given; usage: {program()} emulate -n 2 -- pytest")
     for name, value in {
         "USMQ_EMULATE_GPUS": options.number,
         "USMQ_EMULATE_GPU_MEMORY": options.memory,

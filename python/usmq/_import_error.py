@@ -47,7 +47,7 @@ def limited(text: str) -> tuple[str, str] | None:
     what = f"ulimit -v is {limit >> 20} MiB, too little for the runtime ({text})"
     if most == unlimited:
         return what, "ulimit -v unlimited"
-    return what, "raise the limit where it is set; this process may not"
+    return what, "raise the limit where it is set; this process is not allowed to"
 
 
 def _shadowed(text: str) -> tuple[str, str] | None:

@@ -94,7 +94,7 @@ def _judge(
     except subprocess.TimeoutExpired:
         return (
             "note",
-            f"{title}: its import does not end",
+            f"{title}: its import does not finish",
             f"python -X faulthandler -c 'import {name}'",
         )
     if child.returncode != 0:

@@ -23,7 +23,7 @@ def show(names: list[str]) -> int:
             print(
                 f"this usmq was built from source and has no {_LIBRARY}, which programs without "
                 "Python need. In the checkout, `cargo rustc --release --lib --features c-library "
-                "--crate-type cdylib` makes it: target/release/libusmq.so",
+                "--crate-type cdylib` builds it: target/release/libusmq.so",
                 file=sys.stderr,
             )
             return 1

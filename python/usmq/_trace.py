@@ -66,7 +66,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"{program()} trace",
         usage="%(prog)s [-o FILE ...] [--] (SCRIPT | -m MODULE) [ARGUMENT ...]",
-        description="Profile a Python script that knows nothing of it: what usmq runs and copies, "
+        description="Profile an unmodified Python script: what usmq runs and copies, "
         "and the calls of other libraries into the SYCL runtime.",
     )
     parser.add_argument(
@@ -86,7 +86,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
         options.module = True
         del options.command[0]
     if not options.command:
-        parser.error(f"which script? {program()} trace -- script.py arguments")
+        parser.error(f"no script given; usage: {program()} trace -- script.py arguments")
     options.output = options.output or ["usmq-trace.svg", "usmq-trace.json"]
     for path in options.output:
         if Path(path).suffix.lower() not in _ENDINGS:

@@ -190,7 +190,7 @@ impl Report {
             n => format!(", {}", counted(n, "note")),
         };
         match self.count(State::Problem) {
-            0 => format!("All is well: {devices}{notes}."),
+            0 => format!("No problem found: {devices}{notes}."),
             n => format!("{}{notes}; {devices}.", counted(n, "problem")),
         }
     }
@@ -259,7 +259,7 @@ Devices
     fn notes_leave_a_report_well_and_problems_do_not() {
         let mut report = Report::new(vec![Finding::note(Topic::Nvidia, "none")], 2);
         assert!(report.is_ok());
-        assert_eq!(report.verdict(), "All is well: 2 devices are visible, 1 note.");
+        assert_eq!(report.verdict(), "No problem found: 2 devices are visible, 1 note.");
         report.add(Finding::problem(Topic::Runtime, "a", "b"));
         report.add(Finding::problem(Topic::Packages, "c", "d"));
         assert!(!report.is_ok());

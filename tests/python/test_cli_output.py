@@ -76,7 +76,7 @@ def test_both_commands_list_the_same() -> None:
         (["demo", "-x"], " demo", "unrecognized arguments: -x"),
         (["demo", "--dtype", "f2"], " demo", "invalid choice: 'f2'"),
         (["trace", "-x", "script.py"], " trace", "unrecognized arguments: -x"),
-        (["trace"], " trace", "which script?"),
+        (["trace"], " trace", "no script given"),
         (["trace", "-o", "x.png", "script.py"], " trace", "x.png"),
     ],
     ids=" ".join,

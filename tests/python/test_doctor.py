@@ -33,7 +33,7 @@ def test_the_text_is_grouped_and_ends_with_a_verdict(
 ) -> None:
     done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
-    assert re.fullmatch(r"All is well: 1 device is visible(, \d+ notes?)?\.", lines[-1])
+    assert re.fullmatch(r"No problem found: 1 device is visible(, \d+ notes?)?\.", lines[-1])
     assert "\033" not in done.stdout, "colours in what is no terminal"
     for line in lines[:-1]:
         assert re.match(r"(?!\s)|  (ok|note|problem) +\S| {11}\S|$", line), line

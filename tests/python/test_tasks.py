@@ -121,7 +121,7 @@ def test_memory_keeps_the_limit_and_ends_with_the_task():
     assert live() == before + 2, "the block that was left is freed"
     array[...] = 3
     assert array.to_numpy().tolist() == [3] * 1000
-    with pytest.raises(ValueError, match="is over"):
+    with pytest.raises(ValueError, match="has ended"):
         memory.zeros(1)
     assert repr(task) == '<usmq.TaskContext "limited", 0 arguments left>'
 

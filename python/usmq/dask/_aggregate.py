@@ -56,7 +56,7 @@ class Aggregation:
         """Check what is asked for against the schema."""
         for name in keys:
             if not _is_key(given := field(schema, name).type):
-                raise TypeError(f"column {name!r} is {given}, by which there is no grouping")
+                raise TypeError(f"cannot group by column {name!r} of type {given}")
         pairs = [_pair(schema, *entry) for entry in wanted]
         names = [*keys, *(_name(*pair) for pair in pairs)]
         if twice := {name for name in names if names.count(name) > 1}:
@@ -128,15 +128,15 @@ def field(schema: Any, name: str) -> Any:
 
 def _pair(schema: Any, name: Any, function: str) -> tuple[str | None, str]:
     if function not in FUNCTIONS:
-        raise ValueError(f"{function!r} is no aggregate; there are {', '.join(FUNCTIONS)}")
+        raise ValueError(f"unknown aggregate {function!r}; use one of {', '.join(FUNCTIONS)}")
     if function == "count_all":
         return None, function
     given = field(schema, name).type
     allowed = _is_sum if function in ("sum", "mean") else _is_ordered
     if function != "count" and not allowed(given):
-        raise TypeError(f"column {name!r} is {given}, of which there is no {function}")
+        raise TypeError(f"cannot compute {function} of column {name!r} of type {given}")
     if function == "count" and not _is_key(given):
-        raise TypeError(f"column {name!r} is {given}, which cannot be counted here")
+        raise TypeError(f"cannot count column {name!r} of type {given}")
     return name, function
 
 

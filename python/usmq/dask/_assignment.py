@@ -49,7 +49,7 @@ class Assignment:
         }.items():
             least = 0 if name == "n_workers" else 1
             if number is not None and number < least:
-                raise ValueError(f"{name} is {number}, and has to be {least} or more")
+                raise ValueError(f"{name} must be {least} or more, not {number}")
         self._selectors = chosen([devices] if isinstance(devices, str) else devices)
         each = parts if sub_devices else 1
         self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]

@@ -78,8 +78,8 @@ class QueuePlugin(WorkerPlugin):
             device = await asyncio.wait_for(asyncio.to_thread(self._prepare), PATIENCE)
         except TimeoutError:
             raise RuntimeError(
-                f"worker {worker.name} asked for its devices, and the drivers did not answer in "
-                f"{PATIENCE:.0f} s; python -m usmq doctor says more"
+                f"worker {worker.name} queried its devices, but the drivers did not answer within "
+                f"{PATIENCE:.0f} s; run python -m usmq doctor"
             ) from None
         about = {"device": str(device.filter_string or self._name(device)), "name": device.name}
         about |= {"driver": device.driver_version, "usmq": usmq.__version__}
@@ -94,7 +94,10 @@ class QueuePlugin(WorkerPlugin):
             logger.warning(text)
             warnings.warn(text, stacklevel=2)
         if self._device_lock.fault:
-            logger.warning("whether another worker has this device: %s", self._device_lock.fault)
+            logger.warning(
+                "could not check whether another worker uses this device: %s",
+                self._device_lock.fault,
+            )
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
         HERE.join(worker)
@@ -142,7 +145,7 @@ def choose(device: str | None) -> usmq.Device:
     visible = usmq.devices()
     if not visible:
         raise usmq.DeviceNotFoundError(
-            "this worker sees no SYCL device; python -m usmq doctor on its machine says why"
+            "no SYCL device is visible to this worker; run python -m usmq doctor on its machine"
         )
     default = usmq.Device()
     rank = local_rank()

@@ -27,6 +27,6 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     for name in VARIABLES:
         if text := environment.get(name):
             if not text.isdecimal():
-                raise ValueError(f"{name}={text!r} is no local rank: a number from 0 on is needed")
+                raise ValueError(f"{name}={text!r} is not a local rank; it must be a number from 0")
             return int(text)
     return None

@@ -41,12 +41,12 @@ def all_devices() -> list[Found]:
         )
     except subprocess.TimeoutExpired:
         raise usmq.DeviceNotFoundError(
-            f"the drivers did not say within {PATIENCE:.0f} s which devices there are; "
-            "python -m usmq doctor says more"
+            f"the drivers did not list their devices within {PATIENCE:.0f} s; "
+            "run python -m usmq doctor"
         ) from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise usmq.DeviceNotFoundError(f"asking for the devices of this machine failed: {last}")
+        raise usmq.DeviceNotFoundError(f"listing the devices of this machine failed: {last}")
     counts: dict[str, int] = {}
     found = []
     for device in json.loads(done.stdout):
@@ -67,7 +67,7 @@ def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.env
     """
     if mask := environment.get(MASK):
         raise ValueError(
-            f"{MASK}={mask!r} is set, and does not go together with the {SELECTOR} of each worker; "
+            f"{MASK}={mask!r} is set, but conflicts with the {SELECTOR} of each worker; "
             "unset it and name the devices, as in devices=['level_zero:0']"
         )
     found = all_devices()
@@ -114,5 +114,5 @@ def nothing(what: str, found: list[Found]) -> usmq.DeviceNotFoundError:
     """Return the error for a selection that leaves nothing."""
     there = ", ".join(f"{device.selector} ({device.type} {device.name})" for device in found)
     return usmq.DeviceNotFoundError(
-        f"no device for a worker: {what} was asked for, and there is {there or 'none at all'}"
+        f"no device for a worker: {what} was requested; visible devices: {there or 'none'}"
     )

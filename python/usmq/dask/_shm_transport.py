@@ -141,11 +141,11 @@ def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any
     """Leave an array where its reader can open it. dask goes on to pickle with all others."""
     asker = (context or {}).get("recipient", {}).get(KEY)
     if HERE.name is None or asker != HERE.name or array.nbytes < SMALLEST:
-        raise NotImplementedError("this array goes as a pickle")
+        raise NotImplementedError("this array is sent as a pickle")
     try:
         segment = HERE.outbox.take(array.nbytes)
     except (OSError, ValueError) as failed:
-        raise NotImplementedError("there is no memory to share") from failed
+        raise NotImplementedError("could not allocate memory to share") from failed
     # From here on it is FULL, so nobody else takes it or lets it go.
     try:
         with memoryview(segment.memory) as whole, whole[PAGE : PAGE + array.nbytes] as target:

@@ -87,7 +87,7 @@ class LogicalTable:
         client = client or default_client()
         files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         if not files:
-            raise ValueError("no Parquet file was named")
+            raise ValueError("no Parquet file was given")
         names = [os.fspath(path) for path in files]
         schema: Any = None
         groups: list[tuple[str, int]] = []
@@ -245,7 +245,9 @@ class LogicalTable:
         self, call: Any, function: Any, args: Any, memory_limit: int | None
     ) -> list[Future[Any]]:
         if any(isinstance(arg, LogicalTable) for arg in args):
-            raise TypeError("a LogicalTable stays with the client; give futures of its partitions")
+            raise TypeError(
+                "a LogicalTable is a handle of the client; pass futures of its partitions"
+            )
         return [
             self._client.submit(call, function, memory_limit, part, *args, pure=False)
             for part in self._partitions
@@ -303,7 +305,7 @@ def _count(wanted: int | None, client: Client) -> int:
         max(len(client.scheduler_info(n_workers=-1)["workers"]), 1) if wanted is None else wanted
     )
     if count < 1:
-        raise ValueError(f"{count} partitions were asked for; there is at least one")
+        raise ValueError(f"npartitions must be 1 or more, not {count}")
     return count
 
 
@@ -323,7 +325,7 @@ def _mapped(function: Any, memory_limit: int | None, *args: Any) -> usmq.Table:
     if not isinstance(made, usmq.Table):
         name = getattr(function, "__name__", function)
         raise TypeError(
-            f"{name} returns a usmq.Table for each partition, not {type(made).__name__}"
+            f"{name} must return a usmq.Table for each partition, not {type(made).__name__}"
         )
     return made
 

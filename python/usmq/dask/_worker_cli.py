@@ -73,7 +73,7 @@ def start(
         memory_limit,
     )
     if not assignment.count:
-        raise ValueError("--nworkers 0 starts nothing")
+        raise ValueError("--nworkers must be 1 or more")
     tls = {"tls_ca_file": tls_ca_file, "tls_worker_cert": tls_cert, "tls_worker_key": tls_key}
     others |= {
         "scheduler_file": scheduler_file,
@@ -126,7 +126,7 @@ def seconds(option: str, text: str) -> float:
         return float(parse_timedelta(text))
     except (KeyError, ValueError):
         shown = option.replace("_", "-")
-        raise ValueError(f"--{shown} {text!r} is no time, as 60 or '5 minutes'") from None
+        raise ValueError(f"--{shown} {text!r} is not a time, as 60 or '5 minutes'") from None
 
 
 def quantities(text: str | None) -> dict[str, float] | None:
@@ -170,7 +170,7 @@ async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:
         if said is not failed:
             raise said from failed
         texts = dict.fromkeys(str(cause) for cause in causes(failed))
-        words = ": ".join(filter(None, texts)) or f"{type(failed).__name__}: is it there?"
+        words = ": ".join(filter(None, texts)) or f"{type(failed).__name__}: is it running?"
         where = scheduler or each[0]["scheduler_file"] or dask.config.get("scheduler-address")
         raise RuntimeError(f"no worker for the scheduler of {where}: {words}") from failed
     finally:
@@ -190,7 +190,7 @@ async def run(scheduler: str | None, each: list[dict[str, Any]], nannies: list[N
     # A nanny would wait for it, too, but deaf to signals.
     while file is not None and not Path(file).exists():
         if time.monotonic() - begin > patience:
-            raise TimeoutError(f"there is no scheduler file {file} after {patience:.0f} s")
+            raise TimeoutError(f"no scheduler file {file} after {patience:.0f} s")
         await asyncio.sleep(0.1)
     nannies += [Nanny(scheduler, **options) for options in each]
     await asyncio.gather(*nannies)
