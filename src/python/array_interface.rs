@@ -1,4 +1,4 @@
-//! The entries of an array interface's dict, whichever interface it is.
+//! Reads the entries of an array interface's dict, for every such interface.
 
 use super::argument::{Given, Misfit};
 use super::{dtype, index};
@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-/// A dict, and the attribute that it came from, for errors.
+/// A dict, and the name of its attribute for errors.
 pub(super) struct Entries<'a, 'py> {
     name: &'static str,
     dict: &'a Bound<'py, PyDict>,
@@ -28,7 +28,7 @@ impl<'a, 'py> Entries<'a, 'py> {
         self.dict.get_item(key)?.ok_or_else(missing)
     }
 
-    /// An entry that is there and not None.
+    /// An entry, unless it is missing or None.
     pub(super) fn optional(&self, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.dict.get_item(key)?.filter(|value| !value.is_none()))
     }
@@ -83,7 +83,7 @@ impl<'a, 'py> Entries<'a, 'py> {
         dtype::parse(typestr.as_any())
     }
 
-    /// The exception for an entry that does not fit.
+    /// The exception for a wrong entry.
     pub(super) fn wrong(&self, misfit: Misfit, object: &Bound<'_, PyAny>, key: &str, wanted: &str) -> PyErr {
         misfit.into_error(object, &format!("{}[{key:?}]", self.name), wanted)
     }
