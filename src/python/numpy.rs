@@ -1,4 +1,4 @@
-//! What numpy gets of an array: a copy, or a view.
+//! Arrays for numpy: copies and views.
 
 use super::array::Array;
 use super::errors::optional;
@@ -25,7 +25,7 @@ pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound
     Ok(host)
 }
 
-/// What `numpy.asarray` asks for when it could not have a buffer.
+/// Serves `__array__`, which `numpy.asarray` calls if it cannot get a buffer.
 pub(super) fn view<'py>(
     array: &Bound<'py, Array>,
     dtype: Option<&Bound<'py, PyAny>>,
