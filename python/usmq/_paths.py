@@ -1,4 +1,4 @@
-"""``python -m usmq --include-dir`` and its like: where builds in C and C++ find what they need."""
+"""``python -m usmq --include-dir`` and similar options: the folders for builds in C and C++."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDERS = {
 
 
 def show(names: list[str]) -> int:
-    """Print the folders, one per line; 1 when one has nothing in it."""
+    """Print the folders, one per line; return 1 if the library is missing."""
     for name in names:
         folder = _PACKAGE / name
         if name == "lib" and not (folder / _LIBRARY).exists():
