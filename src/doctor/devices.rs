@@ -1,4 +1,4 @@
-//! What is visible in the end: devices, platforms that fail, and a runtime that does not come back.
+//! Checks the visible devices, platforms that fail, and a runtime that hangs.
 
 use super::installation::reinstall;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
@@ -8,7 +8,7 @@ use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
 
-/// `others`: what is known so far, which may hold the reason.
+/// `others`: the findings so far, which may contain the reason.
 pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     let explained = others.iter().any(|finding| finding.state == State::Problem);
@@ -48,7 +48,7 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
     found
 }
 
-/// The reason, and its fix, come earlier in the report.
+/// The reason and its fix are earlier in the report.
 const ABOVE: &str = "fix what is shown above";
 
 const TRACE: &str = spelled(

@@ -1,4 +1,4 @@
-//! Which libsycl this process has, where it comes from, and whether its parts belong together.
+//! Checks which libsycl this process uses, its origin, and whether its parts match.
 
 use super::report::{Finding, Topic};
 use super::search_path::without;
@@ -12,7 +12,7 @@ const TOPIC: Topic = Topic::Runtime;
 pub(super) const INSTALL: &str =
     "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'";
 
-/// The command that installs a wheel of the runtime again, in the version that is there.
+/// The command that reinstalls a wheel of the runtime in the installed version.
 pub(super) fn reinstall(system: &System, package: &str) -> String {
     let version = system.runtime_folder().and_then(|folder| wheel_version(system, folder, package));
     version.map_or_else(
@@ -40,7 +40,7 @@ fn describe(system: &System, path: &Path) -> Finding {
     Finding::ok(TOPIC, format!("libsycl{version}, {}\n{}", origin(system, path), path.display()))
 }
 
-/// `9.0.0`: from the name, or from a longer name beside it.
+/// `9.0.0`: from the file name, or from a longer name of the same file in its folder.
 fn version(system: &System, path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let beside = system.names(path.parent()?).into_iter().filter(|other| other.starts_with(name));
@@ -108,7 +108,7 @@ fn two_of(system: &System, library: &str, what: &str) -> Option<Finding> {
     })
 }
 
-/// The loader must be that of libsycl: both come from one build.
+/// The loader must be that of libsycl, because both come from one build.
 fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     let loader = system.loaded_as("libur_loader.so").next()?;
     let (folder, other) = (libsycl.parent()?, loader.parent()?);
@@ -126,7 +126,7 @@ fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     ))
 }
 
-/// Headers newer than the runtime may ask for symbols that it lacks.
+/// Newer headers may need symbols that the runtime lacks.
 fn built_with_another(system: &System, libsycl: &Path) -> Option<Finding> {
     let built = system.built_with?;
     let running = wheel_version(system, libsycl.parent()?, "intel-sycl-rt")?;
@@ -155,7 +155,7 @@ fn no_compiler(system: &System, libsycl: &Path) -> Option<Finding> {
     })
 }
 
-/// Another library has asked for devices when usmq had not yet named the driver for CPUs.
+/// Another library queried devices before usmq had named the CPU driver.
 pub(super) fn too_early(devices: usize) -> Option<Finding> {
     let driver = runtime::asked_too_early()?.display().to_string();
     let finding = if devices == 0 {
@@ -168,7 +168,7 @@ pub(super) fn too_early(devices: usize) -> Option<Finding> {
     Some(finding.fix(format!("{variable}    # or {first} before that library")))
 }
 
-/// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
+/// The error of [`runtime::ready`], unless it is the conflict of two libraries.
 pub(super) fn forked() -> Option<Finding> {
     let error = runtime::ensure_usable().err()?;
     Some(Finding::problem(TOPIC, error.to_string(), format!("run it in a separate process: {DOCTOR}")))

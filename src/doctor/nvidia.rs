@@ -7,7 +7,8 @@ use super::system::System;
 
 const TOPIC: Topic = Topic::Nvidia;
 
-/// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: asks the driver how many devices it has.
+/// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: queries the driver's number of
+/// devices.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,

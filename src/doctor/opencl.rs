@@ -1,4 +1,4 @@
-//! The OpenCL drivers: whether each that is named can be loaded and offers a platform.
+//! Checks whether each named OpenCL driver can be loaded and offers a platform.
 
 use super::dlopen::Driver;
 use super::icd::{self, Entry, Fault, IcdSource, Twin};
@@ -12,15 +12,16 @@ use std::path::Path;
 const TOPIC: Topic = Topic::OpenCl;
 
 const LOADER: &str = "libOpenCL.so.1";
-/// The wheel that has it, and the driver for CPUs.
+/// The wheel of the OpenCL loader and the CPU driver.
 const PACKAGE: &str = "intel-opencl-rt";
 
-/// No platform: the code of `cl_khr_icd` for a driver whose devices are not there.
+/// The error code of `cl_khr_icd` for a driver without devices.
 const PLATFORM_NOT_FOUND: i32 = -1001;
 
-/// The findings, and what `OCL_ICD_FILENAMES` is once their fixes are applied, where there is something to fix.
+/// Returns the findings, and the value of `OCL_ICD_FILENAMES` after their fixes, if any.
 ///
-/// `plain`: what is seen when no variable chooses among devices. `cause`: the fix of what breaks more than drivers.
+/// `plain`: the devices without variables that select devices. `cause`: the fix of a problem that affects
+/// more than drivers.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,
@@ -58,13 +59,13 @@ pub(super) fn findings(
     (found, if named.is_empty() { cpu_driver(system) } else { Some(named.join(":")) })
 }
 
-/// The driver that usmq adds where `OCL_ICD_FILENAMES` is not set.
+/// The driver that usmq adds if `OCL_ICD_FILENAMES` is not set.
 fn cpu_driver(system: &System) -> Option<String> {
     let path = system.runtime_folder()?.join("libintelocl.so");
     system.exists(&path).then(|| path.display().to_string())
 }
 
-/// Asks each driver alone, and for the list of its devices.
+/// Tests each driver alone, and lists its devices.
 fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
     let mut answers: Vec<Answer<'a>> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
@@ -76,9 +77,9 @@ fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entr
             None => answer(system, asker, entry),
         });
     }
-    // A driver may start and fail only when its devices are listed: each alone shows which one does.
+    // A driver may load and fail only when its devices are listed: testing each alone finds it.
     if answers.iter().all(Answer::is_sound) && failure(plain).is_some() {
-        // What fails without any driver is not the fault of one.
+        // A failure without any driver is not the fault of a driver.
         if alone(asker, &[]).is_some_and(|probe| failure(&probe).is_none()) {
             for (entry, answer) in entries.iter().zip(&mut answers) {
                 if let (Answer::Driver(_), Some(how)) =
@@ -92,7 +93,7 @@ fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entr
     answers
 }
 
-/// How asking for the devices failed.
+/// The failure of listing the devices.
 fn failure(probe: &Probe) -> Option<String> {
     match probe {
         Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("makes the runtime fail: {error}")),
@@ -101,7 +102,7 @@ fn failure(probe: &Probe) -> Option<String> {
     }
 }
 
-/// Lists the devices with some of the drivers, and without the variables that choose among devices.
+/// Lists the devices with some of the drivers, and without the variables that select devices.
 fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     let drivers = drivers.iter().map(|entry| entry.library.as_str()).collect::<Vec<_>>().join(":");
     let mut changes = variables::NONE_CHOOSES.to_vec();
@@ -110,7 +111,7 @@ fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     asker.devices_with(&changes)
 }
 
-/// What is seen without the drivers that do not work, where they take everything with them.
+/// Lists the devices without the broken drivers, if those break the whole list.
 fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<Finding> {
     if plain.count() > 0 {
         return None;
@@ -121,7 +122,7 @@ fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<F
     (!seen.devices.is_empty()).then(|| Finding::ok(TOPIC, what))
 }
 
-/// Drivers that work, have no device for arrays, and keep usmq from adding the one for CPUs.
+/// Finds working drivers without a device for arrays that keep usmq from adding the CPU driver.
 fn unhelpful(system: &System, asker: &Asker, plain: &Probe) -> Option<Finding> {
     let has_usm = |probe: &Probe| {
         probe.seen().is_some_and(|seen| seen.devices.iter().any(|device| !device.usm.is_empty()))
@@ -142,23 +143,23 @@ fn unhelpful(system: &System, asker: &Asker, plain: &Probe) -> Option<Finding> {
     ))
 }
 
-/// What is known of one driver.
+/// The result for one driver.
 enum Answer<'a> {
-    /// The loader takes one file once.
+    /// The loader loads one file once.
     SameFile(&'a Entry),
     /// A second copy of a driver.
     Copy(&'a Entry),
     Fault(Fault),
     Driver(Driver),
     Broken(String),
-    /// It could not be tried in this process.
+    /// It could not be tested in this process.
     Untried,
-    /// A bare name that only usmq's own search path knows.
+    /// A bare name that only usmq's search path finds.
     Unsearched(String),
 }
 
 impl Answer<'_> {
-    /// Whether nothing is wrong with it.
+    /// Whether the driver has no problem.
     fn is_sound(&self) -> bool {
         matches!(
             self,
@@ -168,7 +169,7 @@ impl Answer<'_> {
         )
     }
 
-    /// Whether it may have a device: what a fix keeps.
+    /// Whether it may have a device, so that a fix keeps it.
     fn works(&self) -> bool {
         matches!(self, Self::Driver(Driver::Platforms(1..)) | Self::Untried)
     }
@@ -254,12 +255,12 @@ fn describe(
     }
 }
 
-/// The loader's text starts with the path, which the sentence names already.
+/// Removes the path from the start of the loader's text, because the sentence already names it.
 fn shorter<'a>(reason: &'a str, library: &str) -> &'a str {
     reason.strip_prefix(library).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason)
 }
 
-/// Which libOpenCL the adapter has, or would have.
+/// The libOpenCL that the adapter uses, or would use.
 fn loader(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
     let loaded: Vec<_> =
         probe.seen().into_iter().flat_map(|seen| named(&seen.loaded, "libOpenCL.so")).collect();
@@ -278,7 +279,8 @@ fn loader(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) ->
     }
 }
 
-/// The wheel of the CPU driver brings files that no loader reads, and that name a folder of its makers.
+/// The wheel of the CPU driver contains files that no loader reads, and that name a folder of the build
+/// machine.
 fn unread(system: &System) -> Option<Finding> {
     let folder = system.runtime_folder()?.parent()?.join("etc/OpenCL/vendors");
     let files = system.names(&folder).into_iter().filter(|name| name.ends_with(".icd")).count();
@@ -289,7 +291,7 @@ fn unread(system: &System) -> Option<Finding> {
     Some(Finding::ok(TOPIC, format!("{files} in {}: not read, and not needed", folder.display())))
 }
 
-/// The folder that `OCL_ICD_VENDORS` names, when it hides what the system has.
+/// The folder in `OCL_ICD_VENDORS`, if it hides the system's drivers.
 fn folder(system: &System) -> Option<Finding> {
     let value = system.variable("OCL_ICD_VENDORS")?;
     let holds = system.names(value).iter().any(|name| name.ends_with(".icd"));

@@ -1,4 +1,4 @@
-//! usmq's own variables, limits of memory, and the folder where compiled kernels are kept.
+//! Checks usmq's variables, memory limits, and the folder of the kernel cache.
 
 use super::emulator;
 use super::report::{Finding, Topic};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Settings;
 
-/// What usmq reads at run time, and what it reads only when it is built.
+/// The variables that usmq reads at run time, and those that only the build reads.
 const AT_RUN_TIME: [&str; 2] = ["USMQ_POOL", "USMQ_PROFILING"];
 const AT_BUILD: [&str; 4] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB", "USMQ_MANYLINUX", "USMQ_FAULTS"];
 
@@ -31,7 +31,7 @@ fn cache(system: &System) -> Option<Finding> {
         ));
     }
     let folder = system.in_force("SYCL_CACHE_DIR").map(|(folder, _)| PathBuf::from(folder));
-    // The runtime's own place.
+    // The runtime's default folder.
     let home = || system.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
     let folder = folder.or_else(home)?;
     if let Some(fault) = (system.fault)(&system.at(&folder)) {
@@ -65,7 +65,7 @@ fn cache(system: &System) -> Option<Finding> {
     })
 }
 
-/// Why nothing can be written to a folder, which is made when it is not there.
+/// The reason why a folder, which is created if missing, is not writable.
 fn hindrance(system: &System, folder: &Path) -> Option<String> {
     let nearest = folder.ancestors().find(|path| system.at(path).symlink_metadata().is_ok())?;
     if !system.at(nearest).is_dir() {
