@@ -145,7 +145,7 @@ impl<T: ArrayStruct> ForeignStruct<T> {
     /// - `source` points to a struct that is released or valid by the interface, and that no other code uses meanwhile.
     /// - It is an array of the type that `field` says: its buffers have the number and sizes, and its children the types,
     ///   that the format asks for.
-    /// - Its memory lives until the release, and no one writes to it as long as columns, or what is made of them, use it.
+    /// - Its memory lives until the release, and nothing writes to it while columns or their derived objects use it.
     /// - The event of a device array, if there is one, is a live object of the kind that its device type asks for.
     pub unsafe fn take_array(field: &Arc<Field>, source: *mut T) -> Self {
         // SAFETY: the caller's promise. `replace` moves, so nothing is released.
