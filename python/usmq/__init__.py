@@ -1,9 +1,9 @@
-"""usmq says where offloaded work runs, once, and lets the data carry that choice onward.
+"""Choose a device once; arrays carry that choice with them.
 
-Queues, arrays in unified shared memory and zero-copy hand-over between libraries, over SYCL
-(oneAPI DPC++).
+usmq provides the current queue, arrays in unified shared memory and zero-copy interoperability
+between libraries, over SYCL (oneAPI DPC++).
 
-Importing it queries no device and loads no driver; the first question about a device does.
+Importing usmq queries no device and loads no driver; the first use of a device does.
 
 Examples
 --------
@@ -83,7 +83,7 @@ try:
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
-    # The command tells of this itself.
+    # The command reports this itself.
     if not is_command():
         raise explained(_missing) from _missing
 

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         return _doctor(doctor.parse_args(rest))
     options = parser.parse_args(arguments)
     if options.command is not None:
-        parser.error(f"options go behind the command: {program()} {options.command} ...")
+        parser.error(f"put options after the command: {program()} {options.command} ...")
     if options.folders:
         return 1 if _has_no_output() else show_folders(options.folders)
     parser.print_help(sys.stderr)
@@ -70,9 +70,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
     doctor = commands.add_parser(
         "doctor",
         help="why a device is visible or not, and how to fix it",
-        description="Exit status: 0 when all is well, 1 with a problem.",
+        description="Exit status: 0 without a problem, 1 with one.",
     )
-    doctor.add_argument("--json", action="store_true", help="the same for programs")
+    doctor.add_argument("--json", action="store_true", help="print the report as JSON")
     doctor.add_argument(
         "--timeout",
         type=_seconds,
@@ -80,9 +80,9 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
         metavar="S",
         help="how long a driver may take to answer, in seconds (60)",
     )
-    # Named for the help; each reads its own options.
+    # Listed for the help only; each command parses its own options.
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
-    commands.add_parser("trace", help="profile a script that knows nothing of it", add_help=False)
+    commands.add_parser("trace", help="profile an unmodified script", add_help=False)
     commands.add_parser("emulate", help="run a command that sees emulated GPUs", add_help=False)
     return parser, listing, doctor
 
@@ -125,7 +125,7 @@ def _version() -> str:
 
 
 def _can_load() -> bool:
-    """Return whether the extension can be loaded; if not, say why. `doctor` answers without it."""
+    """Return whether the extension can be loaded; if not, print why. `doctor` works without it."""
     try:
         import usmq._core  # noqa: F401
     except ImportError as missing:
@@ -137,14 +137,14 @@ def _can_load() -> bool:
 
 
 def _has_no_output() -> bool:
-    """Return whether the shell has closed standard output; if so, say it."""
+    """Return whether the shell has closed standard output; if so, print an error."""
     if sys.stdout is None:
         print("usmq: cannot write the output: standard output is closed", file=sys.stderr)
     return sys.stdout is None
 
 
 def run() -> int:
-    """Run the command of this process and return its exit status; no output ends in a traceback."""
+    """Run the command of this process and return its exit status; never print a traceback."""
     if sys.stderr is None:  # closed by the shell; print() would use standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (to the end)
     try:
@@ -154,7 +154,7 @@ def run() -> int:
             status = leaving.code if isinstance(leaving.code, int) else 0
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader, as `head`, has seen enough
+    except BrokenPipeError:  # the reader, as `head`, has closed the pipe
         _discard_output()
         return _BROKEN_PIPE
     except KeyboardInterrupt:
@@ -169,7 +169,7 @@ def run() -> int:
 
 
 def _discard_output() -> None:
-    """Let the rest of the buffer go nowhere: Python writes it at the end and reports a failure."""
+    """Discard the rest of the buffer: Python would write it at exit and report a failure."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""Shared by the commands: the name that usmq was called by, and checks of paths they write to."""
+"""Helpers of the commands: the program name, and checks of output paths."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def program() -> str:
 
 
 def cannot_write(path: str | os.PathLike[str], problem: OSError) -> str:
-    """Return the one line for a file that cannot be written."""
+    """Return the error line for a file that cannot be written."""
     return f"cannot write {os.fspath(path)}: {problem.strerror or problem}"
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Raise the OSError that writing this file would; leave the file as it is."""
+    """Raise the OSError that writing this file would raise; do not change the file."""
     path = Path(path)
     there = path.exists()
-    # Opening a pipe waits for its reader.
+    # Opening a pipe would wait for its reader.
     if there and not path.is_file() and not path.is_dir():
         return
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
@@ -31,7 +31,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def check_folder(path: str | os.PathLike[str], names: Iterable[str] = ()) -> None:
-    """Make the folder, and raise the OSError that writing files of these names into it would."""
+    """Create the folder, and raise the OSError that writing these files into it would raise."""
     Path(path).mkdir(parents=True, exist_ok=True)
     for name in names:
         check_file(Path(path) / name)

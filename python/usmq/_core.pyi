@@ -1,4 +1,4 @@
-"""Types of the compiled half of usmq; names with an underscore exist for type checkers only."""
+"""Types of the extension module of usmq; names with an underscore are for type checkers only."""
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ __all__ = [
 
 __version__: str
 
-# --- what arguments may be
+# --- types of arguments
 
 class _SupportsGetCapsule(Protocol):
     """Another library's queue or context."""

@@ -1,7 +1,7 @@
-"""``dask usmq``: what dask's command line loads. The work is in ``usmq.dask._worker_cli``.
+"""``dask usmq``: the plugin of dask's command line; ``usmq.dask._worker_cli`` implements it.
 
-dask loads the commands of every package each time it starts, so nothing is imported here that
-takes long or may be missing: whoever has dask's command line has click.
+dask loads the commands of every package each time it starts, so this module must not import
+slow or optional packages. click is always installed with dask's command line.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from usmq._command import cannot_write, check_file, check_folder
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 BYTES = 'Bytes, also as "2 GiB".'
 
-# In the order of the help: what the workers are, what they may use, how they are reached.
+# In the order of the help: the workers, their resources, their addresses.
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (
         "--devices",

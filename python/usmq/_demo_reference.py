@@ -1,4 +1,4 @@
-"""By numpy, from the decoded tables, what the demo's kernels compute; and the comparison."""
+"""The results of the demo's kernels, computed by numpy from the decoded tables; compares both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARTH_RADIUS_MILES = 3958.7613
 # Columns of the summary: numbers of flights, and means in minutes and miles.
 COUNTS = ("flights", "delays", "errors")
 MEANS = ("mean_delay", "mean_error")
-# Differences that are shown of each result; the others are counted.
+# The number of differences shown per result; the others are counted.
 SHOWN = 3
 
 
@@ -77,20 +77,20 @@ class Reference:
 
 
 class Check:
-    """Compares results in reals of ``dtype``, "f4" or "f8", with numpy's and keeps what differs."""
+    """Compares results in reals of ``dtype``, "f4" or "f8", with numpy's; keeps the differences."""
 
     def __init__(self, dtype: str) -> None:
         self.numbers = 0
         self.values = 0
         self.problems: list[str] = []
-        # In f32 a longitude of 74 degrees is only known to a foot; sines and sums add to that.
+        # In f32 a longitude of 74 degrees has an error of a foot; sines and sums increase it.
         self.rtol, self.atol, self.mean_rtol = {
             "f8": (1e-9, 0.0, 1e-9),
             "f4": (1e-4, 5e-3, 1e-3),
         }[dtype]
 
     def table(self, what: str, found: Any, wanted: Any) -> None:
-        """Compare a pyarrow table that was on the device with the one that went there."""
+        """Compare a pyarrow table copied back from the device with the uploaded one."""
         self.values += wanted.num_rows * wanted.num_columns
         if found.schema != wanted.schema:
             self.problems.append(f"{what}: schema {found.schema}, sent was {wanted.schema}")
@@ -114,7 +114,7 @@ class Check:
             self._compare(name, found[name].to_numpy(), np.array(wanted[name]), rtol, labels=labels)
 
     def total(self, what: str, found: float, wanted: float) -> None:
-        """Compare a sum of whole numbers, where only its size can cost accuracy."""
+        """Compare a sum of integers; only its magnitude can cause rounding."""
         self._compare(what, np.array([found]), np.array([wanted]), self.mean_rtol)
 
     def same(self, what: str, found: NDArray[Any], wanted: NDArray[Any]) -> None:

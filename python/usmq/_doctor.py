@@ -12,27 +12,27 @@ _COLOURS = {"ok": "32", "note": "33", "problem": "31;1"}
 
 
 def doctor(*, timeout: float = 60.0) -> DoctorReport:
-    """Say why each device is visible or not, and how to fix what is broken.
+    """Report why each device is visible or not, and how to fix problems.
 
-    It looks at the SYCL runtime and its adapters, the drivers, device nodes and their permissions,
-    environment variables, and the packages of this environment that use SYCL too. What may crash
-    or hang is asked in child processes; this process starts no runtime. Nothing is raised for what
-    is wrong with the environment: it is a finding.
+    The doctor checks the SYCL runtime and its adapters, the drivers, device nodes and their
+    permissions, environment variables, and the packages of this environment that also use SYCL.
+    Checks that may crash or hang run in child processes; this process does not start the runtime.
+    Problems of the environment are findings, not exceptions.
 
     Parameters
     ----------
     timeout : float
-        How long a driver may take to answer, in seconds; 60 by default.
+        Time limit for the answer of a driver, in seconds; 60 by default.
 
     Returns
     -------
     DoctorReport
-        What was found; printed, it is the text of ``python -m usmq doctor``.
+        The findings; ``str(report)`` is the text of ``python -m usmq doctor``.
 
     Raises
     ------
     ValueError
-        The timeout is no positive number of seconds.
+        The timeout is not a positive number of seconds.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def doctor(*, timeout: float = 60.0) -> DoctorReport:
 
 
 def show(*, json: bool, timeout: float) -> int:
-    """Print the report and return 0 when all is well, else 1."""
+    """Print the report; return 0 without a problem, else 1."""
     try:
         import usmq._core  # noqa: F401
     except ImportError as missing:
@@ -61,7 +61,7 @@ def show(*, json: bool, timeout: float) -> int:
 
 
 def _show_unloadable(missing: ImportError, *, json: bool) -> int:
-    """Tell why there is nothing else to tell: the extension itself cannot be loaded."""
+    """Print a report with one finding: the extension itself cannot be loaded."""
     from usmq._import_error import reason
 
     what, fix = reason(missing)

@@ -10,19 +10,19 @@ import usmq
 from usmq._command import program
 from usmq._core import prepare_emulation
 
-# As a shell ends for a command that is not there, and for one that cannot be run.
+# The exit statuses of a shell for a missing command, and for one that cannot be run.
 _NOT_FOUND, _NOT_RUN = 127, 126
 
 
 def main(argv: list[str]) -> int:
-    """Set the variables and become the command; return only when that cannot be done."""
+    """Set the variables and replace this process by the command; return only on failure."""
     parser = _parser()
     options = parser.parse_args(argv)
     command = options.command
     if command[:1] == ["--"]:
         del command[0]
     if not command:
-        parser.error(f"which command? {program()} emulate -n 2 -- pytest")
+        parser.error(f"no command given; usage: {program()} emulate -n 2 -- pytest")
     for name, value in {
         "USMQ_EMULATE_GPUS": options.number,
         "USMQ_EMULATE_GPU_MEMORY": options.memory,

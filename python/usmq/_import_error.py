@@ -1,4 +1,4 @@
-"""Why the extension cannot be loaded, for the ``ImportError`` and for ``doctor``."""
+"""Explains why the extension cannot be loaded, for the ``ImportError`` and for ``doctor``."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _NO_MEMORY = ("failed to map segment", "annot allocate memory", "bad_alloc", "Me
 
 
 def explained(missing: ImportError) -> ImportError:
-    """Return the error with what the loader's own words lack: the package, and what to do."""
+    """Return the error with the package and the fix added to the loader's message."""
     what, fix = reason(missing)
     return ImportError(f"usmq cannot load the SYCL runtime: {what}. To fix it: {fix}")
 
 
 def reason(missing: ImportError) -> tuple[str, str]:
-    """Return what is wrong, and what to do."""
+    """Return the problem and the fix."""
     text = str(missing)
     return limited(text) or _shadowed(text) or _absent(text) or _mismatched(text) or (text, INSTALL)
 
 
 def limited(text: str) -> tuple[str, str] | None:
-    """Tell of a limit on memory, where the loader says that it has none."""
+    """Explain a memory limit, if the loader reports a failed allocation."""
     if not any(words in text for words in _NO_MEMORY):
         return None
     import resource
@@ -47,11 +47,11 @@ def limited(text: str) -> tuple[str, str] | None:
     what = f"ulimit -v is {limit >> 20} MiB, too little for the runtime ({text})"
     if most == unlimited:
         return what, "ulimit -v unlimited"
-    return what, "raise the limit where it is set; this process may not"
+    return what, "raise the limit where it is set; this process is not allowed to"
 
 
 def _shadowed(text: str) -> tuple[str, str] | None:
-    """Tell of libraries that LD_LIBRARY_PATH puts before those of this environment."""
+    """Explain libraries that LD_LIBRARY_PATH puts before those of this environment."""
     own = os.path.dirname(os.path.abspath(__file__))
     for _ in range(3):  # The run path of the extension.
         own = os.path.dirname(own)
@@ -100,7 +100,7 @@ def _absent(text: str) -> tuple[str, str] | None:
 
 
 def _mismatched(text: str) -> tuple[str, str] | None:
-    """Tell of a library that lacks what another one asks for."""
+    """Explain a library that lacks a symbol or version that another one needs."""
     if "undefined symbol" not in text and "version `" not in text:
         return None
     odd = mismatch()
@@ -114,7 +114,7 @@ def _mismatched(text: str) -> tuple[str, str] | None:
 
 
 def mismatch() -> tuple[str, str] | None:
-    """Return which wheels of the runtime are not of one release, and what to do."""
+    """Return which wheels of the runtime are of different releases, and the fix."""
     runtime, other = version_of("intel-sycl-rt"), version_of("intel-cmplr-lib-ur")
     if not runtime or not other or _release(runtime) == _release(other):
         return None
@@ -144,7 +144,7 @@ def is_command() -> bool:
     import os
 
     called, arguments = (sys.argv or [""])[0], sys.orig_argv
-    # Python has yet to replace "-m" while it imports the package.
+    # While Python imports the package, sys.argv[0] is still "-m".
     if called == "-m":
         return any(arguments[at : at + 2] == ["-m", "usmq"] for at in range(len(arguments)))
     return os.path.basename(called) == "usmq"

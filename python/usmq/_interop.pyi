@@ -1,4 +1,4 @@
-"""Types of hand-over in usmq._core, apart for their number; there is no module of this name."""
+"""Types of the interoperability in usmq._core; a stub without a module of this name."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol, Self, TypeAlias, TypedDict, final
@@ -30,9 +30,9 @@ def from_arrow(
     columns: Sequence[str] | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
-) -> Any: ...  # Table for structs at the top, else Column; a union would have every caller ask
+) -> Any: ...  # Table for top-level structs, else Column; callers would have to narrow a union
 def from_dlpack(
-    obj: Any,  # with __dlpack__; producers differ in the options that they take
+    obj: Any,  # with __dlpack__; the accepted options differ between producers
     /,
     *,
     copy: bool | None = None,
@@ -41,7 +41,7 @@ def from_dlpack(
 ) -> Array: ...
 
 class _UsmInterface(TypedDict):
-    """What usmq says of its own arrays; strides and offset count elements."""
+    """The interface dict of usmq's arrays; strides and offset count elements."""
 
     version: int
     data: tuple[int, bool]

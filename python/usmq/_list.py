@@ -15,7 +15,7 @@ def show(detail: str) -> int:
         print(f"usmq: {problem}", file=sys.stderr)
         return 1
     if not devices:
-        print("usmq: no SYCL device is visible; `python -m usmq doctor` says why", file=sys.stderr)
+        print("usmq: no SYCL device is visible; run `python -m usmq doctor`", file=sys.stderr)
         return 1
     for device in devices:
         if detail == "short":
@@ -35,7 +35,7 @@ def _paragraph(device: usmq.Device, *, aspects: bool) -> None:
         "compute units": device.max_compute_units,
         "global memory": _size(device.global_mem_size),
         "largest allocation": _size(device.max_alloc_size),
-        "USM kinds": ", ".join(kinds) or "none: usmq arrays cannot live here",
+        "USM kinds": ", ".join(kinds) or "none: usmq cannot allocate arrays here",
     }
     if aspects:
         rows["work-group size"] = device.max_work_group_size

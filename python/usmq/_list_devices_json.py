@@ -1,4 +1,4 @@
-"""The root devices, as JSON: asked in a child, so that the parent starts no driver."""
+"""Prints the root devices as JSON. Runs in a child process, so that the parent loads no driver."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Types of memory statistics in usmq._core; there is no module of this name."""
+"""Types of memory statistics in usmq._core; a stub without a module of this name."""
 
 from typing import SupportsIndex, TypedDict
 

@@ -1,4 +1,4 @@
-"""What only Python can tell the doctor: packages of this environment that use SYCL too."""
+"""Findings for the doctor that need Python: packages of this environment that use SYCL too."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from usmq._import_error import limited, mismatch, version_of
 
 Fact = tuple[str, str, str | None]
 
-# They bring libsycl into the process by themselves.
+# These packages load libsycl into the process themselves.
 _USERS = ("dpctl", "dpnp", "torch")
 _RUNTIME = ("intel-sycl-rt", "intel-cmplr-lib-ur", "intel-opencl-rt", "umf")
-# The runtime of a package that asks for devices when it is imported reads them, too.
+# A package that queries devices at import reads these through the runtime, too.
 _MAY_BREAK = (
     "ONEAPI_DEVICE_SELECTOR",
     "SYCL_DEVICE_ALLOWLIST",
@@ -39,7 +39,7 @@ os._exit(0)
 
 
 def facts(timeout: float) -> list[Fact]:
-    """Return state, fact and fix of each package."""
+    """Return the state, fact and fix of each package."""
     found = list(_wheels())
     versions = {name: version for name in _USERS if (version := version_of(name))}
     deadline = time.monotonic() + timeout
@@ -80,7 +80,7 @@ def _answer(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, byt
 
 
 def _suspects() -> Iterator[str]:
-    """Yield the commands that undo what may keep a package of SYCL from being imported."""
+    """Yield commands that undo settings which may break the import of a SYCL package."""
     yield from (f"unset {name}" for name in _MAY_BREAK if name in os.environ)
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         yield "ulimit -v unlimited"
@@ -94,7 +94,7 @@ def _judge(
     except subprocess.TimeoutExpired:
         return (
             "note",
-            f"{title}: its import does not end",
+            f"{title}: its import does not finish",
             f"python -X faulthandler -c 'import {name}'",
         )
     if child.returncode != 0:

@@ -1,4 +1,4 @@
-"""``python -m usmq --include-dir`` and its like: where builds in C and C++ find what they need."""
+"""``python -m usmq --include-dir`` and similar options: the folders for builds in C and C++."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FOLDERS = {
 
 
 def show(names: list[str]) -> int:
-    """Print the folders, one per line; 1 when one has nothing in it."""
+    """Print the folders, one per line; return 1 if the library is missing."""
     for name in names:
         folder = _PACKAGE / name
         if name == "lib" and not (folder / _LIBRARY).exists():
             print(
                 f"this usmq was built from source and has no {_LIBRARY}, which programs without "
                 "Python need. In the checkout, `cargo rustc --release --lib --features c-library "
-                "--crate-type cdylib` makes it: target/release/libusmq.so",
+                "--crate-type cdylib` builds it: target/release/libusmq.so",
                 file=sys.stderr,
             )
             return 1

@@ -1,4 +1,4 @@
-"""Types of what pickles call in usmq._core; there is no module of this name."""
+"""Types of the functions that pickles call in usmq._core; a stub without a module of this name."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Types of placement in usmq._core, apart for their number; there is no module of this name."""
+"""Types of placement in usmq._core; a stub without a module of this name."""
 
 import builtins
 from typing import Literal, TypeAlias, final, overload
@@ -20,7 +20,7 @@ _Action: TypeAlias = Literal[
 ]
 _CudaLike: TypeAlias = CudaArray | _SupportsCuda
 
-# The general case comes first, so that it is also that of asarray without device=.
+# The general overload comes first, so that it also applies to asarray without device=.
 @overload
 def asarray(
     obj: _ArrayLike,
@@ -62,7 +62,7 @@ class Plan:
 
 def follow(*arrays: _UsmArray, queue: _Target | None = None) -> Queue: ...
 
-# The general case comes first, so that it is also that of collocate(*arrays).
+# The general overload comes first, so that it also applies to collocate(*arrays).
 @overload
 def collocate(
     first: _ArrayLike,

@@ -1,4 +1,4 @@
-"""Types of profiles in usmq._core; there is no module of this name."""
+"""Types of profiles in usmq._core; a stub without a module of this name."""
 
 from os import PathLike
 from typing import Literal, Self, TypeAlias, final

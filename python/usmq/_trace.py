@@ -1,6 +1,6 @@
-"""``python -m usmq trace``: profile a script or module that knows nothing of it.
+"""``python -m usmq trace``: profile an unmodified script or module.
 
-The process starts itself again, because the SYCL runtime reads at its start whether to tell of the
+The process restarts itself, because the SYCL runtime reads only at its start whether to report
 calls of other libraries.
 """
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Run the script under a profile, write the files, and return the script's exit status."""
     options = _options(argv)
     if options.module and not sys.flags.safe_path:
-        # As `python -m` has it; for the command `usmq` it is the folder of that.
+        # As for `python -m`; for the command `usmq` it is the folder of the command.
         sys.path[0] = os.getcwd()
     if os.environ.pop(_STARTED, None) is None:
         if (problem := _cannot_run(options)) is not None:
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         closing.enter_context(profile)
         status = _run(options.module, options.command)
         if os.getpid() != own:
-            # A child that the script has forked: the profile is its parent's.
+            # This is a child that the script has forked: the profile belongs to its parent.
             closing.pop_all()
             return status
     if not _flushed():
@@ -66,7 +66,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"{program()} trace",
         usage="%(prog)s [-o FILE ...] [--] (SCRIPT | -m MODULE) [ARGUMENT ...]",
-        description="Profile a Python script that knows nothing of it: what usmq runs and copies, "
+        description="Profile an unmodified Python script: what usmq runs and copies, "
         "and the calls of other libraries into the SYCL runtime.",
     )
     parser.add_argument(
@@ -86,7 +86,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
         options.module = True
         del options.command[0]
     if not options.command:
-        parser.error(f"which script? {program()} trace -- script.py arguments")
+        parser.error(f"no script given; usage: {program()} trace -- script.py arguments")
     options.output = options.output or ["usmq-trace.svg", "usmq-trace.json"]
     for path in options.output:
         if Path(path).suffix.lower() not in _ENDINGS:
@@ -95,7 +95,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
 
 
 def _cannot_run(options: argparse.Namespace) -> str | None:
-    """Return what is wrong with the script or the files to write, before anything runs."""
+    """Return the problem with the script or the output files, before anything runs."""
     script = options.command[0]
     if options.module:
         if importlib.util.find_spec(script.partition(".")[0]) is None:
@@ -127,7 +127,7 @@ def _flushed() -> bool:
 
 
 def _start_again() -> None:
-    """Run this command anew in an environment in which the runtime tells of calls."""
+    """Restart this command in an environment in which the runtime reports calls."""
     environment = {_STARTED: "1", "USMQ_PROFILING": os.environ.get("USMQ_PROFILING", "1")}
     libraries = _core.runtime_libraries("libsycl.so")
     folder = Path(libraries[0]).parent if libraries else Path()
@@ -135,13 +135,13 @@ def _start_again() -> None:
     subscriber = folder / "libsycl_ur_trace_collector.so"
     if framework.exists() and subscriber.exists():
         environment |= {"XPTI_TRACE_ENABLE": "1", "XPTI_FRAMEWORK_DISPATCHER": str(framework)}
-        # The runtime's own subscriber prints nothing unless asked; with none, nothing is traced.
+        # The runtime's subscriber prints only on request; without a subscriber nothing is traced.
         environment["XPTI_SUBSCRIBERS"] = _with("XPTI_SUBSCRIBERS", str(subscriber), ",")
         environment["UR_ENABLE_LAYERS"] = _with("UR_ENABLE_LAYERS", "UR_LAYER_TRACING", ";")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    # orig_argv: with the interpreter's own options, as -X or -W.
+    # orig_argv includes the interpreter's own options, as -X or -W.
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | environment)
 
 
@@ -151,7 +151,7 @@ def _with(name: str, value: str, separator: str) -> str:
 
 
 def _run(is_module: bool, command: list[str]) -> int:
-    """Run as Python itself would, and return the exit status that it would give."""
+    """Run as Python would, and return its exit status."""
     try:
         if is_module:
             sys.argv[:] = command
@@ -191,7 +191,7 @@ def _status(code: object) -> int:
 
 
 def _show(problem: BaseException) -> None:
-    """Print the traceback from the script on."""
+    """Print the traceback, starting at the script."""
     own = {__file__, runpy.__file__, "<frozen runpy>"}
     frames: TracebackType | None = problem.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename in own:

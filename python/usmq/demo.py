@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any
 import usmq
 from usmq._command import cannot_write, check_folder, program
 
-if TYPE_CHECKING:  # numpy and pyarrow are extras: these are imported once main can say so
+if TYPE_CHECKING:  # numpy and pyarrow are extras: main imports these and reports a missing one
     from usmq._demo_reference import Check, Reference
     from usmq._flights import Flights
 
 KERNELS = ("great_circle", "carrier_partials", "carrier_totals")
-# Items of the first reduction step; each adds its share of the flights in a fixed order.
+# Work-items of the first reduction step; each adds its flights in a fixed order.
 WORKERS = 1024
 _PROFILE_FILES = ("timeline.svg", "trace.json")
 
 
 class _DemoError(Exception):
-    """The demo cannot go on, or a number is wrong; the message is the whole report."""
+    """The demo cannot continue, or a number is wrong; the message is the complete report."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the demo and return its exit status: 0 when every number agrees with numpy's."""
+    """Run the demo and return its exit status: 0 if every number agrees with numpy's."""
     options = _options(argv)
     if options.profile is not None:
         try:
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from usmq._flights import DataError
 
-        importlib.import_module("usmq._demo_reference")  # numpy may be what is missing
+        importlib.import_module("usmq._demo_reference")  # numpy may be missing
     except ModuleNotFoundError as missing:
         hint = "pip install 'usmq[demo]'"
         print(f"usmq demo: {missing.name} is not installed: {hint}", file=sys.stderr)
@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> None:
     with _stage("decode") as note:
         reference = Reference(flights)
         note += ["plain columns for numpy, which computes the same"]
-    # The queues of the demo are its own: with the device's timestamps the profile is exact.
+    # The demo creates its own queues, so it can enable device timestamps for an exact profile.
     os.environ.setdefault("USMQ_PROFILING", "1")
     with usmq.profile() as profile, usmq.use_queue(options.queue) as queue:
         second = _second_queue(queue, options.second)
@@ -118,7 +118,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 class _Job:
-    """The columns on their queue, and what is done with them."""
+    """The columns on their queue, and the steps of the demo."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Job:
         self.second_did: list[str] = []
 
     def upload(self) -> None:
-        """Move the flights as one table, and beside it the airports, which have other rows."""
+        """Upload the flights as one table, and the airports, with other rows, as a second one."""
         sent = self.flights
         with _stage("upload") as note:
             self.table: usmq.Table = usmq.from_arrow(sent.table)
@@ -153,7 +153,7 @@ class _Job:
         self.did += ["".join(note)]
 
     def compute(self) -> None:
-        """Launch the kernels; no launch names a queue, because the columns know theirs."""
+        """Launch the kernels; no launch names a queue, because the columns determine it."""
         with _stage("build") as note:
             source = _kernel_source(self.dtype)
             great_circle, partials, totals = (
@@ -186,7 +186,7 @@ class _Job:
         self.did += note
 
     def collocate(self) -> None:
-        """Take the distances to the second queue, where work on them then follows."""
+        """Collocate the distances to the second queue, which runs later work on them."""
         with _stage("collocate") as note:
             plan = usmq.explain(self.miles, queue=self.second)
             self.moved = usmq.collocate(self.miles, queue=self.second)
@@ -199,7 +199,7 @@ class _Job:
             self.check.problems += ["the collocated column does not follow the second queue"]
 
     def lend_to_dpnp(self, required: bool) -> None:
-        """Lend delays and bitmap to dpnp, without a copy, to sort and add up the known delays."""
+        """Share delays and bitmap with dpnp without a copy; sort and sum the known delays."""
         column, wanted = self.table["arr_delay"], self.reference.sorted_delays()
         delay, (bits, first) = column.values(), _bitmap(column)
         with _stage("dpnp") as note:
@@ -277,7 +277,7 @@ def _kernel_source(dtype: str) -> str:
 
 
 def _second_queue(first: usmq.Queue, wanted: str | None) -> usmq.Queue:
-    """Choose the one asked for, else another root device, else the same device with profiling."""
+    """Choose the requested queue, else another root device, else the same device with profiling."""
     if wanted is not None:
         return usmq.Queue(wanted)
     for device in usmq.devices():
@@ -294,7 +294,7 @@ def _describe(queue: usmq.Queue) -> str:
 
 @contextmanager
 def _stage(name: str) -> Iterator[list[str]]:
-    """Show what is under way, then how long it took and the note left in the list."""
+    """Print the name of the stage, then its duration and the note from the list."""
     print(f"  {name:<11}", end="", flush=True)
     start = time.perf_counter()
     note: list[str] = []

@@ -1,4 +1,4 @@
-//! Blocks of C as Arrow device arrays: numbers without nulls, not copied.
+//! Exports blocks of the C API as Arrow device arrays: numbers without nulls, not copied.
 
 use super::memory::block;
 use super::status::{call, give, text};
@@ -23,7 +23,7 @@ fn dtype(format: &str) -> Result<DType> {
         "g" => DType::F64,
         other => {
             return Err(Error::Type(format!(
-                "format {other:?} is not one of Arrow's numbers: c C s S i I l L e f g"
+                "format {other:?} is not one of Arrow's number formats: c C s S i I l L e f g"
             )));
         }
     })
@@ -46,7 +46,7 @@ fn column(bytes: &Array, format: &str, length: i64) -> Result<Column> {
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_arrow_export(
     memory: *mut c_void,
@@ -56,14 +56,14 @@ unsafe extern "C" fn usmq_arrow_export(
     array: *mut ArrowDeviceArray,
 ) -> c_int {
     call(|| {
-        // SAFETY: a text of the caller's.
+        // SAFETY: the caller's string.
         let format = unsafe { text(format) }?.unwrap_or_default();
         let column = column(&block(memory)?, format, length)?;
         let description = column.export_schema()?;
-        // SAFETY: a place of the caller's.
+        // SAFETY: the caller's output pointer.
         unsafe { give(array, "array", || column.export_device(SyncMode::Event)) }?;
         if !schema.is_null() {
-            // SAFETY: a place of the caller's. Without one, the description is released here.
+            // SAFETY: the caller's output pointer. Without one, the description is released here.
             unsafe { schema.write(description) };
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Unified shared memory for C: blocks of the pools, known by their addresses.
+//! Unified shared memory for C: blocks of the pools, identified by their addresses.
 
 use super::queue::{given, given_or_current};
 use super::status::{call, give};
@@ -30,12 +30,12 @@ pub(super) fn block(memory: *mut c_void) -> Result<Array> {
 fn kind_of(number: c_int) -> Result<UsmKind> {
     let kind = usize::try_from(number).ok().and_then(|number| UsmKind::ALL.get(number));
     kind.copied().ok_or_else(|| {
-        Error::Value(format!("kind is USMQ_DEVICE (0), USMQ_SHARED (1) or USMQ_HOST (2), not {number}"))
+        Error::Value(format!("kind must be USMQ_DEVICE (0), USMQ_SHARED (1) or USMQ_HOST (2), not {number}"))
     })
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_allocate(
     bytes: usize,
@@ -44,34 +44,34 @@ unsafe extern "C" fn usmq_allocate(
     memory: *mut *mut c_void,
 ) -> c_int {
     let allocate = || {
-        // SAFETY: a queue of the caller's.
+        // SAFETY: the caller's queue.
         let queue = unsafe { given_or_current(queue) }?;
         let memory = Arc::new(Allocation::new(bytes, kind_of(kind)?, &queue)?);
-        // The caller's own commands are unseen by the log.
+        // The log does not see the caller's own commands.
         memory.share_on(&queue)?;
         let block = Array::from_parts(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);
         let address = block.address();
         BLOCKS.lock()?.insert(address, block);
         Ok(address as *mut c_void)
     };
-    // SAFETY: a place of the caller's.
+    // SAFETY: the caller's output pointer.
     call(|| unsafe { give(memory, "memory", allocate) })
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_int {
     call(|| {
         let block = block(memory)?;
-        // SAFETY: a queue of the caller's.
+        // SAFETY: the caller's queue.
         let queue = unsafe { given(queue) }?
-            .ok_or_else(|| Error::Value("queue is null; it says where the memory is used".to_owned()))?;
-        // Says why, when kernels on the queue cannot reach it.
+            .ok_or_else(|| Error::Value("queue is null; pass the queue that uses the memory".to_owned()))?;
+        // Returns an error if kernels on the queue cannot access the block.
         block.on_queue(&queue)?;
         let memory = block.shared_allocation();
         if memory.used_off(&queue)? {
-            // Brings the uses on other queues into the order of this one.
+            // Orders this queue after the uses on other queues.
             ordered(&queue, &[(&*memory, Access::ReadWrite)], |after| queue.barrier(after))?;
         }
         memory.share_on(&queue)
@@ -84,7 +84,7 @@ extern "C" fn usmq_free(memory: *mut c_void) -> c_int {
         if memory.is_null() {
             return Ok(());
         }
-        // Dropped outside the lock.
+        // Drop the block outside the lock.
         let block = BLOCKS.lock()?.remove(&(memory as usize));
         block.map(drop).ok_or_else(|| unknown(memory))
     })

@@ -1,5 +1,5 @@
-//! The C functions of `python/usmq/include/usmq.h`, which documents them. Both the Python extension and `libusmq.so`
-//! export them; the header finds whichever of the two is in charge in the process.
+//! The C functions of `python/usmq/include/usmq.h`, which documents them. Both the Python extension and
+//! `libusmq.so` export them; the header finds the one that the process uses.
 
 mod arrow;
 mod memory;

@@ -33,27 +33,27 @@ fn owned(queue: &Queue) -> Result<*mut c_void> {
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_current_queue(queue: *mut *mut c_void) -> c_int {
-    // SAFETY: a place of the caller's.
+    // SAFETY: the caller's output pointer.
     call(|| unsafe { give(queue, "queue", || owned(&current()?)) })
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_queue_of(target: *const c_char, queue: *mut *mut c_void) -> c_int {
     call(|| {
-        // SAFETY: a text of the caller's.
+        // SAFETY: the caller's string.
         let target = unsafe { text(target) }?;
-        // SAFETY: a place of the caller's.
+        // SAFETY: the caller's output pointer.
         unsafe { give(queue, "queue", || owned(&Queue::new(target, None, QueueProperties::default())?)) }
     })
 }
 
 /// # Safety
-/// As usmq.h says of its argument.
+/// As documented for the argument in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_queue_release(queue: *mut c_void) -> c_int {
     call(|| {
@@ -66,21 +66,21 @@ unsafe extern "C" fn usmq_queue_release(queue: *mut c_void) -> c_int {
 }
 
 /// # Safety
-/// As usmq.h says of its argument.
+/// As documented for the argument in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_set_default_queue(target: *const c_char) -> c_int {
     call(|| {
-        // SAFETY: a text of the caller's.
+        // SAFETY: the caller's string.
         set_default_queue(Target::from(unsafe { text(target) }?))
     })
 }
 
 /// # Safety
-/// As usmq.h says of its argument.
+/// As documented for the argument in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_set_default_queue_to(queue: *mut c_void) -> c_int {
     call(|| {
-        // SAFETY: a queue of the caller's.
+        // SAFETY: the caller's queue.
         set_default_queue(Target::from(unsafe { given(queue) }?))
     })
 }

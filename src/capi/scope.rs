@@ -1,7 +1,7 @@
-//! The current queue as C sees it, and scopes that are opened and closed by calls.
+//! The current queue for C, and scopes that calls open and close.
 //!
-//! A thread of Python has its scopes in a context variable, so a C function on such a thread must look there, and what
-//! it opens must be seen there. Elsewhere the scopes are those of the thread.
+//! Python keeps its scopes in a context variable, so a C function on a Python thread must use that variable
+//! to read and open scopes. On other threads the scopes belong to the thread.
 
 use super::status::{call, give, text};
 use crate::device::Queue;
@@ -16,10 +16,10 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Closes a scope of the host language; an error when it is not the innermost one here.
+/// Closes a scope of the host language; an error if it is not the innermost one here.
 pub(crate) type Leave = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
-/// A language that keeps scopes of its own on its threads.
+/// A language with its own scopes on its threads.
 pub(crate) trait HostScopes: Sync {
     /// The innermost of its scopes; `None` without one, and on threads that are not its own.
     fn innermost(&self) -> Result<Option<Queue>>;
@@ -30,10 +30,10 @@ pub(crate) trait HostScopes: Sync {
 
 static HOST: OnceCell<&'static dyn HostScopes> = OnceCell::new();
 
-/// From now on the scopes of this language count, too.
+/// Registers the scopes of a language.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn scopes_of(host: &'static dyn HostScopes) {
-    // There is one Python in a process.
+    // A process has only one Python.
     let _ = HOST.set(host);
 }
 
@@ -43,12 +43,12 @@ static OF_HOST: Lazy<Mutex<HashMap<u64, Leave>>> = Lazy::new(Mutex::default);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// Scopes that were opened on this thread, innermost last. Those that it leaves open end with it, and their guards
-    /// must not look for thread-local data then.
+    /// Scopes that were opened on this thread, innermost last. Scopes left open end with the thread, and
+    /// their guards must not access thread-local data then.
     static OF_THREAD: RefCell<Vec<(u64, ManuallyDrop<Entered>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The queue where work goes when the caller names none.
+/// The queue for work if the caller names none.
 pub(super) fn current() -> Result<Queue> {
     match HOST.get().map_or(Ok(None), |host| host.innermost())? {
         Some(queue) => Ok(queue),
@@ -57,7 +57,7 @@ pub(super) fn current() -> Result<Queue> {
 }
 
 fn open(target: Target) -> Result<u64> {
-    // No choice changes nothing, and still is a scope to be left.
+    // Without a target the scope changes nothing, but must still be left.
     let queue = target.queue()?.map_or_else(current, Ok)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let leave = HOST.get().map_or(Ok(None), |host| host.enter(&queue))?;
@@ -67,7 +67,7 @@ fn open(target: Target) -> Result<u64> {
         }
         None => {
             let entered = enter(queue)?;
-            // Where the list is gone, the scope is left again.
+            // If the thread-local list no longer exists, leave the scope again.
             let push =
                 |scopes: &RefCell<Vec<_>>| scopes.borrow_mut().push((number, ManuallyDrop::new(entered)));
             OF_THREAD.try_with(push).map_err(|_| thread_ends())?;
@@ -77,7 +77,7 @@ fn open(target: Target) -> Result<u64> {
 }
 
 fn close(number: u64) -> Result<()> {
-    // Code of the host language never runs under the lock.
+    // Never run code of the host language under the lock.
     let leave = OF_HOST.lock().get(&number).cloned();
     if let Some(leave) = leave {
         leave()?;
@@ -90,7 +90,7 @@ fn close(number: u64) -> Result<()> {
             "scope {number} is not the innermost one of this thread; leave those inside it first"
         ))),
         _ => Err(Error::Value(format!(
-            "scope {number} is not open on this thread; a scope is left once, on the thread that entered it"
+            "scope {number} is not open on this thread; leave a scope once, on the thread that entered it"
         ))),
     };
     let ended = OF_THREAD.try_with(|scopes| last(&mut scopes.borrow_mut())).map_err(|_| thread_ends())??;
@@ -99,25 +99,25 @@ fn close(number: u64) -> Result<()> {
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_queue_scope_enter(target: *const c_char, scope: *mut u64) -> c_int {
     call(|| {
-        // SAFETY: a text of the caller's.
+        // SAFETY: the caller's string.
         let target = unsafe { text(target) }?;
-        // SAFETY: a place of the caller's.
+        // SAFETY: the caller's output pointer.
         unsafe { give(scope, "scope", || open(Target::from(target))) }
     })
 }
 
 /// # Safety
-/// As usmq.h says of its arguments.
+/// As documented for the arguments in usmq.h.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_queue_scope_enter_on(queue: *mut c_void, scope: *mut u64) -> c_int {
     call(|| {
-        // SAFETY: a queue of the caller's.
+        // SAFETY: the caller's queue.
         let queue = unsafe { super::queue::given(queue) }?;
-        // SAFETY: a place of the caller's.
+        // SAFETY: the caller's output pointer.
         unsafe { give(scope, "scope", || open(Target::from(queue))) }
     })
 }

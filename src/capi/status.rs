@@ -1,4 +1,4 @@
-//! How C hears of errors: a status, and a text for this thread. No panic and no exception gets past here.
+//! Reports errors to C: a status, and a message per thread. Catches all panics and exceptions.
 
 use crate::error::{Error, Result};
 use crate::runtime::without_python_lock;
@@ -70,7 +70,7 @@ pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
                 cause.downcast::<&str>().map(|text| text.to_string()).map_err(std::mem::forget)
             });
             let text = text.unwrap_or_default();
-            remember(&format!("usmq is at fault, please report it: {text}"));
+            remember(&format!("internal error in usmq, please report it: {text}"));
             Status::Internal
         }
     };
@@ -79,17 +79,17 @@ pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
 
 fn remember(text: &str) {
     let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
-    // A thread that is ending has no place for it any more, and no one who asks.
+    // An ending thread has no thread-local storage left, and cannot query the message.
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// What is wrong with the last call of this thread that failed; an empty text when none has. Valid until the next one.
+/// Returns the message of this thread's last failed call; empty if none failed. Valid until the next failure.
 #[unsafe(no_mangle)]
 extern "C" fn usmq_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// A text of the caller's.
+/// Reads the caller's string.
 ///
 /// # Safety
 /// `text` is null, or ends with a zero and stays as it is for the call.
@@ -102,13 +102,13 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>> {
     text.to_str().map(Some).map_err(|_| Error::Value(format!("{} is not UTF-8", text.to_string_lossy())))
 }
 
-/// Hands a result to the caller.
+/// Writes a result for the caller.
 ///
 /// # Safety
-/// `place` is null or points to room for a `T`.
+/// `place` is null or points to memory for a `T`.
 pub(super) unsafe fn give<T>(place: *mut T, name: &str, value: impl FnOnce() -> Result<T>) -> Result<()> {
     if place.is_null() {
-        return Err(Error::Value(format!("{name} is null; it says where the result goes")));
+        return Err(Error::Value(format!("{name} is null; pass the address for the result")));
     }
     let value = value()?;
     // SAFETY: the caller's promise; it is not null.

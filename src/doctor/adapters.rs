@@ -1,4 +1,4 @@
-//! The adapters of the Unified Runtime: which are there, which were loaded, and what keeps one from loading.
+//! Checks the adapters of the Unified Runtime: which exist, which were loaded, and why one failed to load.
 
 use super::installation::reinstall;
 use super::probe::{Asker, Probe};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Adapters;
 
-/// Names as the loader knows them, and what each is for.
+/// The loader's name of each adapter, and its purpose.
 const KNOWN: [(&str, &str); 7] = [
-    ("opencl", "CPUs, and GPUs as a second way"),
+    ("opencl", "CPUs, and GPUs through OpenCL"),
     ("level_zero", "Intel GPUs"),
     ("level_zero_v2", "newer Intel GPUs"),
     ("cuda", "NVIDIA GPUs"),
@@ -20,7 +20,7 @@ const KNOWN: [(&str, &str); 7] = [
     ("offload", "devices of LLVM's offload library"),
 ];
 
-/// `cause`: the fix of what breaks more than adapters, when that is known.
+/// `cause`: the fix of a problem that affects more than adapters, if known.
 pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
     let mut found = variables(system);
     let (mut missing, mut none) = (Vec::new(), true);
@@ -54,7 +54,7 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, cause: Opt
     found
 }
 
-/// The path, unless it is where one expects it.
+/// The path, unless it is the expected one.
 fn elsewhere(system: &System, path: &Path) -> String {
     let folders = system.runtime_folder().zip(path.parent());
     let beside = folders.is_some_and(|(folder, own)| folder == own || system.same_file(folder, own));
@@ -76,11 +76,11 @@ fn absent(system: &System, probe: &Probe, missing: &[&str], none: bool) -> Vec<F
     let mut found = Vec::new();
     if missing.contains(&"opencl") {
         let what = if none {
-            "no adapter is beside libsycl: no device of any kind can be seen"
+            "no adapter is installed beside libsycl: no device is visible"
         } else {
             "opencl is missing, so there is no CPU device"
         };
-        // A GPU is enough for some.
+        // A GPU alone is sufficient for some users.
         let fix = reinstall(system, "intel-cmplr-lib-ur");
         let finding = if probe.count() == 0 {
             Finding::problem(TOPIC, what, fix)
@@ -96,7 +96,7 @@ fn absent(system: &System, probe: &Probe, missing: &[&str], none: bool) -> Vec<F
     found
 }
 
-/// The file of an adapter: the one that was loaded, else where the loader would look.
+/// The file of an adapter: the loaded one, else the one that the loader would try.
 fn place(system: &System, probe: &Probe, name: &str) -> Option<PathBuf> {
     if let Some(path) = probe.seen().and_then(|seen| file_of(&seen.loaded, name)) {
         return Some(path.to_owned());
@@ -114,7 +114,7 @@ fn place(system: &System, probe: &Probe, name: &str) -> Option<PathBuf> {
     forced.or_else(searched).or_else(|| system.find_library(&file)).or_else(|| inside(system, name))
 }
 
-/// The runtime's own library that has the adapter for OpenCL inside, from 2026.2 on.
+/// The runtime library that contains the OpenCL adapter, from 2026.2 on.
 fn inside(system: &System, name: &str) -> Option<PathBuf> {
     if name != "opencl" {
         return None;
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_adapter_that_cannot_be_loaded_is_told_with_the_reason() {
-        // The dynamic loader, unlike this world, finds no file there.
+        // Unlike this test system, the dynamic loader finds no file there.
         let system = FakeSystem::new()
             .file("/nonexistent/libsycl.so.9", "loaded")
             .file("/nonexistent/libur_adapter_cuda.so.0", "");

@@ -1,4 +1,4 @@
-//! What is visible in the end: devices, platforms that fail, and a runtime that does not come back.
+//! Checks the visible devices, platforms that fail, and a runtime that hangs.
 
 use super::installation::reinstall;
 use super::probe::{Asker, Probe, Seen, Shown, ended};
@@ -8,7 +8,7 @@ use crate::error::{size, spelled};
 
 const TOPIC: Topic = Topic::Devices;
 
-/// `others`: what is known so far, which may hold the reason.
+/// `others`: the findings so far, which may contain the reason.
 pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[Finding]) -> Vec<Finding> {
     let mut found = Vec::new();
     let explained = others.iter().any(|finding| finding.state == State::Problem);
@@ -31,7 +31,7 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
         )),
         Probe::TooLong(limit) => found.push(Finding::problem(
             TOPIC,
-            format!("the runtime does not tell its devices within {} s", limit.as_secs_f32()),
+            format!("the runtime does not list its devices within {} s", limit.as_secs_f32()),
             if explained { ABOVE } else { TRACE },
         )),
     }
@@ -39,7 +39,8 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
         found.push(Finding::note(
             TOPIC,
             format!(
-                "the SYCL runtime has started in this process, so drivers and kernels were not tried here; {} tries them",
+                "the SYCL runtime has started in this process, so drivers and kernels were not tested here; \
+                 {} tests them",
                 spelled("python -m usmq doctor", "usmq::doctor() before the first use of a device")
             ),
         ));
@@ -47,7 +48,7 @@ pub(super) fn findings(system: &System, asker: &Asker, probe: &Probe, others: &[
     found
 }
 
-/// The reason, and its fix, come earlier in the report.
+/// The reason and its fix are earlier in the report.
 const ABOVE: &str = "fix what is shown above";
 
 const TRACE: &str = spelled(
@@ -61,7 +62,7 @@ fn describe(system: &System, device: &Shown, seen: &Seen, explained: bool) -> Fi
     if !usm.is_empty() {
         return Finding::ok(TOPIC, format!("{text}, USM {usm}"));
     }
-    let what = format!("{text}\nit has no USM, so no usmq array can live there");
+    let what = format!("{text}\nit has no USM, so usmq cannot allocate arrays on it");
     if seen.devices.iter().any(|other| !other.usm.is_empty()) {
         return Finding::note(TOPIC, what).fix("use another device");
     }

@@ -1,17 +1,17 @@
-//! Loading a library to see whether that works; only in a child, since its initialisers run.
+//! Test-loads a library; only in a child process, because its initialisers run.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-/// What a library turned out to be as an OpenCL driver.
+/// The result of loading a library as an OpenCL driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Driver {
-    /// It offers so many platforms.
+    /// It offers this number of platforms.
     Platforms(u32),
-    /// It is a driver, but refuses with this code.
+    /// It is a driver, but returns this error code.
     Refuses(i32),
     /// A library without the entry point of drivers.
     NoEntry,
-    /// The loader's own words.
+    /// The loader's message.
     NotLoaded(String),
 }
 
@@ -23,12 +23,12 @@ fn open(name: &str) -> Result<*mut c_void, String> {
     if !library.is_null() {
         return Ok(library);
     }
-    // SAFETY: a C string of this thread, valid until its next call of the loader, or null.
+    // SAFETY: a C string of this thread, valid until its next call of the loader; or null.
     let reason = unsafe { libc::dlerror() };
     if reason.is_null() {
         return Err("it cannot be loaded".to_owned());
     }
-    // SAFETY: not null, and copied at once.
+    // SAFETY: not null, and copied immediately.
     Err(unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned())
 }
 
@@ -37,7 +37,7 @@ pub(super) fn refusal(name: &str) -> Option<String> {
     open(name).err()
 }
 
-/// Loads an OpenCL driver and asks it for its platforms, as the OpenCL loader does.
+/// Loads an OpenCL driver and queries its platforms, as the OpenCL loader does.
 ///
 /// Source: the extension `cl_khr_icd`, version 1.0.
 pub(super) fn driver(name: &str) -> Driver {
@@ -54,7 +54,7 @@ pub(super) fn driver(name: &str) -> Driver {
     }
     // SAFETY: OpenCL fixes the type of the function of this name.
     let entry: Extension = unsafe { std::mem::transmute(entry) };
-    // SAFETY: as its definition asks.
+    // SAFETY: called as its definition requires.
     let platforms = unsafe { entry(c"clIcdGetPlatformIDsKHR".as_ptr()) };
     if platforms.is_null() {
         return Driver::NoEntry;
@@ -62,7 +62,7 @@ pub(super) fn driver(name: &str) -> Driver {
     // SAFETY: the extension fixes the type of the function of this name.
     let platforms: Platforms = unsafe { std::mem::transmute(platforms) };
     let mut count = 0;
-    // SAFETY: asks for the number only, which is written to `count`.
+    // SAFETY: queries only the number, which is written to `count`.
     match unsafe { platforms(0, std::ptr::null_mut(), &raw mut count) } {
         0 => Driver::Platforms(count),
         code => Driver::Refuses(code),
@@ -70,7 +70,7 @@ pub(super) fn driver(name: &str) -> Driver {
 }
 
 impl Driver {
-    /// As one line, for the way out of a child.
+    /// Serialized as one line, to return it from a child.
     pub(super) fn to_line(&self) -> String {
         match self {
             Self::Platforms(count) => format!("platforms {count}"),

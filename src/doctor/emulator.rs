@@ -1,4 +1,4 @@
-//! The emulated GPUs: whether what asks for them is right, and that they are not real hardware.
+//! Checks the settings of emulated GPUs, and reports that they are not real hardware.
 
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
@@ -7,15 +7,15 @@ use crate::runtime::emulator::{Fault, GPUS, LIBRARY_VARIABLE, OTHERS};
 
 const TOPIC: Topic = Topic::Settings;
 
-/// How the layer begins the name of each device.
+/// The prefix of device names set by the layer.
 const NAME: &str = "Emulated GPU ";
 
-/// The variables that this file tells of.
+/// The variables that this file reports.
 pub(super) fn is_own(variable: &str) -> bool {
     variable == GPUS || variable == LIBRARY_VARIABLE || OTHERS.contains(&variable)
 }
 
-/// Why usmq refuses to use any device: the emulated ones that are asked for cannot be had.
+/// The reason why usmq refuses all devices: the requested emulated GPUs are not available.
 pub(super) fn fault(system: &System) -> Option<Finding> {
     Some(match system.emulation.as_ref()? {
         Fault::Setting(text) => {

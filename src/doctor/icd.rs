@@ -1,4 +1,4 @@
-//! Where the OpenCL loader learns of drivers: variables and `.icd` files, and what is wrong with what they name.
+//! The sources of the OpenCL loader's drivers: variables and `.icd` files, and problems with the named files.
 //!
 //! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
 
@@ -7,18 +7,18 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// What names a driver.
+/// The source that names a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum IcdSource {
     /// `OCL_ICD_FILENAMES`.
     Variable,
-    /// usmq, where nothing else names a driver for CPUs.
+    /// usmq, if no other source names a CPU driver.
     Usmq,
     /// A file of the folder of vendors.
     File(PathBuf),
 }
 
-/// One driver that is named.
+/// One named driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub source: IcdSource,
@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub library: String,
 }
 
-/// What can be seen of a driver without loading it.
+/// A problem with a driver that is visible without loading it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Nothing is named.
@@ -40,12 +40,12 @@ pub(super) enum Fault {
 
 const VENDORS: &str = "/etc/OpenCL/vendors";
 
-/// The folder of `.icd` files in force.
+/// The effective folder of `.icd` files.
 pub(super) fn folder(system: &System) -> PathBuf {
     PathBuf::from(system.variable("OCL_ICD_VENDORS").unwrap_or(VENDORS))
 }
 
-/// Everything that is named, in the order in which the loader takes it.
+/// All named drivers, in the order of the loader.
 pub(super) fn entries(system: &System) -> Vec<Entry> {
     let mut found = Vec::new();
     if let Some((value, by_usmq)) = system.in_force("OCL_ICD_FILENAMES") {
@@ -89,7 +89,7 @@ impl Entry {
         (!is_library).then_some(Fault::NotALibrary)
     }
 
-    /// What to do so that it is not named any more, when `others` shall stay.
+    /// The fix that removes the entry and keeps `others`.
     pub(super) fn removal(&self, system: &System, others: &[&Entry]) -> String {
         let file = match &self.source {
             IcdSource::File(file) => file,
@@ -111,7 +111,7 @@ impl Entry {
         format!("{sudo}rm {}    # or install its driver again", quoted(&file.display().to_string()))
     }
 
-    /// How it came to be named.
+    /// The origin of the entry, for a sentence.
     pub(super) fn origin(&self) -> String {
         match &self.source {
             IcdSource::Variable => "named by OCL_ICD_FILENAMES".to_owned(),
@@ -121,10 +121,10 @@ impl Entry {
     }
 }
 
-/// How two entries are one driver.
+/// The relation of two entries for one driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Twin {
-    /// One file under two names: the loader takes it once.
+    /// One file under two names: the loader loads it once.
     SameFile,
     /// Two files with the same content: the driver is loaded twice.
     Copy,
@@ -144,7 +144,7 @@ pub(super) fn twin(system: &System, one: &Entry, other: &Entry) -> Option<Twin> 
     equal(&system.at(one), &system.at(other)).then_some(Twin::Copy)
 }
 
-/// Drivers have up to a hundred megabytes; only those of one size are read.
+/// Drivers have up to a hundred megabytes; only files of equal size are read.
 fn equal(one: &Path, other: &Path) -> bool {
     let open = |path: &Path| File::open(path).ok().and_then(|file| Some((file.metadata().ok()?.len(), file)));
     let (Some((length, one)), Some((other_length, other))) = (open(one), open(other)) else { return false };

@@ -1,4 +1,4 @@
-//! Which libsycl this process has, where it comes from, and whether its parts belong together.
+//! Checks which libsycl this process uses, its origin, and whether its parts match.
 
 use super::report::{Finding, Topic};
 use super::search_path::without;
@@ -12,7 +12,7 @@ const TOPIC: Topic = Topic::Runtime;
 pub(super) const INSTALL: &str =
     "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'";
 
-/// The command that installs a wheel of the runtime again, in the version that is there.
+/// The command that reinstalls a wheel of the runtime in the installed version.
 pub(super) fn reinstall(system: &System, package: &str) -> String {
     let version = system.runtime_folder().and_then(|folder| wheel_version(system, folder, package));
     version.map_or_else(
@@ -40,7 +40,7 @@ fn describe(system: &System, path: &Path) -> Finding {
     Finding::ok(TOPIC, format!("libsycl{version}, {}\n{}", origin(system, path), path.display()))
 }
 
-/// `9.0.0`: from the name, or from a longer name beside it.
+/// `9.0.0`: from the file name, or from a longer name of the same file in its folder.
 fn version(system: &System, path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let beside = system.names(path.parent()?).into_iter().filter(|other| other.starts_with(name));
@@ -70,7 +70,7 @@ fn origin(system: &System, path: &Path) -> String {
         text.contains("/oneapi/")
             || roots.clone().any(|root| !root.is_empty() && folder.starts_with(root.trim_end_matches('/')))
     };
-    let what = if in_toolkit(folder) { "of a oneAPI toolkit" } else { "of no package that usmq knows" };
+    let what = if in_toolkit(folder) { "of a oneAPI toolkit" } else { "of an unknown package" };
     format!("{what}{how}")
 }
 
@@ -101,13 +101,14 @@ fn two_of(system: &System, library: &str, what: &str) -> Option<Finding> {
                 paths.len(),
                 paths.join("\n")
             ),
-            "install all SYCL packages into one environment from one source (PyPI or a oneAPI toolkit, not both),\n\
+            "install all SYCL packages into one environment from one source (PyPI or a oneAPI toolkit, not \
+             both),\n\
              or import only one of them",
         )
     })
 }
 
-/// The loader must be that of libsycl: both come from one build.
+/// The loader must be that of libsycl, because both come from one build.
 fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     let loader = system.loaded_as("libur_loader.so").next()?;
     let (folder, other) = (libsycl.parent()?, loader.parent()?);
@@ -116,16 +117,16 @@ fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     }
     Some(Finding::problem(
         TOPIC,
-        format!("its loader of adapters is not the one beside it:\n{}", loader.display()),
+        format!("it uses an adapter loader from another folder:\n{}", loader.display()),
         if system.library_path().any(|entry| entry == other || system.same_file(entry, other)) {
             without(system, &[other])
         } else {
-            format!("take {} out of the folders that are searched for libraries", other.display())
+            format!("remove {} from the library search path", other.display())
         },
     ))
 }
 
-/// Headers newer than the runtime may ask for symbols that it lacks.
+/// Newer headers may need symbols that the runtime lacks.
 fn built_with_another(system: &System, libsycl: &Path) -> Option<Finding> {
     let built = system.built_with?;
     let running = wheel_version(system, libsycl.parent()?, "intel-sycl-rt")?;
@@ -154,7 +155,7 @@ fn no_compiler(system: &System, libsycl: &Path) -> Option<Finding> {
     })
 }
 
-/// Another library has asked for devices when usmq had not yet named the driver for CPUs.
+/// Another library queried devices before usmq had named the CPU driver.
 pub(super) fn too_early(devices: usize) -> Option<Finding> {
     let driver = runtime::asked_too_early()?.display().to_string();
     let finding = if devices == 0 {
@@ -167,10 +168,10 @@ pub(super) fn too_early(devices: usize) -> Option<Finding> {
     Some(finding.fix(format!("{variable}    # or {first} before that library")))
 }
 
-/// The question that [`runtime::ready`] answers with an error, when another one than two libraries.
+/// The error of [`runtime::ready`], unless it is the conflict of two libraries.
 pub(super) fn forked() -> Option<Finding> {
     let error = runtime::ensure_usable().err()?;
-    Some(Finding::problem(TOPIC, error.to_string(), format!("ask in a process of its own: {DOCTOR}")))
+    Some(Finding::problem(TOPIC, error.to_string(), format!("run it in a separate process: {DOCTOR}")))
 }
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
         let found = problems(&system);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].what.contains("/opt/lib/libur_loader.so.0"));
-        assert!(found[0].fix.as_ref().unwrap().contains("take /opt/lib out"));
+        assert!(found[0].fix.as_ref().unwrap().contains("remove /opt/lib from"));
         system = system.variable("LD_LIBRARY_PATH", "/opt/lib:/env/lib");
         assert_eq!(problems(&system)[0].fix.as_deref(), Some("export LD_LIBRARY_PATH='/env/lib'"));
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 const TOPIC: Topic = Topic::IntelGpu;
 
 const LOADER: &str = "libze_loader.so.1";
-/// The driver, by its names of today and of the years before.
+/// The current and the earlier library name of the driver.
 const DRIVERS: [&str; 2] = ["libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1"];
 const PACKAGES: &str = "sudo apt install libze1 libze-intel-gpu1 intel-opencl-icd\n\
                         (names of Debian and Ubuntu; https://dgpu-docs.intel.com has the packages for other systems)";
@@ -18,7 +18,7 @@ const PACKAGES: &str = "sudo apt install libze1 libze-intel-gpu1 intel-opencl-ic
 pub(super) fn findings(system: &System, probe: &Probe, loads: impl Fn(&str) -> bool) -> Vec<Finding> {
     let hardware = gpus(system, INTEL);
     let nodes = render_nodes(system, INTEL);
-    // Under WSL the GPU is behind another node.
+    // Under WSL the GPU has another device node.
     let wsl = system.exists("/dev/dxg");
     if hardware.is_empty() && nodes.is_empty() && !wsl {
         return vec![Finding::ok(TOPIC, nothing(system))];
@@ -78,8 +78,9 @@ fn libraries(system: &System, probe: &Probe, loads: impl Fn(&str) -> bool) -> Ve
         let loaded = probe.seen().and_then(|seen| named(&seen.loaded, name).next().map(PathBuf::from));
         loaded.or_else(|| system.find_library(name)).or_else(|| loads(name).then(|| PathBuf::from(name)))
     };
-    let missing =
-        |what: &str| Finding::problem(TOPIC, format!("{what} was not found: no GPU by Level Zero"), PACKAGES);
+    let missing = |what: &str| {
+        Finding::problem(TOPIC, format!("{what} was not found: no GPU through Level Zero"), PACKAGES)
+    };
     let loader = match find(LOADER) {
         Some(path) => Finding::ok(TOPIC, format!("Level Zero loader: {}", path.display())),
         None => missing(&format!("{LOADER}, the Level Zero loader,")),

@@ -1,4 +1,5 @@
-//! Whether a kernel compiles and runs on the default device, tried in a child, and the reason when it does not.
+//! Tests in a child process whether a kernel compiles and runs on the default device, and finds the reason if
+//! not.
 
 use super::installation::{INSTALL, reinstall};
 use super::probe::{Asker, Change, Probe, ended};
@@ -13,28 +14,29 @@ use crate::manager::current_queue;
 
 const TOPIC: Topic = Topic::Kernels;
 
-/// The headers of C++ that SYCL's own include. Those of SYCL are inside the compiler and take a second or more.
+/// The C++ headers that SYCL's headers include. SYCL's own headers are inside the compiler and take a second
+/// or more.
 const HEADERS: &str = "#include <algorithm>\n#include <cmath>\n#include <cstdint>\n#include <cstdlib>\n\
                        #include <functional>\n#include <memory>\n#include <string>\n#include <tuple>\n\
                        #include <type_traits>\n#include <vector>\n";
-/// With a limit of memory the kernel must need as much of it as those of users.
+/// Under a memory limit the kernel must need as much memory as users' kernels.
 const SYCL_HEADERS: &str = "#include <sycl/sycl.hpp>\n";
 const SYCL_KERNEL: &str = "extern \"C\" \
     [[__sycl_detail__::add_ir_attributes_function(\"sycl-nd-range-kernel\", 1)]] __attribute__((sycl_device)) \
     void answer(int *to) { *to = 42; }\n";
 const OPENCL_KERNEL: &str = "kernel void answer(global int *to) { *to = 42; }\n";
 
-/// The compiler that libsycl does not find.
+/// The error if libsycl does not find the compiler.
 const NO_COMPILER: &str = "kernel_bundle creation from source not supported";
 
-/// A kernel that ran, with its device, or the reason why not.
+/// The device of a kernel that ran, or the reason of the failure.
 type Outcomes = std::result::Result<String, String>;
 
 /// The outcomes of the trial kernels.
 #[derive(Debug)]
 pub(super) struct Trial {
     sycl: Outcomes,
-    /// One in OpenCL C, where that in SYCL C++ failed and the device takes it.
+    /// The kernel in OpenCL C, if the one in SYCL C++ failed and the device supports OpenCL C.
     opencl: Option<Outcomes>,
 }
 
@@ -44,7 +46,7 @@ impl Trial {
     }
 }
 
-/// Tries a kernel in a child; `None` where that cannot be done, or no device can hold an array.
+/// Tests a kernel in a child; `None` if no child can run, or no device supports arrays.
 pub(super) fn trial(system: &System, asker: &Asker, probe: &Probe, changes: &[Change<'_>]) -> Option<Trial> {
     if probe.seen()?.devices.iter().all(|device| device.usm.is_empty()) {
         return None;
@@ -70,9 +72,9 @@ fn opencl(asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
     outcome.filter(|outcome| outcome.as_ref().err().is_none_or(|reason| !reason.is_empty()))
 }
 
-/// Whether a kernel gives its answer in a child with these changes.
+/// Runs a kernel in a child with these changes.
 fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<Kernel>) -> Option<Outcomes> {
-    // What an earlier process has kept would hide that nothing compiles any more.
+    // Kernels cached by an earlier process would hide a broken compiler.
     let changes: Vec<_> =
         changes.iter().copied().chain([Change::Set("SYCL_CACHE_PERSISTENT", "0")]).collect();
     let work = || match answer(kernel) {
@@ -86,7 +88,7 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
             None => Err(text.trim_start_matches('-').to_owned()),
         },
         Outcome::Died { how, said } => Err(ended(&how, &said)),
-        Outcome::TooLong(limit) => Err(format!("does not end within {} s", limit.as_secs_f32())),
+        Outcome::TooLong(limit) => Err(format!("does not finish within {} s", limit.as_secs_f32())),
         Outcome::Interrupted | Outcome::Unasked(_) => return None,
     })
 }
@@ -102,7 +104,7 @@ fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
     }
 }
 
-/// `cause`: the fix of what breaks more than kernels, when that is known.
+/// `cause`: the fix of a problem that affects more than kernels, if known.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,
@@ -132,7 +134,8 @@ pub(super) fn findings(
     let (what, fix) = match (lack, cause) {
         (Some(Lack::Header(header)), _) => (
             format!(
-                "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ standard library of \
+                "'{header}' was not found\nthe compiler inside the runtime uses the headers of a C++ \
+                 standard library of \
                  this machine, and they are not installed"
             ),
             install_compiler(&system.read("/etc/os-release").unwrap_or_default(), system.is_root),
@@ -157,7 +160,7 @@ pub(super) fn findings(
     vec![Finding::problem(TOPIC, format!("kernels in SYCL C++ do not compile: {what}{others}"), fix)]
 }
 
-/// The compiler makes a folder, though it may write nothing there.
+/// The compiler creates a folder, although it may not write to it.
 fn temporary(system: &System, reason: &str, works: impl Fn(&[Change<'_>]) -> bool) -> (String, String) {
     let set: Vec<_> = TEMPORARY.into_iter().filter(|name| system.variable(name).is_some()).collect();
     let what = format!(
@@ -188,7 +191,7 @@ fn culprit(system: &System, works: impl Fn(&[Change<'_>]) -> bool) -> Option<Str
     names.find(|name| works(&[Change::Unset(name)])).cloned()
 }
 
-/// The start of a log, which may have hundreds of lines, from its first error on.
+/// The part of a log after its first error, shortened, because a log may have hundreds of lines.
 fn shorter(log: &str) -> String {
     let lines: Vec<_> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let first = lines.iter().position(|line| line.contains("error")).unwrap_or(0);
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_known_gives_the_fix() {
-        for reason in ["out of memory", "takes the asking process down (signal SIGABRT)"] {
+        for reason in ["out of memory", "crashes the calling process (signal SIGABRT)"] {
             let found = look(&FakeSystem::new(), fails(reason), None, Some("ulimit -v unlimited"));
             assert_eq!(found.fix.as_deref(), Some("ulimit -v unlimited"));
         }

@@ -7,7 +7,7 @@ use crate::error::size;
 
 const TOPIC: Topic = Topic::Settings;
 
-/// With less than this a compiler may fail; where a limit cannot be raised for a trial, it is then the likely reason.
+/// Below this a compiler may fail; if a limit cannot be raised for a test, it is then the likely reason.
 const SMALL: u64 = 2 << 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,12 @@ const RESOURCES: [(&str, libc::__rlimit_resource_t); 2] =
 
 fn read(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: writes to the struct; on failure it stays as it is.
+    // SAFETY: writes to the struct; on failure the struct is unchanged.
     unsafe { libc::getrlimit(resource, &raw mut limit) };
     limit
 }
 
-/// Whether this process may raise a limit beyond the most that is set: `CAP_SYS_RESOURCE`, which containers take from root.
+/// Whether this process may exceed a hard limit: `CAP_SYS_RESOURCE`, which containers remove from root.
 fn may_exceed() -> bool {
     const SYS_RESOURCE: u32 = 24;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -38,7 +38,7 @@ fn may_exceed() -> bool {
     bits.is_some_and(|bits| bits >> SYS_RESOURCE & 1 == 1)
 }
 
-/// The limits in force.
+/// The effective limits.
 pub(super) fn in_force() -> Vec<Limit> {
     let limits = RESOURCES.iter().map(|(option, resource)| (*option, read(*resource)));
     limits
@@ -51,7 +51,7 @@ pub(super) fn in_force() -> Vec<Limit> {
         .collect()
 }
 
-/// In a child: takes the limits away, or raises them as far as this user may.
+/// In a child: removes the limits, or raises them as far as this user may.
 pub(super) fn raise() {
     for (_, resource) in RESOURCES {
         let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -59,13 +59,13 @@ pub(super) fn raise() {
         if unsafe { libc::setrlimit(resource, &raw const none) } != 0 {
             let most = read(resource).rlim_max;
             let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-            // SAFETY: as above. Where this fails, too, the limit stays.
+            // SAFETY: as above. If this also fails, the limit is unchanged.
             unsafe { libc::setrlimit(resource, &raw const limit) };
         }
     }
 }
 
-/// The finding that a limit is the reason why something fails; `works` says whether a trial with changes succeeds.
+/// The finding that a limit causes a failure; `works` tests whether a child with changes succeeds.
 pub(super) fn cause(
     system: &System,
     asker: &Asker,
@@ -90,7 +90,7 @@ fn described(limits: &[Limit]) -> String {
 fn fix(limits: &[Limit], certain: bool) -> String {
     if !certain {
         return "raise the limit where it is set, as in the script or service that starts this process, or in \
-                /etc/security/limits.conf; this process may not"
+                /etc/security/limits.conf; this process is not allowed to"
             .to_owned();
     }
     let raised =
@@ -99,7 +99,7 @@ fn fix(limits: &[Limit], certain: bool) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The limits that do no harm.
+/// The harmless limits.
 pub(super) fn harmless(system: &System) -> Vec<Finding> {
     let each = system.limits.iter();
     each.map(|limit| Finding::ok(TOPIC, format!("ulimit {} is {}", limit.option, size(limit.bytes))))

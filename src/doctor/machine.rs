@@ -1,4 +1,5 @@
-//! The hardware as the kernel shows it: GPUs on the bus, device nodes and who may open them, containers.
+//! The hardware as the Linux kernel reports it: GPUs on the bus, device nodes and their permissions,
+//! containers.
 
 use super::system::System;
 use std::path::PathBuf;
@@ -26,12 +27,12 @@ pub(super) struct Node {
     pub may_open: bool,
 }
 
-/// Render nodes of a vendor, what compute work goes through.
+/// Render nodes of a vendor, which compute work uses.
 pub(super) fn render_nodes(system: &System, vendor: &str) -> Vec<Node> {
     let nodes = system.names("/dev/dri").into_iter().filter(|name| name.starts_with("renderD"));
     let of_vendor = nodes.filter(|name| {
         let text = system.read(format!("/sys/class/drm/{name}/device/vendor"));
-        // Where sysfs says nothing the node may be anyone's.
+        // Without sysfs data the node may belong to any vendor.
         text.is_none_or(|text| text.trim() == vendor)
     });
     of_vendor
@@ -42,7 +43,7 @@ pub(super) fn render_nodes(system: &System, vendor: &str) -> Vec<Node> {
         .collect()
 }
 
-/// What shows that this is a container.
+/// The kind of container, if this is one.
 pub(super) fn container(system: &System) -> Option<&'static str> {
     if system.exists("/.dockerenv") {
         return Some("Docker");

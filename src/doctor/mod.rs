@@ -1,8 +1,9 @@
-//! Why a device is visible or not, and what to do about it.
+//! Diagnoses why a device is visible or not, with fixes.
 //!
-//! [`doctor()`] looks at everything that decides which devices a process sees, and says of each fact how it stands and
-//! how to fix it. It starts no runtime in this process: it asks in child processes, so that a driver that crashes or
-//! hangs is a finding, not the end. Only where this process has started the runtime already is it asked here.
+//! [`doctor()`] checks everything that affects which devices a process sees, and reports the state and the
+//! fix of each fact. It does not start the runtime in this process: child processes run the checks, so that a
+//! driver that crashes or hangs is a finding. If this process has already started the runtime, the doctor
+//! queries it here.
 
 mod adapters;
 mod devices;
@@ -33,10 +34,10 @@ use probe::{Asker, Change, Probe};
 use std::time::Duration;
 use system::{System, named};
 
-/// How long [`doctor()`] waits for the runtime to tell its devices.
+/// How long [`doctor()`] waits for the runtime's list of devices.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that decides which devices are visible. Never fails: what goes wrong is a finding.
+/// Reports everything that affects which devices are visible. Never fails: problems are findings.
 ///
 /// ```no_run
 /// let report = usmq::doctor();
@@ -48,7 +49,7 @@ pub fn doctor() -> Report {
     uninterruptible(|| report(&Asker::new(LIMIT)))
 }
 
-/// [`doctor()`] with another limit for each question that a driver may not answer.
+/// As [`doctor()`], with another time limit for each query of a driver.
 ///
 /// # Errors
 /// [`Error::Interrupted`], inside [`with_interrupt`](crate::with_interrupt) only.
@@ -76,7 +77,7 @@ fn report(asker: &Asker) -> Report {
     let chosen = variables::without_choice(&system, asker);
     let plain = chosen.as_ref().unwrap_or(&probe);
     let hidden = probe.count() == 0 && chosen.is_some();
-    // What a variable hides says nothing of the drivers, and the kernel is tried where there is a device.
+    // Hidden devices are not a fault of the drivers, and the test kernel needs a device.
     let changes: &[_] = if hidden { &variables::NONE_CHOOSES } else { &[] };
     let trial = kernels::trial(&system, asker, if hidden { plain } else { &probe }, changes);
     let works = plain.count() > 0 && trial.as_ref().is_none_or(Trial::works);
@@ -106,7 +107,8 @@ fn report(asker: &Asker) -> Report {
     Report::new(found, probe.count())
 }
 
-/// A reason why the runtime as a whole may not work here, with its fix. A problem is certain; anything else is a suspect.
+/// A reason why the whole runtime may fail here, with its fix. A problem is certain; any other state is a
+/// suspect.
 fn cause(system: &System, asker: &Asker, changes: &[Change<'_>], devices: usize) -> Option<Finding> {
     let works = |more: &[Change<'_>]| {
         let all: Vec<_> = changes.iter().chain(more).copied().collect();
@@ -120,7 +122,8 @@ fn cause(system: &System, asker: &Asker, changes: &[Change<'_>], devices: usize)
         .or_else(|| variables::asked_before(system))
 }
 
-/// A suspect is the problem where something that fails is said to need its fix, or where nothing else explains it.
+/// A suspect becomes the problem if a failed check names its fix, or if no other finding explains the
+/// failure.
 fn judged(cause: Finding, found: &[Finding]) -> Finding {
     const RELATED: [Topic; 5] =
         [Topic::Runtime, Topic::Adapters, Topic::OpenCl, Topic::Variables, Topic::Kernels];
@@ -134,8 +137,8 @@ fn judged(cause: Finding, found: &[Finding]) -> Finding {
     }
 }
 
-/// Reports the effect of the variables that choose devices. Where a driver does not work, asks with the drivers that
-/// `repaired` names.
+/// Reports the effect of the variables that select devices. If a driver does not work, queries with the
+/// drivers in `repaired`.
 fn choices(
     system: &System,
     asker: &Asker,
@@ -159,7 +162,7 @@ fn has_cuda_adapter(system: &System, probe: &Probe) -> bool {
     loaded || system.find_library(NAME).is_some()
 }
 
-/// Number of devices of the NVIDIA driver; `None` when only its library was asked for.
+/// Number of devices of the NVIDIA driver; `None` if only its library was checked.
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> std::result::Result<Option<usize>, String> {
     crate::interop::cuda::device_count().map(Some).map_err(|error| error.to_string())

@@ -7,7 +7,8 @@ use super::system::System;
 
 const TOPIC: Topic = Topic::Nvidia;
 
-/// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: asks the driver how many devices it has.
+/// `has_adapter`: whether the runtime has its adapter for CUDA. `count`: queries the driver's number of
+/// devices.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,
@@ -65,7 +66,7 @@ fn driver(system: &System, seen: &str, answer: Option<Result<String, String>>) -
         ),
         None => Finding::ok(
             TOPIC,
-            format!("{seen}; the driver was not asked, since the runtime has started here"),
+            format!("{seen}; the driver was not queried, because the runtime has started in this process"),
         ),
     }
 }
@@ -76,7 +77,7 @@ fn adapter(has_adapter: bool) -> Finding {
     }
     Finding::note(
         TOPIC,
-        "this runtime has no adapter for CUDA (libur_adapter_cuda.so), so these GPUs are no SYCL devices",
+        "this runtime has no adapter for CUDA (libur_adapter_cuda.so), so these GPUs are not SYCL devices",
     )
     .fix("use a oneAPI toolkit with the plugin for NVIDIA GPUs: https://developer.codeplay.com")
 }

@@ -1,4 +1,4 @@
-//! The OpenCL drivers: whether each that is named can be loaded and offers a platform.
+//! Checks whether each named OpenCL driver can be loaded and offers a platform.
 
 use super::dlopen::Driver;
 use super::icd::{self, Entry, Fault, IcdSource, Twin};
@@ -12,15 +12,16 @@ use std::path::Path;
 const TOPIC: Topic = Topic::OpenCl;
 
 const LOADER: &str = "libOpenCL.so.1";
-/// The wheel that has it, and the driver for CPUs.
+/// The wheel of the OpenCL loader and the CPU driver.
 const PACKAGE: &str = "intel-opencl-rt";
 
-/// No platform: the code of `cl_khr_icd` for a driver whose devices are not there.
+/// The error code of `cl_khr_icd` for a driver without devices.
 const PLATFORM_NOT_FOUND: i32 = -1001;
 
-/// The findings, and what `OCL_ICD_FILENAMES` is once their fixes are applied, where there is something to fix.
+/// Returns the findings, and the value of `OCL_ICD_FILENAMES` after their fixes, if any.
 ///
-/// `plain`: what is seen when no variable chooses among devices. `cause`: the fix of what breaks more than drivers.
+/// `plain`: the devices without variables that select devices. `cause`: the fix of a problem that affects
+/// more than drivers.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,
@@ -58,13 +59,13 @@ pub(super) fn findings(
     (found, if named.is_empty() { cpu_driver(system) } else { Some(named.join(":")) })
 }
 
-/// The driver that usmq adds where `OCL_ICD_FILENAMES` is not set.
+/// The driver that usmq adds if `OCL_ICD_FILENAMES` is not set.
 fn cpu_driver(system: &System) -> Option<String> {
     let path = system.runtime_folder()?.join("libintelocl.so");
     system.exists(&path).then(|| path.display().to_string())
 }
 
-/// Asks each driver alone, and for the list of its devices.
+/// Tests each driver alone, and lists its devices.
 fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entry]) -> Vec<Answer<'a>> {
     let mut answers: Vec<Answer<'a>> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
@@ -76,9 +77,9 @@ fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entr
             None => answer(system, asker, entry),
         });
     }
-    // A driver may start and fail only when its devices are listed: each alone shows which one does.
+    // A driver may load and fail only when its devices are listed: testing each alone finds it.
     if answers.iter().all(Answer::is_sound) && failure(plain).is_some() {
-        // What fails without any driver is not the fault of one.
+        // A failure without any driver is not the fault of a driver.
         if alone(asker, &[]).is_some_and(|probe| failure(&probe).is_none()) {
             for (entry, answer) in entries.iter().zip(&mut answers) {
                 if let (Answer::Driver(_), Some(how)) =
@@ -92,16 +93,16 @@ fn answers<'a>(system: &System, asker: &Asker, plain: &Probe, entries: &'a [Entr
     answers
 }
 
-/// How asking for the devices failed.
+/// The failure of listing the devices.
 fn failure(probe: &Probe) -> Option<String> {
     match probe {
-        Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("lets the runtime fail: {error}")),
+        Probe::Seen(seen) => seen.error.as_ref().map(|error| format!("makes the runtime fail: {error}")),
         Probe::Died { how, said } => Some(ended(how, said)),
         Probe::TooLong(limit) => Some(format!("does not answer within {} s", limit.as_secs_f32())),
     }
 }
 
-/// Lists the devices with some of the drivers, and without the variables that choose among devices.
+/// Lists the devices with some of the drivers, and without the variables that select devices.
 fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     let drivers = drivers.iter().map(|entry| entry.library.as_str()).collect::<Vec<_>>().join(":");
     let mut changes = variables::NONE_CHOOSES.to_vec();
@@ -110,18 +111,18 @@ fn alone(asker: &Asker, drivers: &[&Entry]) -> Option<Probe> {
     asker.devices_with(&changes)
 }
 
-/// What is seen without the drivers that do not work, where they take everything with them.
+/// Lists the devices without the broken drivers, if those break the whole list.
 fn without_the_others(asker: &Asker, plain: &Probe, kept: &[&Entry]) -> Option<Finding> {
     if plain.count() > 0 {
         return None;
     }
     let probe = alone(asker, kept)?;
     let seen = probe.seen()?;
-    let what = format!("with the other drivers alone: {}", seen.names());
+    let what = format!("with only the other drivers: {}", seen.names());
     (!seen.devices.is_empty()).then(|| Finding::ok(TOPIC, what))
 }
 
-/// Drivers that work, have no device for arrays, and keep usmq from adding the one for CPUs.
+/// Finds working drivers without a device for arrays that keep usmq from adding the CPU driver.
 fn unhelpful(system: &System, asker: &Asker, plain: &Probe) -> Option<Finding> {
     let has_usm = |probe: &Probe| {
         probe.seen().is_some_and(|seen| seen.devices.iter().any(|device| !device.usm.is_empty()))
@@ -142,23 +143,23 @@ fn unhelpful(system: &System, asker: &Asker, plain: &Probe) -> Option<Finding> {
     ))
 }
 
-/// What is known of one driver.
+/// The result for one driver.
 enum Answer<'a> {
-    /// The loader takes one file once.
+    /// The loader loads one file once.
     SameFile(&'a Entry),
     /// A second copy of a driver.
     Copy(&'a Entry),
     Fault(Fault),
     Driver(Driver),
     Broken(String),
-    /// It could not be tried in this process.
+    /// It could not be tested in this process.
     Untried,
-    /// A bare name that only usmq's own search path knows.
+    /// A bare name that only usmq's search path finds.
     Unsearched(String),
 }
 
 impl Answer<'_> {
-    /// Whether nothing is wrong with it.
+    /// Whether the driver has no problem.
     fn is_sound(&self) -> bool {
         matches!(
             self,
@@ -168,7 +169,7 @@ impl Answer<'_> {
         )
     }
 
-    /// Whether it may have a device: what a fix keeps.
+    /// Whether it may have a device, so that a fix keeps it.
     fn works(&self) -> bool {
         matches!(self, Self::Driver(Driver::Platforms(1..)) | Self::Untried)
     }
@@ -209,9 +210,10 @@ fn describe(
         Finding::problem(TOPIC, what, fix)
     };
     match answer {
-        Answer::SameFile(known) => {
-            Finding::ok(TOPIC, format!("{library}, {origin}: the same file as {}, taken once", known.library))
-        }
+        Answer::SameFile(known) => Finding::ok(
+            TOPIC,
+            format!("{library}, {origin}: the same file as {}, loaded once", known.library),
+        ),
         Answer::Copy(known) => broken(format!(
             "{library}, {origin}, is a copy of {}: one driver loaded twice, and its second device may fail",
             known.library
@@ -220,7 +222,7 @@ fn describe(
         Answer::Fault(Fault::Absent) => broken(format!("{library} does not exist, {origin}")),
         Answer::Fault(Fault::NotALibrary) => broken(format!("{library} is not a library, {origin}")),
         Answer::Fault(Fault::Lines) => broken(format!(
-            "loaders take one line without blanks, not {:?}, {origin}",
+            "the file must contain one line without blanks, not {:?}, {origin}",
             library.chars().take(100).collect::<String>()
         )),
         Answer::Driver(Driver::Platforms(count)) => {
@@ -228,7 +230,7 @@ fn describe(
         }
         Answer::Driver(Driver::Refuses(PLATFORM_NOT_FOUND)) => Finding::note(
             TOPIC,
-            format!("{library}, {origin}: a driver, but it finds no device of its own in this machine"),
+            format!("{library}, {origin}: a driver, but it finds no device in this machine"),
         ),
         Answer::Driver(Driver::Refuses(code)) => {
             broken(format!("{library}, {origin}, refuses to start: OpenCL error {code}"))
@@ -247,37 +249,38 @@ fn describe(
         }
         Answer::Unsearched(path) => Finding::problem(
             TOPIC,
-            format!("{library}, {origin}, lies beside libsycl, where the OpenCL loader does not search"),
+            format!("{library}, {origin}, is beside libsycl, where the OpenCL loader does not search"),
             format!("export OCL_ICD_FILENAMES='{path}'"),
         ),
     }
 }
 
-/// The loader's text starts with the path, which the sentence names already.
+/// Removes the path from the start of the loader's text, because the sentence already names it.
 fn shorter<'a>(reason: &'a str, library: &str) -> &'a str {
     reason.strip_prefix(library).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason)
 }
 
-/// Which libOpenCL the adapter has, or would have.
+/// The libOpenCL that the adapter uses, or would use.
 fn loader(system: &System, asker: &Asker, probe: &Probe, cause: Option<&str>) -> Vec<Finding> {
     let loaded: Vec<_> =
         probe.seen().into_iter().flat_map(|seen| named(&seen.loaded, "libOpenCL.so")).collect();
     if !loaded.is_empty() {
-        let used = |path: &&Path| Finding::ok(TOPIC, format!("loader of drivers: {}", path.display()));
+        let used = |path: &&Path| Finding::ok(TOPIC, format!("OpenCL loader: {}", path.display()));
         return loaded.iter().map(used).collect();
     }
     match system.find_library(LOADER) {
-        Some(path) => vec![Finding::ok(TOPIC, format!("loader of drivers, not in use: {}", path.display()))],
+        Some(path) => vec![Finding::ok(TOPIC, format!("OpenCL loader, not in use: {}", path.display()))],
         None if asker.refusal(LOADER) == Some(Ok(String::new())) => Vec::new(),
         None => vec![Finding::problem(
             TOPIC,
-            format!("{LOADER}, the loader of drivers, was not found: no CPU device"),
+            format!("{LOADER}, the OpenCL loader, was not found: no CPU device"),
             cause.map_or_else(|| reinstall(system, PACKAGE), str::to_owned),
         )],
     }
 }
 
-/// The wheel of the CPU driver brings files that no loader reads, and that name a folder of its makers.
+/// The wheel of the CPU driver contains files that no loader reads, and that name a folder of the build
+/// machine.
 fn unread(system: &System) -> Option<Finding> {
     let folder = system.runtime_folder()?.parent()?.join("etc/OpenCL/vendors");
     let files = system.names(&folder).into_iter().filter(|name| name.ends_with(".icd")).count();
@@ -288,7 +291,7 @@ fn unread(system: &System) -> Option<Finding> {
     Some(Finding::ok(TOPIC, format!("{files} in {}: not read, and not needed", folder.display())))
 }
 
-/// The folder that `OCL_ICD_VENDORS` names, when it hides what the system has.
+/// The folder in `OCL_ICD_VENDORS`, if it hides the system's drivers.
 fn folder(system: &System) -> Option<Finding> {
     let value = system.variable("OCL_ICD_VENDORS")?;
     let holds = system.names(value).iter().any(|name| name.ends_with(".icd"));

@@ -1,4 +1,4 @@
-//! What the runtime shows: asked in a child while it has not started here, else in this process.
+//! Queries the runtime: in a child if it has not started here, else in this process.
 
 use super::dlopen::{self, Driver};
 use super::limits;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A device as the runtime shows it.
+/// A device as the runtime reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shown {
     pub filter: String,
@@ -22,15 +22,15 @@ pub(super) struct Shown {
     pub usm: String,
 }
 
-/// What the runtime answered.
+/// The answer of the runtime.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     pub devices: Vec<Shown>,
-    /// Platforms whose devices could not be listed, and why.
+    /// Platforms whose devices could not be listed, with reasons.
     pub broken: Vec<(String, String)>,
-    /// Why there is no list at all.
+    /// The reason why no list exists.
     pub error: Option<String>,
-    /// Libraries that were then loaded.
+    /// Libraries that were loaded afterwards.
     pub loaded: BTreeSet<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// What came of asking the runtime.
+/// The outcome of querying the runtime.
 #[derive(Debug)]
 pub(super) enum Probe {
     Seen(Seen),
@@ -64,30 +64,30 @@ impl Probe {
     }
 }
 
-/// Asks questions of the runtime and of drivers.
+/// Queries the runtime and drivers.
 pub(super) struct Asker {
     limit: Duration,
     here: bool,
     interrupted: Cell<bool>,
 }
 
-/// What a child changes in its environment before it asks.
+/// A change of a child's environment before its query.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'a> {
     Unset(&'a str),
     Set(&'a str, &'a str),
-    /// Its limits of memory, as far as it may raise them.
+    /// Raises its memory limits as far as permitted.
     RaiseLimits,
 }
 
 impl Asker {
     pub(super) fn new(limit: Duration) -> Self {
-        // Another library may have started the runtime.
+        // Another library may also have started the runtime.
         let here = runtime::started() || runtime::drivers_are_loaded();
         Self { limit, here, interrupted: Cell::new(false) }
     }
 
-    /// Whether a question was given up, and with it all that would have come after.
+    /// Whether a query was interrupted, which also skips all later ones.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.get()
     }
@@ -101,17 +101,17 @@ impl Asker {
         outcome
     }
 
-    /// Whether this process has started the runtime itself, so that no child can be asked.
+    /// Whether this process has started the runtime, so that no child can query it.
     pub(super) fn is_here(&self) -> bool {
         self.here
     }
 
-    /// What the runtime shows.
+    /// The devices of the runtime.
     pub(super) fn devices(&self) -> Probe {
         if self.here { Probe::Seen(look()) } else { self.in_child(&[]) }
     }
 
-    /// What it would show in another environment; `None` where that cannot be learnt.
+    /// The devices of the runtime in another environment; `None` if no child can run.
     pub(super) fn devices_with(&self, changes: &[Change<'_>]) -> Option<Probe> {
         (!self.here).then(|| self.in_child(changes))
     }
@@ -143,23 +143,23 @@ impl Asker {
         (!matches!(outcome, Outcome::Interrupted | Outcome::Unasked(_))).then_some(outcome)
     }
 
-    /// Loads an OpenCL driver; `None` where it cannot be tried, `Err` when it takes the asking process down.
+    /// Loads an OpenCL driver; `None` if it cannot be tested, `Err` when it crashes the calling process.
     pub(super) fn driver(&self, name: &str) -> Option<Result<Driver, String>> {
         self.line(|| dlopen::driver(name).to_line())
             .map(|answer| answer.and_then(|line| Driver::from_line(&line).ok_or(line)))
     }
 
-    /// Why a library cannot be loaded; `Ok("")` when it can. `None` where it cannot be tried.
+    /// Why a library cannot be loaded; `Ok("")` if it can. `None` if it cannot be tested.
     pub(super) fn refusal(&self, name: &str) -> Option<Result<String, String>> {
         self.line(|| dlopen::refusal(name).unwrap_or_default())
     }
 
-    /// An answer of one line from a child; an `Err` says how it ended instead.
+    /// Returns a one-line answer of a child; `Err` describes how it ended instead.
     pub(super) fn line(&self, work: impl FnOnce() -> String) -> Option<Result<String, String>> {
         if self.here {
             return None;
         }
-        // One driver alone is quicker than all of them, and there are several to ask.
+        // One driver is faster than all of them, and there are several to test.
         match self.ask(self.limit.min(Duration::from_secs(20)), work) {
             Outcome::Answer(line) => Some(Ok(line)),
             Outcome::Died { how, said } => Some(Err(ended(&how, &said))),
@@ -181,16 +181,16 @@ fn apply(changes: &[Change<'_>]) {
     }
 }
 
-/// How a process ended, for a sentence.
+/// Describes how a process ended, for a sentence.
 pub(super) fn ended(how: &str, said: &str) -> String {
     if said.is_empty() {
-        format!("takes the asking process down ({how})")
+        format!("crashes the calling process ({how})")
     } else {
-        format!("takes the asking process down ({how}): {said}")
+        format!("crashes the calling process ({how}): {said}")
     }
 }
 
-/// Asks the runtime of this process.
+/// Queries the runtime of this process.
 fn look() -> Seen {
     let mut seen = Seen::default();
     match device::devices() {
@@ -203,7 +203,8 @@ fn look() -> Seen {
     seen
 }
 
-/// The text of an error without its advice to ask the doctor, or to look at a variable that is looked at here.
+/// The text of an error without its advice to run the doctor or to check a variable, which the doctor checks
+/// itself.
 fn without_hint(error: &str) -> &str {
     let hints = [DOCTOR, "ONEAPI_DEVICE_SELECTOR="].map(|hint| format!("; {hint}"));
     let end = hints.iter().filter_map(|hint| error.find(hint)).min();

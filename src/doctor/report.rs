@@ -1,28 +1,28 @@
-//! The report: findings in groups, as a person reads them.
+//! The report: findings grouped by topic, as text.
 
 use std::fmt;
 
-/// What a finding is about. The order is that of the report.
+/// The topic of a finding. The order is that of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Topic {
-    /// Which libsycl this is, and from where.
+    /// The libsycl in use, and its origin.
     Runtime,
-    /// What connects the runtime to drivers.
+    /// The adapters, which connect the runtime to drivers.
     Adapters,
-    /// OpenCL drivers: CPUs, and GPUs as a second way.
+    /// OpenCL drivers: CPUs, and GPUs through OpenCL.
     OpenCl,
     /// Intel GPUs: device nodes, Level Zero.
     IntelGpu,
     /// NVIDIA GPUs: device nodes, the driver.
     Nvidia,
-    /// Environment variables that choose devices.
+    /// Environment variables that select devices.
     Variables,
     /// usmq's own settings, and the cache of kernels.
     Settings,
     /// Other packages in the same Python environment.
     Packages,
-    /// What is visible in the end.
+    /// The visible devices.
     Devices,
     /// Whether a kernel compiles and runs.
     Kernels,
@@ -75,15 +75,15 @@ impl Topic {
     }
 }
 
-/// How a fact stands.
+/// The state of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// As it should be, or nothing that matters here.
+    /// Correct, or not relevant here.
     Ok,
-    /// Worth knowing; nothing is broken.
+    /// Information; not a problem.
     Note,
-    /// Something to fix.
+    /// A problem to fix.
     Problem,
 }
 
@@ -99,44 +99,44 @@ impl State {
     }
 }
 
-/// One fact that decides whether a device is visible.
+/// One finding that affects whether a device is visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What it is about.
+    /// The topic.
     pub topic: Topic,
-    /// How it stands.
+    /// The state.
     pub state: State,
     /// The fact.
     pub what: String,
-    /// What to do: a sentence, or a command for a shell.
+    /// The fix: a sentence or a shell command.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    /// A fact that is as it should be.
+    /// A correct fact.
     pub fn ok(topic: Topic, what: impl Into<String>) -> Self {
         Self { topic, state: State::Ok, what: what.into(), fix: None }
     }
 
-    /// A fact worth knowing.
+    /// An informative fact.
     pub fn note(topic: Topic, what: impl Into<String>) -> Self {
         Self { state: State::Note, ..Self::ok(topic, what) }
     }
 
-    /// A fact to fix, and how.
+    /// A problem and its fix.
     pub fn problem(topic: Topic, what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { state: State::Problem, ..Self::ok(topic, what) }.fix(fix)
     }
 
-    /// The same with what to do about it.
+    /// Adds a fix.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }
 }
 
-/// Everything that [`doctor`](super::doctor) found. Displayed, it is a page of text.
+/// The findings of [`doctor`](super::doctor). `Display` prints them as text.
 #[derive(Debug, Clone)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -149,7 +149,7 @@ impl Report {
         Self { findings, devices }
     }
 
-    /// Puts a finding of the caller's own behind those of its topic.
+    /// Adds a finding of the caller after those of its topic.
     pub fn add(&mut self, finding: Finding) {
         let place = self.findings.partition_point(|known| known.topic <= finding.topic);
         self.findings.insert(place, finding);
@@ -167,7 +167,7 @@ impl Report {
         self.devices
     }
 
-    /// Whether there is no problem. Notes do not count.
+    /// Whether the report has no problem. Notes do not count.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.count(State::Problem) == 0
@@ -177,7 +177,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.state == state).count()
     }
 
-    /// The last line: what it comes to.
+    /// The last line: the summary.
     #[must_use]
     pub fn verdict(&self) -> String {
         let devices = match self.devices {
@@ -190,7 +190,7 @@ impl Report {
             n => format!(", {}", counted(n, "note")),
         };
         match self.count(State::Problem) {
-            0 => format!("All is well: {devices}{notes}."),
+            0 => format!("No problem found: {devices}{notes}."),
             n => format!("{}{notes}; {devices}.", counted(n, "problem")),
         }
     }
@@ -220,7 +220,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Text behind a head, further lines below its start.
+/// Writes text after a header, with further lines aligned below its start.
 fn lines(f: &mut fmt::Formatter<'_>, head: &str, text: &str) -> fmt::Result {
     for (number, line) in text.lines().enumerate() {
         let head = if number == 0 { head } else { &" ".repeat(head.len()) };
@@ -259,7 +259,7 @@ Devices
     fn notes_leave_a_report_well_and_problems_do_not() {
         let mut report = Report::new(vec![Finding::note(Topic::Nvidia, "none")], 2);
         assert!(report.is_ok());
-        assert_eq!(report.verdict(), "All is well: 2 devices are visible, 1 note.");
+        assert_eq!(report.verdict(), "No problem found: 2 devices are visible, 1 note.");
         report.add(Finding::problem(Topic::Runtime, "a", "b"));
         report.add(Finding::problem(Topic::Packages, "c", "d"));
         assert!(!report.is_ok());

@@ -1,4 +1,4 @@
-//! LD_LIBRARY_PATH: libraries there that the dynamic loader takes before the runtime's own of the same name.
+//! Checks LD_LIBRARY_PATH for libraries that the dynamic loader uses instead of the runtime's.
 
 use super::report::{Finding, Topic};
 use super::system::{System, quoted};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Variables;
 
-/// The libraries that are taken before the runtime's own; none when the runtime's folder comes first.
+/// The libraries used instead of the runtime's; none if the runtime's folder comes first.
 pub(super) fn shadowing(system: &System) -> Vec<PathBuf> {
     let Some(own) = system.runtime_folder() else { return Vec::new() };
     let before = system.library_path().take_while(|folder| !is_folder(system, folder, own));
@@ -27,7 +27,7 @@ fn is_folder(system: &System, one: &Path, other: &Path) -> bool {
     one == other || system.same_file(one, other)
 }
 
-/// The command that takes these folders out of LD_LIBRARY_PATH.
+/// The command that removes these folders from LD_LIBRARY_PATH.
 pub(super) fn without(system: &System, folders: &[&Path]) -> String {
     let stays = |folder: &&Path| !folders.iter().any(|other| is_folder(system, folder, other));
     let rest: Vec<_> =
@@ -39,7 +39,7 @@ pub(super) fn without(system: &System, folders: &[&Path]) -> String {
     }
 }
 
-/// What LD_LIBRARY_PATH does to the runtime, with the command that ends it.
+/// The effect of LD_LIBRARY_PATH on the runtime, with the command that fixes it.
 pub(super) fn finding(system: &System) -> Option<Finding> {
     let found = shadowing(system);
     let folders: Vec<_> = found.iter().filter_map(|path| path.parent()).collect();

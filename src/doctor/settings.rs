@@ -1,4 +1,4 @@
-//! usmq's own variables, limits of memory, and the folder where compiled kernels are kept.
+//! Checks usmq's variables, memory limits, and the folder of the kernel cache.
 
 use super::emulator;
 use super::report::{Finding, Topic};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const TOPIC: Topic = Topic::Settings;
 
-/// What usmq reads at run time, and what it reads only when it is built.
+/// The variables that usmq reads at run time, and those that only the build reads.
 const AT_RUN_TIME: [&str; 2] = ["USMQ_POOL", "USMQ_PROFILING"];
 const AT_BUILD: [&str; 4] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB", "USMQ_MANYLINUX", "USMQ_FAULTS"];
 
@@ -31,14 +31,15 @@ fn cache(system: &System) -> Option<Finding> {
         ));
     }
     let folder = system.in_force("SYCL_CACHE_DIR").map(|(folder, _)| PathBuf::from(folder));
-    // The runtime's own place.
+    // The runtime's default folder.
     let home = || system.variable("HOME").map(|home| Path::new(home).join(".cache/libsycl_cache"));
     let folder = folder.or_else(home)?;
     if let Some(fault) = (system.fault)(&system.at(&folder)) {
         return Some(Finding::problem(
             TOPIC,
             format!(
-                "compiled kernels are not kept in {}: {fault}; whoever can write there would choose what runs here",
+                "compiled kernels are not kept in {}: {fault}; another user who can write there could \
+                 replace them",
                 folder.display()
             ),
             format!(
@@ -52,7 +53,7 @@ fn cache(system: &System) -> Option<Finding> {
         Some(reason) => Finding::problem(
             TOPIC,
             format!(
-                "compiled kernels cannot be kept in {}: {reason}; each process compiles its own again",
+                "compiled kernels cannot be kept in {}: {reason}; each process compiles them again",
                 folder.display()
             ),
             if system.variable("SYCL_CACHE_DIR").is_some() {
@@ -64,13 +65,13 @@ fn cache(system: &System) -> Option<Finding> {
     })
 }
 
-/// Why nothing can be written to a folder, which is made when it is not there.
+/// The reason why a folder, which is created if missing, is not writable.
 fn hindrance(system: &System, folder: &Path) -> Option<String> {
     let nearest = folder.ancestors().find(|path| system.at(path).symlink_metadata().is_ok())?;
     if !system.at(nearest).is_dir() {
-        return Some(format!("{} is no folder", nearest.display()));
+        return Some(format!("{} is not a folder", nearest.display()));
     }
-    (!(system.may_open)(&system.at(nearest))).then(|| format!("{} may not be written to", nearest.display()))
+    (!(system.may_open)(&system.at(nearest))).then(|| format!("{} is not writable", nearest.display()))
 }
 
 fn own(system: &System) -> Vec<Finding> {
@@ -80,7 +81,7 @@ fn own(system: &System) -> Vec<Finding> {
         .map(|(name, value)| match (name.as_str(), value.as_str()) {
             ("USMQ_POOL", "0") => Finding::note(
                 TOPIC,
-                "USMQ_POOL=0: memory is not reused; each allocation goes to the runtime, which is slow",
+                "USMQ_POOL=0: memory is not reused; each allocation calls the runtime, which is slow",
             )
             .fix("unset USMQ_POOL"),
             (known, _) if AT_RUN_TIME.contains(&known) => Finding::ok(TOPIC, format!("{name}={value}")),
@@ -123,11 +124,11 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_a_problem() {
         let found = with_cache(FakeSystem::new().file("/cache", ""), "/cache/usmq");
-        assert!(found.state == State::Problem && found.what.contains("/cache is no folder"), "{found:?}");
+        assert!(found.state == State::Problem && found.what.contains("/cache is not a folder"), "{found:?}");
         let mut system = FakeSystem::new().folder("/cache");
         system.may_open = |_| false;
         let found = with_cache(system, "/cache");
-        assert!(found.state == State::Problem && found.what.contains("may not be written"), "{found:?}");
+        assert!(found.state == State::Problem && found.what.contains("is not writable"), "{found:?}");
     }
 
     #[test]

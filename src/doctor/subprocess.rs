@@ -1,4 +1,4 @@
-//! Questions that may crash or hang, asked in a forked child: it answers, or one learns how it ended.
+//! Runs checks that may crash or hang in a forked child, and returns the answer or how the child ended.
 
 use crate::runtime::interrupt::poll_until;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Answer(String),
-    /// It ended first: how, and the last it said on its output.
+    /// It ended without an answer: how, and the last line of its output.
     Died {
         how: String,
         said: String,
     },
-    /// It was still busy at the limit, and was ended.
+    /// It still ran at the time limit, and was killed.
     TooLong(Duration),
-    /// The caller gave up waiting, and it was ended.
+    /// The caller was interrupted, and the child was killed.
     Interrupted,
-    /// There was no child.
+    /// No child could be started.
     Unasked(String),
 }
 
-/// Calls `work` in a child of this process. Only before the SYCL runtime has started here: drivers do not survive a
-/// fork.
+/// Calls `work` in a child of this process. Call it only before the SYCL runtime has started here: drivers do
+/// not survive a fork.
 pub(super) fn ask(limit: Duration, work: impl FnOnce() -> String) -> Outcome {
     match start(work) {
         Ok(child) => child.outcome(limit),
@@ -42,8 +42,9 @@ struct Child {
 fn start(work: impl FnOnce() -> String) -> io::Result<Child> {
     let (answer, to_answer) = io::pipe()?;
     let (output, to_output) = io::pipe()?;
-    // SAFETY: the child runs `live` only, which never returns into what belongs to the parent. glibc makes malloc and
-    // dlopen usable there; a lock of ours that another thread holds at this moment would make the child late, not wrong.
+    // SAFETY: the child runs only `live`, which never returns into code of the parent. glibc keeps malloc and
+    // dlopen usable there; a lock of usmq that another thread holds at the fork would delay the child until
+    // the limit, but not make it wrong.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => live(work, to_answer, &to_output),
@@ -55,27 +56,27 @@ fn live(work: impl FnOnce() -> String, mut to_answer: PipeWriter, to_output: &Pi
     prepare(to_output);
     let answer = catch_unwind(AssertUnwindSafe(work));
     let status = match answer {
-        // An answer that nobody reads any more is no matter.
+        // A failed write only means that the parent no longer reads.
         Ok(answer) => to_answer.write_all(answer.as_bytes()).map_or(1, |()| 0),
         Err(_) => 101,
     };
-    // SAFETY: ends the child without the exit handlers of the parent, and of drivers that never end.
+    // SAFETY: ends the child without the exit handlers of the parent and of drivers, which may hang.
     unsafe { libc::_exit(status) }
 }
 
-/// Makes the child one that dies quietly.
+/// Prepares the child to die silently.
 fn prepare(to_output: &PipeWriter) {
     for signal in [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTERM] {
-        // SAFETY: the handlers of the parent, as those of a language runtime, mean nothing here.
+        // SAFETY: the handlers of the parent, as those of a language runtime, must not run here.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: without its parent nobody wants the answer.
+    // SAFETY: only the parent needs the answer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: reads the struct; a crash is expected, and shall leave no core file.
+    // SAFETY: reads the struct; a crash is expected, and must not leave a core file.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
     for stream in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: both are descriptors of this process. What drivers say is not the user's output.
+        // SAFETY: both are descriptors of this process. Output of drivers must not reach the user's output.
         unsafe { libc::dup2(to_output.as_raw_fd(), stream) };
     }
 }
@@ -104,7 +105,7 @@ impl Child {
             return if interrupted { Outcome::Interrupted } else { Outcome::TooLong(limit) };
         };
         match (how, answer) {
-            // Someone else may have waited for it; a whole answer is one anyway.
+            // Other code may have waited for the child; a complete answer is still valid.
             (None, answer) if !answer.is_empty() => Outcome::Answer(answer),
             (Some(0), answer) => Outcome::Answer(answer),
             (status, _) => {
@@ -116,20 +117,20 @@ impl Child {
     }
 }
 
-/// All that comes through a pipe, once it has come.
+/// Reads a pipe to its end on a thread.
 fn read(mut pipe: PipeReader) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
-    // Without a thread the sender is dropped, and the child is ended as one that does not answer.
+    // Without a thread the sender is dropped, and the child is treated as one that does not answer.
     let _ = std::thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         let _ = pipe.read_to_end(&mut bytes);
-        // Nobody waits for it after the limit.
+        // After the time limit the receiver is dropped.
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
     });
     receiver
 }
 
-/// The status of waitpid; none when someone else has waited for the child.
+/// The status of waitpid; none if other code has waited for the child.
 fn wait(id: libc::pid_t) -> Option<libc::c_int> {
     let mut status = 0;
     loop {
@@ -167,7 +168,7 @@ fn described(status: Option<libc::c_int>) -> String {
 }
 
 fn last_line(text: &str) -> String {
-    // LLVM's last words are the same for everything.
+    // LLVM's last line is the same for every crash.
     let says = |line: &&str| !line.is_empty() && !line.starts_with("PLEASE submit a bug report");
     let line = text.lines().map(str::trim).rfind(says).unwrap_or_default();
     line.chars().take(300).collect()
@@ -195,7 +196,7 @@ mod tests {
             unsafe { libc::abort() }
         });
         let expected = Outcome::Died { how: "signal SIGABRT".to_owned(), said: "the reason".to_owned() };
-        // The harness of the tests may catch what is printed.
+        // The test harness may capture the output.
         match outcome {
             Outcome::Died { how, said } if said.is_empty() => assert_eq!(how, "signal SIGABRT"),
             other => assert_eq!(other, expected),

@@ -1,4 +1,5 @@
-//! What the doctor looks at besides the runtime: files, variables, loaded libraries. Tests put a made-up world in its place.
+//! The system that the doctor checks besides the runtime: files, variables, loaded libraries. Tests replace
+//! it by a fake.
 
 use super::limits::{self, Limit};
 use crate::kernel::is_root;
@@ -11,27 +12,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub(super) struct System {
-    /// What stands for `/`.
+    /// The folder used as `/`.
     pub root: PathBuf,
     /// As the user set them.
     pub variables: BTreeMap<String, String>,
-    /// The value of `ONEAPI_DEVICE_SELECTOR` where usmq has added a term to the user's.
+    /// The value of `ONEAPI_DEVICE_SELECTOR` if usmq added a term to the user's value.
     pub completed_selector: Option<String>,
-    /// What usmq sets, or has set, where the user set nothing.
+    /// Variables that usmq sets, or has set, because the user did not.
     pub settings: Vec<Setting>,
     /// Libraries mapped into this process.
     pub loaded: BTreeSet<PathBuf>,
     /// Whether this user may read and write a file.
     pub may_open: fn(&Path) -> bool,
-    /// Why others could put files into a folder.
+    /// The reason why other users could write to a folder.
     pub fault: fn(&Path) -> Option<String>,
     /// Whether commands need no `sudo`.
     pub is_root: bool,
-    /// Why the emulated GPUs that are asked for cannot be had.
+    /// The reason why the requested emulated GPUs are not available.
     pub emulation: Option<Fault>,
     /// Limits of this process on its memory.
     pub limits: Vec<Limit>,
-    /// Version of the runtime that usmq was built with: of its wheel, else of libsycl.
+    /// Version of the runtime at build time: of its wheel, else of libsycl.
     pub built_with: Option<&'static str>,
 }
 
@@ -41,7 +42,7 @@ impl System {
         let mut variables: BTreeMap<_, _> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
-        // Once they are set they look like the user's own.
+        // Set variables cannot be distinguished from the user's.
         for (name, value) in &settings {
             if variables.get(*name).is_some_and(|known| Path::new(known) == value) {
                 variables.remove(*name);
@@ -67,7 +68,7 @@ impl System {
         }
     }
 
-    /// A variable of the user.
+    /// A variable set by the user.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
@@ -80,7 +81,7 @@ impl System {
             .or_else(|| own.map(|(_, value)| (value.display().to_string(), true)))
     }
 
-    /// Where a path of this world really is.
+    /// The real path of a path of this system.
     pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         path.strip_prefix("/").map_or_else(|_| path.to_owned(), |rest| self.root.join(rest))
@@ -94,12 +95,12 @@ impl System {
         std::fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether a file has these bytes somewhere. A part at a time: where memory is short, the file may not fit into it.
+    /// Whether a file contains these bytes. Reads it in parts, because the file may not fit into memory.
     pub(super) fn has_bytes(&self, path: impl AsRef<Path>, wanted: &[u8]) -> bool {
         let Ok(mut file) = File::open(self.at(path)) else { return false };
         let mut part = Vec::new();
         loop {
-            // The end of the last part may begin what is wanted.
+            // Keep the end of the last part, which may start the wanted bytes.
             part.drain(..part.len().saturating_sub(wanted.len()));
             match file.by_ref().take(1 << 20).read_to_end(&mut part) {
                 Ok(0) | Err(_) => return false,
@@ -109,7 +110,7 @@ impl System {
         }
     }
 
-    /// Names in a folder, sorted; none when it cannot be read.
+    /// Names in a folder, sorted; none if it cannot be read.
     pub(super) fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(folder)).into_iter().flatten().flatten();
         let mut names: Vec<_> =
@@ -128,7 +129,7 @@ impl System {
         self.libsycl()?.parent()
     }
 
-    /// Loaded libraries whose name starts so.
+    /// Loaded libraries whose name has this prefix.
     pub(super) fn loaded_as<'a>(&'a self, prefix: &str) -> impl Iterator<Item = &'a Path> + use<'a> {
         named(&self.loaded, prefix)
     }
@@ -139,7 +140,7 @@ impl System {
         folders.filter(|folder| !folder.is_empty()).map(Path::new)
     }
 
-    /// Where a library lies among the folders that a loader usually searches.
+    /// The path of a library in the folders that a loader usually searches.
     pub(super) fn find_library(&self, name: &str) -> Option<PathBuf> {
         const USUAL: [&str; 6] = [
             "/usr/lib/x86_64-linux-gnu",
@@ -160,12 +161,12 @@ impl System {
     }
 }
 
-/// A word for a shell, whatever it has in it.
+/// Quotes a text as one shell word.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Libraries whose file name starts so.
+/// Libraries whose file name has this prefix.
 pub(super) fn named<'a>(
     libraries: &'a BTreeSet<PathBuf>,
     prefix: &str,
@@ -183,7 +184,7 @@ fn may_open(path: &Path) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
 }
 
-/// A made-up world, in a folder of its own that is removed with it.
+/// A fake system in a temporary folder, which is removed on drop.
 #[cfg(test)]
 pub(super) mod fake {
     use super::*;

@@ -1,4 +1,4 @@
-//! The environment variables that choose among devices: which are in force, and which hides what.
+//! Checks the environment variables that select devices: which are set, and the devices that each hides.
 
 use super::probe::{Asker, Change, Probe, Seen};
 use super::report::{Finding, State, Topic};
@@ -7,7 +7,7 @@ use crate::error::spelled;
 
 const TOPIC: Topic = Topic::Variables;
 
-/// Those that can hide a device.
+/// The variables that can hide a device.
 const HIDING: [&str; 5] = [
     "ONEAPI_DEVICE_SELECTOR",
     "ZE_AFFINITY_MASK",
@@ -29,7 +29,7 @@ pub(super) const NONE_CHOOSES: [Change<'static>; HIDING.len()] = {
     changes
 };
 
-/// What other groups tell of.
+/// The variables that other topics report.
 const ELSEWHERE: [&str; 6] = [
     "OCL_ICD_FILENAMES",
     "OCL_ICD_VENDORS",
@@ -39,13 +39,14 @@ const ELSEWHERE: [&str; 6] = [
     "SYCL_CACHE_PERSISTENT",
 ];
 
-/// Lists the devices without the variables that may hide one. Returns `None` where none is set, or no child can run.
+/// Lists the devices without the variables that may hide one. Returns `None` if none is set, or no child can
+/// run.
 pub(super) fn without_choice(system: &System, asker: &Asker) -> Option<Probe> {
     HIDING.iter().find(|name| system.variable(name).is_some())?;
     asker.devices_with(&NONE_CHOOSES)
 }
 
-/// `plain`: what is seen when none of them is set. Both were asked for with `changes`.
+/// `plain`: the devices if none of them is set. Both queries used `changes`.
 pub(super) fn findings(
     system: &System,
     asker: &Asker,
@@ -58,7 +59,7 @@ pub(super) fn findings(
     for (name, value) in &set {
         let others: Vec<_> =
             set.iter().filter(|(other, _)| other != name).map(|(other, _)| Change::Unset(other)).collect();
-        // What this one does by itself.
+        // Test the effect of this variable alone.
         let alone = if others.is_empty() { None } else { asker.devices_with(&[&others, changes].concat()) };
         found.push(effect(name, value, alone.as_ref().unwrap_or(probe), plain.and_then(Probe::seen)));
     }
@@ -73,12 +74,12 @@ pub(super) fn findings(
     found.extend(ignored(system));
     found.extend(others(system));
     if found.is_empty() {
-        found.push(Finding::ok(TOPIC, "none is set that chooses devices"));
+        found.push(Finding::ok(TOPIC, "no variable that selects devices is set"));
     }
     found
 }
 
-/// What a variable hides, by comparison with what is seen without it.
+/// Finds the devices that a variable hides, by comparison with the list without it.
 fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Finding {
     let set = format!("{name}={value:?}");
     let unset = format!("unset {name}");
@@ -128,13 +129,13 @@ fn effect(name: &str, value: &str, probe: &Probe, without: Option<&Seen>) -> Fin
     )
 }
 
-/// Where another library asked for devices before usmq could add its term, the runtime keeps the empty list that it made.
-/// Nothing else shows that, so this is a suspect.
+/// If another library queried devices before usmq could add its term, the runtime keeps its empty list. No
+/// other sign shows this, so the finding is a suspect.
 pub(super) fn asked_before(system: &System) -> Option<Finding> {
     let (value, completed) = (system.variable(HIDING[0])?, system.completed_selector.as_deref()?);
     let what = format!(
-        "{}={value:?} names the backend opencl alone: this runtime finds no device then when another library asks for \
-         devices before usmq",
+        "{}={value:?} names the backend opencl alone: this runtime then finds no device if another library \
+         lists devices before usmq",
         HIDING[0]
     );
     let drivers = system.settings.iter().find(|(name, _)| *name == "OCL_ICD_FILENAMES");
@@ -177,13 +178,13 @@ fn hierarchy(system: &System) -> Option<Finding> {
     })
 }
 
-/// Names of earlier runtimes.
+/// Variables of earlier runtimes.
 fn ignored(system: &System) -> Vec<Finding> {
     let old = ["SYCL_DEVICE_FILTER", "SYCL_DEVICE_TYPE", "SYCL_BE"].into_iter();
     old.filter(|name| system.variable(name).is_some())
         .map(|name| {
-            Finding::note(TOPIC, format!("{name} is set, but runtimes of today do not read it"))
-                .fix(format!("unset {name}    # ONEAPI_DEVICE_SELECTOR is read instead"))
+            Finding::note(TOPIC, format!("{name} is set, but current runtimes ignore it"))
+                .fix(format!("unset {name}    # set ONEAPI_DEVICE_SELECTOR instead"))
         })
         .collect()
 }
@@ -194,7 +195,7 @@ pub(super) fn of_runtime(name: &str) -> bool {
     read.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Everything else that the runtime and the drivers read.
+/// All other variables that the runtime and the drivers read.
 fn others(system: &System) -> Vec<Finding> {
     let told = |name: &str| {
         HIDING.contains(&name)

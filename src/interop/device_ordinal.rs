@@ -1,11 +1,12 @@
-//! Devices by number, as Arrow and DLPack name them, and the queues for memory that is found there.
+//! Maps device numbers of Arrow and DLPack to queues for the memory on these devices.
 
 use crate::device::{Device, Queue, QueueProperties, devices};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 
-/// A queue from which the memory can be used: the current one if it can, else the cached one of the memory's device
-/// and context. The runtime is asked, not the producer: its number only says which context is tried first.
+/// Returns a queue that can use the memory: the current one if possible, else the cached one of the memory's
+/// device and context. The runtime decides: the producer's number only selects the context that is tried
+/// first.
 pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
     let current = current_queue()?;
     if current.context().kind_of(pointer)?.is_some()
@@ -23,12 +24,13 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
         }
     }
     Err(Error::Interop(format!(
-        "{pointer:#x}, said to be memory of oneAPI device {ordinal}, is no USM of the current queue's context or of a \
+        "{pointer:#x}, declared as memory of oneAPI device {ordinal}, is not USM of the current queue's \
+         context or of a \
          platform's default context; the producer must use one of them, and the libsycl of this process"
     )))
 }
 
-/// As [`queue_for`], for memory of no bytes, whose address the runtime need not know.
+/// As [`queue_for`], for memory without bytes, whose address the runtime may not know.
 pub(super) fn empty_queue(pointer: usize, ordinal: i64) -> Result<Queue> {
     match queue_for(pointer, ordinal) {
         Ok(queue) if pointer != 0 => Ok(queue),
@@ -36,7 +38,7 @@ pub(super) fn empty_queue(pointer: usize, ordinal: i64) -> Result<Queue> {
     }
 }
 
-/// A root device in its platform's default context is what a device number can stand for.
+/// Checks that a device number can name the queue's device: a root device in its platform's default context.
 pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
     let device = queue.device();
     let why = if device.parent().is_some() {
@@ -47,7 +49,7 @@ pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
         return Ok(());
     };
     Err(Error::Interop(format!(
-        "memory of {queue} {why}, and a device number cannot say so; collocate it to {} first",
+        "memory of {queue} {why}, which a device number cannot express; collocate it to {} first",
         device.root_device()
     )))
 }

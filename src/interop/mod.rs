@@ -1,4 +1,4 @@
-//! Hand-over between libraries: foreign memory in, our memory out, without copies.
+//! Interoperability between libraries: imports and exports memory without copies.
 
 pub mod arrow;
 pub mod cuda;

@@ -1,8 +1,8 @@
 //! `__sycl_usm_array_interface__` version 1, both ways.
 //!
-//! Source: dpctl's documentation, "SYCL USM Array Interface". Strides and offset count elements; `data[1]` is a
-//! read-only flag. The interface has no event: a consumer works on the queue that came with the data, or the producer
-//! has finished.
+//! Source: dpctl's documentation, "SYCL USM Array Interface". Strides and offset count elements; `data[1]` is
+//! a read-only flag. The interface has no event: a consumer uses the queue in the interface, or the producer
+//! has completed its work.
 
 use crate::array::{Array, DType, Layout};
 use crate::device::trace::recorder::with_reason;
@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Import, ordered};
 use std::any::Any;
 
-/// What the interface says of an array.
+/// The interface's description of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The address that `offset` counts from.
+    /// The base address of `offset`.
     pub pointer: usize,
     /// Whether the consumer must not write.
     pub readonly: bool,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Steps in elements; C-contiguous when `None`.
+    /// Strides in elements; C-contiguous if `None`.
     pub strides: Option<Vec<isize>>,
     /// Elements from `pointer` to the first element.
     pub offset: isize,
@@ -28,25 +28,25 @@ pub struct Descriptor {
     pub dtype: DType,
 }
 
-/// What the interface's `syclobj` stands for.
+/// The object in the interface's `syclobj`.
 #[derive(Debug, Clone)]
 pub enum SyclObject {
     /// The queue on which the producer works.
     Queue(Queue),
-    /// The context in which the address means something. The producer has finished its work.
+    /// The context of the address. The producer has completed its work.
     Context(Context),
 }
 
-/// An array over another library's memory, without a copy. `owner` is dropped when the last use is complete.
+/// Imports another library's memory without a copy. `owner` is dropped after the last use is complete.
 ///
-/// Everything that can be checked is checked: that the view stays in the address space, that the context knows its
-/// first and last byte as one kind of USM of one device, and that a queue has access to it.
+/// Checks that the view stays in the address space, that its first and last byte are one kind of USM of one
+/// device in the context, and that a queue can access it.
 ///
 /// # Safety
 /// The memory that the descriptor spans stays allocated while `owner` lives.
 ///
 /// # Errors
-/// [`Error::Value`] for a layout that is none, [`Error::Interop`] for memory that is not USM of the context.
+/// [`Error::Value`] for an invalid layout, [`Error::Interop`] for memory that is not USM of the context.
 pub unsafe fn import(
     descriptor: &Descriptor,
     object: &SyclObject,
@@ -87,7 +87,7 @@ pub unsafe fn import(
     Ok(Array::from_parts(allocation, view, dtype, queue, readonly))
 }
 
-/// An array without elements keeps the kind and the address that the producer gave.
+/// Imports an array without elements, with the producer's kind and address.
 fn import_empty(
     descriptor: &Descriptor,
     object: &SyclObject,
@@ -96,7 +96,7 @@ fn import_empty(
 ) -> Result<Array> {
     let queue = queue_of(object, None)?;
     let (context, pointer) = (queue.context(), descriptor.pointer);
-    // No memory belongs to it, so the runtime may not know the address.
+    // It has no memory, so the runtime may not know the address.
     let kind = if pointer == 0 { None } else { context.kind_of(pointer)? };
     let place = (context, queue.device());
     let allocation = Allocation::import_empty(pointer, kind.unwrap_or(UsmKind::Device), place, owner);
@@ -169,8 +169,8 @@ impl Span {
         Ok(kind)
     }
 
-    /// An error where kernels on the producer's queue cannot use the memory. The driver names the root device for memory
-    /// of a sub-device, so the devices of one root are not told apart.
+    /// An error if kernels on the producer's queue cannot use the memory. The driver reports the root device
+    /// for memory of a sub-device, so sub-devices of one root device are not distinguished.
     fn require_access(&self, kind: UsmKind, owner: &Device, queue: &Queue) -> Result<()> {
         let device = queue.device();
         if kind == UsmKind::Host
@@ -187,14 +187,15 @@ impl Span {
     }
 }
 
-/// The interface's description of an array, for a consumer that works on the array's queue.
+/// Exports the description of an array, for a consumer that uses the array's queue.
 ///
-/// The queue's own order covers everything submitted so far. Where the consumer could look past it, because the memory
-/// is readable by the host or the queue is out-of-order, this waits. From here on usmq counts on unseen work of the
+/// The queue's order covers everything submitted so far. If the consumer could bypass it, because the host
+/// can read the memory or the queue is out-of-order, this waits. From here on usmq assumes unseen work of the
 /// consumer on that queue.
 ///
 /// # Errors
-/// [`Error::Interop`] for bfloat16, which the interface cannot spell; [`Error::Sycl`] with what the work reported.
+/// [`Error::Interop`] for bfloat16, which the interface cannot express; [`Error::Sycl`] with errors of the
+/// submitted work.
 pub fn export(array: &Array) -> Result<Descriptor> {
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
     let _why = with_reason(Reason::Export);
@@ -204,7 +205,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
             array.dtype()
         )));
     }
-    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    // Check this even without a call of the runtime: in a forked child the memory does not exist.
     crate::runtime::ensure_usable()?;
     publish(array)?;
     Ok(Descriptor {
@@ -222,7 +223,7 @@ fn publish(array: &Array) -> Result<()> {
     if memory.kind().is_host_accessible() || !queue.in_order() {
         memory.wait_for_host(Access::ReadWrite)?;
     } else if memory.used_off(queue)? {
-        // Brings the uses on other queues into the order of this one.
+        // Orders this queue after the uses on other queues.
         ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
     }
     array.shared_allocation().share_on(queue)

@@ -1,18 +1,18 @@
-//! Copies that could be avoided, and how.
+//! Avoidable copies, and how to avoid them.
 
 use super::{Event, Kind, Profile, Reason};
 use crate::error::{size, spelled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Something that costs time for nothing, and the fix.
+/// An avoidable cost, and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// What was seen.
+    /// The observation.
     pub seen: String,
-    /// What to do.
+    /// The fix.
     pub fix: &'static str,
-    /// The line, where lines are known.
+    /// The source line, if known.
     pub source: Option<String>,
 }
 
@@ -27,11 +27,11 @@ impl fmt::Display for Advice {
     }
 }
 
-/// From how many calls of one line on a pattern is called one.
+/// The number of calls of one line that make a pattern.
 const OFTEN: usize = 3;
 
 impl Profile {
-    /// Copies that could be avoided, those with most bytes first.
+    /// Avoidable copies, those with most bytes first.
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         let mut lines: BTreeMap<(Reason, Option<&str>), Vec<&Event>> = BTreeMap::new();
@@ -52,7 +52,7 @@ impl Profile {
     }
 }
 
-/// How often a line was run; where lines are not known, each copy counts.
+/// The number of calls of a line; without known lines, each copy counts.
 fn calls(events: &[&Event]) -> usize {
     let calls: BTreeSet<_> = events.iter().map(|event| (event.thread, event.call)).collect();
     if events.iter().all(|event| event.source.is_none()) { events.len() } else { calls.len() }

@@ -1,36 +1,37 @@
-//! The time axis of the picture. Long stretches in which no device works are drawn short, between break marks, or they
-//! would squeeze everything else to nothing.
+//! The time axis of the picture. Long idle intervals are shortened between break marks, so that the rest
+//! stays visible.
 
 use super::scale::step;
 
-/// Width of a stretch that is drawn short.
+/// Width of a shortened interval.
 const BREAK: f64 = 20.0;
-/// A stretch without work is drawn short when it is at least this part of what would remain.
+/// An idle interval is shortened if it is at least this fraction of the remaining time.
 const LONG: f64 = 0.05;
-/// No more breaks than this.
+/// The largest number of breaks.
 const MOST: usize = 9;
 
-/// A piece of the axis: time runs evenly from `from` to `to`, drawn from `left` to `right`.
+/// A segment of the axis: linear from time `from` to `to`, drawn from `left` to `right`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Piece {
     pub from: u64,
     pub to: u64,
     pub left: f64,
     pub right: f64,
-    /// Nothing works here, and it is drawn short.
+    /// Whether this is a shortened idle interval.
     pub is_break: bool,
 }
 
-/// From times to places.
+/// Maps times to positions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
     pub pieces: Vec<Piece>,
-    /// Between two marks.
+    /// The time between two marks.
     pub step: u64,
 }
 
 impl Axis {
-    /// An axis from 0 to `end` between two places. `work` are the spans in which a device works, in any order.
+    /// Creates an axis from 0 to `end` between two positions. `work` holds the busy intervals of devices, in
+    /// any order.
     pub(super) fn new(end: u64, work: &[(u64, u64)], (left, right): (f64, f64)) -> Self {
         let end = end.max(1);
         let breaks = breaks(end, work);
@@ -62,7 +63,7 @@ impl Axis {
         Self { pieces, step: step(even, marks) }
     }
 
-    /// The place of a time.
+    /// The position of a time.
     pub(super) fn place(&self, time: u64) -> f64 {
         let piece = self.pieces.iter().find(|piece| time <= piece.to).or(self.pieces.last());
         piece.map_or(0.0, |piece| {
@@ -71,7 +72,7 @@ impl Axis {
         })
     }
 
-    /// Round times with room for their text, and their places.
+    /// Round times with space for their text, and their positions.
     pub(super) fn marks(&self, room: f64) -> Vec<(u64, f64)> {
         let mut marks: Vec<(u64, f64)> = Vec::new();
         for piece in self.pieces.iter().filter(|piece| !piece.is_break) {
@@ -88,7 +89,7 @@ impl Axis {
     }
 }
 
-/// The longest stretches without work, in order; each is long beside what remains.
+/// The longest idle intervals, in order; each is long compared with the remaining time.
 fn breaks(end: u64, work: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut spans = work.to_vec();
     spans.sort_unstable();
@@ -111,7 +112,7 @@ fn breaks(end: u64, work: &[(u64, u64)]) -> Vec<(u64, u64)> {
         if (gap as f64) < LONG * remaining as f64 {
             break;
         }
-        // Some of the stretch stays, so that what borders on it stands free.
+        // Keep a margin of the interval, so that its neighbours stay separate.
         let margin = gap / 50;
         let margin = margin.min((remaining - gap) / 50);
         found.push((if from == 0 { 0 } else { from + margin }, if to == end { end } else { to - margin }));

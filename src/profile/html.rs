@@ -5,7 +5,8 @@ use super::svg::escape;
 use super::table::Section;
 use std::fmt::Write;
 
-/// Inside `.usmq-profile`, since it may be part of a page. Colours are those of the page.
+/// Rules are inside `.usmq-profile`, because the part may be embedded in a page. Colours are inherited from
+/// the page.
 const SHEET: &str = "\
 .usmq-profile{font:13px system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif;max-width:1200px}
 .usmq-profile table{border-collapse:collapse;margin:.4em 0 1em;font-size:13px}
@@ -30,7 +31,7 @@ impl Profile {
         html + "</div>\n"
     }
 
-    /// As [`to_html`](Self::to_html), as a page of its own.
+    /// As [`to_html`](Self::to_html), but a complete page.
     #[must_use]
     pub fn to_page(&self) -> String {
         format!(

@@ -1,4 +1,4 @@
-//! The words below the picture: what its colours mean, with numbers, and what could be avoided.
+//! The legend below the picture: the meaning of colours, with numbers, and avoidable costs.
 
 use super::scale::duration;
 use super::style::Style;
@@ -81,7 +81,7 @@ impl Painter<'_> {
         }
     }
 
-    /// Begins a new row where an entry does not fit.
+    /// Starts a new row if an entry does not fit.
     fn turn(&mut self, x: &mut f64, text: &str) {
         if *x > MARGIN && *x + 24.0 + text.chars().count() as f64 * NORMAL > WIDTH - MARGIN {
             *x = MARGIN;

@@ -1,4 +1,4 @@
-//! Profiles: what ran where and when, what was copied, and why.
+//! Profiles: the device and time of each command, and the copies with their reasons.
 //!
 //! ```no_run
 //! use usmq::{Array, profile::Session};
@@ -13,9 +13,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Times are the device's where its queue keeps timestamps: made with `profiling`, or by usmq in a process that was
-//! started with `USMQ_PROFILING=1`. Else they are what the host observed, to about a tenth of a millisecond; each event
-//! says which ([`Clock`]).
+//! Times are device timestamps if the queue records them: queues created with `profiling`, or by usmq in a
+//! process started with `USMQ_PROFILING=1`. Otherwise they are host observations, precise to about a tenth of
+//! a millisecond. Each event names its [`Clock`].
 
 mod advice;
 mod axis;
@@ -42,27 +42,27 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A profile in the making: from [`start`](Self::start) to [`finish`](Self::finish), everything that usmq does in this
-/// process is recorded, on all threads.
+/// Records a profile: from [`start`](Self::start) to [`finish`](Self::finish) it records all activity of usmq
+/// in this process, on all threads.
 ///
-/// Sessions may nest and overlap: each sees what was submitted while it was open, and knows nothing of the others. At
-/// most 262,144 records are kept at once; later ones are counted ([`Profile::dropped`]) but not kept. In a child that is
-/// forked while a session is open, that session is over.
+/// Sessions may nest and overlap: each independently records the commands submitted while it is open. At most
+/// 262,144 records are kept at a time; later ones are only counted ([`Profile::dropped`]). A fork ends open
+/// sessions in the child.
 #[must_use = "a session records until it is finished or dropped"]
 pub struct Session {
     window: Option<Window>,
-    /// What arrays held when it was opened.
+    /// The memory that arrays held at the start of the session.
     held: Vec<(crate::device::Device, u64)>,
 }
 
 impl Session {
-    /// Opens a session. Needs no device and asks for none.
+    /// Opens a session. Needs no device and queries none.
     pub fn start() -> Self {
         let held = memory::held();
         Self { window: Some(log::open()), held }
     }
 
-    /// Closes the session, waits until the commands it has seen are complete, and gives the profile.
+    /// Closes the session, waits for its commands, and returns the profile.
     ///
     /// # Errors
     /// [`Error::Value`] in a child that was forked while the session was open; [`Error::Interrupted`], without a
@@ -70,7 +70,7 @@ impl Session {
     pub fn finish(mut self) -> Result<Profile> {
         let Some(window) = self.window.take().filter(|window| !window.is_forked()) else {
             return Err(Error::Value(
-                "the profile was begun before this process was forked; begin one in the child".to_owned(),
+                "the profile was started before this process was forked; start one in the child".to_owned(),
             ));
         };
         let (to, closed) = (log::next(), log::now());
@@ -91,16 +91,17 @@ impl Drop for Session {
     }
 }
 
-/// Has profiles show calls of other libraries into the SYCL runtime, too: as events of kind [`Kind::Call`], with the time
-/// that the host spent in the call, not the device with the work. May be called more than once, before the first use
-/// of a device.
+/// Also records calls of other libraries into the SYCL runtime, as events of kind [`Kind::Call`]. Their time
+/// is that of the host in the call, not that of the device. May be called more than once, before the first
+/// use of a device.
 ///
-/// The runtime must have been told to trace when the process was started, by the variables `XPTI_TRACE_ENABLE=1`,
-/// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and libsycl_ur_trace_collector.so, which lie
-/// beside libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`. The Python package does so by `python -m usmq trace`.
+/// Tracing must be enabled in the runtime when the process starts, with the variables `XPTI_TRACE_ENABLE=1`,
+/// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and
+/// libsycl_ur_trace_collector.so in the folder of libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`. In
+/// Python, `python -m usmq trace` sets them.
 ///
 /// # Errors
-/// [`Error::RuntimeNotFound`] when it was not.
+/// [`Error::RuntimeNotFound`] if tracing is not enabled.
 pub fn watch_calls() -> Result<()> {
     crate::device::trace::xpti::watch()
 }
@@ -108,7 +109,7 @@ pub fn watch_calls() -> Result<()> {
 /// A device of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The filter string; for a part of a device that of the whole, with a note.
+    /// The filter string; for a sub-device that of its root device, with a note.
     pub filter: String,
     /// The device's own name.
     pub name: String,
@@ -119,47 +120,47 @@ pub struct Device {
 /// A queue of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue {
-    /// Which device, as a place in [`Profile::devices`].
+    /// The device, as an index into [`Profile::devices`].
     pub device: usize,
     /// Whether commands run in the order of their submission.
     pub in_order: bool,
-    /// Whose clock its times are from: the device's as soon as one event has its timestamps.
+    /// The clock of its times: the device's if any event has device timestamps.
     pub clock: Clock,
 }
 
-/// One thing that happened. Times are in nanoseconds since the session began.
+/// One event. Times are in nanoseconds since the start of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// The kind of event.
     pub kind: Kind,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The kernel's name; for others what they are.
+    /// The kernel's name; for other events a description.
     pub name: String,
-    /// On which queue, as a place in [`Profile::queues`]; None for memory, builds and calls of other libraries.
+    /// The queue, as an index into [`Profile::queues`]; None for memory, builds and calls of other libraries.
     pub queue: Option<usize>,
-    /// On which device, as a place in [`Profile::devices`]; None for calls of other libraries.
+    /// The device, as an index into [`Profile::devices`]; None for calls of other libraries.
     pub device: Option<usize>,
-    /// The host thread that asked for it, numbered from 1.
+    /// The requesting host thread, numbered from 1.
     pub thread: u32,
-    /// Bytes that are copied, filled, taken or given back; 0 where that does not apply.
+    /// Bytes copied, filled, allocated or freed; 0 for other events.
     pub bytes: u64,
-    /// When the host asked for it.
+    /// Time of the host's request.
     pub submit: u64,
-    /// When it began.
+    /// Time of the start.
     pub start: u64,
-    /// When it ended.
+    /// Time of the end.
     pub end: u64,
-    /// Whose clock `start` and `end` are from.
+    /// The clock of `start` and `end`.
     pub clock: Clock,
-    /// For memory taken from a pool: whether the pool had it, without asking the runtime.
+    /// For an allocation from a pool: whether the pool had a free block, so that the runtime was not called.
     pub hit: bool,
     /// `file:line` of the caller; known in Python only.
     pub source: Option<String>,
-    /// Which call of the thread, where lines are known.
+    /// The number of the call on its thread, if lines are known.
     pub(crate) call: u32,
-    /// The events that it waited for, as places in [`Profile::events`]. What an in-order queue orders by itself, and
-    /// what was complete at submission, is not among them.
+    /// The events that it waited for, as indices into [`Profile::events`]. Without events ordered by an
+    /// in-order queue, and without events complete at submission.
     pub waited_for: Vec<usize>,
 }
 
@@ -171,9 +172,9 @@ impl Event {
     }
 }
 
-/// What a [`Session`] has seen; only a session makes one. `Display` gives a table.
+/// The record of a [`Session`], which creates it. `Display` prints a table.
 ///
-/// Its events name devices, queues and each other by their places in these lists, so the lists are only read:
+/// Events refer to devices, queues and each other by indices into these lists, so the lists are read-only:
 ///
 /// ```compile_fail,E0616
 /// let mut profile = usmq::profile::Session::start().finish()?;
@@ -191,19 +192,19 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The devices that took part.
+    /// The devices with recorded activity.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The queues that took part.
+    /// The queues with recorded activity.
     #[must_use]
     pub fn queues(&self) -> &[Queue] {
         &self.queues
     }
 
-    /// The events, in the order in which the host asked for them.
+    /// The events, in the order of the host's requests.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
@@ -215,7 +216,7 @@ impl Profile {
         self.duration
     }
 
-    /// Number of events beyond the limit, which were not kept.
+    /// Number of events dropped beyond the limit.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -231,7 +232,7 @@ impl Profile {
     /// the picture, `.txt` for the table.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for another ending; what the file system says.
+    /// [`io::ErrorKind::InvalidInput`] for another suffix; errors of the file system.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
@@ -242,7 +243,7 @@ impl Profile {
             Some("txt") => format!("{self}\n"),
             _ => {
                 let why = format!(
-                    "a profile is saved as .json (Perfetto, Chrome), .svg, .html or .txt, not as {:?}",
+                    "cannot save a profile as {:?}; use .json (Perfetto, Chrome), .svg, .html or .txt",
                     path.file_name().unwrap_or(path.as_os_str())
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -251,7 +252,7 @@ impl Profile {
         fs::write(path, text)
     }
 
-    /// The clocks that the times of commands are from: one, or both.
+    /// The clocks of the commands' times: one or both.
     #[must_use]
     pub fn clocks(&self) -> Vec<Clock> {
         [Clock::Device, Clock::Host]

@@ -1,4 +1,4 @@
-//! Times and rates for people, and the marks of a time axis.
+//! Formats times and rates, and computes the marks of a time axis.
 
 /// `850 ns`, `12.3 µs`, `4.56 ms`, `7.89 s`: three digits.
 pub(super) fn duration(nanoseconds: u64) -> String {
@@ -11,7 +11,7 @@ pub(super) fn duration(nanoseconds: u64) -> String {
     }
 }
 
-/// GB/s, or nothing where no time was seen.
+/// GB/s, or nothing without a measured time.
 pub(super) fn rate(gigabytes_per_second: f64) -> String {
     if gigabytes_per_second > 0.0 { three(gigabytes_per_second) } else { String::new() }
 }

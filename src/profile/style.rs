@@ -1,12 +1,12 @@
 //! Colours and patterns of the picture: one style per kind and reason.
 //!
-//! The colours are Okabe and Ito's, which people with any colour vision can tell apart; copies are striped besides, so
-//! that they differ from kernels without any colour.
+//! The colours are those of Okabe and Ito, distinguishable with any colour vision. Copies also have stripes,
+//! so that they differ from kernels without colour.
 
 use super::{Event, Kind, Reason};
 use std::fmt::Write;
 
-/// How an event is drawn.
+/// The style of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Style {
     Kernel,
@@ -31,7 +31,7 @@ impl Style {
         }
     }
 
-    /// The name of its class.
+    /// The CSS class.
     pub(super) fn class(self) -> String {
         match self {
             Self::Copy(reason) => format!("u-{}", reason.name().replace(' ', "-")),
@@ -44,7 +44,7 @@ impl Style {
         }
     }
 
-    /// What the legend calls it.
+    /// The label in the legend.
     pub(super) fn title(self) -> String {
         match self {
             Self::Kernel => "kernel".to_owned(),
@@ -84,7 +84,7 @@ impl Style {
         }
     }
 
-    /// The styles that there are, for the sheet.
+    /// All styles, for the style sheet.
     fn all() -> impl Iterator<Item = Self> {
         const REASONS: [Reason; 10] = [
             Reason::Explicit,
@@ -103,7 +103,7 @@ impl Style {
     }
 }
 
-/// The part of the sheet that light and dark have in common.
+/// The rules shared by the light and dark themes.
 const COMMON: &str = "\
 .usmq text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'DejaVu Sans',sans-serif}
 .usmq .u-h1{font-size:19px;font-weight:650}
@@ -118,7 +118,7 @@ const COMMON: &str = "\
 .usmq .u-flow{fill:none;stroke-width:1.2;opacity:.75}
 ";
 
-/// Names of classes and what they are in light and in dark.
+/// CSS classes and their values in the light and dark themes.
 const THEMED: [(&str, &str, &str, &str); 12] = [
     (".u-page", "fill", "#ffffff", "#0d1117"),
     (".u-lane", "fill", "#f4f6f8", "#161b22"),
@@ -134,7 +134,7 @@ const THEMED: [(&str, &str, &str, &str); 12] = [
     (".u-edge", "stroke", "#ffffff", "#0d1117"),
 ];
 
-/// The style sheet. Every rule is inside `.usmq`, since the picture may be part of a page.
+/// The style sheet. Every rule is inside `.usmq`, because the picture may be embedded in a page.
 pub(super) fn sheet() -> String {
     let mut sheet = COMMON.to_owned();
     for style in Style::all() {
@@ -152,7 +152,7 @@ pub(super) fn sheet() -> String {
     sheet + "}\n"
 }
 
-/// Patterns and the head of an arrow.
+/// Patterns and the arrow head.
 pub(super) const DEFINITIONS: &str = "\
 <pattern id=\"usmq-stripes\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 <rect width=\"2\" height=\"6\" fill=\"#fff\" fill-opacity=\".26\"/></pattern>

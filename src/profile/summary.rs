@@ -4,10 +4,10 @@ use super::timeline::change;
 use super::{Event, Kind, Profile, Reason};
 use std::collections::{BTreeMap, HashMap};
 
-/// What one device did.
+/// The activity of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSummary {
-    /// A place in [`Profile::devices`].
+    /// An index into [`Profile::devices`].
     pub device: usize,
     /// Kernels that ran.
     pub kernels: usize,
@@ -15,33 +15,33 @@ pub struct DeviceSummary {
     pub copies: usize,
     /// Nanoseconds in which a kernel, copy or fill ran.
     pub busy: u64,
-    /// Nanoseconds between its first and its last command in which none did.
+    /// Nanoseconds between its first and last command in which none ran.
     pub idle: u64,
     /// The most bytes that arrays held at once.
     pub peak: u64,
     /// Allocations.
     pub allocations: usize,
-    /// Those that asked the runtime for nothing.
+    /// Allocations served without a call to the runtime.
     pub hits: usize,
 }
 
 /// The copies of one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonSummary {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// How many.
+    /// The number of copies.
     pub count: usize,
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Nanoseconds in all.
+    /// Total nanoseconds.
     pub time: u64,
-    /// The line that most bytes come from, where lines are known.
+    /// The source line with most bytes, if known.
     pub source: Option<String>,
 }
 
 impl ReasonSummary {
-    /// 10⁹ bytes per second, while copying; 0 where no time was seen.
+    /// 10⁹ bytes per second during copies; 0 without a measured time.
     #[must_use]
     pub fn gigabytes_per_second(&self) -> f64 {
         if self.time == 0 { 0.0 } else { self.bytes as f64 / self.time as f64 }
@@ -53,9 +53,9 @@ impl ReasonSummary {
 pub struct KernelSummary {
     /// Its name.
     pub name: String,
-    /// How many launches.
+    /// The number of launches.
     pub count: usize,
-    /// Nanoseconds in all.
+    /// Total nanoseconds.
     pub time: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The picture of a profile: a timeline that stands alone, as SVG.
+//! The picture of a profile: a self-contained timeline as SVG.
 
 use super::axis::Axis;
 use super::scale::{duration, mark, rate};
@@ -10,22 +10,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) const WIDTH: f64 = 1200.0;
-/// Where the lanes begin and end.
+/// The horizontal range of the tracks.
 const TRACKS: (f64, f64) = (196.0, 1180.0);
 pub(super) const MARGIN: f64 = 20.0;
 const ROW: f64 = 26.0;
 const BAR: f64 = 20.0;
 const MEMORY: f64 = 30.0;
-/// Where the lanes begin, below the head and the axis.
+/// The top of the tracks, below the title and the axis.
 const TOP: f64 = 150.0;
-/// No more arrows than this.
+/// The largest number of arrows.
 const ARROWS: usize = 150;
-/// Width of a character, at most: of labels in bars, and of other text.
+/// The largest width of a character: in bar labels, and in other text.
 const SMALL: f64 = 6.9;
 pub(super) const NORMAL: f64 = 7.5;
 
 impl Profile {
-    /// The picture. It needs no other file, fits light and dark pages, and shows more on each bar when pointed at.
+    /// Returns the picture. It needs no other file, supports light and dark pages, and shows a tooltip for
+    /// each bar.
     #[must_use]
     pub fn to_svg(&self) -> String {
         let works = |event: &&Event| event.kind.is_command() || event.kind == Kind::Call;
@@ -59,12 +60,12 @@ pub(super) struct Painter<'a> {
     pub profile: &'a Profile,
     pub axis: Axis,
     pub text: String,
-    /// What lies below everything else.
+    /// The background layer.
     ground: String,
     pub y: f64,
-    /// Where lanes are: top and height.
+    /// The tracks' tops and heights.
     bands: Vec<(f64, f64)>,
-    /// Where the bar of an event is: left, right, middle.
+    /// The position of an event's bar: left, right, middle.
     places: BTreeMap<usize, (f64, f64, f64)>,
 }
 
@@ -93,7 +94,7 @@ impl Painter<'_> {
         self.write("u-muted", (MARGIN, 58.0), &headline);
     }
 
-    /// The axis, and its marks and breaks in every lane.
+    /// Draws the axis, with marks and breaks in every track.
     fn grid(&mut self) {
         let (tracks, top) = (std::mem::take(&mut self.bands), TOP - 52.0);
         let down = |x: f64| {
@@ -191,7 +192,7 @@ impl Painter<'_> {
         let labels = labels(bar, &events);
         let room = |text: &&String| text.chars().count() as f64 * SMALL + 8.0;
         if bar.style == Style::Wait {
-            return; // Stripes tell enough, and text on them cannot be read.
+            return; // Stripes are sufficient, and text on them is illegible.
         }
         let (inside, beside) = (left + width / 2.0, left + width + 4.0);
         let on_bar = format!("u-in u-mid u-on-{class}");
@@ -205,7 +206,7 @@ impl Painter<'_> {
         }
     }
 
-    /// What arrays hold on a device, as a curve.
+    /// Draws the memory of arrays on a device as a curve.
     fn memory(&mut self, device: usize) {
         let mut held = self.profile.devices[device].held as i64;
         let mut steps = vec![(TRACKS.0, held)];
@@ -217,7 +218,7 @@ impl Painter<'_> {
             held += change;
             let x = self.axis.place(event.end);
             match steps.last_mut() {
-                // The most of what falls together counts.
+                // Of points at one position the largest counts.
                 Some((last, most)) if x - *last < 0.7 && *last > TRACKS.0 => *most = held.max(*most),
                 _ => steps.push((x, held)),
             }
@@ -248,7 +249,7 @@ impl Painter<'_> {
         self.y += MEMORY + 6.0;
     }
 
-    /// From what was waited for to what waited, between lanes.
+    /// Draws arrows between tracks, from an event to those that waited for it.
     fn arrows(&mut self) {
         let mut drawn = std::collections::BTreeSet::new();
         for (place, event) in
@@ -274,7 +275,7 @@ impl Painter<'_> {
     }
 }
 
-/// As much of a text as fits.
+/// Truncates a text to the available width.
 pub(super) fn clipped(text: &str, room: f64, character: f64) -> String {
     let most = (room / character).max(1.0) as usize;
     if text.chars().count() <= most {
@@ -283,7 +284,7 @@ pub(super) fn clipped(text: &str, room: f64, character: f64) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// A text inside XML.
+/// Escapes a text for XML.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -293,7 +294,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped += "&gt;",
             '"' => escaped += "&quot;",
             '\n' | '\t' => escaped.push(c),
-            // XML has no way to write them.
+            // XML cannot express control characters.
             c if c.is_control() => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
@@ -302,7 +303,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 impl Profile {
-    /// What is shown when a bar is pointed at.
+    /// The tooltip of a bar.
     fn tooltip(&self, bar: &Bar) -> String {
         if let [only] = bar.events[..] {
             return describe_event(&self.events[only]);
@@ -350,7 +351,7 @@ fn describe_event(event: &Event) -> String {
     text
 }
 
-/// What a bar may say, the longest first.
+/// Possible labels of a bar, the longest first.
 fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
     let [event] = events else {
         let what = match bar.style {
@@ -374,7 +375,7 @@ fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
     }
 }
 
-/// Without the folder: a picture is passed on, and folders are nobody else's business.
+/// Removes the folder: pictures are shared, and folder names may be private.
 pub(super) fn file_and_line(source: &str) -> &str {
     source.rsplit('/').next().unwrap_or(source)
 }

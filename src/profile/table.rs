@@ -1,4 +1,4 @@
-//! The table of a profile, for people.
+//! The table of a profile as text.
 
 use super::scale::{duration, rate};
 use super::{Clock, Profile};
@@ -21,12 +21,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A headed list of rows; numbers are right, text is left.
+/// A list of rows with a header; numbers are right-aligned, text is left-aligned.
 pub(super) struct Section {
     pub title: &'static str,
     pub head: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
-    /// Which columns are text.
+    /// The text columns.
     pub text: &'static [usize],
 }
 
@@ -85,7 +85,7 @@ impl Profile {
         sections
     }
 
-    /// What to know of the numbers, and what to do about them.
+    /// Notes on the numbers, and advice.
     pub(super) fn notes(&self) -> Vec<String> {
         let summary = self.summary();
         let mut notes = vec![format!(

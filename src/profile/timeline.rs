@@ -1,26 +1,26 @@
-//! From records to a profile: one base for all times, places in lists for queues, devices and dependencies.
+//! Converts records to a profile: one time base, and list indices for queues, devices and dependencies.
 
 use super::{Clock, Device, Event, Kind, Profile, Queue};
 use crate::device::trace::record::Record;
 use crate::device::{Device as Handle, Queue as QueueHandle};
 use std::collections::HashMap;
 
-/// What is put together, and where things are in it.
+/// The profile under construction, and its indices.
 #[derive(Default)]
 struct Collected {
     profile: Profile,
     devices: Vec<Handle>,
     queues: HashMap<QueueHandle, usize>,
-    /// From the number of a record to its place.
+    /// Maps the number of a record to its index.
     places: HashMap<u64, usize>,
     /// Nanoseconds to add to a device's timestamps.
     offsets: Vec<i64>,
     threads: HashMap<u32, u32>,
-    /// Where the last command of an in-order queue ended.
+    /// The end of the last command of each in-order queue.
     last_end: HashMap<usize, u64>,
 }
 
-/// The profile of what was recorded between two moments, with the bytes that arrays held at the first.
+/// Creates the profile of the records between two times; `held` has the bytes of arrays at the start.
 pub(super) fn profile(
     records: &[Record],
     dropped: u64,
@@ -98,7 +98,7 @@ impl Collected {
                 (shift(start), shift(end).max(shift(start)), Clock::Device)
             }
             _ => {
-                // 0: it has been forgotten with its queue.
+                // 0: the record was dropped with its queue.
                 let end = since(if record.seen == 0 { closed } else { record.seen });
                 let before = waited_for.iter().map(|place| self.profile.events[*place].end);
                 let order = queue.and_then(|queue| self.last_end.get(&queue)).copied();
@@ -139,7 +139,7 @@ impl Collected {
 }
 
 impl Collected {
-    /// The host sees ends late. What must come after a command, and has a start by the device's clock, bounds its end.
+    /// The host observes ends late. The device start time of a dependent command bounds the end.
     fn correct_late_ends(&mut self) {
         let events = &mut self.profile.events;
         let mut next_start: HashMap<usize, u64> = HashMap::new();
@@ -170,7 +170,7 @@ impl Collected {
     }
 }
 
-/// Bytes by which an event changes what arrays hold.
+/// The change in bytes held by arrays.
 pub(super) fn change(event: &Event) -> i64 {
     match event.kind {
         Kind::Allocate => event.bytes as i64,
@@ -187,8 +187,8 @@ fn name(record: &Record) -> String {
     }
 }
 
-/// What makes host times of a device's timestamps. The runtime takes the first of them, the submission, between the
-/// call's begin and its return, which bounds the offset from both sides.
+/// The offset that converts a device's timestamps to host time. The runtime takes the first timestamp, the
+/// submission, between the begin and the return of the call, which bounds the offset on both sides.
 fn offset(device: &Handle, records: &[Record]) -> i64 {
     let (mut least, mut most) = (i64::MIN, i64::MAX);
     for record in records.iter().filter(|record| record.device.as_ref() == Some(device)) {
@@ -198,7 +198,7 @@ fn offset(device: &Handle, records: &[Record]) -> i64 {
     }
     match (least, most) {
         (i64::MIN, _) => 0,
-        // The same base, as far as can be seen.
+        // The bounds permit the same time base.
         (least, most) if least <= 0 && 0 <= most => 0,
         (least, most) => least.midpoint(most),
     }

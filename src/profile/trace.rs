@@ -1,4 +1,4 @@
-//! The profile as a trace of Chrome's format, which ui.perfetto.dev and chrome://tracing show.
+//! The profile as a trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
 //!
 //! Source: "Trace Event Format". A process is a device, a thread a queue; process 0 is the host.
 
@@ -86,7 +86,7 @@ impl Profile {
         entry
     }
 
-    /// An arrow from each command to those that waited for it.
+    /// Arrows from each command to those that waited for it.
     fn flows(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -99,7 +99,8 @@ impl Profile {
                         "pid": process, "tid": thread, "ts": microseconds(time),
                     })
                 };
-                // An arrow is bound to what runs at its time, so it starts inside, not at the end.
+                // An arrow is attached to the event that runs at its time, so it starts inside the event, not
+                // at its end.
                 let mut from = end(before, before.start + before.duration() / 2);
                 from["ph"] = "s".into();
                 let mut to = end(event, event.start);
@@ -110,7 +111,7 @@ impl Profile {
         all
     }
 
-    /// A curve of what arrays hold on each device.
+    /// The memory of arrays on each device, as counters.
     fn memory(&self) -> Vec<Value> {
         let mut held: Vec<i64> = self.devices.iter().map(|device| device.held as i64).collect();
         let mut all = Vec::new();
@@ -136,7 +137,7 @@ impl Profile {
     }
 }
 
-/// The thread of the host, for what the host itself does.
+/// The host thread of an event of the host.
 fn on_host(event: &Event) -> Option<usize> {
     match event.kind {
         Kind::Wait | Kind::Build => Some(event.thread as usize),

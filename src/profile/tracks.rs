@@ -1,13 +1,13 @@
-//! What is drawn where: groups of lanes, rows where a lane's work overlaps, and bunches of what is too short to draw.
+//! The layout of the picture: groups of tracks, rows for overlapping events, and merged bars of short events.
 
 use super::axis::Axis;
 use super::style::Style;
 use super::{Event, Kind, Profile};
 use std::collections::BTreeMap;
 
-/// Rows of one lane; what overlaps still more shares the last.
+/// Rows of one track; further overlaps share the last row.
 const ROWS: usize = 6;
-/// What is drawn narrower than this may be put together with its neighbours.
+/// Narrower bars may be merged with their neighbours.
 const NARROW: f64 = 2.5;
 
 /// A device, the host, or other libraries.
@@ -15,7 +15,7 @@ pub(super) struct Group {
     pub title: String,
     pub note: String,
     pub tracks: Vec<Track>,
-    /// For devices: whose memory is drawn below.
+    /// For devices: the device whose memory curve is drawn below.
     pub device: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Track {
     pub bars: Vec<Bar>,
 }
 
-/// One event, or several that are too short to be told apart.
+/// One event, or several that are too short to distinguish.
 pub(super) struct Bar {
     pub events: Vec<usize>,
     pub style: Style,
@@ -36,7 +36,7 @@ pub(super) struct Bar {
     pub right: f64,
 }
 
-/// All groups that have something to show.
+/// All groups with events.
 pub(super) fn groups(profile: &Profile, axis: &Axis) -> Vec<Group> {
     let mut groups = vec![threads(profile, axis, "host", &[Kind::Build, Kind::Wait])];
     for (place, device) in profile.devices.iter().enumerate() {
@@ -75,7 +75,7 @@ fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group
         track(profile, axis, (format!("thread {number}"), String::new()), &here)
     });
     let note = if kinds.contains(&Kind::Call) {
-        "calls into the SYCL runtime, its own threads' among them"
+        "calls into the SYCL runtime, including those of its own threads"
     } else {
         ""
     };
@@ -120,7 +120,7 @@ fn track(
     Track { title, note, rows: ends.len().max(1), bars }
 }
 
-/// Whether two neighbours are drawn as one.
+/// Whether two neighbours are merged.
 fn belongs(last: &Bar, next: &Bar) -> bool {
     let narrow = |bar: &Bar| bar.right - bar.left < NARROW;
     narrow(next)
@@ -133,7 +133,7 @@ fn join(last: &mut Bar, next: Bar) {
     last.events.extend(next.events);
 }
 
-/// The style of most of the time.
+/// The style with the most time.
 fn main_style(profile: &Profile, events: &[usize]) -> Style {
     let mut times: BTreeMap<Style, u64> = BTreeMap::new();
     for event in events.iter().map(|place| &profile.events[*place]) {

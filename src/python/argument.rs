@@ -1,5 +1,5 @@
-//! Arguments of Python as Rust types. An argument that does not fit is an error that names the parameter, the values that
-//! it takes, and the value that was given.
+//! Converts Python arguments to Rust types. The error for a wrong argument names the parameter, the accepted
+//! values and the given value.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::type_object::PyTypeCheck;
 use pyo3::types::{PyBool, PyBytes, PySequence, PyString};
 use std::path::PathBuf;
 
-/// Why an argument does not fit.
+/// The reason why an argument is refused.
 pub(super) enum Misfit {
     /// It is of another type: a TypeError.
     Type,
@@ -85,7 +85,7 @@ macro_rules! parameters {
 
 const FLAG: &str = "True, False or None";
 const KIND: &str = "\"device\", \"shared\" or \"host\"";
-const ADDRESS: &str = "an address, which allocate() returned";
+const ADDRESS: &str = "an address returned by allocate()";
 const NAME: &str = "a str";
 
 parameters! {
@@ -111,7 +111,7 @@ parameters! {
     wait: FLAG,
 }
 
-/// As a type object's class, whatever the name of the parameter.
+/// Converts to a Python class, for a parameter of any name.
 impl<'a, 'py, T: PyTypeCheck> Given<'a, 'py> for &'a Bound<'py, T> {
     fn read(object: &'a Bound<'py, PyAny>) -> Result<Self, Misfit> {
         object.cast().map_err(|_| Misfit::Type)
@@ -136,7 +136,7 @@ impl Given<'_, '_> for String {
     }
 }
 
-/// A sequence of texts. One text is a sequence, too, of its characters, which is never meant.
+/// A sequence of str. One str is refused: Python would iterate over its characters.
 impl Given<'_, '_> for Vec<String> {
     fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
         if object.is_instance_of::<PyString>() || object.cast::<PySequence>().is_err() {
@@ -176,7 +176,7 @@ impl Given<'_, '_> for f64 {
 
 macro_rules! whole_numbers {
     ($($type:ty),*) => { $(
-        /// Also of numpy; True is no number here, though Python counts with it.
+        /// Accepts numpy integers too. Refuses True and False, although bool is a subclass of int in Python.
         impl Given<'_, '_> for $type {
             fn read(object: &Bound<'_, PyAny>) -> Result<Self, Misfit> {
                 if object.is_instance_of::<PyBool>() {

@@ -15,15 +15,17 @@ use pyo3::types::{PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyTuple};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An n-dimensional array in unified shared memory, with the queue its work goes to.
+/// An n-dimensional array in unified shared memory (USM), with the queue that runs its work.
 ///
-/// Made by ``empty``, ``zeros``, ``full``, ``arange`` and ``asarray``. Views share the memory, which lives until the
-/// last of them, and the last command that uses it, is gone. Commands on one array from any queues and threads run in
-/// an order that keeps every read after the writes before it, without a wait on the host.
+/// Create arrays with ``empty``, ``zeros``, ``full``, ``arange`` and ``asarray``. Views share the memory.
+/// usmq frees it after the last view is dropped and the last command that uses it is complete. usmq orders
+/// commands on one array across queues and threads: each read runs after the writes submitted before it,
+/// without a wait on the host.
 ///
-/// Indexing is numpy's basic one and gives views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``. ``x[...] = value`` takes
-/// a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x`` gives views. No arithmetic, no
-/// ``value in x``, and ``==`` asks whether two are the same object: ``x.to_numpy()`` compares elements.
+/// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``. ``x[...]
+/// = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
+/// yields views. Arrays support neither arithmetic nor ``value in x``, and ``==`` compares object identity:
+/// use ``x.to_numpy()`` to compare elements.
 ///
 /// Examples
 /// --------
@@ -36,7 +38,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[pyclass(module = "usmq", frozen, weakref)]
 pub(super) struct Array {
     pub(super) array: Quiet<crate::Array>,
-    /// The view of this array that dpnp was given. It holds a [`suai::Lent`], not this object: no cycle.
+    /// The view of this array that dpnp uses. It holds a [`suai::Lent`], not this object: no cycle.
     pub(super) usm_ndarray: PyOnceLock<Py<PyAny>>,
 }
 
@@ -54,7 +56,7 @@ impl Array {
         PyTuple::new(py, self.array.shape())
     }
 
-    /// Steps between neighbours along each axis, in bytes as numpy gives them.
+    /// Strides along each axis, in bytes as in numpy.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let itemsize = self.array.dtype().itemsize() as isize;
@@ -97,7 +99,7 @@ impl Array {
         self.array.usm_kind().name()
     }
 
-    /// The queue that this array's work goes to, and that kernels follow.
+    /// The queue that runs this array's work. Kernels follow it.
     #[getter]
     fn queue(&self) -> Queue {
         Queue(self.array.queue().clone())
@@ -115,7 +117,7 @@ impl Array {
         self.array.address()
     }
 
-    /// Whether writing is refused.
+    /// Whether the array is read-only.
     #[getter]
     fn readonly(&self) -> bool {
         self.array.is_readonly()
@@ -127,8 +129,9 @@ impl Array {
         Self::new(self.array.transpose())
     }
 
-    /// The axes in another order: a view. ``axes`` has the old number of each new axis, one by one or as one sequence;
-    /// without any they are reversed. What is no order of all axes is a ValueError.
+    /// The axes in another order: a view. ``axes`` has the old number of each new axis, one by one or as one
+    /// sequence; without arguments the axes are reversed. Raises ValueError if the numbers are not a
+    /// permutation of the axes.
     #[pyo3(signature = (*axes))]
     fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<Self> {
         if axes.is_empty() {
@@ -144,8 +147,9 @@ impl Array {
         Ok(Self::new(self.array.permute(axes)?))
     }
 
-    /// Another shape for the same elements in C order: a view where the memory allows it, else a copy. The extents come
-    /// one by one or as one sequence, and one may be -1. Another number of elements is a ValueError.
+    /// Return the same elements, in C order, in another shape: a view if the strides allow it, else a copy.
+    /// Pass the extents one by one or as one sequence; one may be -1. Raises ValueError if the number of
+    /// elements differs.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let shape = index::numbers(shape, "shape")?;
@@ -177,29 +181,31 @@ impl Array {
         Ok(ArrayIterator::new(slf, slf.get().__len__()?))
     }
 
-    /// A contiguous copy with elements of another type.
+    /// Return a contiguous copy with elements of another type.
     ///
-    /// Numbers convert as in C++: a float to an integer is cut off, out of range it is unspecified; a complex number to
-    /// a real one loses its imaginary part; a float beyond the range of a smaller one becomes infinite.
-    /// Returns before it is done.
+    /// Numbers convert as in C++: a float to an integer is truncated, and unspecified if out of range; a
+    /// complex number to a real one loses its imaginary part; a float beyond the range of a smaller type
+    /// becomes infinite. Returns before the copy is complete.
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype::parse(dtype)?;
         Ok(Self::new(detach(py, || self.array.cast(dtype))?))
     }
 
-    /// A contiguous copy in memory of the same kind, on the same queue. Returns before it is done.
+    /// Return a contiguous copy in memory of the same kind, on the same queue. Returns before the copy is
+    /// complete.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Self::new(detach(py, || self.array.copy())?))
     }
 
     /// Set the elements, converting the dtype.
     ///
-    /// From an array it returns before the copy is done; from a host object once that may be changed again.
+    /// With an array as the source it returns before the copy is complete; with a host object, as soon as
+    /// that object may be changed again.
     ///
     /// Parameters
     /// ----------
     /// source : Array or host object
-    ///     As ``asarray`` takes it, of this array's shape. An array that is elsewhere is collocated.
+    ///     As for ``asarray``, of this array's shape. An array on another queue is collocated.
     ///
     /// Raises
     /// ------
@@ -209,8 +215,9 @@ impl Array {
         asarray::assign(source.py(), &self.array, source)
     }
 
-    /// Set every element to one value. Returns before it is done. A ValueError when the dtype cannot hold it, as 0.5 in
-    /// int32, 300 in uint8 or 1e300 in float32, or the array is read-only.
+    /// Set every element to one value. Returns before the fill is complete. Raises ValueError if the dtype
+    /// cannot hold the value, as 0.5 in int32, 300 in uint8 or 1e300 in float32, or if the array is
+    /// read-only.
     fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some((number, _)) = index::scalar(value)? else {
             return Err(argument::wrong_type(value, "value", "a number"));
@@ -218,9 +225,11 @@ impl Array {
         fill(value.py(), &self.array, number)
     }
 
-    /// DLPack: a capsule for a consumer on this device, or on the host (``dl_device=(1, 0)``), by a copy if need be.
+    /// DLPack: return a capsule for a consumer on this device, or on the host (``dl_device=(1, 0)``), with a
+    /// copy if needed.
     ///
-    /// ``stream`` is the consumer's queue, whose later work then comes after ours; None waits, -1 does nothing.
+    /// ``stream`` is the consumer's queue: its later work runs after the work of usmq. None waits; -1 does
+    /// not synchronize.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -245,12 +254,12 @@ impl Array {
         dlpack_c_api::capsule(py)
     }
 
-    /// Arrow PyCapsule interface: the type of the column that this array makes.
+    /// Arrow PyCapsule interface: the type of the column made from this array.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         super::arrow::schema(py, &Column::from_array("", &self.array)?)
     }
 
-    /// Arrow PyCapsule interface, as that of ``Column``.
+    /// Arrow PyCapsule interface, as for ``Column``.
     #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
     fn __arrow_c_device_array__<'py>(
         &self,
@@ -262,26 +271,28 @@ impl Array {
         super::arrow::device_array(py, &Column::from_array("", &self.array)?, requested_schema, wait, kwargs)
     }
 
-    /// Block until nothing that was submitted so far uses the memory. A SyclError says what that work reported.
+    /// Block until no command submitted so far uses the memory. Raises SyclError with the errors of these
+    /// commands.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(detach(py, || self.array.wait())?)
     }
 
-    /// The elements as a new numpy array. Waits for the writes before, nothing else. A SyclError says what that work
-    /// reported; bfloat16, which numpy has not, is a TypeError. Without numpy it is an ImportError: ``tolist()`` needs
-    /// none.
+    /// Return the elements as a new numpy array. Waits only for earlier writes. Raises SyclError with the
+    /// errors of these writes, TypeError for bfloat16, which numpy lacks, and ImportError without numpy:
+    /// ``tolist()`` does not need it.
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numpy::copy(py, &self.array)
     }
 
-    /// The elements as nested lists of Python numbers, and as one number without axes, as numpy's ``tolist``. Needs no
-    /// numpy. Waits for the writes before, nothing else. A SyclError says what that work reported.
+    /// Return the elements as nested lists of Python numbers, or one number for an array without axes, as
+    /// numpy's ``tolist``. Does not need numpy. Waits only for earlier writes. Raises SyclError with their
+    /// errors.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         scalar::lists(py, &self.array)
     }
 
-    /// The only element as a number of Python, after a wait as in ``to_numpy``. Also ``bool``, ``int``, ``float`` and
-    /// ``complex`` take an array of one element. Another size is a ValueError.
+    /// Return the only element as a Python number, after a wait as in ``to_numpy``. ``bool``, ``int``,
+    /// ``float`` and ``complex`` also accept an array of one element. Raises ValueError for another size.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         scalar::item(py, &self.array, "item()", PyValueError::new_err::<String>)
     }
@@ -310,7 +321,7 @@ impl Array {
         Err(scalar::not_searched())
     }
 
-    /// Host or shared USM as numpy sees it, without a copy; refused for device memory.
+    /// Return host or shared USM as a numpy array without a copy; raises an error for device memory.
     #[pyo3(signature = (dtype=None, *, copy=None))]
     fn __array__<'py>(
         slf: &Bound<'py, Self>,
@@ -320,23 +331,25 @@ impl Array {
         numpy::view(slf, dtype, copy)
     }
 
-    /// Host or shared USM as a memoryview, without a copy, after waiting for the writes before.
+    /// Return host or shared USM as a memoryview without a copy. Waits for earlier writes.
     ///
-    /// usmq does not see what the host does with it: start no kernel on the array meanwhile. Device memory and bfloat16
-    /// are a BufferError.
+    /// usmq does not track host access through the view: do not run kernels on the array while it is in use.
+    /// Raises BufferError for device memory and bfloat16.
     fn host_view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyMemoryView>> {
         pyo3::types::PyMemoryView::from(slf.as_any())
     }
 
-    /// What dpctl, dpnp and others read of the array: version 1; strides and offset count elements.
+    /// The interface that dpctl, dpnp and other consumers read: version 1; strides and offset count elements.
     ///
-    /// The consumer's work belongs on the queue in ``syclobj``. Where it could look past that queue's order, asking waits.
+    /// The consumer must use the queue in ``syclobj``. If a consumer could bypass the order of that queue,
+    /// reading this attribute waits.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         suai::interface(py, &self.array)
     }
 
-    /// The array as dpnp sees it, so that ``dpnp.asarray`` needs no copy; absent unless dpnp is loaded.
+    /// The array as a ``dpnp.tensor.usm_ndarray``, so that ``dpnp.asarray`` needs no copy; absent unless dpnp
+    /// is loaded.
     #[getter]
     fn __usm_ndarray__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         suai::usm_ndarray(py, self)
@@ -360,12 +373,12 @@ impl Array {
         unsafe { buffer::release(view) }
     }
 
-    /// Pickled with its elements, and restored on the queue that is current there.
+    /// Pickles the array with its elements; the reader restores it on its current queue.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
         pickle::reduce_array(py, &self.array, protocol)
     }
 
-    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    /// Bytes of the object and of its elements in any memory, as dask requests.
     fn __sizeof__(&self) -> usize {
         size_of::<Self>() + self.array.nbytes()
     }
@@ -396,8 +409,9 @@ fn fill(py: Python<'_>, array: &crate::Array, number: Scalar) -> PyResult<()> {
     Ok(detach(py, || array.fill_bytes(&element))?)
 }
 
-/// What `iter` gives. Threads may share it: each view comes once. Python's own iterator over what has `__getitem__` lets
-/// go of the array twice when two threads reach its end at once, where Python has no lock.
+/// The iterator of an array. Threads may share it: it yields each view once. Python's own iterator over an
+/// object with `__getitem__` releases the array twice when two threads reach its end at once in free-threaded
+/// Python.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct ArrayIterator {
     array: Py<Array>,

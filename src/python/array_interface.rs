@@ -1,4 +1,4 @@
-//! The entries of an array interface's dict, whichever interface it is.
+//! Reads the entries of an array interface's dict, for every such interface.
 
 use super::argument::{Given, Misfit};
 use super::{dtype, index};
@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
-/// A dict, and the attribute that it came from, for errors.
+/// A dict, and the name of its attribute for errors.
 pub(super) struct Entries<'a, 'py> {
     name: &'static str,
     dict: &'a Bound<'py, PyDict>,
@@ -18,7 +18,7 @@ impl<'a, 'py> Entries<'a, 'py> {
         let dict = attribute.cast::<PyDict>().map_err(|_| {
             let found =
                 attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-            PyTypeError::new_err(format!("{name} is a dict, not {found}"))
+            PyTypeError::new_err(format!("{name} must be a dict, not {found}"))
         })?;
         Ok(Self { name, dict })
     }
@@ -28,7 +28,7 @@ impl<'a, 'py> Entries<'a, 'py> {
         self.dict.get_item(key)?.ok_or_else(missing)
     }
 
-    /// An entry that is there and not None.
+    /// An entry, unless it is missing or None.
     pub(super) fn optional(&self, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.dict.get_item(key)?.filter(|value| !value.is_none()))
     }
@@ -47,14 +47,14 @@ impl<'a, 'py> Entries<'a, 'py> {
         let data = self.required("data")?;
         if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
             return Err(PyTypeError::new_err(format!(
-                "data is a tuple of an address and a flag, not {}",
+                "data must be a tuple of an address and a flag, not {}",
                 data.repr()?
             )));
         }
         let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
         let [pointer, flag] = &parts[..] else {
             return Err(PyValueError::new_err(format!(
-                "data has an address and a flag, not {} entries",
+                "data must have an address and a flag, not {} entries",
                 parts.len()
             )));
         };
@@ -77,12 +77,13 @@ impl<'a, 'py> Entries<'a, 'py> {
 
     pub(super) fn dtype(&self) -> PyResult<DType> {
         let typestr = self.required("typestr")?;
-        let typestr =
-            typestr.cast::<PyString>().map_err(|_| PyTypeError::new_err("typestr is a string as \"<f4\""))?;
+        let typestr = typestr
+            .cast::<PyString>()
+            .map_err(|_| PyTypeError::new_err("typestr must be a string such as \"<f4\""))?;
         dtype::parse(typestr.as_any())
     }
 
-    /// The exception for an entry that does not fit.
+    /// The exception for a wrong entry.
     pub(super) fn wrong(&self, misfit: Misfit, object: &Bound<'_, PyAny>, key: &str, wanted: &str) -> PyErr {
         misfit.into_error(object, &format!("{}[{key:?}]", self.name), wanted)
     }

@@ -1,4 +1,4 @@
-//! `usmq.asarray`: arrays from whatever holds numbers.
+//! `usmq.asarray`: converts objects that hold numbers to arrays.
 
 use super::array::Array;
 use super::gil::detach;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=False";
 
-/// An array of an object's elements, without a copy where that is possible.
+/// Convert an object to an array, without a copy if possible.
 ///
 /// Parameters
 /// ----------
@@ -22,15 +22,15 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 ///     ``__cuda_array_interface__`` (cupy, numba), an Arrow array of plain numbers without nulls, ``__dlpack__``, a
 ///     number, or nested sequences of numbers.
 /// dtype : dtype, optional
-///     The element type; that of the object by default.
+///     The element type; by default that of the object.
 /// usm_type : {"device", "shared", "host"}, optional
-///     The USM kind; that of the object, or ``"device"`` for host data.
+///     The USM kind; by default that of the object, or ``"device"`` for host data.
 /// queue : str, Device, Queue, optional
-///     Where the array lives; the queue of the object, or the current queue for host data.
+///     The queue of the array; by default that of the object, or the current queue for host data.
 /// copy : bool, optional
-///     False: no copy or an error. True: always a copy. None: only if needed.
+///     False: raise an error if a copy is needed. True: always copy. None: copy only if needed.
 /// device : str, optional
-///     ``"cuda:0"``: an array in the memory of that NVIDIA card, a :class:`CudaArray`, for other libraries.
+///     ``"cuda:0"``: create a :class:`CudaArray` in the memory of this CUDA device, for other libraries.
 ///
 /// Returns
 /// -------
@@ -39,12 +39,13 @@ const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=Fa
 /// Raises
 /// ------
 /// ValueError
-///     ``copy=False`` and a copy is needed, lists are ragged, or the dtype cannot hold a number of a list, as 300 in uint8
-///     or 1e300 in float32. The elements of arrays and buffers convert as ``astype`` does, without that check.
+///     ``copy=False`` and a copy is needed, lists are ragged, or the dtype cannot hold a number of a list, as
+///     300 in uint8 or 1e300 in float32. Elements of arrays and buffers convert as in ``astype``, without
+///     this check.
 /// TypeError
-///     The object holds no numbers of a supported dtype.
+///     The object does not hold numbers of a supported dtype.
 /// AllocationError
-///     Memory is short, on the device or the host.
+///     Device or host memory is short.
 /// InteropError
 ///     A foreign object breaks its protocol.
 ///
@@ -71,7 +72,7 @@ pub(super) fn asarray(
     if let Some(device) = device {
         if kind.is_some() || queue.is_some() {
             return Err(PyTypeError::new_err(
-                "device= names a CUDA device; it goes with neither queue= nor usm_type=",
+                "device= names a CUDA device and cannot be combined with queue= or usm_type=",
             ));
         }
         let array = cuda::placed(py, obj, dtype, cuda::ordinal(device)?, copy)?;
@@ -81,7 +82,7 @@ pub(super) fn asarray(
     Ok(in_usm(py, obj, Wanted { dtype, kind, queue, copy })?.into_any())
 }
 
-/// What an array is to be like, as far as the caller says.
+/// The properties that the caller requests of an array.
 #[derive(Clone, Default)]
 pub(super) struct Wanted {
     pub(super) dtype: Option<crate::DType>,
@@ -104,7 +105,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
             ))),
             (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
             _ => match obj.cast::<Array>() {
-                // The object itself, when it is what was asked for.
+                // Return the object itself if it meets the request.
                 Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
                     Ok(own.clone().unbind())
                 }
@@ -112,7 +113,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
             },
         };
     }
-    // A buffer is asked for nothing else: numpy arrays are the common case, and each question takes Python code.
+    // Query a buffer for nothing else: numpy arrays are the common case, and each query runs Python code.
     let is_buffer = buffer::has_buffer(obj);
     if let Some(source) = if is_buffer { None } else { cuda::shared(obj)? } {
         let queue = queue.map_or_else(|| scope::current(py), Ok)?;
@@ -145,7 +146,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
         return from_tensor();
     }
     let host = match HostInput::read(obj, dtype) {
-        // Buffers have no name for bfloat16, so that jax refuses them, where a tensor says it.
+        // Buffer formats cannot express bfloat16, so jax refuses them; DLPack tensors can.
         Err(error) if error.is_instance_of::<PyBufferError>(py) && obj.hasattr("__dlpack__")? => {
             return from_tensor();
         }
@@ -165,7 +166,7 @@ pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> 
     Py::new(py, Array::new(array))
 }
 
-/// The object's own USM, when it has any.
+/// The object's own USM, if any.
 pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
     if let Ok(own) = obj.cast::<Array>() {
         return Ok(Some(crate::Array::clone(&own.get().array)));
@@ -173,7 +174,7 @@ pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
     suai::import(obj)
 }
 
-/// Whether the object's elements are plain host memory, as far as that can be told without looking at them.
+/// Whether the object's elements are plain host memory, without reading them.
 pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
     if obj.cast::<Array>().is_ok() {
         return Ok(false);
@@ -198,7 +199,7 @@ fn from_host(
     Ok(array)
 }
 
-/// What a view of the first cannot be, and the second is.
+/// Names the differences that a view of `source` cannot have.
 fn differences(source: &crate::Array, result: &crate::Array) -> String {
     let dtype = format!("dtype {} instead of {}", result.dtype(), source.dtype());
     let kind = format!("{} USM instead of {} USM", result.usm_kind(), source.usm_kind());
@@ -211,7 +212,7 @@ fn differences(source: &crate::Array, result: &crate::Array) -> String {
     said.join(" and ")
 }
 
-/// Sets the elements of an array from another one, wherever that is, or from a host object.
+/// Sets the elements of an array from another array in any memory, or from a host object.
 pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     match shared(source)? {
         Some(source) => Ok(detach(py, || target.assign(&crate::collocate(&source, target.queue())?))?),
@@ -219,7 +220,8 @@ pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, P
     }
 }
 
-/// Sets the elements of `target` from host data of its shape. Complete on return where no dtype has to change.
+/// Sets the elements of `target` from host data of its shape. The copy is complete on return unless the dtype
+/// changes.
 fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
     target.check_writable()?;
     let host = HostInput::read(source, None)?;
@@ -230,7 +232,7 @@ fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAn
     Ok(detach(py, || target.assign(&source))?)
 }
 
-/// Host data in device memory on this queue.
+/// Copies host data to device memory on this queue.
 pub(super) fn host_array(
     py: Python<'_>,
     object: &Bound<'_, PyAny>,
@@ -240,7 +242,7 @@ pub(super) fn host_array(
     from_host(py, &HostInput::read(object, None)?, UsmKind::Device, queue)
 }
 
-/// The step that brings host data to a device, for a plan.
+/// The step of a plan that copies host data to a device.
 pub(super) fn host_step(object: &Bound<'_, PyAny>) -> PyResult<Step> {
     let host = HostInput::read(object, None)?;
     let (shape, dtype) = (host.shape(), host.dtype());

@@ -12,14 +12,14 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// What a buffer that we gave out points to. It lives until the consumer releases the buffer.
+/// The data of an exported buffer. It lives until the consumer releases the buffer.
 struct ExportedBuffer {
     format: CString,
     shape: Vec<isize>,
     strides: Vec<isize>,
 }
 
-/// Fills a buffer with host or shared USM, after waiting for the writes before.
+/// Fills a buffer with host or shared USM. Waits for earlier writes.
 ///
 /// # Safety
 /// Python's own call of `bf_getbuffer`.
@@ -29,7 +29,8 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     let array = &slf.get().array;
     if !array.usm_kind().is_host_accessible() {
         return Err(PyBufferError::new_err(
-            "the host cannot read device USM; to_numpy() copies, usm_type=\"shared\" or \"host\" shares",
+            "the host cannot read device USM; copy it with to_numpy(), or allocate it with \
+             usm_type=\"shared\" or \"host\"",
         ));
     }
     if flags & ffi::PyBUF_WRITABLE != 0 && array.is_readonly() {
@@ -53,7 +54,7 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
         shape: array.shape().iter().map(|extent| *extent as isize).collect(),
         strides: strides.iter().map(|stride| stride * itemsize).collect(),
     });
-    // A scalar has none of the lists; bytes without a shape are one axis, whatever the array's.
+    // A scalar has neither shape nor strides; bytes without a shape have one axis.
     let ndim = if asks(ffi::PyBUF_ND) { array.ndim() } else { 1 };
     let list = |wanted: bool, numbers: &mut Vec<isize>| {
         if wanted && ndim > 0 { numbers.as_mut_ptr() } else { std::ptr::null_mut() }
@@ -80,13 +81,13 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     Ok(())
 }
 
-/// The strides in elements that a consumer is told, or a refusal when it counts on an order in memory that the array
-/// has not. Source: "Buffer request types" in the Python/C API.
+/// Returns the strides in elements for a consumer, or an error if it requires a memory order that the array
+/// does not have. Source: "Buffer request types" in the Python/C API.
 fn strides_for(array: &crate::Array, asks: impl Fn(c_int) -> bool) -> PyResult<Vec<isize>> {
     let (c, f) = (array.is_contiguous(), array.transpose().is_contiguous());
     let refuse = |what: &str| {
         Err(PyBufferError::new_err(format!(
-            "the consumer asked for {what} memory, and {array} is not; copy() makes a C-contiguous array"
+            "the consumer requested {what} memory, but {array} is not; call copy() for a C-contiguous array"
         )))
     };
     if !c && (asks(ffi::PyBUF_C_CONTIGUOUS) || !asks(ffi::PyBUF_STRIDES)) {
@@ -98,7 +99,8 @@ fn strides_for(array: &crate::Array, asks: impl Fn(c_int) -> bool) -> PyResult<V
     if !c && !f && asks(ffi::PyBUF_ANY_CONTIGUOUS) {
         return refuse("contiguous");
     }
-    // Our stride of an axis of one element may be any; who asked for an order may compute with it.
+    // The stride of an axis of one element is arbitrary, but a consumer that requested an order may compute
+    // with it.
     let mut shape = array.shape().to_vec();
     if c && !asks(ffi::PyBUF_F_CONTIGUOUS) {
         return Ok(Layout::contiguous(&shape, 1)?.strides().to_vec());
@@ -110,7 +112,7 @@ fn strides_for(array: &crate::Array, asks: impl Fn(c_int) -> bool) -> PyResult<V
     Ok(array.strides().to_vec())
 }
 
-/// Frees what [`export`] made.
+/// Frees the buffer of [`export`].
 ///
 /// # Safety
 /// Python's own call of `bf_releasebuffer`, once for each buffer that [`export`] has filled.
@@ -143,10 +145,10 @@ fn format_of(dtype: DType) -> Option<CString> {
     CString::new(format).ok()
 }
 
-/// A view of another object's buffer, which keeps its memory.
+/// A view of another object's buffer; it keeps the memory alive.
 struct BufferView(Box<ffi::Py_buffer>);
 
-// SAFETY: a view is plain data; only its release needs Python's lock, which is taken for it.
+// SAFETY: a view is plain data; only its release needs the GIL, and `drop` takes it.
 unsafe impl Send for BufferView {}
 // SAFETY: as above.
 unsafe impl Sync for BufferView {}
@@ -159,10 +161,10 @@ impl BufferView {
 }
 
 impl Drop for BufferView {
-    /// On any thread: the last owner may be a copy that went on after its caller had been interrupted.
+    /// Runs on any thread: the last owner may be a copy that continues after its caller was interrupted.
     fn drop(&mut self) {
         if !self.0.obj.is_null() {
-            // Once Python has ended there is no one to give it back to.
+            // The owner cannot be released after the Python interpreter has shut down.
             Python::try_attach(|_| self.release());
         }
     }
@@ -176,7 +178,7 @@ pub(super) struct ForeignBuffer<'py> {
 
 /// Whether the object has the buffer protocol.
 pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: a live object, as the question asks for.
+    // SAFETY: a live object.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
@@ -195,9 +197,9 @@ impl<'py> ForeignBuffer<'py> {
     }
 
     fn get(object: &Bound<'py, PyAny>, flags: c_int) -> PyResult<Self> {
-        // The view may point into itself, so it is filled where it stays.
+        // The view may point into itself, so it is filled at its final address.
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
-        // SAFETY: a live object and room for a view.
+        // SAFETY: a live object and memory for a view.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
         if status != 0 {
             return Err(PyErr::fetch(object.py()));
@@ -211,7 +213,7 @@ impl<'py> ForeignBuffer<'py> {
         &self.view.0
     }
 
-    /// What keeps the memory without Python's lock.
+    /// An owner that keeps the memory alive without the GIL.
     pub(super) fn owner(&self) -> impl Fn() -> ForeignOwner + Sync + use<> {
         let view = self.view.clone();
         move || Box::new(view.clone())
@@ -239,7 +241,7 @@ impl<'py> ForeignBuffer<'py> {
         shape.iter().map(|extent| extent.unsigned_abs()).collect()
     }
 
-    /// The dtype of the format, if it is one of ours.
+    /// The dtype of the format, if usmq supports it.
     pub(super) fn dtype(&self) -> PyResult<DType> {
         let text = if self.view().format.is_null() {
             "B"
@@ -292,7 +294,7 @@ impl<'py> ForeignBuffer<'py> {
         Ok(bytes)
     }
 
-    /// The elements where they are, when they are contiguous in C order.
+    /// The elements in place, if they are contiguous in C order.
     pub(super) fn as_contiguous(&self) -> Option<&[u8]> {
         // SAFETY: a view that is held.
         let contiguous =
@@ -308,7 +310,7 @@ impl<'py> ForeignBuffer<'py> {
 
 impl Drop for ForeignBuffer<'_> {
     fn drop(&mut self) {
-        // Here the lock is held, as `py` shows, also while the interpreter ends and can no longer be attached to.
+        // `py` proves that the GIL is held, also while the interpreter shuts down and attaching fails.
         if let Some(view) = Arc::get_mut(&mut self.view) {
             view.release();
         }

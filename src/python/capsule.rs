@@ -1,7 +1,8 @@
 //! The capsules "SyclQueueRef" and "SyclContextRef", both ways, as dpctl defined them.
 //!
-//! A capsule holds a `sycl::queue*` or `sycl::context*` on the C++ heap. A consumer copies the object and renames the
-//! capsule to `used_…`, so that it serves once; the destructor deletes the object under either name.
+//! A capsule holds a `sycl::queue*` or `sycl::context*` on the C++ heap. A consumer copies the object and
+//! renames the capsule to `used_…`, so that it is used once; the destructor deletes the object under either
+//! name.
 
 use crate::error::{Error, Result};
 use pyo3::ffi;
@@ -56,7 +57,7 @@ unsafe extern "C" fn delete_context(capsule: *mut ffi::PyObject) {
 /// The pointer of a capsule that has one of these names.
 fn held(capsule: *mut ffi::PyObject, names: [&CStr; 2]) -> Option<usize> {
     let name = names.into_iter().find(|name| {
-        // SAFETY: `capsule` is a live object, of whatever type; the question is made for that.
+        // SAFETY: `capsule` is a live object of any type is allowed.
         unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 1 }
     })?;
     // SAFETY: it is a capsule of this name, as just asked.
@@ -90,8 +91,8 @@ fn take<T>(
     Ok(consume_capsule(&capsule, name, used)?.map(copy).transpose()?)
 }
 
-/// The pointer of a capsule of this name, which has the other from then on; None for anything else. It serves one of the
-/// threads that hand it over at once, also where Python has no lock of its own.
+/// Takes the pointer of a capsule of this name and renames the capsule; None for anything else. Only one of
+/// several concurrent consumers gets it, also in free-threaded Python.
 pub(super) fn consume_capsule(
     capsule: &Bound<'_, PyAny>,
     name: &'static CStr,

@@ -1,4 +1,4 @@
-//! The scopes of Python for C functions that run on its threads.
+//! Python scopes for C API calls on Python threads.
 
 use super::queue::Queue;
 use super::scope::{Open, ScopeVar, global};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 pub(super) struct Contexts;
 
-/// Runs `f` with the GIL, on threads that Python knows. On others taking it could lock up: whoever holds it may wait
-/// for this thread. They have no context anyway.
+/// Runs `f` with the GIL on Python threads. Other threads have no context, and taking the GIL there could
+/// deadlock: its holder may wait for this thread.
 fn on_thread_of_python<T>(f: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> Result<Option<T>> {
     // SAFETY: reads a thread-local of the interpreter; allowed at any time and without the GIL.
     let thread = unsafe { pyo3::ffi::PyGILState_GetThisThreadState() };
     if thread.is_null() {
         return Ok(None);
     }
-    // None while the interpreter goes away.
+    // None while the interpreter shuts down.
     Python::try_attach(f).unwrap_or(Ok(None)).map_err(|error| Error::Interop(error.to_string()))
 }
 

@@ -8,7 +8,7 @@ use crate::{DType, UsmKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// An uninitialised array.
+/// Create an uninitialised array.
 ///
 /// Parameters
 /// ----------
@@ -19,20 +19,20 @@ use pyo3::prelude::*;
 /// usm_type : {"device", "shared", "host"}
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
-///     Where the array lives; the current queue by default.
+///     The queue of the array; by default the current queue.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     An extent is negative, the array is larger than the address space, or there is no such USM kind.
+///     An extent is negative, the array is larger than the address space, or the USM kind is unknown.
 /// TypeError
-///     The shape is not of whole numbers, or the dtype is none that usmq has.
+///     The shape does not consist of integers, or usmq does not support the dtype.
 /// SelectorError
-///     ``queue`` is no filter string.
+///     ``queue`` is not a filter string.
 /// DeviceNotFoundError
 ///     No visible device matches it.
 /// AllocationError
-///     Memory is short; the text says how much was asked for and what there is.
+///     Memory is short; the text gives the requested and the available bytes.
 ///
 /// Examples
 /// --------
@@ -54,7 +54,7 @@ pub(super) fn empty(
     Ok(Array::new(detach(py, || crate::Array::uninit(shape, dtype, kind, &queue))?))
 }
 
-/// An array of zeros. Returns before they are written; what uses the array comes after that.
+/// Create an array of zeros. Returns before they are written; commands on the array run after that.
 ///
 /// Parameters
 /// ----------
@@ -65,7 +65,7 @@ pub(super) fn empty(
 /// usm_type : {"device", "shared", "host"}
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
-///     Where the array lives; the current queue by default.
+///     The queue of the array; by default the current queue.
 ///
 /// Raises
 /// ------
@@ -93,28 +93,28 @@ pub(super) fn zeros(
     Ok(made)
 }
 
-/// An array with one value everywhere. Returns before it is written; what uses the array comes after that.
+/// Create an array filled with one value. Returns before it is written; commands on the array run after that.
 ///
 /// Parameters
 /// ----------
 /// shape : int or sequence of int
 ///     Extents, outermost first. Zero is allowed.
 /// value : number
-///     A number that the dtype can hold: an error otherwise, also where a finite float would become infinite, of which
-///     numpy only warns. Digits beyond the precision of a float are rounded away.
+///     A number that the dtype can hold. A finite float that would become infinite is an error; numpy only
+///     warns. Digits beyond the precision of a float are rounded.
 /// dtype : dtype, optional
 ///     By default that of the value: a numpy scalar's own, else bool, int64, float64 or complex128.
 /// usm_type : {"device", "shared", "host"}
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
-///     Where the array lives; the current queue by default.
+///     The queue of the array; by default the current queue.
 ///
 /// Raises
 /// ------
 /// ValueError
 ///     The dtype cannot hold the value, or as ``empty``.
 /// TypeError
-///     The value is no number, or as ``empty``.
+///     The value is not a number, or as ``empty``.
 /// SelectorError, DeviceNotFoundError
 ///     As ``empty``.
 /// AllocationError
@@ -149,30 +149,30 @@ pub(super) fn full(
     Ok(Array::new(array))
 }
 
-/// Evenly spaced values on one axis, as ``numpy.arange``. Returns before they are written.
+/// Create evenly spaced values on one axis, as ``numpy.arange``. Returns before they are written.
 ///
 /// Parameters
 /// ----------
 /// start : number
-///     The first value; the end when it is the only one, and then counting begins at 0.
+///     The first value. If ``stop`` is omitted, this is the end and the first value is 0.
 /// stop : number, optional
 ///     The end, not included.
 /// step : number
 ///     Never 0.
 /// dtype : dtype, optional
-///     By default int64 for whole numbers, else float64.
+///     By default int64 for integers, else float64.
 /// usm_type : {"device", "shared", "host"}
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
-///     Where the array lives; the current queue by default.
+///     The queue of the array; by default the current queue.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     The step is 0, the dtype cannot hold the values, there is no end to them or more than the address space has, or
-///     there is no such USM kind.
+///     The step is 0, the dtype cannot hold the values, the sequence is infinite or larger than the address
+///     space, or the USM kind is unknown.
 /// TypeError
-///     Something is no number, or the dtype is none that usmq has.
+///     An argument is not a number, or usmq does not support the dtype.
 /// SelectorError, DeviceNotFoundError
 ///     As ``empty``.
 /// AllocationError

@@ -15,11 +15,11 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 const NAME: &str = "__cuda_array_interface__";
 
-/// An n-dimensional array in the memory of an NVIDIA card.
+/// An n-dimensional array in the memory of a CUDA device.
 ///
-/// Made by ``asarray(x, device="cuda:0")``, and by ``collocate(x, like=...)`` with an array of such a card. It is there
-/// for other libraries to compute with: it shows ``__cuda_array_interface__`` and moves to and from USM, without a wait
-/// on the host.
+/// Create it with ``asarray(x, device="cuda:0")``, or with ``collocate(x, like=...)`` and an array on a CUDA
+/// device. It is for use by other libraries: it has ``__cuda_array_interface__`` and converts to and from USM
+/// without a wait on the host.
 ///
 /// Examples
 /// --------
@@ -39,7 +39,7 @@ impl CudaArray {
         PyTuple::new(py, self.0.shape())
     }
 
-    /// Steps between neighbours along each axis, in bytes as numpy gives them.
+    /// Strides along each axis, in bytes as in numpy.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let itemsize = self.0.dtype().itemsize() as isize;
@@ -76,7 +76,7 @@ impl CudaArray {
         self.0.dtype().itemsize()
     }
 
-    /// Where the memory is, as ``"cuda:0"``.
+    /// The CUDA device, as ``"cuda:0"``.
     #[getter]
     fn device(&self) -> String {
         format!("cuda:{}", self.0.ordinal())
@@ -88,13 +88,14 @@ impl CudaArray {
         self.0.address()
     }
 
-    /// Whether writing is refused.
+    /// Whether the array is read-only.
     #[getter]
     fn readonly(&self) -> bool {
         self.0.is_readonly()
     }
 
-    /// The array for numba, cupy, torch and others, version 3. Their work on its stream comes after ours.
+    /// The interface for numba, cupy, torch and others, version 3. Work on its stream runs after the work of
+    /// usmq.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let descriptor = cuda::export(&self.0)?;
@@ -124,10 +125,13 @@ impl CudaArray {
         #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) || copy == Some(true) {
-            let text = format!("{} is handed over where it is only; to() and to_numpy() copy it", *self.0);
+            let text = format!(
+                "{} can be exported only on its own device; copy it with to() or to_numpy()",
+                *self.0
+            );
             return Err(Error::Interop(text).into());
         }
-        // The array API: without a word, the consumer works on the legacy default stream.
+        // Array API: without `stream` the consumer uses the legacy default stream.
         let stream = match stream.unwrap_or(1) {
             -1 => None,
             number => Some(usize::try_from(number).map_err(|_| {
@@ -148,7 +152,7 @@ impl CudaArray {
         super::arrow::cuda_array(py, &self.0, requested_schema, kwargs)
     }
 
-    /// A copy in USM, without a wait on the host; on the current queue unless given.
+    /// Return a copy in USM, without a wait on the host; by default on the current queue.
     #[pyo3(signature = (queue=None, *, usm_type="device"))]
     fn to(
         &self,
@@ -161,12 +165,12 @@ impl CudaArray {
         Ok(Array::new(detach(py, || self.0.to_queue(&queue, kind))?))
     }
 
-    /// A numpy array with a copy of the elements.
+    /// Return a numpy array with a copy of the elements.
     fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Bound::new(py, self.to(py, None, "host")?)?.call_method0("to_numpy")
     }
 
-    /// Block until the work that was submitted to the array's stream so far is complete.
+    /// Block until the work submitted so far to the array's stream is complete.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(detach(py, || self.0.wait())?)
     }
@@ -194,7 +198,7 @@ pub(super) fn ordinal(device: &str) -> PyResult<usize> {
     };
     number.ok_or_else(|| {
         PyValueError::new_err(format!(
-            "device={device:?} is not \"cuda:N\"; queue= names a SYCL device or queue"
+            "device={device:?} is not \"cuda:N\"; pass a SYCL device or queue as queue="
         ))
     })
 }
@@ -217,11 +221,9 @@ pub(super) fn placed(
         }
     }
     if copy == Some(false) {
-        return Err(PyValueError::new_err(
-            "only CUDA memory of that device comes there without a copy, but copy=False",
-        ));
+        return Err(PyValueError::new_err("only CUDA memory of that device needs no copy, but copy=False"));
     }
-    // What has to pass through the host anyway need not see a device first.
+    // Data that passes through the host anyway stays on the host first.
     let on_host = asarray::is_host(object)?.then_some(UsmKind::Host);
     let array = asarray::in_usm(py, object, asarray::Wanted { dtype, kind: on_host, ..Default::default() })?;
     moved(py, &array.get().array, ordinal)
@@ -233,7 +235,8 @@ pub(super) fn moved(py: Python<'_>, array: &crate::Array, ordinal: usize) -> PyR
     Py::new(py, CudaArray::new(moved))
 }
 
-/// The CUDA memory of an object: an array of ours, or one with `__cuda_array_interface__`. None for anything else.
+/// The CUDA memory of an object: an array of usmq, or one with `__cuda_array_interface__`. None for anything
+/// else.
 pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArray>> {
     if let Ok(own) = object.cast::<CudaArray>() {
         return Ok(Some(cuda::CudaArray::clone(&own.get().0)));
@@ -242,12 +245,12 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
     let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else { return Ok(None) };
     let descriptor = descriptor(&Entries::new(NAME, &attribute)?)?;
     if descriptor.stream.is_none() && object.hasattr("__dlpack__")? {
-        // torch shows no stream although work may be pending. DLPack orders it, see `dlpack::read`.
+        // torch names no stream although work may be pending. DLPack orders it; see `dlpack::read`.
         return Ok(None);
     }
     let owner = Box::new(PyOwner::new(object));
-    // SAFETY: the protocol: the memory and the stream live as long as the object that shows them, which the owner
-    // keeps.
+    // SAFETY: the protocol: the memory and the stream live as long as the object that exports them, and the
+    // owner keeps it alive.
     Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))
 }
 
@@ -257,12 +260,13 @@ fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
         return Err(Error::Interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
     }
     if entries.optional("mask")?.is_some() {
-        return Err(
-            Error::Interop(format!("{NAME} with a mask; usmq's arrays have no missing elements")).into()
-        );
+        return Err(Error::Interop(format!(
+            "{NAME} has a mask; usmq arrays do not support missing elements"
+        ))
+        .into());
     }
     let (pointer, readonly) = entries.data()?;
-    // Version 2 has no streams: its producers are done.
+    // Version 2 has no streams: its producers have completed their work.
     let stream = match entries.optional("stream")?.filter(|_| version == 3) {
         Some(stream) => Some(usize::read(&stream).map_err(|misfit| {
             entries.wrong(misfit, &stream, "stream", "a whole number from 0 to 2**64 - 1, or None")

@@ -1,4 +1,4 @@
-//! `usmq.Device` and what is visible.
+//! `usmq.Device`, and the visible devices.
 
 use super::gil::detach;
 use super::{argument, index, pickle, target};
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 
-/// A SYCL device: a root device of a platform, or a part of one.
+/// A SYCL device: a root device of a platform, or a sub-device.
 ///
 /// Parameters
 /// ----------
@@ -18,9 +18,9 @@ use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 /// Raises
 /// ------
 /// SelectorError
-///     It is no filter string.
+///     ``filter`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 ///
 /// Examples
 /// --------
@@ -40,7 +40,7 @@ impl Device {
         Ok(Self(detach(py, || target.device())?))
     }
 
-    /// The device's name, as its driver gives it.
+    /// The device's name, as the driver reports it.
     #[getter]
     fn name(&self) -> &str {
         self.0.name().trim()
@@ -70,7 +70,7 @@ impl Device {
         self.0.device_type()
     }
 
-    /// The string that selects this root device; None for a sub-device.
+    /// The filter string of this root device; None for a sub-device.
     #[getter]
     fn filter_string(&self) -> Option<&str> {
         self.0.filter_string()
@@ -88,7 +88,7 @@ impl Device {
         self.0.max_compute_units()
     }
 
-    /// Most work-items in one work-group.
+    /// Largest number of work-items in a work-group.
     #[getter]
     fn max_work_group_size(&self) -> usize {
         self.0.max_work_group_size()
@@ -112,7 +112,7 @@ impl Device {
         self.0.max_alloc_size()
     }
 
-    /// The device this one is a part of; None for a root device.
+    /// The parent of a sub-device; None for a root device.
     #[getter]
     fn parent(&self) -> Option<Self> {
         self.0.parent().cloned().map(Self)
@@ -134,28 +134,30 @@ impl Device {
         Ok(self.0.has_usm(kind.parse::<UsmKind>()?))
     }
 
-    /// Divide the device. The same request gives the same devices; each has a context, and so memory, of its own.
+    /// Partition the device into sub-devices. The same request returns the same sub-devices. Each has its own
+    /// context, and thus its own memory.
     ///
     /// Parameters
     /// ----------
     /// partition : int, list of int or "numa"
-    ///     Compute units of every part, of each part, or one part per NUMA domain.
+    ///     The compute units of every part, a list with the compute units of each part, or one part per NUMA
+    ///     domain.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     A part would have less than one compute unit, or there is no such named partition.
+    ///     A part would have less than one compute unit, or the name is unknown.
     /// TypeError
-    ///     It is none of these.
+    ///     ``partition`` has another type.
     /// SyclError
-    ///     The device cannot be divided so, as into more than it has.
+    ///     The device cannot be partitioned this way, for example because it has too few compute units.
     fn sub_devices(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
         let partition = partition_from(partition)?;
         let parts = detach(py, || self.0.sub_devices(&partition))?;
         Ok(parts.into_iter().map(Self).collect())
     }
 
-    /// Pickled by its filter string.
+    /// Pickles the filter string.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
         let args = PyTuple::new(py, [pickle::filter(&self.0)?])?;
         Ok((py.get_type::<Self>().into_any(), args))
@@ -198,12 +200,13 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     }
 }
 
-/// Every visible root device, in the runtime's order.
+/// List every visible root device, in the order of the runtime.
 ///
-/// A platform that cannot be listed is no error here; ``python -m usmq doctor`` tells of it.
+/// A platform whose devices cannot be listed is skipped; ``python -m usmq doctor`` reports it.
 ///
-/// The first use of a device in a process may set environment variables with ``setenv``, which is not thread-safe: call
-/// this function before starting threads that use the environment, as name resolution does.
+/// The first use of a device in a process may set environment variables with ``setenv``, which is not
+/// thread-safe: call this function before you start threads that use the environment, for example for name
+/// resolution.
 ///
 /// Examples
 /// --------
@@ -223,8 +226,8 @@ pub(super) fn platform_problems(py: Python<'_>) -> PyResult<Vec<(String, String)
     Ok(problems.into_iter().map(|problem| (problem.platform, problem.error.to_string())).collect())
 }
 
-/// Puts what usmq has set for the runtime into ``os.environ``: programs that this one starts often get a copy of that, and
-/// may ask for devices before usmq does.
+/// Copies the variables that usmq has set for the runtime to ``os.environ``: child processes often get a copy
+/// of it, and may query devices before usmq does.
 pub(super) fn share_environment(py: Python<'_>) -> PyResult<()> {
     let environ = py.import("os")?.getattr("environ")?;
     for (name, value) in crate::runtime::name_driver() {
@@ -233,7 +236,8 @@ pub(super) fn share_environment(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Check the variables of the emulated GPUs and set what a program needs to see them; for ``usmq emulate``.
+/// Check the variables of the emulated GPUs and set those that a program needs to see them; for ``usmq
+/// emulate``.
 #[pyfunction]
 pub(super) fn prepare_emulation(py: Python<'_>) -> PyResult<()> {
     match emulator::fault()? {
@@ -243,7 +247,7 @@ pub(super) fn prepare_emulation(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Paths of libraries of this process whose names start so; for ``doctor``.
+/// Paths of the loaded libraries whose names start with the prefix; for ``doctor``.
 #[pyfunction]
 pub(super) fn runtime_libraries(prefix: &str) -> Vec<String> {
     crate::runtime::libraries(prefix).into_iter().map(|path| path.display().to_string()).collect()

@@ -1,7 +1,7 @@
 //! DLPack in Python, both ways; the rules are in `interop::dlpack`.
 //!
-//! A capsule holds a managed tensor. A consumer takes the tensor over and renames the capsule to `used_…`; the
-//! destructor deletes what nobody took.
+//! A capsule holds a managed tensor. A consumer takes ownership of the tensor and renames the capsule to
+//! `used_…`; the destructor deletes a tensor that was not consumed.
 
 use super::array::Array;
 use super::capsule::{consume_capsule, queue_from};
@@ -42,7 +42,7 @@ impl Named for DLManagedTensorVersioned {
     const USED: &'static CStr = c"used_dltensor_versioned";
 }
 
-/// What `__dlpack__` was asked for.
+/// The arguments of `__dlpack__`.
 pub(super) struct Asked<'a, 'py> {
     pub(super) stream: Option<&'a Bound<'py, PyAny>>,
     pub(super) max_version: Option<(u32, u32)>,
@@ -101,19 +101,20 @@ fn capsule<T: Named>(py: Python<'_>, tensor: ExportedTensor<T>) -> PyResult<Boun
 }
 
 unsafe extern "C" fn free<T: Named>(capsule: *mut ffi::PyObject) {
-    // SAFETY: a live object; the question is made for any.
+    // SAFETY: a live object of any type is allowed.
     if unsafe { ffi::PyCapsule_IsValid(capsule, T::NAME.as_ptr()) } == 0 {
-        return; // Taken over: its consumer deletes the tensor.
+        return; // Consumed: its consumer deletes the tensor.
     }
     // SAFETY: a capsule of this name, as just asked.
     let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()) };
-    // SAFETY: made by `give`; nobody took it.
+    // SAFETY: made by `give`, and not consumed.
     quietly(|| drop(unsafe { ForeignTensor::<T>::from_raw(pointer.cast()) }));
 }
 
-/// Whether an object with pointers inside could be at this address: streams of CUDA and small numbers could not.
+/// Whether an object that contains pointers could have this address: CUDA stream numbers and small numbers
+/// could not.
 fn may_be_object(address: usize) -> bool {
-    /// No system lets a program have its first page.
+    /// No system maps the first page.
     const PAGE: usize = 4096;
     (PAGE..=isize::MAX.unsigned_abs()).contains(&address) && address.is_multiple_of(align_of::<usize>())
 }
@@ -137,7 +138,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
                 "stream {object} is neither -1 nor the address of a SYCL queue; pass the queue itself, of usmq or dpctl"
             ))
         })?;
-        // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue. Nobody can check more of it.
+        // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue. It cannot be
+        // checked further.
         return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
     }
     if let Ok(queue) = object.cast::<super::queue::Queue>() {
@@ -146,24 +148,26 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
     queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
         let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!(
-            "stream is None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a SYCL queue, \
+            "stream must be None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of \
+             a SYCL queue, \
              not {name}"
         ))
     })
 }
 
-/// An array of another library's DLPack tensor: USM is used where it is, host memory is copied.
+/// Import another library's DLPack tensor: USM is used in place, host memory is copied.
 ///
 /// Parameters
 /// ----------
 /// obj : object
 ///     Anything with ``__dlpack__`` and ``__dlpack_device__`` on a oneAPI device or the host.
 /// copy : bool, optional
-///     False: no copy or an error. True: always a copy. None: only if needed.
+///     False: raise an error if a copy is needed. True: always copy. None: copy only if needed.
 /// usm_type : {"device", "shared", "host"}, optional
-///     The USM kind; ``"device"`` for host data, else what it is.
+///     The USM kind; by default ``"device"`` for host data, else the existing kind.
 /// queue : str, Device, Queue, optional
-///     Where the array goes; the current queue for host data, else one that can use the memory where it is.
+///     The target queue; by default the current queue for host data, else a queue that can use the memory in
+///     place.
 ///
 /// Returns
 /// -------
@@ -172,8 +176,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
 /// Raises
 /// ------
 /// InteropError
-///     The object breaks its protocol, is on a device that usmq cannot reach, or needs a copy that is not allowed. It
-///     is a BufferError.
+///     The object breaks its protocol, is on a device that usmq cannot reach, or needs a copy that is not
+///     allowed. InteropError is a BufferError.
 ///
 /// Examples
 /// --------
@@ -205,15 +209,16 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
             Some(tensor) => import(py, tensor, &current, wanted),
             None => {
                 let what = capsule.repr()?;
-                return Err(
-                    Error::Interop(format!("__dlpack__() gave {what}, no unused DLPack capsule")).into()
-                );
+                return Err(Error::Interop(format!(
+                    "__dlpack__() returned {what}, not an unused DLPack capsule"
+                ))
+                .into());
             }
         },
     };
     let array = array?;
     if ordered && *array.queue() != current {
-        // The producer's work comes before ours on the current queue, which is not the array's.
+        // The producer's work is ordered on the current queue, which is not the array's queue.
         detach(py, || current.wait())?;
     }
     Ok(array)
@@ -228,8 +233,8 @@ fn import<T: Managed>(
     detach(py, || crate::with_queue(current, || dlpack::import(tensor, wanted)))
 }
 
-/// Asks a producer for its capsule, with as much of the protocol as it knows, and says whether its work is ordered on
-/// the current queue; else it is done.
+/// Requests the capsule of a producer, with the newest protocol that it supports. Returns whether the
+/// producer's work is ordered on the current queue; otherwise it is complete.
 fn ask<'py>(
     obj: &Bound<'py, PyAny>,
     current: &crate::Queue,
@@ -245,7 +250,7 @@ fn ask<'py>(
     let (kind, id): (i32, i32) = device.extract()?;
     let options = PyDict::new(py);
     options.set_item("max_version", dlpack::VERSION)?;
-    // A copy that we make ourselves is always possible.
+    // usmq can always make a copy itself.
     if copy == Some(false) {
         options.set_item("copy", false)?;
     }
@@ -260,7 +265,7 @@ fn ask<'py>(
         }
     }
     if CUDA.contains(&kind) {
-        // The producer puts its work before the stream's.
+        // The producer orders its work before that of the stream.
         let stream = detach(py, || cuda::arrivals(usize::try_from(id).unwrap_or(0)))?;
         options.set_item("stream", stream)?;
         return Ok((method.call((), Some(&options))?, false));
@@ -272,21 +277,22 @@ fn ask<'py>(
     Ok((capsule.map_err(|error| as_buffer_error(py, error))?, false))
 }
 
-/// A producer that cannot say where its memory is raises BufferError by the protocol. dpnp has a class of its own, of
-/// no public name, for memory of sub-devices and of contexts that are not a platform's default.
+/// By the protocol, a producer that cannot express the location of its memory raises BufferError. dpnp raises
+/// a private class for memory of sub-devices and of contexts other than a platform's default.
 fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.get_type(py).name().is_ok_and(|name| name == "DLPackCreationError") {
         return error;
     }
     let clear = PyErr::from(Error::Interop(format!(
-        "DLPack cannot say where this array is ({}); usmq.asarray takes it by its __sycl_usm_array_interface__",
+        "DLPack cannot express the location of this array ({}); usmq.asarray imports it through \
+         __sycl_usm_array_interface__",
         error.value(py)
     )));
     clear.set_cause(py, Some(error));
     clear
 }
 
-/// Waits for the work of a producer that takes no queue of ours.
+/// Waits for the work of a producer that does not accept a queue of usmq.
 fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(queue) = obj.getattr_opt("sycl_queue")? else { return Ok(()) };
     match queue_from(&queue)? {
@@ -298,6 +304,6 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 /// The tensor of an unused capsule of this kind; None for anything else.
 fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<ForeignTensor<T>>> {
     let Some(address) = consume_capsule(capsule, T::NAME, T::USED)? else { return Ok(None) };
-    // SAFETY: the name promises such a tensor, and the capsule has given it up.
+    // SAFETY: the name promises such a tensor, and the capsule no longer owns it.
     Ok(Some(unsafe { ForeignTensor::from_raw(address as *mut T) }?))
 }

@@ -1,8 +1,8 @@
-//! The C exchange API of DLPack 1.3 on the type `usmq.Array`: a table of functions that consumers in C call with our
-//! objects. The rules are in `interop::dlpack`.
+//! The C exchange API of DLPack 1.3 on the type `usmq.Array`: a table of functions that C consumers call with
+//! objects of usmq. The rules are in `interop::dlpack`.
 //!
-//! Nothing here waits, but for host and CUDA memory that comes in and is copied. What comes out may be used on
-//! `current_work_stream`, in whose order it is put.
+//! These functions do not wait, except to copy imported host and CUDA memory. Exported tensors are ordered on
+//! `current_work_stream` and may be used there.
 
 use super::array::Array;
 use super::scope;
@@ -26,7 +26,7 @@ const NAME: &CStr = c"dlpack_exchange_api";
 struct Header {
     major: u32,
     minor: u32,
-    /// A table for consumers of an earlier major version, of which there is none.
+    /// A table for consumers of an earlier major version; none exists.
     prev_api: Option<&'static Header>,
 }
 
@@ -73,7 +73,7 @@ static TABLE: Table = Table {
 /// The attribute `__dlpack_c_exchange_api__` of the type. Consumers keep the address, which is static.
 pub(super) fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
     let table = NonNull::from(&TABLE).cast::<c_void>();
-    // SAFETY: the table is what the name says, and is never freed.
+    // SAFETY: the table has the type that the name promises, and is never freed.
     unsafe { PyCapsule::new_with_pointer(py, table, NAME) }
 }
 
@@ -84,7 +84,7 @@ fn called(f: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
         done.unwrap_or_else(|_| Err(PyRuntimeError::new_err("usmq panicked; this is a bug in it")))
             .map_err(|error| error.restore(py))
     };
-    // A caller whose interpreter is gone gets -1 alone.
+    // After the interpreter has shut down, the caller gets only -1.
     match Python::try_attach(run) {
         Some(Ok(())) => 0,
         _ => -1,
@@ -95,13 +95,13 @@ fn place<T>(out: *mut T) -> PyResult<NonNull<T>> {
     NonNull::new(out).ok_or_else(|| PyBufferError::new_err("DLPack exchange: a pointer is null"))
 }
 
-/// The queue of usmq's own work on a device, in this Python context. None for the host.
+/// The queue for usmq's work on a device in this Python context. None for the host.
 fn work_queue(py: Python<'_>, device: Destination) -> PyResult<Option<crate::Queue>> {
     let current = scope::current(py)?;
     Ok(crate::with_queue(&current, || dlpack::work_queue(device))?)
 }
 
-/// Calls `export` with the array of an object, and the order in which its consumer will use it.
+/// Calls `export` with the array of an object and the order in which the consumer uses it.
 ///
 /// # Safety
 /// `object` is null or a live object, for as long as this runs.
@@ -116,7 +116,7 @@ unsafe fn exported<R>(
     let array = &object.cast::<Array>()?.get().array;
     let current = scope::current(py)?;
     if current == *array.queue() {
-        // That is the work queue of the array's device, or the array has none and the export says so.
+        // This is the work queue of the array's device. If the array has none, the export returns an error.
         return Ok(without_python_lock(|| export(array, Order::Queue(&current)))?);
     }
     let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;
@@ -131,7 +131,7 @@ unsafe extern "C" fn from_object(
 ) -> c_int {
     called(|py| {
         let out = place(out)?;
-        // SAFETY: the consumer's promise: an object, and a place for the answer.
+        // SAFETY: the consumer's promise: an object, and a valid output pointer.
         let tensor = unsafe {
             exported(py, object, |array, order| {
                 dlpack::export::<DLManagedTensorVersioned>(array, Export { order, ..Export::default() })
@@ -147,7 +147,7 @@ unsafe extern "C" fn from_object(
 unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut DLTensor) -> c_int {
     called(|py| {
         let out = place(out)?;
-        // SAFETY: the consumer's promise: an object, and a place for the answer.
+        // SAFETY: the consumer's promise: an object, and a valid output pointer.
         let tensor = unsafe { exported(py, object, dlpack::lend) }?;
         // SAFETY: as above.
         unsafe { out.write(tensor) };
@@ -155,8 +155,8 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, out: *mut DLTensor) -> c_i
     })
 }
 
-/// `managed_tensor_to_py_object_no_sync`. The header says that ownership is "stolen", and nothing of failures; after
-/// one, consumers delete the tensor, so it stays theirs.
+/// `managed_tensor_to_py_object_no_sync`. The header says that ownership is "stolen", but does not define
+/// failures. Consumers delete the tensor after a failure, so they keep ownership.
 unsafe extern "C" fn to_object(tensor: *mut DLManagedTensorVersioned, out: *mut *mut ffi::PyObject) -> c_int {
     called(|py| {
         let out = place(out)?;
@@ -167,13 +167,13 @@ unsafe extern "C" fn to_object(tensor: *mut DLManagedTensorVersioned, out: *mut 
             // SAFETY: the consumer's promise: a tensor that is its own.
             crate::with_queue(&current, || unsafe { dlpack::adopt(tensor.get(), place) })
         })?;
-        // SAFETY: the consumer's promise: a place for the answer.
+        // SAFETY: the consumer's promise: a valid output pointer.
         unsafe { out.write(object.into_ptr()) };
         Ok(())
     })
 }
 
-/// A tensor on its way to this library, on one thread.
+/// A tensor during its import, on one thread.
 struct Handed(*mut DLManagedTensorVersioned);
 
 impl Handed {
@@ -185,8 +185,8 @@ impl Handed {
 // SAFETY: DLPack lets a tensor be passed to another thread.
 unsafe impl Sync for Handed {}
 
-/// `managed_tensor_allocator`. It may be called without Python's lock, which it takes: the current queue is a matter of
-/// the Python context.
+/// `managed_tensor_allocator`. Callers need not hold the GIL. It takes the GIL, because the current queue
+/// depends on the Python context.
 unsafe extern "C" fn allocate(
     prototype: *const DLTensor,
     out: *mut *mut DLManagedTensorVersioned,
@@ -206,13 +206,13 @@ unsafe extern "C" fn allocate(
                     .map_err(|error| (kind_of(&error), error.to_string()))
             }
             Some(Err(error)) => failed(&error.to_string()),
-            None => failed("Python has ended"),
+            None => failed("the Python interpreter has shut down"),
         }
     };
     let made = catch_unwind(AssertUnwindSafe(make));
     match made.unwrap_or_else(|_| Err((c"RuntimeError", "usmq panicked; this is a bug in it".to_owned()))) {
         Ok(tensor) => {
-            // SAFETY: the consumer's promise: a place for the answer.
+            // SAFETY: the consumer's promise: a valid output pointer.
             unsafe { out.write(tensor.into_raw()) };
             0
         }
@@ -227,7 +227,7 @@ unsafe extern "C" fn allocate(
     }
 }
 
-/// The built-in exception that the class of an error is, for who knows no other.
+/// The built-in base class of an error, for callers that do not know usmq's classes.
 fn kind_of(error: &Error) -> &'static CStr {
     match error {
         Error::Allocation { .. } | Error::HostMemory { .. } => c"MemoryError",
@@ -243,7 +243,7 @@ unsafe extern "C" fn current_work_stream(kind: i32, id: i32, out: *mut *mut c_vo
         let out = place(out)?;
         let queue = work_queue(py, Destination { kind, id })?;
         let stream = queue.map_or(Ok(0), |queue| dlpack::work_stream(&queue))?;
-        // SAFETY: the consumer's promise: a place for the answer.
+        // SAFETY: the consumer's promise: a valid output pointer.
         unsafe { out.write(stream as *mut c_void) };
         Ok(())
     })

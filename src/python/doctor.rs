@@ -8,20 +8,20 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-/// One fact that decides whether a device is visible.
+/// One finding that affects whether a device is visible.
 #[pyclass(frozen, eq, module = "usmq")]
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct DoctorFinding(Finding);
 
 #[pymethods]
 impl DoctorFinding {
-    /// What it is about, as ``"runtime"``, ``"opencl"`` or ``"devices"``.
+    /// The topic, as ``"runtime"``, ``"opencl"`` or ``"devices"``.
     #[getter]
     fn topic(&self) -> &'static str {
         self.0.topic.as_str()
     }
 
-    /// How it stands: ``"ok"``, ``"note"`` or ``"problem"``.
+    /// The state: ``"ok"``, ``"note"`` or ``"problem"``.
     #[getter]
     fn state(&self) -> &'static str {
         self.0.state.as_str()
@@ -33,7 +33,7 @@ impl DoctorFinding {
         &self.0.what
     }
 
-    /// What to do, or None.
+    /// The fix, or None.
     #[getter]
     fn fix(&self) -> Option<&str> {
         self.0.fix.as_deref()
@@ -44,7 +44,7 @@ impl DoctorFinding {
     }
 }
 
-/// What :func:`usmq.doctor` found. As a string it is the text of ``python -m usmq doctor``.
+/// The report of :func:`usmq.doctor`. ``str(report)`` is the text of ``python -m usmq doctor``.
 #[pyclass(frozen, module = "usmq")]
 pub(super) struct DoctorReport(Report);
 
@@ -68,13 +68,13 @@ impl DoctorReport {
         self.0.devices()
     }
 
-    /// What it comes to, in one line.
+    /// The summary, in one line.
     #[getter]
     fn verdict(&self) -> String {
         self.0.verdict()
     }
 
-    /// Return it as plain dictionaries and lists, as for JSON.
+    /// Return the report as plain dictionaries and lists, as for JSON.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let findings = self.0.findings().iter().map(|finding| {
             let entry = PyDict::new(py);
@@ -101,7 +101,8 @@ impl DoctorReport {
     }
 }
 
-/// The report; `packages` gives the facts that only Python knows, as tuples of state, fact and fix.
+/// Create the report; `packages` returns the findings that only Python can collect, as tuples of state, fact
+/// and fix.
 #[pyfunction]
 #[pyo3(signature = (timeout, packages, /))]
 pub(super) fn examine(
@@ -120,7 +121,7 @@ pub(super) fn examine(
             "ok" => Finding::ok(Topic::Packages, what),
             "note" => Finding::note(Topic::Packages, what),
             "problem" => Finding { state: State::Problem, ..Finding::ok(Topic::Packages, what) },
-            other => return Err(PyValueError::new_err(format!("no state is called {other:?}"))),
+            other => return Err(PyValueError::new_err(format!("unknown state {other:?}"))),
         };
         report.add(Finding { fix, ..finding });
     }

@@ -1,4 +1,4 @@
-//! `usmq.DType`, and everything that names one.
+//! `usmq.DType`, and the conversion of objects that name a dtype.
 
 use super::errors::optional;
 use pyo3::basic::CompareOp;
@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyType};
 
 /// The type of an array's elements.
 ///
-/// Compares equal to everything that names the same type: ``"f4"``, ``"float32"``, ``numpy.dtype("f4")``,
+/// Compares equal to every object that names the same type: ``"f4"``, ``"float32"``, ``numpy.dtype("f4")``,
 /// ``numpy.float32``. ``numpy.dtype(x)`` accepts it.
 ///
 /// Examples
@@ -44,7 +44,7 @@ impl DType {
         self.0.itemsize()
     }
 
-    /// The type string, as ``"<f4"``; None for bfloat16, which has none.
+    /// The type string, as ``"<f4"``; None for bfloat16.
     #[getter]
     fn str(&self) -> Option<String> {
         self.0.typestr()
@@ -95,7 +95,8 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
         let name = class.name()?;
         return Ok(crate::DType::parse(name.to_str()?.trim_end_matches('_'))?);
     }
-    // A numpy dtype: `str` holds the byte order too. Of extension types, as bfloat16, it says "void" and a size.
+    // A numpy dtype: `str` includes the byte order. For extension types, as bfloat16, it is "void" and a
+    // size.
     let text = |attribute: &str| -> PyResult<Option<String>> {
         let text = object.getattr_opt(attribute)?;
         Ok(text.and_then(|text| text.extract().ok()))
@@ -104,7 +105,7 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
     if let Some(typestr) = text("str")?.filter(|typestr| !is_void(typestr)) {
         return Ok(crate::DType::parse(&typestr)?);
     }
-    // Much has a name; a size beside it makes it that of a type.
+    // Many objects have a name; one with a size is a type.
     if let Some(name) = text("name")?
         && let Some(size) = object.getattr_opt("itemsize")?
         && let Ok(dtype) = crate::DType::parse(&name)
@@ -124,7 +125,7 @@ pub(super) fn parse_opt(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<cr
     object.map(parse).transpose()
 }
 
-/// The numpy dtype of ours.
+/// The numpy dtype of a usmq dtype.
 pub(super) fn numpy_dtype(py: Python<'_>, dtype: crate::DType) -> PyResult<Bound<'_, PyAny>> {
     let Some(typestr) = dtype.typestr() else {
         return Err(PyTypeError::new_err("numpy has no bfloat16; astype(\"float32\") first"));

@@ -43,8 +43,8 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// Imports a package that usmq does not depend on, for `what`; the error without it has the command that installs it, and
-/// ends with `other`.
+/// Imports an optional package for `what`. The error for a missing package has the command that installs it,
+/// and ends with `other`.
 pub(super) fn optional<'py>(
     py: Python<'py>,
     package: &str,
@@ -52,7 +52,7 @@ pub(super) fn optional<'py>(
     other: &str,
 ) -> PyResult<Bound<'py, PyModule>> {
     py.import(package).map_err(|missing| {
-        // A package that is there and fails to import says more than we could.
+        // An installed package that fails to import raises a more precise error.
         if !missing.is_instance_of::<PyModuleNotFoundError>(py) {
             return missing;
         }

@@ -1,5 +1,5 @@
-//! The way out of Python's lock: the line of the caller, for profiles, and signals for those who wait. And values that
-//! may be dropped while a Python exception is under way.
+//! Runs code without the GIL: records the caller's line for profiles, and lets signals interrupt waits. Also
+//! protects pending Python exceptions while values are dropped.
 
 use crate::Error;
 use crate::device::trace::record::Site;
@@ -17,8 +17,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `f` without Python's lock, as the work of the line that called usmq. Commands go through here, so that a
-/// profile knows where they come from; and waits, so that a signal ends them.
+/// Runs `f` without the GIL, as work of the source line that called usmq. Submissions use this function so
+/// that a profile has their source line; waits use it so that a signal can interrupt them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
     let _at = recorder::with_site(|| caller(py));
     if !has_signals() {
@@ -29,17 +29,18 @@ pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -
 }
 
 thread_local! {
-    /// What the handler of a signal has raised, or what ends the program, on its way past code that knows no Python.
+    /// The exception of a signal handler, or one that ends the program, while it passes through Rust code
+    /// that does not use Python.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// The thread on which Python handles signals, by Python's number for it.
+/// Python's identifier of the thread on which Python handles signals.
 static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
 
-/// Notes the main thread, when usmq is imported: a later question would run Python code, and with it handlers of signals,
-/// whose exceptions have no way out there.
+/// Records the main thread when usmq is imported. A later query would run Python code, and with it signal
+/// handlers, whose exceptions could not be propagated there.
 pub(super) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
-    /// For Python, too, the thread that forked is the main one of the child.
+    /// As in Python, the thread that forked is the main thread of the child.
     unsafe extern "C" fn in_child() {
         MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
     }
@@ -54,16 +55,16 @@ pub(super) fn note_main_thread(py: Python<'_>) -> PyResult<()> {
 }
 
 fn this_thread() -> u64 {
-    // SAFETY: only tells who is asking; allowed at any time.
+    // SAFETY: returns the identifier of the calling thread; allowed at any time.
     unsafe { ffi::PyThread_get_thread_ident() }
 }
 
-/// Only the main thread does: waits of others need not ask.
+/// Only the main thread handles signals: waits of other threads need not check.
 fn has_signals() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 
-/// Runs the handlers of signals that have come; true when one of them has raised an exception.
+/// Runs the handlers of pending signals; returns true if a handler raised an exception.
 fn signalled() -> bool {
     Python::try_attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -76,11 +77,12 @@ fn signalled() -> bool {
 }
 
 thread_local! {
-    /// What interrupted the last call, where its caller may have lost that.
+    /// The exception that interrupted the last call, if its caller may have lost it.
     static LOST: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// As it is, for the caller. Numpy forgets what goes wrong with a buffer, a Ctrl-C too, and asks for `__array__`.
+/// Returns the error for the caller and keeps interrupts: numpy discards the exception of a failed buffer
+/// request, even KeyboardInterrupt, and then calls `__array__`.
 pub(super) fn remembered(py: Python<'_>, error: Error) -> PyErr {
     let interrupted = matches!(error, Error::Interrupted);
     let error = PyErr::from(error);
@@ -95,19 +97,19 @@ pub(super) fn lost() -> PyResult<()> {
     LOST.take().map_or(Ok(()), Err)
 }
 
-/// What has stopped code of the caller's that Rust runs, as an iterable: the caller gets it as it is, by
-/// [`Error::Interrupted`].
+/// Keeps the exception that stopped the caller's code inside Rust, for example in an iterable:
+/// [`Error::Interrupted`] passes it to the caller unchanged.
 pub(super) fn stopped_by(raised: PyErr) -> Error {
     RAISED.set(Some(raised));
     Error::Interrupted
 }
 
-/// What has interrupted a wait of this thread.
+/// The exception that interrupted a wait of this thread.
 pub(super) fn raised() -> PyErr {
     RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
 }
 
-/// Frames further up than this are not looked at.
+/// The largest number of frames to search.
 const DEEPEST: usize = 64;
 
 fn caller(py: Python<'_>) -> Option<Site> {
@@ -136,7 +138,7 @@ fn caller(py: Python<'_>) -> Option<Site> {
     None
 }
 
-/// The demo is a user of usmq, though it comes with it.
+/// The demo counts as a user of usmq, although it is part of the package.
 fn is_own(file: &str, folder: &str) -> bool {
     file.strip_prefix(folder).is_some_and(|inside| inside != "/demo.py")
 }
@@ -151,7 +153,7 @@ fn folder(py: Python<'_>) -> Option<&'static str> {
     folder.as_deref()
 }
 
-/// One text per file, as long as a thread stays in it.
+/// Reuses the text of a file name while a thread stays in that file.
 fn shared(file: &str) -> Arc<str> {
     thread_local! {
         static LAST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
@@ -162,8 +164,8 @@ fn shared(file: &str) -> Arc<str> {
     })
 }
 
-/// What a Python object holds that may run another library's Python code when it goes: the release of an import. An
-/// object may go in the middle of an exception, which such code would lose. Only for fields of Python objects.
+/// A field of a Python object whose drop may run another library's Python code: the release of an import.
+/// Python may destroy an object while an exception is pending, and such code would discard the exception.
 pub(super) struct Quiet<T>(ManuallyDrop<T>);
 
 impl<T> Quiet<T> {
@@ -187,8 +189,8 @@ impl<T> Drop for Quiet<T> {
     }
 }
 
-/// Runs `f` with the exception of this thread, if there is one, set aside. For destructors only: Python calls them with
-/// its lock held, also while the interpreter ends and can no longer be attached to.
+/// Runs `f` with the pending exception of this thread, if any, saved and restored. For destructors only:
+/// Python calls them with the GIL held, also while the interpreter shuts down and attaching fails.
 #[allow(
     deprecated,
     reason = "what stands for these two came with Python 3.12, and the stable ABI here is that of 3.11"
@@ -196,10 +198,10 @@ impl<T> Drop for Quiet<T> {
 pub(super) fn quietly(f: impl FnOnce()) {
     let mut error = [std::ptr::null_mut(); 3];
     let [class, value, traceback] = &mut error;
-    // SAFETY: the lock is held, and the places are there to be written.
+    // SAFETY: the GIL is held, and the output pointers are valid.
     unsafe { ffi::PyErr_Fetch(class, value, traceback) };
     f();
     let [class, value, traceback] = error;
-    // SAFETY: the lock is held; what was fetched is handed back, once.
+    // SAFETY: the GIL is held; the fetched exception is restored once.
     unsafe { ffi::PyErr_Restore(class, value, traceback) };
 }

@@ -19,10 +19,10 @@ pub(super) enum HostInput<'py> {
     Numbers { numbers: Vec<Scalar>, shape: Vec<usize>, dtype: DType },
 }
 
-/// Lists nested deeper than this are taken for cyclic.
+/// Lists nested deeper than this are treated as cyclic.
 const DEEPEST: usize = 32;
 
-/// What is kept on the heap, for an error.
+/// The allocation's name, for an error.
 const LIST: &str = "the numbers of a list";
 
 impl<'py> HostInput<'py> {
@@ -89,7 +89,7 @@ pub(super) fn common_type(numbers: &[Scalar]) -> DType {
     numbers.iter().map(of).max().unwrap_or(DType::F64)
 }
 
-/// Copies bytes that nobody else has.
+/// Copies bytes that this call owns.
 fn own(py: Python<'_>, target: &crate::Array, bytes: Vec<u8>) -> PyResult<()> {
     let bytes = Arc::new(bytes);
     Ok(detach(py, || target.write_from(&bytes, Some(&|| Box::new(bytes.clone()))))?)
@@ -100,7 +100,7 @@ fn flatten(
     depth: usize,
     shape: &mut Vec<usize>,
     numbers: &mut Vec<Scalar>,
-    // The dtype that all numbers so far brought along; Some(None) when they differ.
+    // The common dtype of all numbers so far; Some(None) if they differ.
     own: &mut Option<Option<DType>>,
 ) -> PyResult<()> {
     if let Some((number, dtype)) = index::scalar(object)? {

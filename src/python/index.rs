@@ -33,14 +33,14 @@ pub(super) fn shape(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize
 }
 
 fn sizes(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> {
-    // Asked first: whether something is a sequence takes Python code to answer.
+    // Check this first: the check for a sequence runs Python code.
     if object.is_instance_of::<PyInt>() {
         return not_negative(vec![isize::read(object)?]);
     }
     if object.cast::<PySequence>().is_ok() {
         return sequence(object);
     }
-    // numpy's integers are no `int`, and its arrays no sequences by name.
+    // numpy integers are not `int`, and numpy arrays are not registered as sequences.
     match object.getattr_opt("ndim")?.map(|axes| axes.extract::<usize>()).transpose()? {
         Some(1) => not_negative(each(object)?),
         None | Some(0) if object.hasattr("__index__")? => not_negative(vec![isize::read(object)?]),
@@ -60,12 +60,12 @@ pub(super) fn sequence(object: &Bound<'_, PyAny>) -> Result<Vec<usize>, Misfit> 
     not_negative(each(object)?)
 }
 
-/// Characters and bytes are no sizes, though Python iterates over them.
+/// Refuses str and bytes, over which Python can iterate.
 pub(super) fn is_text(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyBytes>() || object.is_instance_of::<PyString>()
 }
 
-/// The whole numbers of an iterable, which may have as many as it likes.
+/// The integers of an iterable of any length.
 pub(super) fn each(object: &Bound<'_, PyAny>) -> Result<Vec<isize>, Misfit> {
     let mut numbers = Vec::new();
     for number in object.try_iter().map_err(|error| misfit(object.py(), error))? {
@@ -103,10 +103,11 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
     }
     match isize::read(key) {
         Ok(position) => Ok(Index::At(position)),
-        // Past the end of every axis, as its end is.
+        // A position beyond the address space is past the end of every axis.
         Err(Misfit::Range) => clamped(key).map(Index::At),
         Err(Misfit::Type) => Err(PyIndexError::new_err(format!(
-            "an index is an integer, a slice, None or ..., not {}; masks and index arrays are not supported",
+            "an index must be an integer, a slice, None or ..., not {}; masks and index arrays are not \
+             supported",
             key.get_type().name()?
         ))),
         Err(Misfit::Raised(error)) => Err(error),
@@ -117,7 +118,7 @@ fn part(key: &Bound<'_, PyAny>) -> PyResult<Index> {
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
     let value = value
         .call_method0("__index__")
-        .map_err(|_| PyTypeError::new_err("slice bounds are integers or None"))?;
+        .map_err(|_| PyTypeError::new_err("slice bounds must be integers or None"))?;
     match value.extract::<isize>() {
         Ok(number) => Ok(number),
         Err(_) if value.lt(0)? => Ok(isize::MIN + 1),
@@ -127,14 +128,14 @@ fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
 
 /// A Python or numpy number, with its dtype when it has one; None for anything else.
 pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Option<crate::DType>)>> {
-    // numpy's float64 is a Python float too, so the dtype is looked at first.
+    // numpy's float64 is a Python float too, so check the dtype first.
     let is_plain = |object: &Bound<'_, PyAny>| {
         object.is_exact_instance_of::<PyBool>()
             || object.is_exact_instance_of::<PyInt>()
             || object.is_exact_instance_of::<PyFloat>()
             || object.is_exact_instance_of::<PyComplex>()
     };
-    // An array of ours is none, and must not be asked for an interface that other libraries may use.
+    // A usmq array is not a number, and querying its interfaces could make it wait.
     if is_plain(object) || object.is_instance_of::<super::array::Array>() {
         return number(object).map(|number| number.map(|number| (number, None)));
     }
@@ -160,7 +161,7 @@ fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
         if let Ok(value) = object.extract::<i64>() {
             return Ok(Some(Scalar::Int(value.into())));
         }
-        // Floats hold numbers that integer dtypes do not. abi3 converts no 128 bits at once.
+        // Float dtypes hold numbers beyond 64-bit integers. abi3 cannot convert 128 bits at once.
         let high = object.rshift(u64::BITS)?.extract::<i64>().map_err(|_| {
             PyValueError::new_err(format!("{} has more than 128 bits and fits in no dtype", found(object)))
         })?;

@@ -10,30 +10,30 @@ use pyo3::types::{PyString, PyTuple};
 
 /// A function that runs on a device.
 ///
-/// Made by ``from_sycl``, ``from_opencl`` or ``from_spirv``.
-/// ``kernel(global_size, *args, local_size=None, queue=None)`` starts it and returns at once; what follows is of this call.
+/// Made by ``from_sycl``, ``from_opencl`` or ``from_spirv``. ``kernel(global_size, *args, local_size=None,
+/// queue=None)`` submits it and returns immediately; the sections below describe this call.
 ///
 /// Parameters
 /// ----------
 /// global_size : int or sequence of int
-///     Work-items in one to three dimensions, the last one fastest.
+///     Work-items in one to three dimensions; the last one varies fastest.
 /// *args
-///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` say what the kernel does with an
-///     array when its signature does not.
+///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` state how the kernel
+///     accesses an array if its signature does not.
 /// local_size : int or sequence of int, optional
-///     Work-items of a work-group; needed with ``usmq.local``.
+///     Work-items in a work-group; required with ``usmq.local``.
 /// queue : str, Device, Queue, optional
-///     Where to run; the queue of the arrays by default.
+///     The queue that runs the kernel; by default that of the arrays.
 ///
 /// Returns
 /// -------
 /// Event
-///     Need not be kept: what uses the arrays comes after the kernel anyway.
+///     You need not keep it: later commands on the arrays run after the kernel in any case.
 ///
 /// Raises
 /// ------
 /// LaunchError
-///     Arguments or ranges are not what the kernel takes, or not what the driver takes; the text names the argument.
+///     The kernel or the driver does not accept the arguments or ranges; the text names the argument.
 /// PlacementError
 ///     The arrays are on different queues; the text names them and the fix.
 ///
@@ -63,25 +63,25 @@ impl Kernel {
     /// Parameters
     /// ----------
     /// source : str
-    ///     The translation unit. The kernel is a free function in it, declared so by
-    ///     ``SYCL_EXT_ONEAPI_FUNCTION_PROPERTY``: the SYCL extensions ``sycl_ext_oneapi_kernel_compiler_sycl`` and
-    ///     ``sycl_ext_oneapi_free_function_kernels``.
+    ///     The translation unit. The kernel is a free function in it, declared with
+    ///     ``SYCL_EXT_ONEAPI_FUNCTION_PROPERTY``: the SYCL extensions
+    ///     ``sycl_ext_oneapi_kernel_compiler_sycl`` and ``sycl_ext_oneapi_free_function_kernels``.
     /// name : str
     ///     The function's name.
     /// options : sequence of str
-    ///     Flags for the compiler, one each, as ``["-DN=3", "-O2"]``. One str is a TypeError.
+    ///     Compiler flags, one per item, as ``["-DN=3", "-O2"]``. A single str raises TypeError.
     /// params : sequence, optional
-    ///     The parameters, where they cannot be read from the source: a dtype for a number,
+    ///     The parameters, if usmq cannot read them from the source: a dtype for a number,
     ///     ``usmq.read("f4")``, ``usmq.write("f4")`` or ``usmq.local(n)`` for memory.
     /// queue : str, Device, Queue, optional
-    ///     Where to build first; the current queue by default.
+    ///     The queue for the first build; by default the current queue.
     ///
     /// Raises
     /// ------
     /// KernelBuildError
-    ///     The source does not compile, has no code or no such kernel; ``.log`` has the compiler's output.
+    ///     The source does not compile, is empty or lacks the kernel; ``.log`` has the compiler's output.
     /// ValueError
-    ///     ``params`` contradict the source where that can be read, or the built kernel; a text has a NUL character.
+    ///     ``params`` contradict the readable source or the built kernel, or a str contains a NUL character.
     #[staticmethod]
     #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
     fn from_sycl(
@@ -111,12 +111,12 @@ impl Kernel {
         Ok(Self(detach(py, || crate::Kernel::from_opencl(source, name, options))?))
     }
 
-    /// A kernel from the bytes of a SPIR-V module; parameters as ``from_sycl``.
+    /// Build a kernel from the bytes of a SPIR-V module; parameters as ``from_sycl``.
     ///
     /// Raises
     /// ------
     /// KernelBuildError
-    ///     The bytes are not a SPIR-V module, or the module has no such kernel.
+    ///     The bytes are not a SPIR-V module, or the module lacks the kernel.
     /// ValueError
     ///     ``params`` contradict the built kernel.
     #[staticmethod]
@@ -138,7 +138,7 @@ impl Kernel {
         self.0.name()
     }
 
-    // Described with the class: Python has its own text for special members.
+    // Documented with the class: Python has its own text for special methods.
     #[pyo3(signature = (global_size, *args, local_size=None, queue=None))]
     fn __call__(
         &self,
@@ -157,8 +157,8 @@ impl Kernel {
         };
         let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
-        // Another Python thread may take the lock while this one is without it, and keeps it for milliseconds. So only
-        // a build and the submission go without.
+        // Another Python thread may take the GIL when this thread releases it, and hold it for milliseconds.
+        // So release it only for a build and the submission.
         let event = match self.0.prepare_built(launch, &args)? {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
             Some(prepared) => detach(py, || unsafe { prepared.submit() })?,
@@ -180,7 +180,7 @@ fn kernel_options(
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<KernelOptions> {
     let params = match params {
-        // A text would be taken for one dtype per character.
+        // A str would be read as one dtype per character.
         Some(params) if index::is_text(params) || !params.hasattr("__iter__")? => {
             let wanted =
                 "a sequence of dtypes, usmq.read, usmq.write and usmq.local, as [\"f4\", usmq.read(\"f4\")]";
@@ -192,7 +192,7 @@ fn kernel_options(
     Ok(KernelOptions { flags, params, queue: Some(target::queue_or_current(py, queue)?) })
 }
 
-/// What a kernel does with an argument: made by ``usmq.read`` and ``usmq.write``.
+/// The access of a kernel to an argument, created by ``usmq.read`` and ``usmq.write``.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Mark {
     writes: bool,
@@ -207,7 +207,7 @@ impl Mark {
     }
 }
 
-/// Local memory of a work-group: made by ``usmq.local``.
+/// Local memory of a work-group, created by ``usmq.local``.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Local {
     nbytes: usize,
@@ -232,7 +232,7 @@ pub(super) fn read(x: Py<PyAny>) -> Mark {
     Mark { writes: false, of: x }
 }
 
-/// Mark an array whose former elements the kernel does not read, or a dtype in ``params=`` of such arrays.
+/// Mark an array whose previous elements the kernel does not read, or a dtype in ``params=`` of such arrays.
 ///
 /// Examples
 /// --------
@@ -244,9 +244,9 @@ pub(super) fn write(x: Py<PyAny>) -> Mark {
     Mark { writes: true, of: x }
 }
 
-/// This many bytes of local memory for each work-group.
+/// Request this many bytes of local memory for each work-group.
 ///
-/// A launch with it needs a ``local_size``. A kernel takes it as a ``local_accessor`` of one dimension, a
+/// A launch with it needs a ``local_size``. A kernel declares it as a ``local_accessor`` of one dimension, a
 /// ``work_group_memory`` or, in OpenCL C, a pointer.
 ///
 /// Examples
@@ -300,7 +300,7 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "a kernel argument is an array in USM, a number or usmq.local(nbytes), not {name}; usmq.asarray() brings host \
-         data there"
+        "a kernel argument must be an array in USM, a number or usmq.local(nbytes), not {name}; copy host \
+         data with usmq.asarray()"
     ))
 }

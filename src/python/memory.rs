@@ -6,26 +6,27 @@ use crate::{Device, Target, UsmKind, memory};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// What the memory pools hold, per USM kind.
+/// Report the usage of the memory pools, per USM kind.
 ///
 /// Parameters
 /// ----------
 /// device : str or Device, optional
-///     All devices when omitted.
+///     By default all devices.
 ///
 /// Returns
 /// -------
 /// dict
-///     For ``"device"``, ``"shared"`` and ``"host"`` a dict. In bytes: ``used`` (held by live arrays), ``reserved``
-///     (taken from the runtime, in use or kept), ``peak`` (the largest ``used``) and ``limit`` (or None). Counts:
-///     ``live`` allocations, ``hits`` (served from what was kept) and ``misses`` (requests to the runtime).
+///     For ``"device"``, ``"shared"`` and ``"host"`` a dict. In bytes: ``used`` (held by live arrays),
+///     ``reserved`` (allocated from the runtime, in use or cached), ``peak`` (the largest ``used``) and
+///     ``limit`` (or None). Counts: ``live`` allocations, ``hits`` (served from the cache) and ``misses``
+///     (requests to the runtime).
 ///
 /// Raises
 /// ------
 /// SelectorError
-///     It is no filter string.
+///     ``device`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 ///
 /// Examples
 /// --------
@@ -56,26 +57,26 @@ pub(super) fn memory_stats<'py>(
     Ok(all)
 }
 
-/// Set the most bytes that arrays may take from a device's memory.
+/// Limit the memory that arrays may use on a device.
 ///
 /// Parameters
 /// ----------
 /// bytes : int or None
-///     The limit for each USM kind; None lifts it, for one device also where each has one. What arrays hold beyond it
-///     stays theirs.
+///     The limit for each USM kind; None removes it. None for one device also overrides a limit for all
+///     devices. Existing arrays keep their memory even beyond the limit.
 /// device : str or Device, optional
-///     Each device when omitted.
+///     By default each device.
 /// usm_type : {"device", "shared", "host"}, optional
-///     Each kind when omitted.
+///     By default each kind.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     There is no such USM kind.
+///     The USM kind is unknown.
 /// SelectorError
-///     ``device`` is no filter string.
+///     ``device`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 ///
 /// Examples
 /// --------
@@ -95,7 +96,7 @@ pub(super) fn set_memory_limit(
     let bytes = bytes.map(|bytes| limit(bytes, "bytes")).transpose()?;
     let device = device_of(py, device)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    // What is kept goes back to the runtime, which may wait for kernels.
+    // Returning cached memory to the runtime may wait for kernels.
     Ok(detach(py, || memory::set_limit(bytes, device.as_ref(), kind))?)
 }
 
@@ -104,19 +105,19 @@ pub(super) fn limit(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     argument::given(object, name, "a number of bytes from 0 to 2**64 - 1, or None")
 }
 
-/// Return memory that is kept for reuse to the runtime.
+/// Return cached memory to the runtime.
 ///
 /// Parameters
 /// ----------
 /// device : str or Device, optional
-///     All devices when omitted.
+///     By default all devices.
 ///
 /// Raises
 /// ------
 /// SelectorError
-///     It is no filter string.
+///     ``device`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 ///
 /// Examples
 /// --------

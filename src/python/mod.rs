@@ -1,4 +1,5 @@
-//! The Python extension `usmq._core`: names, conversions, exceptions, the GIL. No logic that a Rust user lacks.
+//! The Python extension `usmq._core`: names, conversions, exceptions, the GIL. All other logic is in the Rust
+//! crate.
 
 mod argument;
 mod array;
@@ -35,7 +36,7 @@ mod task;
 
 use pyo3::prelude::*;
 
-/// The compiled half of usmq. Everything public is re-exported by the package.
+/// The extension module of usmq. The package re-exports its public names.
 #[pymodule(name = "_core", gil_used = false)]
 mod core {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! What numpy gets of an array: a copy, or a view.
+//! Arrays for numpy: copies and views.
 
 use super::array::Array;
 use super::errors::optional;
@@ -17,7 +17,7 @@ pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound
         let memory = buffer::ForeignBuffer::writable(&host)?;
         let (target, bytes) = (memory.address(), memory.bytes());
         if bytes != array.nbytes() {
-            return Err(PyValueError::new_err("numpy made an array of another size"));
+            return Err(PyValueError::new_err("numpy created an array of the wrong size"));
         }
         let owner = memory.owner();
         detach(py, || array.read_into(target as *mut u8, bytes, Some(&owner)))?;
@@ -25,7 +25,7 @@ pub(super) fn copy<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound
     Ok(host)
 }
 
-/// What `numpy.asarray` asks for when it could not have a buffer.
+/// Serves `__array__`, which `numpy.asarray` calls if it cannot get a buffer.
 pub(super) fn view<'py>(
     array: &Bound<'py, Array>,
     dtype: Option<&Bound<'py, PyAny>>,
@@ -34,7 +34,7 @@ pub(super) fn view<'py>(
     let py = array.py();
     if !array.get().array.usm_kind().is_host_accessible() {
         return Err(PyTypeError::new_err(
-            "device memory does not convert to numpy by itself; call to_numpy() for a copy",
+            "device memory does not convert to numpy implicitly; call to_numpy() for a copy",
         ));
     }
     gil::lost()?;

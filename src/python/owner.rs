@@ -1,4 +1,4 @@
-//! Python objects that own foreign memory, and the end of their releases before the interpreter ends.
+//! Python objects that own foreign memory; completes their release before the interpreter shuts down.
 
 use super::gil::detach;
 use crate::completion;
@@ -12,7 +12,7 @@ use pyo3::types::PyCFunction;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-/// Keeps a Python object for usmq. The release thread drops it, which takes Python's lock for that.
+/// Keeps a Python object alive for usmq. The release thread takes the GIL and drops it.
 pub(super) struct PyOwner(Option<Py<PyAny>>);
 
 impl PyOwner {
@@ -25,7 +25,7 @@ impl Drop for PyOwner {
     fn drop(&mut self) {
         let Some(object) = self.0.take() else { return };
         if not_forked().is_err() {
-            // The release thread is in the parent.
+            // The release thread exists only in the parent.
             return std::mem::forget(object);
         }
         let mut dropped = DROPPED.lock();
@@ -38,10 +38,10 @@ impl Drop for PyOwner {
     }
 }
 
-/// The objects of dropped owners. One job gives all of them back, and takes Python's lock once.
+/// The objects of dropped owners. One job releases all of them and takes the GIL once.
 static DROPPED: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
 
-/// Gives objects back to Python. Once the interpreter has ended, they stay with the process.
+/// Releases the objects to Python. After the interpreter has shut down, they are leaked.
 fn take_back() {
     let mut objects = std::mem::take(&mut *DROPPED.lock());
     Python::try_attach(|py| {
@@ -52,10 +52,11 @@ fn take_back() {
     objects.into_iter().for_each(std::mem::forget);
 }
 
-/// The most that the end of the interpreter waits for a release that is running.
+/// The longest wait for a running release at interpreter shutdown.
 const AT_EXIT: Duration = Duration::from_secs(10);
 
-/// Ends the releases of foreign memory before the interpreter ends, and tells the runtime module how to ask for Python's lock.
+/// Completes the release of foreign memory before the interpreter shuts down, and registers the GIL check
+/// with the runtime module.
 pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     let close = PyCFunction::new_closure(py, None, None, |args, _| {
         detach(args.py(), || completion::close(AT_EXIT));
@@ -68,24 +69,24 @@ pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
 fn is_held() -> bool {
     static CHECK: OnceCell<Option<extern "C" fn() -> c_int>> = OnceCell::new();
     let check = CHECK.get_or_init(|| {
-        // Every CPython has it, but the stable ABI does not declare it.
+        // Every CPython exports it, but the stable ABI does not declare it.
         // SAFETY: a name that ends with a NUL.
         let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyGILState_Check".as_ptr()) };
         // SAFETY: `int PyGILState_Check(void)`.
         (!symbol.is_null())
             .then(|| unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol) })
     });
-    // SAFETY: may be asked at any time.
+    // SAFETY: may be called at any time.
     let python_is_there = unsafe { ffi::Py_IsInitialized() } != 0;
     python_is_there && check.is_some_and(|check| check() == 1)
 }
 
 fn release() -> usize {
-    // SAFETY: this thread holds the lock, as `is_held` has just said.
+    // SAFETY: this thread holds the GIL, as `is_held` just confirmed.
     unsafe { ffi::PyEval_SaveThread() as usize }
 }
 
 fn restore(state: usize) {
-    // SAFETY: what `release` gave this thread.
+    // SAFETY: the state that `release` returned on this thread.
     unsafe { ffi::PyEval_RestoreThread(state as *mut ffi::PyThreadState) }
 }

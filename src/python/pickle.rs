@@ -1,6 +1,6 @@
-//! Pickles: what an object says of itself, and its bytes as buffers that protocol 5 can pass by.
+//! Pickles: a description of the object, and its bytes as out-of-band buffers of protocol 5.
 //!
-//! What holds memory comes back on the queue that is current where it is read.
+//! Objects that hold memory are restored on the current queue of the reader.
 
 use super::array::Array;
 use super::arrow::{column::Column, field::Field, table::Table};
@@ -14,10 +14,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-/// The version of what arrays and queues say of themselves; columns have one of their own.
+/// The format version of arrays and queues; columns have their own.
 const FORMAT: u32 = 1;
 
-/// From this protocol on, buffers can travel apart.
+/// The first protocol with out-of-band buffers.
 const WITH_BUFFERS: i32 = 5;
 
 /// A function and its arguments.
@@ -32,14 +32,14 @@ where
     Ok((py.import("usmq._core")?.getattr(function)?, args))
 }
 
-/// Who is told of copies between host and device that pickles take.
+/// The observer of copies between host and device that pickles make.
 static OBSERVER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// Have ``observer(direction, bytes)`` called for each copy that a pickle takes: ``"device-to-host"`` where it is made,
-/// ``"host-to-device"`` where it is read. None ends that.
+/// Call ``observer(direction, bytes)`` for each copy that a pickle makes: ``"device-to-host"`` when it is
+/// written, ``"host-to-device"`` when it is read. None removes the observer.
 #[pyfunction]
 pub(super) fn observe_pickles(observer: Option<Py<PyAny>>) {
-    // Dropped after the lock: it may run Python code.
+    // Drop it after the lock is released: it may run Python code.
     let _before = std::mem::replace(&mut *OBSERVER.lock(), observer);
 }
 
@@ -48,7 +48,7 @@ fn tell(py: Python<'_>, direction: &str, bytes: usize) {
     if let Some(observer) = observer
         && let Err(error) = observer.call1(py, (direction, bytes))
     {
-        // Who only looks on does not stop the pickle.
+        // An observer's exception must not stop the pickle.
         error.write_unraisable(py, Some(observer.bind(py)));
     }
 }
@@ -101,11 +101,12 @@ pub(super) fn reduce_field<'py>(py: Python<'py>, field: &arrow::Field) -> PyResu
     reduced(py, "restore_field", (PyBytes::new(py, &field.to_bytes()),))
 }
 
-/// By its filter string: a part of a device has none.
+/// The filter string of a device; an error for a sub-device, which has none.
 pub(super) fn filter(device: &crate::Device) -> PyResult<&str> {
     device.filter_string().ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "cannot pickle {device}: no string names a sub-device; pickle its parent and divide that again"
+            "cannot pickle {device}: no filter string names a sub-device; pickle its parent and partition \
+             that again"
         ))
     })
 }
@@ -114,13 +115,14 @@ pub(super) fn reduce_queue<'py>(py: Python<'py>, queue: &crate::Queue) -> PyResu
     let filter = filter(queue.device())?;
     if *queue.context() != queue.device().default_context()? {
         return Err(PyTypeError::new_err(format!(
-            "cannot pickle {queue}: its context is not the default one of its platform, and means nothing elsewhere"
+            "cannot pickle {queue}: its context is not the default context of its platform and does not \
+             exist in another process"
         )));
     }
     reduced(py, "restore_queue", (FORMAT, filter, queue.in_order(), queue.profiling()))
 }
 
-/// The elements for a pickle: memory that the host reads where it is, or the one copy to it.
+/// The elements for a pickle: host-readable memory in place, else the only copy to the host.
 fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<Bound<'py, PyAny>> {
     if array.size() == 0 {
         return Ok(PyBytes::new(py, &[]).into_any());
@@ -139,12 +141,12 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
         };
         return Ok(PyBytes::new_with(py, host.nbytes(), fill)?.into_any());
     }
-    // Readers copy it anyway; were it writable, some would make a copy that is.
+    // Readers copy it anyway; for a writable buffer, some would make another writable copy.
     let bytes = Bound::new(py, Array::new(host.as_bytes()?.as_readonly()))?;
     py.import("pickle")?.getattr("PickleBuffer")?.call1((bytes,))
 }
 
-/// Copy an array's elements, in C order, to a writable buffer of as many bytes: a frame in memory that is there already.
+/// Copy an array's elements, in C order, to a writable buffer of the same size: a frame in existing memory.
 #[pyfunction]
 pub(super) fn fill_frame(
     py: Python<'_>,
@@ -186,7 +188,7 @@ fn check_format(format: u32) -> PyResult<()> {
     Err(Error::Interop(text).into())
 }
 
-/// A frame's bytes, wherever they are.
+/// The bytes of a frame.
 fn bytes<'a>(frame: &'a ForeignBuffer<'_>) -> PyResult<&'a [u8]> {
     if frame.bytes() == 0 {
         return Ok(&[]);
@@ -197,7 +199,9 @@ fn bytes<'a>(frame: &'a ForeignBuffer<'_>) -> PyResult<&'a [u8]> {
 fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     let missing = || -> PyResult<PyErr> {
         let name = frame.get_type().name()?;
-        Ok(PyTypeError::new_err(format!("a buffer of the pickle has the buffer protocol, unlike {name}")))
+        Ok(PyTypeError::new_err(format!(
+            "a buffer of the pickle must support the buffer protocol, unlike {name}"
+        )))
     };
     match ForeignBuffer::readable(frame)? {
         Some(frame) => Ok(frame),
@@ -205,7 +209,7 @@ fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     }
 }
 
-/// The array of a pickle.
+/// Restore the array of a pickle.
 #[pyfunction]
 pub(super) fn restore_array(
     py: Python<'_>,
@@ -251,7 +255,7 @@ fn unpacked<T: Send>(
     Ok(detach(py, || restore(&slices, &queue))?)
 }
 
-/// The column of a pickle.
+/// Restore the column of a pickle.
 #[pyfunction]
 #[pyo3(signature = (header, *frames))]
 pub(super) fn restore_column(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Column> {
@@ -260,7 +264,7 @@ pub(super) fn restore_column(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyRe
     Ok(Column::new(column))
 }
 
-/// The table of a pickle.
+/// Restore the table of a pickle.
 #[pyfunction]
 #[pyo3(signature = (header, *frames))]
 pub(super) fn restore_table(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Table> {
@@ -270,13 +274,13 @@ pub(super) fn restore_table(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyRes
     Ok(Table::new(table))
 }
 
-/// The field of a pickle.
+/// Restore the field of a pickle.
 #[pyfunction]
 pub(super) fn restore_field(header: &[u8]) -> PyResult<Field> {
     Ok(Field::new(arrow::Field::from_bytes(header)?))
 }
 
-/// The queue of a pickle: the one that this process has for the same device and properties.
+/// Restore the queue of a pickle: this process's queue for the same device and properties.
 #[pyfunction]
 pub(super) fn restore_queue(
     py: Python<'_>,

@@ -11,19 +11,19 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-/// The one queue that all arrays share.
+/// Return the queue that all arrays share.
 ///
 /// Parameters
 /// ----------
 /// *arrays : Array or object with ``__sycl_usm_array_interface__``
-///     Without any, the answer is the current queue.
+///     Without arrays, the current queue is returned.
 /// queue : str, Device, Queue, optional
-///     A queue that wins, if every array is usable from it.
+///     A queue that overrides theirs, if it can use every array.
 ///
 /// Raises
 /// ------
 /// PlacementError
-///     They do not share one; the text names each array's queue and the call that fixes it.
+///     The arrays do not share a queue; the text names the queue of each array and the call that fixes it.
 ///
 /// Examples
 /// --------
@@ -50,29 +50,29 @@ pub(super) fn follow(
     Ok(Queue(crate::follow(&refs)?))
 }
 
-/// Bring arrays to one queue, moving only what must move.
+/// Bring arrays to one queue, and copy only if needed.
 ///
 /// Parameters
 /// ----------
 /// *arrays : Array, CudaArray, or object with one of the array interfaces
 ///     Host objects are copied to the target.
 /// like : Array or CudaArray, optional
-///     The array whose queue, or whose NVIDIA card, is the target.
+///     The array whose queue, or whose CUDA device, is the target.
 /// queue : str, Device, Queue, optional
-///     The target. Without either, the queue to which the fewest bytes move.
+///     The target. Without ``like`` and ``queue``, the queue that needs the fewest bytes moved.
 ///
 /// Returns
 /// -------
 /// Array, CudaArray or tuple of them
-///     One for one. An array that is on the target already comes back as it is; one that the target can reach comes
-///     back as a view with the target's queue; others are copied, without a wait.
+///     One result per argument: the same object for an array on the target; a view with the target's queue
+///     for an array that the target can reach; else a copy, without a wait.
 ///
 /// Raises
 /// ------
 /// AllocationError
 ///     A copy is needed and memory is short.
 /// ValueError
-///     There is neither an array in USM nor a target.
+///     Neither an array in USM nor a target is given.
 ///
 /// Examples
 /// --------
@@ -107,14 +107,14 @@ pub(super) fn collocate(
     }
 }
 
-/// The queue to which the fewest bytes of the arrays in USM move; all other data has to move anyway.
+/// The queue that needs the fewest bytes of the arrays in USM moved; other data must move in any case.
 fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Queue> {
     let arrays = objects.iter().filter_map(|object| asarray::shared(object).transpose());
     let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
     let arrays: Vec<_> = arrays.iter().collect();
     match detach(py, || crate::explain(&arrays, None))?.target {
         PlanTarget::Queue(queue) => Ok(queue),
-        // A plan for arrays in USM ends in USM.
+        // The target of a plan for arrays in USM is USM.
         PlanTarget::Cuda(_) => Ok(scope::current(py)?),
     }
 }
@@ -134,16 +134,16 @@ fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) 
     objects.iter().map(move_one).collect()
 }
 
-/// What ``collocate`` would do, without doing it. Prints as a table.
+/// Return the steps that ``collocate`` would take, without running them. Prints as a table.
 ///
 /// Parameters
 /// ----------
 /// *arrays : Array, CudaArray, or object with one of the array interfaces
-///     Host objects, too: they would be copied to the target.
+///     Host objects are also allowed: they would be copied to the target.
 /// like : Array or CudaArray, optional
-///     The array whose queue, or whose NVIDIA card, is the target.
+///     The array whose queue, or whose CUDA device, is the target.
 /// queue : str, Device, Queue, optional
-///     The target. Without either, the queue to which the fewest bytes would move.
+///     The target. Without ``like`` and ``queue``, the queue that needs the fewest bytes moved.
 ///
 /// Returns
 /// -------
@@ -152,7 +152,7 @@ fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) 
 /// Raises
 /// ------
 /// ValueError
-///     There is neither an array in USM nor a target.
+///     Neither an array in USM nor a target is given.
 ///
 /// Examples
 /// --------
@@ -190,7 +190,7 @@ pub(super) fn explain(
     Ok(Plan(detach(py, || explain_items(&items, Some(&queue)))?))
 }
 
-/// What it takes to bring an object to a CUDA device.
+/// The step that brings an object to a CUDA device.
 fn step_to_card(object: &Bound<'_, PyAny>, ordinal: usize) -> PyResult<crate::Step> {
     if let Some(array) = asarray::shared(object)? {
         return Ok(CudaArray::explain_from_array(&array));
@@ -236,9 +236,9 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
 fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
     let fix = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
-        "its to(queue) moves it, and values() of a column are an array"
+        "move it with to(queue), or pass values() of a column"
     } else {
-        "usmq.asarray() brings host data there"
+        "copy host data to USM with usmq.asarray()"
     };
     PyTypeError::new_err(format!("expected an array in USM, not {name}; {fix}"))
 }
@@ -250,7 +250,7 @@ enum Object {
     Host(crate::Step),
 }
 
-/// What an object is.
+/// Classifies an object.
 fn item(object: &Bound<'_, PyAny>) -> PyResult<Object> {
     if let Some(array) = asarray::shared(object)? {
         return Ok(Object::Array(array));
@@ -261,7 +261,7 @@ fn item(object: &Bound<'_, PyAny>) -> PyResult<Object> {
     Ok(Object::Host(asarray::host_step(object)?))
 }
 
-/// What it takes to bring arrays together. Prints as a table.
+/// The steps that bring arrays to one target. Prints as a table.
 ///
 /// Examples
 /// --------
@@ -274,7 +274,7 @@ pub(super) struct Plan(crate::Plan);
 
 #[pymethods]
 impl Plan {
-    /// Where the arrays go: a queue, or ``"cuda:0"``.
+    /// The target of the arrays: a queue, or ``"cuda:0"``.
     #[getter]
     fn target(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.0.target {
@@ -304,7 +304,7 @@ impl Plan {
     }
 }
 
-/// What happens to one array.
+/// The action for one array.
 ///
 /// Examples
 /// --------
@@ -329,7 +329,7 @@ impl Step {
         self.0.bytes
     }
 
-    /// Why nothing cheaper will do.
+    /// The reason why no cheaper action is possible.
     #[getter]
     fn reason(&self) -> &str {
         &self.0.reason

@@ -11,10 +11,11 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Record what usmq does inside a ``with`` block: kernels, copies, fills, waits and memory, on all threads.
+/// Record the commands of usmq inside a ``with`` block: kernels, copies, fills, waits and memory, on all
+/// threads.
 ///
-/// Blocks may nest and overlap; each sees what was submitted while it was open. Leaving the block waits until that is
-/// complete.
+/// Blocks may nest and overlap; each records the commands submitted while it is open. Leaving the block waits
+/// for them.
 ///
 /// Returns
 /// -------
@@ -32,13 +33,13 @@ pub(super) fn profile() -> Profile {
     Profile { state: Mutex::new(State::New), done: PyOnceLock::new() }
 }
 
-/// Have profiles show calls of other libraries into the SYCL runtime; for ``python -m usmq trace``.
+/// Record calls of other libraries into the SYCL runtime in profiles; for ``python -m usmq trace``.
 #[pyfunction]
 pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
     Ok(detach(py, crate::profile::watch_calls)?)
 }
 
-/// What a ``with usmq.profile()`` block has recorded. Prints as a table; a notebook shows the timeline too.
+/// The record of a ``with usmq.profile()`` block. Prints as a table; a notebook also shows the timeline.
 ///
 /// Examples
 /// --------
@@ -60,7 +61,7 @@ enum State {
 }
 
 impl State {
-    /// What has been open, once.
+    /// Takes the open session, once.
     fn end(&mut self) -> Option<Session> {
         match std::mem::replace(self, Self::Over) {
             Self::Open(session) => Some(session),
@@ -76,7 +77,7 @@ impl Profile {
     fn done(&self, py: Python<'_>) -> PyResult<&Arc<Recorded>> {
         self.done
             .get(py)
-            .ok_or_else(|| PyValueError::new_err("the profile is not complete before its with block is left"))
+            .ok_or_else(|| PyValueError::new_err("the profile is complete only after its with block ends"))
     }
 }
 
@@ -87,7 +88,7 @@ impl Profile {
         let session = Session::start();
         let mut state = this.state.lock();
         if !matches!(*state, State::New) {
-            return Err(PyRuntimeError::new_err("a profile is recorded once; usmq.profile() begins another"));
+            return Err(PyRuntimeError::new_err("a profile records once; call usmq.profile() for another"));
         }
         *state = State::Open(session);
         drop(state);
@@ -104,7 +105,7 @@ impl Profile {
                 // Only one thread can have taken the session.
                 let _ = self.done.set(py, Arc::new(profile));
             }
-            // An exception of the block tells more.
+            // An exception of the block has more information.
             Err(error) if _exception.get_item(0).is_ok_and(|class| class.is_none()) => {
                 return Err(error.into());
             }
@@ -113,7 +114,7 @@ impl Profile {
         Ok(false)
     }
 
-    /// What happened, in the order in which the host asked for it.
+    /// The events, in the order of the host's requests.
     #[getter]
     fn events(&self, py: Python<'_>) -> PyResult<Vec<ProfileEvent>> {
         let profile = self.done(py)?;
@@ -128,7 +129,7 @@ impl Profile {
         Ok(self.done(py)?.duration())
     }
 
-    /// The number of events beyond the limit of 262,144, which are not kept.
+    /// The number of events dropped beyond the limit of 262,144.
     #[getter]
     fn dropped(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.done(py)?.dropped())
@@ -146,19 +147,19 @@ impl Profile {
     /// Parameters
     /// ----------
     /// path : str, bytes or path object
-    ///     As Python's ``open`` takes it.
+    ///     As for Python's ``open``.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     The name has another ending.
+    ///     The file name has another suffix.
     /// OSError
     ///     The file cannot be written.
     fn save(&self, py: Python<'_>, #[pyo3(from_py_with = argument::path)] path: PathBuf) -> PyResult<()> {
         let profile = self.done(py)?;
         detach(py, || profile.save(&path)).map_err(|error| match (error.kind(), error.raw_os_error()) {
             (ErrorKind::InvalidInput, _) => PyValueError::new_err(error.to_string()),
-            // As of Python's own `open`, with the path.
+            // The same error as Python's `open`, with the path.
             (_, Some(code)) => match py.import("os").and_then(|os| os.call_method1("strerror", (code,))) {
                 Ok(text) => PyOSError::new_err((code, text.unbind(), path.into_os_string())),
                 Err(failure) => failure,
@@ -213,14 +214,14 @@ impl ProfileEvent {
         self.event().kind.name()
     }
 
-    /// The kernel's name; for others what they are.
+    /// The kernel's name; for other events a description.
     #[getter]
     fn name(&self) -> &str {
         &self.event().name
     }
 
-    /// Why: ``"explicit"``, ``"host read"``, ``"host write"``, ``"collocate"``, ``"context mismatch"``, ``"import"``,
-    /// ``"export"``, ``"contiguity"``, ``"conversion"`` or ``"order"``.
+    /// The reason: ``"explicit"``, ``"host read"``, ``"host write"``, ``"collocate"``, ``"context
+    /// mismatch"``, ``"import"``, ``"export"``, ``"contiguity"``, ``"conversion"`` or ``"order"``.
     #[getter]
     fn reason(&self) -> &'static str {
         self.event().reason.name()
@@ -244,43 +245,43 @@ impl ProfileEvent {
         self.event().thread
     }
 
-    /// Bytes that are copied, filled, taken or given back; else 0.
+    /// Bytes copied, filled, allocated or freed; else 0.
     #[getter]
     fn bytes(&self) -> u64 {
         self.event().bytes
     }
 
-    /// When the host asked for it.
+    /// Time of the host's request.
     #[getter]
     fn submit(&self) -> u64 {
         self.event().submit
     }
 
-    /// When it began.
+    /// Time of the start.
     #[getter]
     fn start(&self) -> u64 {
         self.event().start
     }
 
-    /// When it ended.
+    /// Time of the end.
     #[getter]
     fn end(&self) -> u64 {
         self.event().end
     }
 
-    /// From start to end.
+    /// Time from start to end.
     #[getter]
     fn duration(&self) -> u64 {
         self.event().duration()
     }
 
-    /// Whose times ``start`` and ``end`` are: ``"device"``, or ``"host"`` for what the host observed.
+    /// The clock of ``start`` and ``end``: ``"device"``, or ``"host"`` for times that the host observed.
     #[getter]
     fn clock(&self) -> &'static str {
         self.event().clock.name()
     }
 
-    /// For memory taken from a pool: whether the pool had it.
+    /// For an allocation from a pool: whether the pool had a free block.
     #[getter]
     fn hit(&self) -> bool {
         self.event().hit
@@ -292,7 +293,7 @@ impl ProfileEvent {
         self.event().source.as_deref()
     }
 
-    /// Positions in ``events`` of what it waited for, beyond the order of its own queue.
+    /// Positions in ``events`` of the events it waited for, in addition to the order of its own queue.
     #[getter]
     fn waited_for(&self) -> Vec<usize> {
         self.event().waited_for.clone()

@@ -8,29 +8,29 @@ use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySequence};
 
-/// A SYCL queue. The same arguments give the same queue.
+/// A SYCL queue. The same arguments return the same queue.
 ///
 /// Parameters
 /// ----------
 /// target : str, Device, Queue or another library's queue, optional
-///     Where commands run; SYCL's default device when omitted. Another library's queue is wrapped: commands of both
-///     share its order.
+///     The device that runs commands; by default SYCL's default device. Another library's queue is wrapped:
+///     commands of both libraries share its order.
 /// context : Context, optional
 ///     The context; by default the platform's default context, which other SYCL libraries use too, or a sub-device's
 ///     own.
 /// in_order : bool, optional
-///     Whether commands run in the order of their submission; by default as the queue given, else they do.
+///     Whether commands run in the order of their submission; by default as in a given queue, else True.
 /// profiling : bool, optional
-///     Whether events carry device timestamps; by default as the queue given, else they do not.
+///     Whether events carry device timestamps; by default as in a given queue, else False.
 ///
 /// Raises
 /// ------
 /// SelectorError
-///     ``target`` is no filter string.
+///     ``target`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 /// SyclError
-///     The device is not of the context.
+///     The device does not belong to the context.
 ///
 /// Examples
 /// --------
@@ -99,17 +99,17 @@ impl Queue {
     /// Raises
     /// ------
     /// SyclError
-    ///     What a command reported since the last wait.
+    ///     A command has reported an error since the last wait.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(detach(py, || self.0.wait())?)
     }
 
-    /// A capsule "SyclQueueRef" with a second handle to this queue, as dpctl and dpnp take it.
+    /// Return a capsule "SyclQueueRef" with a second handle to this queue, as dpctl and dpnp accept it.
     fn _get_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         queue_capsule(py, &self.0)
     }
 
-    /// Pickled by its device and properties.
+    /// Pickles the device and properties.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
         pickle::reduce_queue(py, &self.0)
     }
@@ -127,7 +127,7 @@ impl Queue {
     }
 }
 
-/// Ask a context for kind, device and allocation of an address.
+/// Query a context for the kind, device and allocation of an address.
 ///
 /// Parameters
 /// ----------
@@ -159,7 +159,7 @@ pub(super) fn pointer_info(
     Ok(context.pointer_info(ptr)?.map(PointerInfo))
 }
 
-/// The answer of ``usmq.pointer_info``.
+/// The result of ``usmq.pointer_info``.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct PointerInfo(crate::PointerInfo);
 
@@ -177,13 +177,13 @@ impl PointerInfo {
         super::device::Device(self.0.device.clone())
     }
 
-    /// The first address of the allocation; None where the driver does not tell.
+    /// The first address of the allocation; None if the driver does not report it.
     #[getter]
     fn base(&self) -> Option<usize> {
         self.0.base
     }
 
-    /// The bytes of the allocation; None where the driver does not tell.
+    /// The bytes of the allocation; None if the driver does not report them.
     #[getter]
     fn nbytes(&self) -> Option<usize> {
         self.0.bytes
@@ -200,23 +200,23 @@ impl PointerInfo {
     }
 }
 
-/// A SYCL context: the devices among which USM addresses mean something.
+/// A SYCL context: a set of devices that share USM addresses.
 ///
-/// A platform's default context stays for the process. One made here goes with the last object that uses it, a queue,
-/// array or event, and so do the memory and kernels that usmq has in it.
+/// The default context of a platform lives as long as the process. A context created here is freed with the
+/// last queue, array or event that uses it, together with the memory and kernels that usmq caches for it.
 ///
 /// Parameters
 /// ----------
 /// devices : list of Device
-///     Devices of one platform. Sub-devices that are to share memory need a context made so; root devices share their
-///     platform's default context already.
+///     Devices of one platform. Create a context for sub-devices that share memory; root devices already
+///     share the default context of their platform.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     There are no devices.
+///     The list is empty.
 /// SyclError
-///     They are of different platforms.
+///     The devices belong to different platforms.
 ///
 /// Examples
 /// --------
@@ -250,7 +250,7 @@ impl Context {
         Ok(self.0.devices()?.into_iter().map(Device).collect())
     }
 
-    /// A capsule "SyclContextRef" with a second handle to this context.
+    /// Return a capsule "SyclContextRef" with a second handle to this context.
     fn _get_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         context_capsule(py, &self.0)
     }
@@ -260,7 +260,7 @@ impl Context {
     }
 }
 
-/// A command in flight, or what became of it. Dropping it neither waits nor cancels.
+/// A submitted command and its result. Dropping an event neither waits nor cancels.
 ///
 /// Examples
 /// --------
@@ -280,16 +280,16 @@ impl Event {
     /// Raises
     /// ------
     /// SyclError
-    ///     What the command, or an earlier one on its queue, reported.
+    ///     The command, or an earlier one on its queue, has reported an error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.done().unwrap_or(false) {
-            // Who gives Python's lock up may get it back much later, when other threads run Python.
+            // A thread that releases the GIL may get it back much later, when other threads run Python.
             return Ok(self.0.wait()?);
         }
         Ok(detach(py, || self.0.wait())?)
     }
 
-    /// Whether the command is complete; never blocks.
+    /// Return whether the command is complete; never blocks.
     fn done(&self) -> PyResult<bool> {
         Ok(self.0.done()?)
     }
@@ -299,7 +299,7 @@ impl Event {
     /// Raises
     /// ------
     /// ValueError
-    ///     The queue was made without ``profiling=True``.
+    ///     The queue was created without ``profiling=True``.
     #[getter]
     fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         let Timestamps { submit, start, end } = detach(py, || self.0.timestamps())?;

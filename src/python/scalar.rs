@@ -1,4 +1,4 @@
-//! Elements as numbers of Python: all of them as lists, or the only one.
+//! Elements as Python numbers: nested lists, or a single number.
 
 use super::gil::detach;
 use crate::memory::try_reserve;
@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyType};
 
-/// The elements as nested lists, or the number itself without axes; copied to the host after a wait for the writes
-/// before.
+/// Returns the elements as nested lists, or one number for an array without axes. Waits for earlier writes,
+/// then copies to the host.
 pub(super) fn lists<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
     nested(py, &mut elements(py, array)?.into_iter(), array.shape())
 }
@@ -87,7 +87,8 @@ pub(super) fn item<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if array.size() != 1 {
         return Err(wrong(format!(
-            "{what} takes an array of one element, not one of shape {:?}; tolist() and to_numpy() copy all of them to \
+            "{what} takes an array of one element, not one of shape {:?}; tolist() and to_numpy() copy all \
+             of them to \
              the host",
             array.shape()
         )));
@@ -95,7 +96,7 @@ pub(super) fn item<'py>(
     elements(py, array)?.pop().ok_or_else(|| PyValueError::new_err("the array is empty"))
 }
 
-/// As `class`, one of Python's own numbers, makes of the only element.
+/// Converts the only element to `class`, one of Python's number types.
 pub(super) fn of_class<'py>(array: &crate::Array, class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
     let what = format!("{}()", class.name()?);
     class.call1((item(class.py(), array, &what, PyTypeError::new_err::<String>)?,))
@@ -105,11 +106,11 @@ pub(super) fn truth(py: Python<'_>, array: &crate::Array) -> PyResult<bool> {
     item(py, array, "bool()", PyValueError::new_err::<String>)?.is_truthy()
 }
 
-/// A whole number, as Python's own indices are: without axes, and no truth value.
+/// An integer for `__index__`: from an array without axes, and not a bool.
 pub(super) fn index<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyAny>> {
     if array.ndim() > 0 {
         return Err(PyTypeError::new_err(format!(
-            "an index is a number or an array without axes, not one of shape {:?}",
+            "an index must be a number or an array without axes, not one of shape {:?}",
             array.shape()
         )));
     }
@@ -117,12 +118,13 @@ pub(super) fn index<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Boun
     if number.is_instance_of::<PyInt>() && !number.is_instance_of::<PyBool>() {
         return Ok(number);
     }
-    Err(PyTypeError::new_err(format!("an index is a whole number, not a {}", array.dtype())))
+    Err(PyTypeError::new_err(format!("an index must be a whole number, not a {}", array.dtype())))
 }
 
-/// Membership would be asked of an iterator that compares arrays by identity.
+/// Refuses `in`: Python would search an iterator and compare arrays by identity.
 pub(super) fn not_searched() -> PyErr {
     PyTypeError::new_err(
-        "an array is not searched by `in`; `value in x.to_numpy()` or `value in x.tolist()` searches a copy on the host",
+        "usmq arrays do not support `in`; search a copy on the host with `value in x.to_numpy()` or `value \
+         in x.tolist()`",
     )
 }

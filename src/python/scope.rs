@@ -1,5 +1,5 @@
-//! The current queue in Python: a `contextvars.ContextVar` per manager, so that tasks and threads never see each
-//! other's scope.
+//! The current queue in Python: a `contextvars.ContextVar` per manager, so that each task and thread has its
+//! own scopes.
 
 use super::gil::detach;
 use super::queue::Queue;
@@ -12,24 +12,24 @@ use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::OnceLock;
 
-/// The scope variable of one manager. The value is a tuple of [`Open`], innermost last, and never changed: contexts are
-/// copied, and what one of them leaves stays open in the others.
+/// The scope variable of one manager. The value is an immutable tuple of [`Open`], innermost last: Python
+/// copies contexts, and a scope that one context leaves stays open in the others.
 pub(super) struct ScopeVar {
     variable: Py<PyAny>,
     /// The variable's method, looked up once.
     get: Py<PyAny>,
 }
 
-/// A scope that somebody has entered.
+/// A scope that was entered.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Open {
-    /// None: it changes nothing.
+    /// None: the scope changes nothing.
     queue: Option<Py<Queue>>,
-    /// The object whose `__exit__` leaves it.
+    /// The object whose `__exit__` leaves the scope.
     owner: Option<Py<UseQueue>>,
-    /// How many were open below it.
+    /// The number of scopes open below it.
     below: usize,
-    /// Python's own note of the context in which it was entered.
+    /// Python's token for the context in which it was entered.
     token: OnceLock<Py<PyAny>>,
 }
 
@@ -63,7 +63,7 @@ impl ScopeVar {
         self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (value,))
     }
 
-    /// The scope that decides here, if any.
+    /// The innermost scope with a queue, if any.
     fn deciding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Open>>> {
         let opened = self.opened(py)?;
         for scope in opened.iter().rev() {
@@ -100,7 +100,7 @@ impl ScopeVar {
         let scope = Bound::new(py, Open { queue, owner, below: opened.len(), token: OnceLock::new() })?;
         let all: Vec<_> = opened.iter().chain(std::iter::once(scope.clone().into_any())).collect();
         let token = self.set(&PyTuple::new(py, all)?)?;
-        // It is new, so the token is the first.
+        // The scope is new, so this sets its first token.
         let _ = scope.get().token.set(token.unbind());
         Ok(scope)
     }
@@ -109,19 +109,19 @@ impl ScopeVar {
         self.take_out(scope, &self.opened(scope.py())?)
     }
 
-    /// Takes a scope out, wherever it stands among those of this context. In another context than the one that entered
-    /// it this is an error, and changes nothing.
+    /// Removes a scope at any position of this context. In another context than the one that entered it,
+    /// returns an error and changes nothing.
     fn take_out(&self, scope: &Bound<'_, Open>, opened: &Bound<'_, PyTuple>) -> PyResult<()> {
         let (py, open) = (scope.py(), scope.get());
         let at = opened.iter().rposition(|one| one.is(scope)).ok_or_else(not_open)?;
         let token = open.token.get().ok_or_else(not_open)?;
-        // Those below may have been left before it, and those above be left after it.
+        // Scopes below may have been left before it, and scopes above may be left after it.
         let others = if at == open.below && at + 1 == opened.len() {
             None
         } else {
             Some(PyTuple::new(py, opened.iter().filter(|one| !one.is(scope)).collect::<Vec<_>>())?)
         };
-        // Puts back what was open before; in the context of the token only, and once.
+        // Restores the earlier value; works only in the context of the token, and once.
         let reset = self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
         reset.map_err(|_| not_open())?;
         others.map_or(Ok(()), |others| self.set(&others).map(drop))
@@ -140,8 +140,8 @@ pub(super) fn global(py: Python<'_>) -> PyResult<&'static ScopeVar> {
     GLOBAL.get_or_try_init(py, || ScopeVar::new(py, "usmq.current_queue"))
 }
 
-/// The current queue of this Python context: its innermost scope, else what a Rust caller has scoped on this thread,
-/// else the process default, else SYCL's.
+/// The current queue of this Python context: its innermost scope, else the scope of a Rust caller on this
+/// thread, else the process default, else SYCL's default device.
 pub(super) fn current(py: Python<'_>) -> PyResult<crate::Queue> {
     match global(py)?.innermost(py)? {
         Some(queue) => Ok(queue.get().0.clone()),
@@ -149,7 +149,7 @@ pub(super) fn current(py: Python<'_>) -> PyResult<crate::Queue> {
     }
 }
 
-/// The GIL is released only where drivers may have to be loaded.
+/// Releases the GIL only if drivers may have to be loaded.
 fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
     if crate::manager::current_queue_is_known() {
         return Ok(crate::current_queue()?);
@@ -157,15 +157,15 @@ fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
     Ok(detach(py, crate::current_queue)?)
 }
 
-/// The queue on which work runs when neither an argument nor the data says otherwise.
+/// Return the queue that runs work if neither an argument nor the data names a queue.
 ///
-/// That is the queue of the innermost ``use_queue`` of this context (thread or asyncio task), else the process
-/// default, else one on SYCL's default device.
+/// This is the queue of the innermost ``use_queue`` of this context (thread or asyncio task), else the
+/// process default, else one on SYCL's default device.
 ///
 /// Raises
 /// ------
 /// RuntimeNotFoundError
-///     None is set, and no device is visible.
+///     No queue is set, and no device is visible.
 ///
 /// Examples
 /// --------
@@ -181,10 +181,10 @@ pub(super) fn current_queue(py: Python<'_>) -> PyResult<Bound<'_, Queue>> {
     }
 }
 
-/// The object that stands for the default queue, made anew only when that has changed.
+/// The Python object of the default queue, created again only after a change.
 fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> {
     static LAST: Mutex<Option<Py<Queue>>> = Mutex::new(None);
-    // Python code, which may come here again, never runs under the lock.
+    // Never run Python code under the lock: it may call this function again.
     let last = LAST.lock().as_ref().map(|object| object.bind(py).clone());
     if let Some(object) = last.filter(|object| object.get().0 == queue) {
         return Ok(object);
@@ -213,16 +213,16 @@ fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> 
 /// Returns
 /// -------
 /// UseQueue
-///     A context manager that gives the queue.
+///     A context manager; ``as`` binds the queue.
 ///
 /// Raises
 /// ------
 /// SelectorError
-///     It is no filter string.
+///     ``target`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 /// TypeError
-///     It is nothing that names a queue.
+///     ``target`` has another type.
 ///
 /// Examples
 /// --------
@@ -240,16 +240,16 @@ pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> Py
 /// Parameters
 /// ----------
 /// target : str, Device, Queue, another library's queue or None
-///     The queue; None goes back to SYCL's default device.
+///     The queue; None restores SYCL's default device.
 ///
 /// Raises
 /// ------
 /// SelectorError
-///     It is no filter string.
+///     ``target`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists those that are visible.
+///     No visible device matches; the text lists the visible ones.
 /// TypeError
-///     It is nothing that names a queue.
+///     ``target`` has another type.
 ///
 /// Examples
 /// --------
@@ -264,8 +264,8 @@ pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>
     Ok(detach(py, || crate::set_default_queue(target))?)
 }
 
-/// A scope made by ``use_queue``. It may be entered more than once, also while it is open, and by several threads and
-/// asyncio tasks: each leaves what it has entered, which elsewhere is a RuntimeError.
+/// A scope created by ``use_queue``. Several threads and asyncio tasks may enter it, more than once, also
+/// while it is open. Each must leave its own entries; leaving elsewhere raises RuntimeError.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct UseQueue {
     scope: ScopeVar,
@@ -317,15 +317,15 @@ impl UseQueue {
     }
 }
 
-/// A package's own choice of queue.
+/// The queue selection of one package.
 ///
-/// Its scopes and its default concern only those who ask this manager. Without either it follows the process-wide
-/// current queue.
+/// Its scopes and default affect only callers of this manager. Without a scope or default, it returns the
+/// process-wide current queue.
 ///
 /// Parameters
 /// ----------
 /// name : str
-///     A name for people.
+///     A name for messages.
 ///
 /// Examples
 /// --------
@@ -362,7 +362,8 @@ impl QueueManager {
         self.manager.name()
     }
 
-    /// The innermost of this manager's scopes, else its default, else the process-wide current queue.
+    /// Return the queue of this manager's innermost scope, else its default, else the process-wide current
+    /// queue.
     fn current_queue(&self, py: Python<'_>) -> PyResult<Queue> {
         Ok(Queue(self.current(py)?))
     }

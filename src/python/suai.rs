@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 const NAME: &str = "__sycl_usm_array_interface__";
 
-/// The dict of an array of ours.
+/// The dict of a usmq array.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
     let descriptor = detach(py, || suai::export(array))?;
     let dict = PyDict::new(py);
@@ -28,8 +28,8 @@ pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<
     Ok(dict)
 }
 
-/// What dpnp holds on to while it uses an array of ours: the memory, not the Python object, so that no cycle keeps
-/// both alive.
+/// The object that dpnp references while it uses a usmq array: it owns the memory, not the Python array, so
+/// no reference cycle keeps both alive.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Lent(crate::Array);
 
@@ -41,15 +41,16 @@ impl Lent {
     }
 }
 
-/// The array as dpnp's own type. `dpnp.asarray` takes an object without a copy only when its `sycl_queue` and that of
-/// its `__usm_ndarray__` are one Python object, so the view is made once per array.
+/// Returns the array as dpnp's type. `dpnp.asarray` skips the copy only if the object's `sycl_queue` and that
+/// of its `__usm_ndarray__` are the same Python object, so the view is created once per array.
 pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound<'py, PyAny>> {
     let modules = py.import("sys")?.getattr("modules")?;
     let Ok(tensor) = modules.get_item("dpnp.tensor") else {
         return Err(PyAttributeError::new_err("dpnp is not loaded"));
     };
     let view = owner.usm_ndarray.get_or_try_init(py, || {
-        // Memory first, then the view: dpnp's own reading of the interface refuses negative strides.
+        // Create the memory object first, then the view: dpnp's import of the interface refuses negative
+        // strides.
         let (span, offset) = owner.array.span()?;
         let lent = Bound::new(py, Lent(span))?;
         let memory = py.import("dpctl.memory")?.getattr("as_usm_memory")?.call1((lent,))?;
@@ -65,7 +66,7 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         }
         PyResult::Ok(view.unbind())
     })?;
-    // What was submitted since the view was made must come first, too.
+    // Also order the commands submitted since the view was created.
     detach(py, || suai::export(&owner.array))?;
     Ok(view.bind(py).clone())
 }
@@ -80,7 +81,8 @@ pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>
     let descriptor = descriptor(object, &entries)?;
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
     let owner = Box::new(PyOwner::new(object));
-    // SAFETY: the protocol: the memory lives as long as the object that shows it, which the owner keeps.
+    // SAFETY: the protocol: the memory lives as long as the object that exports it, and the owner keeps it
+    // alive.
     let array = detach(py, || unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
     Ok(Some(array))
 }
@@ -128,7 +130,7 @@ fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
     match context_from(object)? {
         Some(context) => Ok(SyclObject::Context(context)),
         None => Err(PyTypeError::new_err(format!(
-            "syclobj is a queue, a context, a filter string or a capsule of one, not {}",
+            "syclobj must be a queue, a context, a filter string or a capsule of one, not {}",
             object.get_type().name()?
         ))),
     }

@@ -1,4 +1,4 @@
-//! What Python may give where a device or queue is asked for.
+//! Converts Python arguments that name a device, queue or context.
 
 use super::argument;
 use super::capsule::{context_from, queue_from};
@@ -31,7 +31,7 @@ pub(super) fn target(object: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<
     }
 }
 
-/// A queue for an argument `queue=`; None stays None. May ask the driver, so the GIL is released meanwhile.
+/// A queue for an argument `queue=`; None stays None. Releases the GIL, because it may query the driver.
 pub(super) fn queue(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Queue>> {
     named(py, object, "queue")
 }

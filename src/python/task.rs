@@ -1,4 +1,4 @@
-//! Tasks in Python: `run_task`, and the context that it hands to a function.
+//! Tasks in Python: `run_task`, and the context that it passes to the function.
 
 use super::array::Array;
 use super::arrow::column::Column;
@@ -13,32 +13,32 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple, PyType};
 use std::sync::Arc;
 
-/// Run a function as a task: with one context that has its arguments, its queue and its memory.
+/// Run a function as a task, with a context that holds its arguments, its queue and its memory.
 ///
 /// Parameters
 /// ----------
 /// function : callable
-///     Called with a `TaskContext`, from which it takes the arguments in their order.
+///     Called with a `TaskContext`, from which it takes the arguments in order.
 /// *args : object
-///     The arguments. Arrays, columns and tables must share a queue, or be usable from the one given.
+///     The arguments. Arrays, columns and tables must share a queue, or be usable from ``queue``.
 /// queue : str, Device, Queue, optional
-///     Where the task runs; by default the queue of its arguments, else the current one.
+///     The queue of the task; by default that of its arguments, else the current queue.
 /// memory_limit : int, optional
-///     Most bytes that the task's memory may have in use at a time.
+///     Limit in bytes for the task's memory in use.
 /// name : str, optional
-///     For errors and traces; the function's own by default.
+///     The name in errors and traces; by default that of the function.
 ///
 /// Returns
 /// -------
 /// object
-///     What the function returns. The work that it submitted may still be running.
+///     The result of the function. Work that it submitted may still be running.
 ///
 /// Raises
 /// ------
 /// PlacementError
-///     The arguments are on different queues, or cannot be used from the one given. The function is not called.
+///     The arguments are on different queues, or cannot be used from ``queue``. The function is not called.
 /// TypeError
-///     The function asked for another type than an argument has, or did not take all of them.
+///     The function requested another type than that of an argument, or did not take all arguments.
 ///
 /// Examples
 /// --------
@@ -66,7 +66,7 @@ pub(super) fn run_task<'py>(
     let memory_limit = memory_limit.map(|bytes| memory::limit(bytes, "memory_limit")).transpose()?;
     let args: Vec<_> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
     let target = match target::target(queue, "queue")? {
-        // Python's scope is not one of this thread's, where the crate looks.
+        // The crate looks up scopes of the thread, which do not include Python's.
         Target::Unset if args.iter().all(|arg| matches!(arg, TaskArg::Object(_))) => {
             Target::Queue(scope::current(py)?)
         }
@@ -91,7 +91,7 @@ pub(super) fn run_task<'py>(
     Ok(value)
 }
 
-/// What is usmq's is placed; any other object is for the function to look at.
+/// usmq places its own objects; the function handles all others.
 fn argument(object: &Bound<'_, PyAny>) -> PyResult<TaskArg> {
     Ok(if let Ok(array) = object.cast::<Array>() {
         TaskArg::Array(array.get().array.clone())
@@ -112,16 +112,16 @@ fn object<'py>(py: Python<'py>, arg: TaskArg) -> PyResult<Bound<'py, PyAny>> {
         TaskArg::Table(table) => Ok(Bound::new(py, Table::new(table.clone()))?.into_any()),
         TaskArg::Object(object) => match object.downcast_ref::<Py<PyAny>>() {
             Some(object) => Ok(object.bind(py).clone()),
-            None => Err(PyValueError::new_err("an argument that is no Python object")),
+            None => Err(PyValueError::new_err("an argument is not a Python object")),
         },
         TaskArg::Number(_) | TaskArg::Text(_) => {
-            Err(PyValueError::new_err(format!("{arg} was not given by Python")))
+            Err(PyValueError::new_err(format!("{arg} was not passed from Python")))
         }
     }
 }
 
-/// The object as one of this class, if it is one. A number of numpy is one of Python's; a whole number is a real one,
-/// and a truth value is no number.
+/// Converts the object to this class, if possible. numpy numbers count as Python numbers, an int as a float,
+/// and a bool not as a number.
 fn instance<'py>(
     object: &Bound<'py, PyAny>,
     class: &Bound<'py, PyType>,
@@ -142,10 +142,10 @@ fn instance<'py>(
     Ok(object.is_instance(class)?.then(|| object.clone()))
 }
 
-/// What a task's function is called with: the queue to use, the memory to allocate from, and the arguments one after
-/// another.
+/// The argument of a task's function: the queue to use, the memory to allocate from, and the arguments in
+/// order.
 ///
-/// Made by `run_task` only.
+/// Only `run_task` creates it.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct TaskContext(Mutex<crate::TaskContext>);
 
@@ -157,7 +157,7 @@ impl TaskContext {
         self.0.lock().name().to_owned()
     }
 
-    /// The task's queue; the current one while it runs. Its arguments are on it.
+    /// The task's queue, which holds its arguments and is the current queue while the task runs.
     #[getter]
     fn queue(&self) -> Queue {
         Queue(self.0.lock().queue().clone())
@@ -169,7 +169,7 @@ impl TaskContext {
         TaskMemory(self.0.lock().shared_memory())
     }
 
-    /// How many arguments have not been taken.
+    /// The number of arguments not yet taken.
     #[getter]
     fn args_left(&self) -> usize {
         self.0.lock().args_left()
@@ -180,17 +180,17 @@ impl TaskContext {
     /// Parameters
     /// ----------
     /// type : type
-    ///     What it must be. Numbers of numpy are ``int`` and ``float``, too; a whole number is a ``float``.
+    ///     The required type. numpy numbers count as ``int`` and ``float``; an int counts as a ``float``.
     ///
     /// Raises
     /// ------
     /// TypeError
-    ///     There is none, or it is of another type; then it is not taken.
+    ///     No argument is left, or it has another type; it is then not taken.
     fn arg<'py>(&self, py: Python<'py>, r#type: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let r#type: &Bound<'py, PyType> = argument::given(r#type, "type", "a class, as int")?;
         let wanted = r#type.name()?.to_string();
         loop {
-            // Looking at an object may run any Python code, which never happens under the lock.
+            // Inspecting an object may run any Python code, so do it without the lock.
             let (number, arg) = self.0.lock().front(&wanted)?;
             let found = object(py, arg)?;
             let Some(value) = instance(&found, r#type)? else {
@@ -198,7 +198,7 @@ impl TaskContext {
                 return Err(self.0.lock().mismatch(number, &wanted, &text).into());
             };
             let taken = self.0.lock().advance(number);
-            // Else another thread has it by now, and the next one is ours.
+            // Otherwise another thread has taken it; try the next one.
             if taken.is_some() {
                 return Ok(value);
             }
@@ -216,7 +216,7 @@ impl TaskContext {
         Ok(Array::new(self.0.lock().array_of(dtype)?))
     }
 
-    /// Take all arguments that are left: for functions of any number of them.
+    /// Take all remaining arguments, for functions with any number of them.
     fn rest<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let rest = self.0.lock().rest();
         rest.into_iter().map(|arg| object(py, arg)).collect()
@@ -228,23 +228,24 @@ impl TaskContext {
     }
 }
 
-/// The memory of one task. It counts what the task has in use, and gives nothing out once the task is over.
+/// The memory of one task. It counts the memory that the task uses, and refuses allocations after the task
+/// has ended.
 ///
-/// An array counts while it, or a view of it, is alive and not released. When the task ends, arrays that are alive are
-/// their owners'; blocks are freed.
+/// An array counts while it, or a view of it, is alive and not released. When the task ends, live arrays keep
+/// their memory; blocks are freed.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct TaskMemory(Arc<crate::TaskMemory>);
 
 #[pymethods]
 impl TaskMemory {
-    /// An uninitialised array on the task's queue; as ``usmq.empty``.
+    /// Create an uninitialised array on the task's queue, as ``usmq.empty``.
     ///
     /// Raises
     /// ------
     /// AllocationError
-    ///     Beyond the task's limit, or memory is short.
+    ///     The task's limit is exceeded, or memory is short.
     /// ValueError
-    ///     The task is over.
+    ///     The task has ended.
     #[pyo3(signature = (shape, dtype=None, *, usm_type="device"))]
     fn empty(
         &self,
@@ -258,7 +259,7 @@ impl TaskMemory {
         Ok(Array::new(detach(py, || self.0.uninit(shape, dtype, kind))?))
     }
 
-    /// An array of zeros on the task's queue; as ``usmq.zeros``.
+    /// Create an array of zeros on the task's queue, as ``usmq.zeros``.
     ///
     /// Raises
     /// ------
@@ -277,7 +278,8 @@ impl TaskMemory {
         Ok(made)
     }
 
-    /// A block for a library that takes addresses, used on the task's queue only. Return its address.
+    /// Allocate a block for a library that takes addresses, for use on the task's queue only. Return its
+    /// address.
     ///
     /// Raises
     /// ------
@@ -294,12 +296,12 @@ impl TaskMemory {
         Ok(detach(py, || self.0.allocate(nbytes, kind))?)
     }
 
-    /// Give a block back. Its memory is used again once the work that the queue has so far is complete.
+    /// Free a block. Its memory is reused after the commands already submitted to the queue are complete.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     The task has no block at this address; nothing is freed then.
+    ///     The task has no block at this address; nothing is freed.
     fn deallocate(
         &self,
         py: Python<'_>,
@@ -308,7 +310,7 @@ impl TaskMemory {
         Ok(detach(py, || self.0.deallocate(address))?)
     }
 
-    /// Make a block the caller's: an array of its bytes.
+    /// Transfer a block to the caller, as an array of its bytes.
     ///
     /// Raises
     /// ------
@@ -318,7 +320,7 @@ impl TaskMemory {
         Ok(Array::new(self.0.release_block(address)?))
     }
 
-    /// Take an array off the task's account, since it is an output now. Return the array.
+    /// Stop counting an array, because it is an output. Return the array.
     fn release<'py>(
         &self,
         #[pyo3(from_py_with = argument::array)] array: &Bound<'py, Array>,
@@ -333,13 +335,13 @@ impl TaskMemory {
         self.0.used()
     }
 
-    /// The largest ``used`` so far, as allocations saw it.
+    /// The largest ``used`` so far, updated by allocations.
     #[getter]
     fn peak(&self) -> u64 {
         self.0.peak()
     }
 
-    /// The most bytes that may be in use; None without a limit.
+    /// The limit in bytes; None without a limit.
     #[getter]
     fn limit(&self) -> Option<u64> {
         self.0.limit()

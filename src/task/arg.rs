@@ -1,4 +1,4 @@
-//! What a task is called with, and what its function may ask for.
+//! The arguments of a task, and the types that its function may request.
 
 use crate::array::{Array, Scalar};
 use crate::interop::arrow::{Column, Table};
@@ -16,7 +16,7 @@ pub enum TaskArg {
     Column(Column),
     /// A table.
     Table(Table),
-    /// A number, which becomes what the task asks for if it fits.
+    /// A number, which converts to the requested type if it fits.
     Number(Scalar),
     /// A text.
     Text(String),
@@ -64,7 +64,7 @@ from!(
     &str => |text| Self::Text(text.to_owned()),
 );
 
-/// A type that a task's function may ask for with [`TaskContext::arg`](super::TaskContext::arg).
+/// A type that a task's function may request with [`TaskContext::arg`](super::TaskContext::arg).
 pub trait FromTaskArg: Sized {
     /// The type's name in errors.
     const NAME: &'static str;

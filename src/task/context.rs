@@ -1,4 +1,4 @@
-//! The context of one task: its queue, its memory, and its arguments one after another.
+//! The context of one task: its queue, its memory, and its arguments in order.
 
 use super::arg::{FromTaskArg, TaskArg};
 use super::memory::TaskMemory;
@@ -9,7 +9,7 @@ use std::any::{Any, type_name};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a task's function is called with: the queue to use, the memory to allocate from, and a cursor over the
+/// The argument of a task's function: the queue to use, the memory to allocate from, and a cursor over the
 /// arguments.
 pub struct TaskContext {
     name: String,
@@ -31,7 +31,7 @@ impl TaskContext {
         &self.name
     }
 
-    /// The task's queue; the current one while it runs. Its arguments are on it.
+    /// The task's queue, which holds its arguments and is the current queue while the task runs.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
@@ -51,7 +51,7 @@ impl TaskContext {
     /// Takes the next argument.
     ///
     /// # Errors
-    /// [`Error::Type`] when there is none, or when it is of another type; then it is not taken.
+    /// [`Error::Type`] if no argument is left, or if it has another type; it is then not taken.
     pub fn arg<T: FromTaskArg>(&mut self) -> Result<T> {
         self.take(T::NAME, |arg| T::from_arg(arg.clone()).ok_or_else(|| arg.to_string()))
     }
@@ -82,13 +82,13 @@ impl TaskContext {
         })
     }
 
-    /// How many arguments have not been taken.
+    /// The number of arguments not yet taken.
     #[must_use]
     pub fn args_left(&self) -> usize {
         self.args.len()
     }
 
-    /// Takes all arguments that are left, whatever they are: for functions of any number of them.
+    /// Takes all remaining arguments of any type, for functions with any number of them.
     pub fn rest(&mut self) -> Vec<TaskArg> {
         self.taken += self.args.len();
         self.args.drain(..).collect()
@@ -101,12 +101,12 @@ impl TaskContext {
         Ok(value)
     }
 
-    /// The number of the next argument, and the argument; it stays the next.
+    /// Returns the number of the next argument and the argument, without taking it.
     pub(crate) fn front(&self, wanted: &str) -> Result<(usize, TaskArg)> {
         let number = self.taken + 1;
         self.args.front().map(|arg| (number, arg.clone())).ok_or_else(|| {
             Error::Type(format!(
-                "task {:?} was given {}, and its function asks for argument {number}, of type {wanted}",
+                "task {:?} received {}, but its function requests argument {number}, of type {wanted}",
                 self.name,
                 count(self.taken)
             ))
@@ -116,11 +116,11 @@ impl TaskContext {
     pub(crate) fn mismatch(&self, number: usize, wanted: &str, found: &str) -> Error {
         let name = &self.name;
         Error::Type(format!(
-            "argument {number} of task {name:?} is {found}; its function asks for type {wanted}"
+            "argument {number} of task {name:?} is {found}; its function requests type {wanted}"
         ))
     }
 
-    /// Goes on to the argument after this one, unless someone else did.
+    /// Takes this argument, unless another thread already did.
     pub(crate) fn advance(&mut self, number: usize) -> Option<TaskArg> {
         if number != self.taken + 1 {
             return None;
@@ -133,17 +133,17 @@ impl TaskContext {
         tracing::debug_span!(target: "usmq", "task", name = %self.name, queue = %self.queue)
     }
 
-    /// Ends the task: its memory gives nothing out any more, and blocks that are still its own are freed.
+    /// Ends the task: its memory refuses allocations, and its remaining blocks are freed.
     ///
     /// # Errors
-    /// [`Error::Type`] when arguments were not taken.
+    /// [`Error::Type`] if arguments were not taken.
     pub(crate) fn finish(&self) -> Result<()> {
         self.memory.close();
         if self.args.is_empty() {
             return Ok(());
         }
         Err(Error::Type(format!(
-            "task {:?} was given {}, and its function took {}; rest() takes those that are left",
+            "task {:?} received {}, but its function took {}; call rest() for the others",
             self.name,
             count(self.taken + self.args.len()),
             self.taken
@@ -151,7 +151,7 @@ impl TaskContext {
     }
 }
 
-/// Also when the function failed or panicked.
+/// Ends the task also if the function failed or panicked.
 impl Drop for TaskContext {
     fn drop(&mut self) {
         self.memory.close();

@@ -1,4 +1,4 @@
-//! The memory of a task: it counts what the task has in use, and ends with it.
+//! The memory of a task: counts the task's use of memory, and ends with the task.
 
 use crate::array::{Array, DType, Element, Layout};
 use crate::device::{Queue, UsmKind};
@@ -8,11 +8,11 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// The memory resource of one task. Arrays and blocks are USM of the task's queue, from the pools that all of usmq
-/// shares; here they are counted, and kept below the task's limit.
+/// The memory resource of one task. Arrays and blocks are USM of the task's queue, from the pools that usmq
+/// shares. This type counts them and enforces the task's limit.
 ///
-/// An array counts while it, or a view of it, is alive and not [released](Self::release). When the task ends, arrays
-/// that are alive are their owners'; blocks are freed.
+/// An array counts while it, or a view of it, is alive and not [released](Self::release). When the task ends,
+/// live arrays keep their memory; blocks are freed.
 pub struct TaskMemory {
     task: String,
     queue: Queue,
@@ -22,11 +22,11 @@ pub struct TaskMemory {
 
 #[derive(Default)]
 struct Account {
-    /// What arrays hold; those that are gone are looked for at the next allocation.
+    /// The memory of arrays; the next allocation removes dropped ones.
     arrays: Vec<Weak<Allocation>>,
-    /// By address. The task's own until it gives them back, releases them, or ends.
+    /// Blocks by address. The task owns them until it frees or releases them, or ends.
     blocks: HashMap<usize, Arc<Allocation>>,
-    /// What allocations that are under way will take.
+    /// Bytes reserved for running allocations.
     claimed: u64,
     peak: u64,
     closed: bool,
@@ -41,14 +41,14 @@ impl Account {
     }
 }
 
-/// Bytes that an allocation is about to take.
+/// A reservation of bytes for a running allocation.
 struct Claim<'a> {
     account: &'a Mutex<Account>,
     bytes: u64,
 }
 
 impl Claim<'_> {
-    /// What was claimed is in the account now.
+    /// Ends the reservation after the bytes were added to the account.
     fn keep(self, account: &mut Account) {
         account.claimed = account.claimed.saturating_sub(self.bytes);
         std::mem::forget(self);
@@ -70,12 +70,12 @@ impl TaskMemory {
     /// An uninitialised array of any dtype and USM kind.
     ///
     /// # Errors
-    /// [`Error::Value`] for a shape beyond the address space or after the end of the task, [`Error::Allocation`] beyond
-    /// the task's limit or when memory is short.
+    /// [`Error::Value`] for a shape beyond the address space or after the end of the task,
+    /// [`Error::Allocation`] beyond the task's limit or if memory is short.
     pub fn uninit(&self, shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind) -> Result<Array> {
         let shape = shape.as_ref();
         let elements = shape.iter().try_fold(dtype.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
-        // A shape beyond the address space is for the array to refuse.
+        // The array refuses a shape beyond the address space.
         self.counted(elements.unwrap_or(0), kind, || {
             let array = Array::uninit(shape, dtype, kind, &self.queue)?;
             let allocation = Arc::downgrade(&array.shared_allocation());
@@ -121,15 +121,15 @@ impl TaskMemory {
         Ok(array)
     }
 
-    /// A block for a library that takes addresses, as oneMKL its scratch space; used on the task's queue only. Zero
-    /// bytes have an address of their own, too.
+    /// Allocates a block for a library that takes addresses, as oneMKL for scratch space, for use on the
+    /// task's queue only. Zero bytes also have a unique address.
     ///
     /// # Errors
     /// As [`uninit`](Self::uninit).
     pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
         self.counted(bytes, kind, || {
             let block = Arc::new(Allocation::new(bytes, kind, &self.queue)?);
-            // The log does not see the work of the address's user; later commands wait for the queue.
+            // The log does not see commands that use the address; later commands wait for the queue.
             block.share_on(&self.queue)?;
             let address = block.pointer();
             Ok((address, move |account: &mut Account| {
@@ -138,16 +138,16 @@ impl TaskMemory {
         })
     }
 
-    /// Gives a block back; its memory is used again once the work that the queue has so far is complete.
+    /// Frees a block; its memory is reused after the commands already submitted to the queue are complete.
     ///
     /// # Errors
-    /// [`Error::Value`] when the task has no block at this address: it never had, or gave it back, or released it. Then
-    /// nothing is freed.
+    /// [`Error::Value`] if the task has no block at this address, because it never had, freed or released it.
+    /// Nothing is freed then.
     pub fn deallocate(&self, address: usize) -> Result<()> {
         self.take(address).map(drop)
     }
 
-    /// Makes a block the caller's: an array of its bytes, which lives as every array does.
+    /// Transfers a block to the caller, as an array of its bytes with the usual lifetime.
     ///
     /// # Errors
     /// As [`deallocate`](Self::deallocate).
@@ -157,8 +157,8 @@ impl TaskMemory {
         Ok(Array::from_parts(block, layout, DType::U8, self.queue.clone(), false))
     }
 
-    /// Takes an array off the task's account: it is an output now, and what the task allocates later may use its share
-    /// of the limit. An array of other memory stays as it is.
+    /// Stops counting an array, because it is an output: later allocations of the task may use its share of
+    /// the limit. An array of other memory is returned unchanged.
     pub fn release(&self, array: Array) -> Array {
         let own = Arc::downgrade(&array.shared_allocation());
         self.account.lock().arrays.retain(|other| !other.ptr_eq(&own));
@@ -171,19 +171,19 @@ impl TaskMemory {
         self.account.lock().used()
     }
 
-    /// The largest [`used`](Self::used) so far, as allocations saw it.
+    /// The largest [`used`](Self::used) so far, updated by allocations.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.account.lock().peak
     }
 
-    /// The most bytes that may be in use, if there is a limit.
+    /// The limit in bytes, if any.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// Makes something of `bytes` and notes it, if the task may have that much more.
+    /// Allocates `bytes` with `make` and counts them, if the limit permits.
     fn counted<T, N: FnOnce(&mut Account)>(
         &self,
         bytes: usize,
@@ -191,7 +191,7 @@ impl TaskMemory {
         make: impl FnOnce() -> Result<(T, N)>,
     ) -> Result<T> {
         let claim = self.claim(bytes, kind)?;
-        // Not under the lock: it may wait, and run code of other libraries.
+        // Call it without the lock: it may wait, and run code of other libraries.
         let (made, note) = make()?;
         let mut account = self.open_account()?;
         note(&mut account);
@@ -204,14 +204,15 @@ impl TaskMemory {
         let account = self.account.lock();
         if account.closed {
             return Err(Error::Value(format!(
-                "task {:?} is over, and its memory with it; make arrays that outlive a task without it",
+                "task {:?} has ended and its memory is released; allocate arrays that outlive a task outside \
+                 it",
                 self.task
             )));
         }
         Ok(account)
     }
 
-    /// Takes the bytes out of what other threads of the task may have, until the claim goes.
+    /// Reserves bytes of the limit against other threads of the task, until the claim is dropped.
     fn claim(&self, bytes: usize, kind: UsmKind) -> Result<Claim<'_>> {
         let mut account = self.open_account()?;
         let used = account.used();
@@ -232,20 +233,21 @@ impl TaskMemory {
             reserved: used,
             limit: self.limit,
             total: device.global_mem_size(),
-            note: format!("; use and limit are those of task {:?}", self.task),
+            note: format!("; usage and limit are those of task {:?}", self.task),
         }
     }
 
     fn take(&self, address: usize) -> Result<Arc<Allocation>> {
         self.account.lock().blocks.remove(&address).ok_or_else(|| {
             Error::Value(format!(
-                "task {:?} has no block at {address:#x}: it was not allocated here, or is gone already",
+                "task {:?} has no block at {address:#x}: it was not allocated by this task, or is already \
+                 freed",
                 self.task
             ))
         })
     }
 
-    /// Nothing is given out any more, and blocks are freed.
+    /// Refuses further allocations and frees the blocks.
     pub(super) fn close(&self) {
         let blocks = {
             let mut account = self.account.lock();

@@ -1,7 +1,7 @@
-//! Tasks: a function, its arguments, and the one context that is handed to it.
+//! Tasks: a function, its arguments, and the context that is passed to it.
 //!
-//! A framework that runs other people's functions decides here where one runs, with which arguments and how much memory;
-//! the function has all of that from its [`TaskContext`] and asks nobody else.
+//! A framework that runs user functions sets the queue, the arguments and the memory limit of each call here.
+//! The function gets all of these from its [`TaskContext`].
 
 mod arg;
 mod context;
@@ -18,7 +18,7 @@ use crate::manager::{QueueManager, Target, current_queue, enter};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A function's arguments, in order, and where it is to run.
+/// A function's arguments, in order, and its target queue.
 ///
 /// ```
 /// use usmq::{Array, Kernel, Task, TaskContext};
@@ -59,7 +59,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task without arguments. The name is for errors and traces.
+    /// Creates a task without arguments. Errors and traces show the name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), args: Vec::new(), target: Target::Unset, manager: None, limit: None }
     }
@@ -75,32 +75,34 @@ impl Task {
         self.arg(TaskArg::Object(Arc::new(value)))
     }
 
-    /// Where to run. Each argument's memory must be usable from there. [`Target::Unset`] leaves it to the arguments.
+    /// Sets the target, which must be able to use the memory of each argument. With [`Target::Unset`] the
+    /// arguments determine it.
     pub fn on(mut self, target: impl Into<Target>) -> Self {
         self.target = target.into();
         self
     }
 
-    /// Whose current queue counts when neither a target nor an argument says where to run.
+    /// Sets the manager whose current queue is used if neither a target nor an argument names one.
     pub fn manager(mut self, manager: &QueueManager) -> Self {
         self.manager = Some(manager.clone());
         self
     }
 
-    /// The most bytes that the task's [`TaskMemory`] may have in use at a time, of all USM kinds together.
+    /// Limits the bytes in use by the task's [`TaskMemory`], for all USM kinds together.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// Runs `body` with the task's queue as the current one. It runs on this thread; the work that it submits may still
-    /// be running when this returns, as after every launch.
+    /// Runs `body` on this thread with the task's queue as the current one. Work that it submits may still be
+    /// running on return, as after every launch.
     ///
-    /// The queue is the target, else the one that all arguments share, else the manager's current one.
+    /// The queue is the target, else the queue shared by all arguments, else the manager's current queue.
     ///
     /// # Errors
-    /// What `body` returns. Before it: [`Error::Placement`] when the arguments are on different queues or cannot be used
-    /// from the target, or why there is no such queue. After it: [`Error::Type`] when it did not take all arguments.
+    /// Those of `body`. Before the call: [`Error::Placement`] if the arguments are on different queues or
+    /// cannot be used from the target, or the error of the target queue. After the call: [`Error::Type`] if
+    /// `body` did not take all arguments.
     pub fn run<T, E: From<Error>>(self, body: impl FnOnce(&mut TaskContext) -> Result<T, E>) -> Result<T, E> {
         let manager = self.manager.clone();
         let current = || manager.map_or_else(current_queue, |manager| manager.current_queue());
@@ -112,7 +114,7 @@ impl Task {
         Ok(value)
     }
 
-    /// The context for a caller that runs the function itself and then calls [`TaskContext::finish`].
+    /// Creates the context for a caller that runs the function itself and then calls [`TaskContext::finish`].
     pub(crate) fn begin(self, current: impl FnOnce() -> Result<Queue>) -> Result<TaskContext> {
         let queue = match self.target.queue()? {
             Some(queue) => queue,
@@ -132,7 +134,7 @@ fn queue_of(arg: &TaskArg) -> Option<&Queue> {
     }
 }
 
-/// The queue that all arguments with data share; none when there are no such arguments.
+/// The queue shared by all arguments with data; none without such arguments.
 fn common_queue(name: &str, args: &[TaskArg]) -> Result<Option<Queue>> {
     let mut queues = args.iter().filter_map(queue_of);
     let Some(first) = queues.next() else { return Ok(None) };
@@ -142,12 +144,13 @@ fn common_queue(name: &str, args: &[TaskArg]) -> Result<Option<Queue>> {
     let lines = args.iter().enumerate().filter(|(_, arg)| queue_of(arg).is_some());
     let lines: Vec<_> = lines.map(|(number, arg)| format!("  argument {}: {arg}", number + 1)).collect();
     Err(Error::Placement(format!(
-        "the arguments of task {name:?} are on different queues:\n{}\nsay where it runs, or collocate them first",
+        "the arguments of task {name:?} are on different queues:\n{}\npass the queue that runs it, or \
+         collocate them first",
         lines.join("\n")
     )))
 }
 
-/// The arguments with `queue` for their work. Nothing is copied: what cannot be used from there is an error.
+/// Binds the arguments to `queue` without copies; an error for memory that the queue cannot use.
 fn rebind_args(name: &str, args: Vec<TaskArg>, queue: &Queue) -> Result<Vec<TaskArg>> {
     let numbered = args.into_iter().enumerate();
     numbered
@@ -155,8 +158,8 @@ fn rebind_args(name: &str, args: Vec<TaskArg>, queue: &Queue) -> Result<Vec<Task
             for array in memory_of(&arg) {
                 if let Some(why) = array.unusable_from(queue)? {
                     return Err(Error::Placement(format!(
-                        "argument {} of task {name:?} is {arg}, which cannot be used from {queue}: {why}; collocate \
-                         makes a copy that can",
+                        "argument {} of task {name:?} is {arg}, which cannot be used from {queue}: {why}; \
+                         copy it with collocate",
                         number + 1
                     )));
                 }

@@ -260,7 +260,7 @@ fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
     assert!(next_error(&mut stream).contains("before the end"));
     let (mut stream, handler) = AsyncStreamReader::new(2);
     drop(handler);
-    assert!(next_error(&mut stream).contains("no producer"));
+    assert!(next_error(&mut stream).contains("before a producer received it"));
     balance.check()
 }
 

@@ -298,13 +298,13 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
     "memory.deallocate": (
         in_task(lambda task, v: task.memory.deallocate(v)),
         "address",
-        "an address, which allocate() returned",
+        "an address returned by allocate()",
         (),
     ),
     "memory.release_block": (
         in_task(lambda task, v: task.memory.release_block(v)),
         "address",
-        "an address, which allocate() returned",
+        "an address returned by allocate()",
         (),
     ),
     "memory.release": (

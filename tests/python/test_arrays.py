@@ -287,7 +287,7 @@ def test_an_array_of_one_element_is_a_number(
         if dtype[0] in "iu" and not shape:
             assert operator.index(x) == operator.index(peer)
         else:
-            with pytest.raises(TypeError, match="an index is"):
+            with pytest.raises(TypeError, match="an index must be"):
                 operator.index(x)
 
 

@@ -258,7 +258,7 @@ BROKEN_CONTENTS = {
     ),
     "null count": (
         Node(b"i", 2, [bitmap([1, 1]), np.array([1, 2], "i4")], null_count=1),
-        "has 0 nulls, and says 1",
+        "has 0 nulls, but declares 1",
     ),
 }
 

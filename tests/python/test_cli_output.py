@@ -66,7 +66,7 @@ def test_both_commands_list_the_same() -> None:
     [
         (["nosuch"], "", "invalid choice: 'nosuch'"),
         (["--nosuch"], "", "unrecognized arguments: --nosuch"),
-        (["--include-dir", "list"], "", "options go behind the command"),
+        (["--include-dir", "list"], "", "put options after the command"),
         (["list", "-x"], " list", "unrecognized arguments: -x"),
         (["list", "extra"], " list", "unrecognized arguments: extra"),
         (["list", "-s", "-l"], " list", "not allowed with"),
@@ -76,7 +76,7 @@ def test_both_commands_list_the_same() -> None:
         (["demo", "-x"], " demo", "unrecognized arguments: -x"),
         (["demo", "--dtype", "f2"], " demo", "invalid choice: 'f2'"),
         (["trace", "-x", "script.py"], " trace", "unrecognized arguments: -x"),
-        (["trace"], " trace", "which script?"),
+        (["trace"], " trace", "no script given"),
         (["trace", "-o", "x.png", "script.py"], " trace", "x.png"),
     ],
     ids=" ".join,

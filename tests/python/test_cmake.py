@@ -205,7 +205,7 @@ def test_find_package_compares_versions(
     ("line", "text"),
     [
         ("find_package(usmq REQUIRED COMPONENTS nosuch)", "there is no component nosuch"),
-        ("find_package(usmq REQUIRED COMPONENTS library)", f"`{MAKES_LIBRARY}` makes it"),
+        ("find_package(usmq REQUIRED COMPONENTS library)", f"`{MAKES_LIBRARY}` builds it"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path: Path, usmq_dir: str, line: str, text: str) -> None:
@@ -244,4 +244,4 @@ def test_the_commands_print_folders(run_python: Callable[..., Any]) -> None:
         assert (Path(done.stdout.strip()) / "libusmq.so.0").exists()
     else:
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"`{MAKES_LIBRARY}` makes it" in done.stderr
+        assert f"`{MAKES_LIBRARY}` builds it" in done.stderr

@@ -95,7 +95,7 @@ def test_workers_in_one_process_are_refused() -> None:
 
 def test_drivers_that_do_not_answer_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_selectors, "PATIENCE", 0.01)
-    with pytest.raises(usmq.DeviceNotFoundError, match="did not say within"):
+    with pytest.raises(usmq.DeviceNotFoundError, match="did not list their devices within"):
         LocalUsmCluster(**QUIET)
 
 
@@ -112,7 +112,7 @@ def test_a_device_that_is_gone_when_its_worker_starts_is_an_error_in_time(
 ) -> None:
     gone = [Found("opencl:7", "opencl", "cpu", "gone")]
     monkeypatch.setattr(_selectors, "all_devices", lambda: gone)
-    with pytest.raises(usmq.DeviceNotFoundError, match="this worker sees no SYCL device"):
+    with pytest.raises(usmq.DeviceNotFoundError, match="no SYCL device is visible to this worker"):
         LocalUsmCluster(death_timeout=30, **QUIET)
 
 
@@ -120,7 +120,7 @@ def test_a_device_that_is_gone_when_its_worker_starts_is_an_error_in_time(
 def test_launchers_say_the_local_rank(name: str) -> None:
     assert local_rank({name: "3"}) == 3
     assert local_rank({name: ""}) is None
-    with pytest.raises(ValueError, match=f"{name}='first' is no local rank"):
+    with pytest.raises(ValueError, match=f"{name}='first' is not a local rank"):
         local_rank({name: "first"})
 
 
@@ -195,4 +195,4 @@ def test_a_batch_job_without_a_device_ends_and_says_so() -> None:
         environment = {"ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"}
         with dask_worker(cluster.scheduler_address, "a", **environment) as process:
             error = process.communicate(timeout=45)[1]  # It ends by itself.
-    assert "no device for worker a: this worker sees no SYCL device" in error
+    assert "no device for worker a: no SYCL device is visible to this worker" in error

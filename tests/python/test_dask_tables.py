@@ -183,8 +183,8 @@ def test_dictionaries_with_nulls_and_doubles_group_by_value():
         (["none"], [("v", "sum")], KeyError, "'none'"),
         (["k"], [("none", "sum")], KeyError, "'none'"),
         (["list"], [("v", "sum")], TypeError, "list"),
-        (["k"], [("k", "sum")], TypeError, "no sum"),
-        (["k"], [("date", "mean")], TypeError, "no mean"),
+        (["k"], [("k", "sum")], TypeError, "cannot compute sum"),
+        (["k"], [("date", "mean")], TypeError, "cannot compute mean"),
         (["k"], [("v", "median")], ValueError, "median"),
         (["k"], [("v", "sum"), ("v", "sum")], ValueError, "v_sum"),
         (["k"], [], ValueError, "nothing"),
@@ -303,19 +303,19 @@ def by_worker(task):
 
 def test_wrong_results_of_functions_are_named(client):
     logical = LogicalTable.from_arrow(numbers(), 2)
-    with pytest.raises(TypeError, match=r"known returns a usmq\.Table"):
+    with pytest.raises(TypeError, match=r"known must return a usmq\.Table"):
         logical.map_partitions(known).to_arrow()
     with pytest.raises(ValueError, match="another"):
         logical.map_partitions(by_worker).to_arrow()
     with pytest.raises(ValueError, match="another"):
         logical.map_partitions(doubled, 1.0, schema=pa.schema({"k": pa.int32()})).to_arrow()
-    with pytest.raises(TypeError, match="asks for argument 2"):
+    with pytest.raises(TypeError, match="requests argument 2"):
         logical.map_partitions(doubled).wait()
     with pytest.raises(TypeError, match="took 1"):
         logical.reduce(known, sum, "too much").result(PATIENCE)
-    with pytest.raises(TypeError, match="stays with the client"):
+    with pytest.raises(TypeError, match="is a handle of the client"):
         logical.map_partitions(doubled, logical)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="npartitions must be 1 or more"):
         LogicalTable.from_arrow(numbers(), 0)
 
 

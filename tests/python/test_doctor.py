@@ -33,7 +33,7 @@ def test_the_text_is_grouped_and_ends_with_a_verdict(
 ) -> None:
     done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
-    assert re.fullmatch(r"All is well: 1 device is visible(, \d+ notes?)?\.", lines[-1])
+    assert re.fullmatch(r"No problem found: 1 device is visible(, \d+ notes?)?\.", lines[-1])
     assert "\033" not in done.stdout, "colours in what is no terminal"
     for line in lines[:-1]:
         assert re.match(r"(?!\s)|  (ok|note|problem) +\S| {11}\S|$", line), line
@@ -163,7 +163,7 @@ __attribute__((constructor)) static void start(void) {{
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
     found.all_applied()
     found.problem("asking for the devices", f"signal {signal}", topic="devices")
-    assert "with the other drivers alone: opencl:cpu:0" in found.text
+    assert "with only the other drivers: opencl:cpu:0" in found.text
     assert found.devices() == []
 
 
@@ -212,7 +212,7 @@ def test_a_driver_that_crashes_when_its_devices_are_listed(
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
     found.all_applied()
     found.problem("asking for the devices", "signal SIGABRT", topic="devices")
-    assert "with the other drivers alone: opencl:cpu:0" in found.text
+    assert "with only the other drivers: opencl:cpu:0" in found.text
 
 
 def test_a_driver_that_lets_the_runtime_fail(
@@ -224,7 +224,7 @@ def test_a_driver_that_lets_the_runtime_fail(
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
     assert found.problem("no platform can be listed", topic="devices") == "fix what is shown above"
     found.all_applied()
-    assert "with the other drivers alone: opencl:cpu:0" in found.text
+    assert "with only the other drivers: opencl:cpu:0" in found.text
 
 
 def test_a_driver_that_refuses_to_start(
@@ -258,7 +258,7 @@ __attribute__((constructor)) static void start(void) { for (;;) sleep(100); }"""
     found = doctor("--timeout", "5", OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
     fix = found.problem(broken, "does not answer within 5 s")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.problem("does not tell its devices within 5 s", topic="devices")
+    found.problem("does not list its devices within 5 s", topic="devices")
     found.applied(fix, broken=False)  # Without it the program would hang.
 
 
@@ -429,12 +429,12 @@ def test_a_cache_that_cannot_be_written(doctor: Callable[..., Checked], tmp_path
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
-    fix = found.problem(f"cannot be kept in {folder}", "is no folder")
+    fix = found.problem(f"cannot be kept in {folder}", "is not a folder")
     assert fix.startswith("unset SYCL_CACHE_DIR")
     found.applied(fix, broken=False)
     # The place that usmq chooses, in a home that is no folder.
     found = doctor(HOME=str(tmp_path / "file"))
-    fix = found.problem("cannot be kept in", "is no folder")
+    fix = found.problem("cannot be kept in", "is not a folder")
     assert fix.startswith("export SYCL_CACHE_PERSISTENT=0")
     found.applied(fix, broken=False)
 

@@ -43,7 +43,7 @@ def test_a_runtime_without_adapters(
     assert found.devices() == []
     environment.without("libur_adapter_")
     found = doctor(environment=environment)
-    assert found.problem("no adapter is beside libsycl") == fix
+    assert found.problem("no adapter is installed beside libsycl") == fix
     found.applied(fix)
 
 
@@ -60,7 +60,7 @@ def test_a_runtime_without_its_opencl_driver(
     found = doctor(environment=environment)
     found.problem("no driver is installed", topic="opencl")
     if not any(Path(folder, "libOpenCL.so.1").exists() for folder in USUAL):
-        assert found.problem("libOpenCL.so.1, the loader of drivers, was not found") == fix
+        assert found.problem("libOpenCL.so.1, the OpenCL loader, was not found") == fix
     if list(FOLDER.glob("libur_adapter_opencl.so*")):
         assert (
             found.problem("opencl", "cannot be loaded", "libOpenCL.so.1", topic="adapters") == fix
@@ -119,7 +119,9 @@ def test_a_loader_of_adapters_from_elsewhere(
     if "libur_loader" not in maps.stdout:
         pytest.skip("this runtime has its loader of adapters inside libsycl")
     found = doctor(LD_LIBRARY_PATH=f"{tmp_path}:{pristine.lib}")
-    fix = found.problem("not the one beside it", str(tmp_path / "libur_loader.so.0"))
+    fix = found.problem(
+        "it uses an adapter loader from another folder", str(tmp_path / "libur_loader.so.0")
+    )
     assert fix == f"export LD_LIBRARY_PATH='{pristine.lib}'"
     found.applied(fix, broken=False)
 

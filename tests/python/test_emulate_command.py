@@ -62,8 +62,8 @@ def test_it_is_the_command_that_a_signal_reaches() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "which command? "),
-        (("-n", "2", "--"), "which command? "),
+        ((), "no command given"),
+        (("-n", "2", "--"), "no command given"),
         (("-n", "0", "--", "true"), 'USMQ_EMULATE_GPUS="0": expected a number'),
         (("-n", "65", "--", "true"), 'USMQ_EMULATE_GPUS="65": expected a number'),
         (("-n", "two", "--", "true"), 'USMQ_EMULATE_GPUS="two": expected a number'),

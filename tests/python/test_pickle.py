@@ -222,11 +222,11 @@ def test_devices_queues_and_types_are_the_same_after(
 
 def test_what_has_no_name_elsewhere_is_refused(sub_device: usmq.Device) -> None:
     for thing in sub_device, usmq.Queue(sub_device):
-        with pytest.raises(TypeError, match="no string names a sub-device"):
+        with pytest.raises(TypeError, match="no filter string names a sub-device"):
             pickle.dumps(thing)
     device = usmq.current_queue().device
     queue = usmq.Queue(device, context=usmq.Context([device]))
-    with pytest.raises(TypeError, match="its context is not the default one"):
+    with pytest.raises(TypeError, match="its context is not the default context"):
         pickle.dumps(queue)
     # Its arrays have no need of that name.
     array = usmq.arange(3, queue=usmq.Queue(sub_device))

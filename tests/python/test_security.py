@@ -207,4 +207,4 @@ def test_a_worker_runs_without_a_claim_and_says_why(
         distributed.Client(cluster) as client,
     ):
         client.register_plugin(QueuePlugin())
-    assert "whether another worker has this device" in caplog.text
+    assert "could not check whether another worker uses this device" in caplog.text

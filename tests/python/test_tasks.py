@@ -54,13 +54,13 @@ def test_arguments_come_in_order_with_their_types():
         assert task.args_left == 9
         with pytest.raises(TypeError, match=r"argument 1 .*array of float64"):
             task.array("f8")
-        with pytest.raises(TypeError, match="asks for type Table"):
+        with pytest.raises(TypeError, match="requests type Table"):
             task.arg(usmq.Table)
         assert task.array("f4").shape == (3,)
         assert task.arg(usmq.Table).column_names == ["x"]
         assert task.arg(usmq.Column).values().to_numpy().tolist() == [1, 2]
         assert task.arg(float) == 2.0
-        with pytest.raises(TypeError, match="asks for type int"):
+        with pytest.raises(TypeError, match="requests type int"):
             task.arg(int)
         assert task.arg(float) == 1.5
         with pytest.raises(TypeError):
@@ -76,7 +76,7 @@ def test_arguments_come_in_order_with_their_types():
 
 
 def test_arguments_that_are_left_are_an_error():
-    with pytest.raises(TypeError, match=r"given 2 arguments, and its function took 1"):
+    with pytest.raises(TypeError, match=r"received 2 arguments, but its function took 1"):
         usmq.run_task(lambda task: task.arg(int), 1, 2)
     assert usmq.run_task(lambda task: task.rest(), 1, "b") == [1, "b"]
 
@@ -121,7 +121,7 @@ def test_memory_keeps_the_limit_and_ends_with_the_task():
     assert live() == before + 2, "the block that was left is freed"
     array[...] = 3
     assert array.to_numpy().tolist() == [3] * 1000
-    with pytest.raises(ValueError, match="is over"):
+    with pytest.raises(ValueError, match="has ended"):
         memory.zeros(1)
     assert repr(task) == '<usmq.TaskContext "limited", 0 arguments left>'
 

@@ -172,8 +172,8 @@ def test_modules_run_too_and_find_their_neighbours(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "which script?"),
-        (["--"], "which script?"),
+        ([], "no script given"),
+        (["--"], "no script given"),
         (["-o", "run.png", "x.py"], "run.png"),
         (["--nosuch", "x.py"], "--nosuch"),
     ],

@@ -117,7 +117,7 @@ fn the_cursor_is_typed_and_ordered() -> Result<()> {
         assert!(matches!(task.object::<String>(), Err(Error::Type(_))));
         assert_eq!(*task.object::<Vec<u8>>()?, [1, 2]);
         let missing = text(task.arg::<f64>().unwrap_err());
-        assert!(missing.contains("given 5 arguments") && missing.contains("argument 6"), "{missing}");
+        assert!(missing.contains("received 5 arguments") && missing.contains("argument 6"), "{missing}");
         Ok(())
     })
 }
@@ -128,7 +128,7 @@ fn arguments_that_are_left_are_an_error_unless_taken_as_the_rest() {
     let left = task().run(|task| task.arg::<i32>()).unwrap_err();
     assert!(matches!(left, Error::Type(_)));
     let left = text(left);
-    assert!(left.contains("given 3 arguments") && left.contains("took 1"), "{left}");
+    assert!(left.contains("received 3 arguments") && left.contains("took 1"), "{left}");
     let count = task().run(|task| -> Result<usize> {
         task.arg::<i32>()?;
         Ok(task.rest().len())

@@ -45,7 +45,7 @@ elseif(usmq_FIND_REQUIRED_library)
   set(usmq_FOUND FALSE)
   set(usmq_NOT_FOUND_MESSAGE
       "usmq: ${_usmq_package}/lib has no libusmq.so.0: this usmq was built from source. In the checkout, \
-`cargo rustc --release --lib --features c-library --crate-type cdylib` makes it; set USMQ_LIBRARY to target/release/libusmq.so")
+`cargo rustc --release --lib --features c-library --crate-type cdylib` builds it; set USMQ_LIBRARY to target/release/libusmq.so")
 endif()
 foreach(_usmq_component IN LISTS usmq_FIND_COMPONENTS)
   if(NOT _usmq_component STREQUAL "library" AND usmq_FIND_REQUIRED_${_usmq_component})

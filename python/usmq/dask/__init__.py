@@ -1,7 +1,7 @@
-"""usmq on dask.distributed: one device per worker, arrays that travel, memory that spills.
+"""usmq for dask.distributed: one device per worker, transfer of arrays, spilling of memory.
 
-``dask worker --preload usmq.dask`` gives each worker its device; ``LocalUsmCluster`` starts one
-worker per device of this machine. Importing it queries no device.
+``dask worker --preload usmq.dask`` assigns a device to each worker; ``LocalUsmCluster`` starts one
+worker per device of this machine. Importing this module queries no device.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,7 @@ __all__ = ["DeviceSpill", "LocalUsmCluster", "LogicalTable", "QueuePlugin", "das
 
 
 def __getattr__(name: str) -> Any:
-    """Import tables when they are asked for: a worker that has none needs no pyarrow."""
+    """Import tables on first use: a worker without tables does not need pyarrow."""
     if name != "LogicalTable":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _count(direction: Literal["device-to-host", "host-to-device"], nbytes: int) -> None:
-    """Add a copy that a pickle took to dask's metrics of what is going on around it."""
+    """Add a copy made by a pickle to dask's metrics of the current activity."""
     context_meter.digest_metric(f"usmq-{direction}", nbytes, "bytes")
 
 
@@ -48,11 +48,11 @@ usmq._core.observe_pickles(_count)
 
 
 async def dask_setup(worker: "Worker") -> None:
-    """Give a worker its device, or end it: called by ``dask worker --preload usmq.dask``."""
+    """Assign a device to a worker, or close it; called by ``dask worker --preload usmq.dask``."""
     try:
         await worker.plugin_add(QueuePlugin(), catch_errors=False)
     except Exception as failed:
-        # dask notes what a preload raises and goes on; without a device each task would fail.
+        # dask logs an exception of a preload and continues; without a device each task would fail.
         text = f"no device for worker {worker.name}: {failed}"
 
         async def give_up() -> None:

@@ -1,4 +1,4 @@
-"""What may be grouped by and aggregated, decided before anything runs, and the merging of parts."""
+"""Validates keys and aggregates before any task runs, and merges partial results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import usmq
 from usmq.dask._group import aggregate, sum_type
 
 FUNCTIONS = ("count", "count_all", "sum", "mean", "min", "max")
-# How a part of each is merged with others.
+# The function that merges partial results of each.
 MERGED = {
     "count": "sum",
     "count_all": "sum",
@@ -33,7 +33,7 @@ def _is_key(given: Any) -> bool:
 
 
 def _is_ordered(given: Any) -> bool:
-    """Whether values are of 64 bits at most, with an order: numbers, times, booleans."""
+    """Whether values have at most 64 bits and an order: numbers, times, booleans."""
     if types.is_boolean(given) or types.is_integer(given) or types.is_floating(given):
         return True
     return types.is_temporal(given) and not types.is_interval(given)
@@ -53,10 +53,10 @@ class Aggregation:
 
     @classmethod
     def of(cls, schema: Any, keys: Sequence[str], wanted: Iterable[Any]) -> Aggregation:
-        """Check what is asked for against the schema."""
+        """Check the request against the schema."""
         for name in keys:
             if not _is_key(given := field(schema, name).type):
-                raise TypeError(f"column {name!r} is {given}, by which there is no grouping")
+                raise TypeError(f"cannot group by column {name!r} of type {given}")
         pairs = [_pair(schema, *entry) for entry in wanted]
         names = [*keys, *(_name(*pair) for pair in pairs)]
         if twice := {name for name in names if names.count(name) > 1}:
@@ -67,7 +67,7 @@ class Aggregation:
 
     @property
     def parts(self) -> list[tuple[str | None, str]]:
-        """What each partition computes: a mean is a total and a count."""
+        """The aggregates that each partition computes: a mean needs a total and a count."""
         found: dict[tuple[str | None, str], None] = {}
         for name, function in self.wanted:
             for part in ("total", "count") if function == "mean" else (function,):
@@ -75,7 +75,7 @@ class Aggregation:
         return list(found)
 
     def result_schema(self) -> Any:
-        """Return the schema of the result: keys as they were, then the aggregates."""
+        """Return the schema of the result: the keys unchanged, then the aggregates."""
         fields = [self.schema.field(name) for name in self.keys]
         for name, function in self.wanted:
             fields.append(pa.field(_name(name, function), self._type(name, function)))
@@ -88,7 +88,7 @@ class Aggregation:
         return pa.concat_tables([aggregate(task, b, self.keys, self.parts) for b in batches])
 
     def merge(self, task: usmq.TaskContext) -> Any:
-        """Merge such tables of several partitions into one."""
+        """Merge the tables of several partitions into one."""
         together = pa.concat_tables(task.rest()).combine_chunks()
         batch = together.to_batches()[0] if together.num_rows else _no_rows(together.schema)
         keys = [f"key {number}" for number in range(len(self.keys))]
@@ -128,15 +128,15 @@ def field(schema: Any, name: str) -> Any:
 
 def _pair(schema: Any, name: Any, function: str) -> tuple[str | None, str]:
     if function not in FUNCTIONS:
-        raise ValueError(f"{function!r} is no aggregate; there are {', '.join(FUNCTIONS)}")
+        raise ValueError(f"unknown aggregate {function!r}; use one of {', '.join(FUNCTIONS)}")
     if function == "count_all":
         return None, function
     given = field(schema, name).type
     allowed = _is_sum if function in ("sum", "mean") else _is_ordered
     if function != "count" and not allowed(given):
-        raise TypeError(f"column {name!r} is {given}, of which there is no {function}")
+        raise TypeError(f"cannot compute {function} of column {name!r} of type {given}")
     if function == "count" and not _is_key(given):
-        raise TypeError(f"column {name!r} is {given}, which cannot be counted here")
+        raise TypeError(f"cannot count column {name!r} of type {given}")
     return name, function
 
 
@@ -155,7 +155,7 @@ def _mean(sums: Any, counts: Any) -> Any:
 
 
 def _as(column: Any, wanted: Any) -> Any:
-    """Return a column in the type that the table had: a dictionary is one again."""
+    """Convert a column to its type in the table, dictionaries included."""
     if not types.is_dictionary(wanted):
         return column.cast(wanted)
     if isinstance(column, pa.ChunkedArray):

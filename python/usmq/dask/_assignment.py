@@ -1,4 +1,4 @@
-"""What each worker of a machine is started with: its device, its limits, its plugin."""
+"""The start parameters of each worker of a machine: its device, its limits, its plugin."""
 
 import logging
 import os
@@ -15,19 +15,19 @@ from usmq.dask._spill import DeviceSpill
 
 logger = logging.getLogger("usmq.dask")
 
-# A driver that was loaded here rewrites these unseen by Python, and a child would find its words.
+# A loaded driver changes these without Python's knowledge; a child would inherit its values.
 DRIVERS = ("OCL_ICD_FILENAMES",)
 
 
 class Assignment:
-    """The devices of this machine, divided among workers; as of `LocalUsmCluster`.
+    """The devices of this machine, assigned to workers; parameters as for `LocalUsmCluster`.
 
     Raises
     ------
     DeviceNotFoundError
-        There is no such device.
+        A requested device does not exist.
     ValueError
-        ``ZE_AFFINITY_MASK`` is set, too, or a number is no number of workers or parts.
+        ``ZE_AFFINITY_MASK`` is also set, or a number of workers, parts or threads is too small.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Assignment:
         }.items():
             least = 0 if name == "n_workers" else 1
             if number is not None and number < least:
-                raise ValueError(f"{name} is {number}, and has to be {least} or more")
+                raise ValueError(f"{name} must be {least} or more, not {number}")
         self._selectors = chosen([devices] if isinstance(devices, str) else devices)
         each = parts if sub_devices else 1
         self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]
@@ -61,29 +61,29 @@ class Assignment:
         self.data: tuple[Any, dict[str, Any]] | None = None
         if device_memory_limit is not None:
             target = int(0.6 * self.memory_limit) if self.memory_limit else 2**62
-            # Read here, so that a wrong one is no matter of each worker's start.
+            # Parse here, so that a wrong value is reported before any worker starts.
             limit = parse_bytes(device_memory_limit)
             self.data = (DeviceSpill, {"device_limit": limit, "target": target})
 
     def environment(self, turn: int, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return those given, and what shows the device of this turn, and no other, to a worker."""
+        """Return the given variables and those that show a worker only the device of this turn."""
         there = {name: os.environ[name] for name in DRIVERS if name in os.environ}
         selector = self._selectors[turn // len(self._parts) % len(self._selectors)]
         return there | dict(given or {}) | {SELECTOR: selector}
 
     def plugin(self, turn: int) -> QueuePlugin:
-        """Return what chooses the device in the worker of this turn."""
+        """Return the plugin that selects the device in the worker of this turn."""
         part = self._parts[turn % len(self._parts)]
         return QueuePlugin(memory_limit=self._pool_limit, part=part)
 
 
 def reason(failed: BaseException) -> BaseException:
-    """Return what a worker itself said, of an error that says only that it did not start."""
+    """Return the worker's own error behind an error that only reports a failed start."""
     return next((cause for cause in causes(failed) if isinstance(cause, usmq.Error)), failed)
 
 
 def causes(failed: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from, the first cause last."""
+    """Yield an error and its causes, the root cause last."""
     cause: BaseException | None = failed
     while cause is not None:
         yield cause

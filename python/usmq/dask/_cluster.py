@@ -9,9 +9,9 @@ from usmq.dask._assignment import Assignment, reason
 
 
 class LocalUsmCluster(LocalCluster):
-    """Workers on this machine, one per device, each of which sees its device only.
+    """Workers on this machine, one per device; each sees only its own device.
 
-    The devices are found in a child process, and no driver is started in this one.
+    A child process lists the devices; this process loads no driver.
 
     Parameters
     ----------
@@ -20,28 +20,30 @@ class LocalUsmCluster(LocalCluster):
         ``"opencl:*"``. By default those of this process's own selector, else all GPUs, else all
         CPUs.
     n_workers : int, optional
-        By default one per device; more share devices in turn.
+        By default one per device; additional workers share the devices in turn.
     sub_devices : int, optional
-        Divide each device into parts of so many compute units, with ``parts`` workers each.
+        Partition each device into sub-devices of this many compute units, with ``parts`` workers
+        per device.
     parts : int
-        Workers per device when it is divided.
+        Workers per partitioned device.
     pool_limit : int or str, optional
-        Most bytes of device memory that usmq's pools of a worker take, as ``"2 GiB"``.
+        Limit for the device memory of a worker's memory pools, as ``"2 GiB"``.
     device_memory_limit : int or str, optional
-        Most bytes of device memory that a worker's results hold; the rest waits in host memory.
+        Limit for the device memory of a worker's results; other results stay in host memory.
     threads_per_worker : int
-        Tasks that a worker runs at once.
+        Number of tasks that a worker runs concurrently.
     memory_limit : int, float or str
-        Host memory of a worker, as of ``LocalCluster``: near it, it writes to disk and pauses.
+        Host memory of a worker, as for ``LocalCluster``: near the limit the worker writes results
+        to disk and pauses.
     **kwargs
-        As of ``LocalCluster``.
+        As for ``LocalCluster``.
 
     Raises
     ------
     DeviceNotFoundError
-        There is no such device; the text lists those that there are.
+        A requested device does not exist; the text lists the existing ones.
     ValueError
-        ``ZE_AFFINITY_MASK`` is set, too.
+        ``ZE_AFFINITY_MASK`` is also set.
 
     Examples
     --------
@@ -79,7 +81,7 @@ class LocalUsmCluster(LocalCluster):
         )
         if self._assignment.data is not None:
             kwargs.setdefault("data", self._assignment.data)
-        # A worker that cannot start says so within this time instead of trying for ever.
+        # A worker that cannot start fails after this time instead of retrying indefinitely.
         kwargs.setdefault("death_timeout", 60)
         super().__init__(
             n_workers=0,
@@ -98,7 +100,7 @@ class LocalUsmCluster(LocalCluster):
                 raise reason(failed) from failed
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """Return the next worker, with the device that is its turn."""
+        """Return the specification of the next worker, with the next device in turn."""
         ((name, spec),) = super().new_worker_spec().items()
         options = dict(spec["options"])
         turn = len(self.worker_spec)

@@ -1,4 +1,4 @@
-"""Whether another worker of this machine has the same device: a lock, gone with its process."""
+"""Detects another worker on the same device: a file lock that ends with its process."""
 
 import fcntl
 import hashlib
@@ -10,10 +10,10 @@ from typing import IO
 
 
 class DeviceLock:
-    """A claim to a device. ``holder`` says who else has it; None when nobody does.
+    """A lock on a device. ``holder`` names another worker that holds it, else it is None.
 
-    Devices have no name that is the same under every ``ONEAPI_DEVICE_SELECTOR``, so only workers
-    that were started with the same variables find each other. ``fault`` says why nobody was asked.
+    No device name is the same under every ``ONEAPI_DEVICE_SELECTOR``, so the lock only detects
+    workers started with the same variables. ``fault`` is the reason why the check failed.
     """
 
     def __init__(self, device: str, worker: str):
@@ -28,7 +28,7 @@ class DeviceLock:
         try:
             file = _open(folder, f"{name}.lock")
         except OSError as error:
-            # Without a place for the file nobody is asked; the worker runs all the same.
+            # Without a lock file the check is skipped; the worker still runs.
             self.fault = str(error)
             return
         try:
@@ -44,16 +44,16 @@ class DeviceLock:
         self._file = file
 
     def release(self) -> None:
-        """Let the next worker have it without a warning."""
+        """Release the lock, so that the next worker gets it without a warning."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _open(folder: Path, name: str) -> IO[str]:
-    """Open a file of our own in a folder of our own, where anyone may have made one of its name."""
+    """Open our file in our folder; another user may have created a folder of this name."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    # A link in its place, to a folder or a file of ours, would have us write there.
+    # Do not follow links: a link to a folder or file of ours would redirect the write.
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         about = os.fstat(inside)

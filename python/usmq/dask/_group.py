@@ -1,4 +1,4 @@
-"""Rows of equal keys and aggregates over them, by kernels on the device that has the table."""
+"""Groups rows by equal keys and aggregates them, with kernels on the device of the table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pyarrow.types as types
 
 import usmq
 
-# Rows are counted in 32 bits, and their hash table has twice as many places.
+# Rows are counted in 32 bits, and the hash table has twice as many slots.
 MOST_ROWS = 2**30
-# Runs of rows that are added up apart, and how many states they may have in all.
+# The largest number of row ranges that are summed separately, and of states in total.
 LANES, STATES = 256, 2**18
 SIGN = 1 << 63
 
@@ -31,23 +31,23 @@ def _kernel(name: str, real: str) -> usmq.Kernel:
 
 @dataclass(frozen=True)
 class Values:
-    """A column for kernels: one byte per row that says whether it is known, and the values."""
+    """A column for kernels: one validity byte per row, and the values."""
 
     known: usmq.Array
     values: usmq.Array
-    # Of text: where each begins, and one more.
+    # For text: the start of each value, then the end of the last one.
     offsets: usmq.Array | None = None
 
     @property
     def kind(self) -> str:
-        """Which kernels read it: "whole", "real" or "text"."""
+        """The kind of kernels that read it: "whole", "real" or "text"."""
         if self.offsets is not None:
             return "text"
         return "whole" if self.values.dtype == "i8" else "real"
 
     @property
     def arguments(self) -> list[usmq.Array]:
-        """Return the values as kernels take them."""
+        """Return the values as kernel arguments."""
         return [self.values] if self.offsets is None else [self.offsets, self.values]
 
 
@@ -59,18 +59,18 @@ class Groups:
             raise ValueError(f"a partition of {rows:,} rows; at most {MOST_ROWS:,}: divide it")
         self.task, self.rows = task, rows
         self.real = "f8" if "fp64" in task.queue.device.aspects else "f4"
-        # Without keys all rows are one group, also of none.
+        # Without keys all rows form one group, also if there are no rows.
         self.count = 1
         self.of_row = task.memory.zeros(rows, "u4")
         self.first_rows = task.memory.zeros(1, "u4")
 
     def launch(self, name: str, size: int, *arguments: Any) -> None:
-        """Launch a kernel of groups.cpp; none for nothing."""
+        """Launch a kernel of groups.cpp, unless the size is 0."""
         if size:
             _kernel(name, self.real)(size, *arguments)
 
     def values(self, column: usmq.Column, as_real: bool = False) -> Values:
-        """Widen a column for the kernels, its numbers to real ones where that is asked for."""
+        """Widen a column for the kernels; convert its numbers to reals on request."""
         rows, make = self.rows, self.task.memory.empty
         known = self._bits(column.validity(), column.bit_offset)
         if column.format in ("u", "U", "z", "Z"):
@@ -115,9 +115,9 @@ class Groups:
         self.launch("spread_groups", n, likes, first, numbers, self.of_row, n)
 
     def key_of_each(self, key: Values) -> tuple[Any, Any]:
-        """Return the key's value in each group, on the host, and which are null.
+        """Return the key's value in each group, on the host, and which values are null.
 
-        Of text the values are a pair: where each begins, and one more, and the bytes.
+        For text the values are a pair: the offsets, with the end of the last value, and the bytes.
         """
         count, make, rows = self.count, self.task.memory.empty, self.first_rows
         known = make(count, "u1")
@@ -136,7 +136,7 @@ class Groups:
         return (np.concatenate([[0], ends]), text.to_numpy()), nulls
 
     def states(self, values: Values, unsigned: bool) -> dict[str, Any]:
-        """Return count, sum, lowest and highest of the known values of each group, on the host."""
+        """Return count, sum, minimum and maximum of each group's known values, on the host."""
         n, count, make = self.rows, self.count, self.task.memory.empty
         lanes = max(1, min(LANES, n, STATES // max(count, 1)))
         kind, flip = values.kind, SIGN if unsigned else 0
@@ -151,7 +151,7 @@ class Groups:
         return dict(zip(("count", "sum", "min", "max"), found, strict=True))
 
     def _bits(self, bitmap: usmq.Array | None, first: int) -> usmq.Array:
-        """Unpack a bitmap; without one every bit is set."""
+        """Unpack a bitmap; without a bitmap every bit is set."""
         unpacked = self.task.memory.empty(self.rows, "u1")
         if bitmap is None:
             unpacked[...] = 1
@@ -163,7 +163,7 @@ class Groups:
 def aggregate(
     task: usmq.TaskContext, table: usmq.Table, keys: Sequence[str], wanted: Sequence[Any]
 ) -> Any:
-    """Aggregate a table of one batch; return a pyarrow table of keys and what was wanted.
+    """Aggregate a table of one batch; return a pyarrow table of keys and aggregates.
 
     ``wanted`` has pairs of a column and one of "count", "sum", "total" (a sum of real numbers),
     "min", "max"; the column of "count_all" is None. The result's columns are "key 0" and so on,
@@ -189,17 +189,17 @@ def aggregate(
 
 
 def _states(groups: Groups, table: usmq.Table, name: str | None, as_real: bool) -> dict[str, Any]:
-    if name is None:  # The rows themselves: each is known.
+    if name is None:  # Count the rows themselves: each is known.
         ones = usmq.full(groups.rows, 1, "u1")
         return groups.states(Values(ones, ones.astype("i8")), unsigned=False)
     values = groups.values(table[name], as_real)
-    if values.kind == "text":  # Only counted.
+    if values.kind == "text":  # Text is only counted.
         values = Values(values.known, values.known.astype("i8"))
     return groups.states(values, table[name].format == "L")
 
 
 def _result(state: dict[str, Any], function: str, schema: Any, name: str | None) -> Any:
-    """Return one aggregate as a pyarrow array; without known values it is null, a count is 0."""
+    """Return one aggregate as a pyarrow array; without known values null, or 0 for a count."""
     if function.startswith("count"):
         return pa.array(state["count"])
     given = schema.field(name).type
@@ -215,7 +215,7 @@ def _result(state: dict[str, Any], function: str, schema: Any, name: str | None)
 
 
 def sum_type(given: Any) -> Any:
-    """Return the type of a sum: the widest of its kind."""
+    """Return the type of a sum: the widest type of its kind."""
     if types.is_unsigned_integer(given) or types.is_boolean(given):
         return pa.uint64()
     if types.is_signed_integer(given):
@@ -249,7 +249,7 @@ def _typed(given: Any, values: Any, nulls: Any) -> Any:
 
 
 def _storage(given: Any) -> str:
-    """Return numpy's name of what a type's values are kept as."""
+    """Return numpy's name of the storage type of a type's values."""
     if types.is_floating(given):
         return f"f{given.bit_width // 8}"
     if types.is_unsigned_integer(given):

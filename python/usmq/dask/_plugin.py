@@ -1,4 +1,4 @@
-"""A worker's device: the default of its process, with a limit, and numbers for the dashboard."""
+"""Makes a device the default of a worker's process, limits its memory and reports metrics."""
 
 import asyncio
 import logging
@@ -17,36 +17,36 @@ from usmq.dask._shm_transport import HERE
 
 logger = logging.getLogger("usmq.dask")
 
-# Seconds. A driver that does not answer by then never does.
+# Seconds. A driver that does not answer within this time never answers.
 PATIENCE = 60.0
-# Of the worker's memory limit, when dask has no fraction of its own.
+# The fraction of the worker's memory limit, if dask configures none.
 CROWDED = 0.6
 
 
 class QueuePlugin(WorkerPlugin):
-    """Give each worker one device: tasks run on its queue unless they say otherwise.
+    """Assign one device to each worker; tasks run on its queue by default.
 
-    The device's queue becomes the default of the worker's process, for all its threads. What the
-    worker uses of the device's memory is in its metrics, under ``usmq``; which device it is, in its
-    startup information, too.
+    The device's queue becomes the default of the worker's process, for all its threads. The
+    worker's metrics contain its use of device memory under ``usmq``; its startup information also
+    names the device.
 
     Parameters
     ----------
     device : str, optional
-        A filter string. By default the only visible device; of several, the one that the
-        launcher's local rank counts to (Slurm, MPI, Flux, torchrun), else SYCL's default.
+        A filter string. By default the only visible device; of several, the one selected by the
+        launcher's local rank (Slurm, MPI, Flux, torchrun), else SYCL's default.
     memory_limit : int or str, optional
-        Most bytes of device memory that usmq's pools take, as ``"2 GiB"``.
+        Limit for the device memory of usmq's pools, as ``"2 GiB"``.
     part : tuple of int, optional
-        ``(units, number)``: this sub-device of those with so many compute units.
+        ``(units, number)``: the sub-device of this number, with this many compute units.
 
     Raises
     ------
     DeviceNotFoundError
-        When the worker starts: it sees no such device.
+        At the start of the worker: it does not see the device.
     RuntimeError
-        When the worker starts: it has another version of usmq than the process that made the
-        plugin, or its drivers do not answer.
+        At the start of the worker: its version of usmq differs from that of the process that
+        created the plugin, or its drivers do not answer.
     """
 
     name = "usmq"
@@ -68,7 +68,7 @@ class QueuePlugin(WorkerPlugin):
         return self.__dict__ | {"_device_lock": None}
 
     async def setup(self, worker: Worker) -> None:
-        """Choose the device and make it the default of this process."""
+        """Select the device and make it the default of this process."""
         if self.version != usmq.__version__:
             raise RuntimeError(
                 f"worker {worker.name} has usmq {usmq.__version__}, the client has {self.version}; "
@@ -78,8 +78,8 @@ class QueuePlugin(WorkerPlugin):
             device = await asyncio.wait_for(asyncio.to_thread(self._prepare), PATIENCE)
         except TimeoutError:
             raise RuntimeError(
-                f"worker {worker.name} asked for its devices, and the drivers did not answer in "
-                f"{PATIENCE:.0f} s; python -m usmq doctor says more"
+                f"worker {worker.name} queried its devices, but the drivers did not answer within "
+                f"{PATIENCE:.0f} s; run python -m usmq doctor"
             ) from None
         about = {"device": str(device.filter_string or self._name(device)), "name": device.name}
         about |= {"driver": device.driver_version, "usmq": usmq.__version__}
@@ -94,7 +94,10 @@ class QueuePlugin(WorkerPlugin):
             logger.warning(text)
             warnings.warn(text, stacklevel=2)
         if self._device_lock.fault:
-            logger.warning("whether another worker has this device: %s", self._device_lock.fault)
+            logger.warning(
+                "could not check whether another worker uses this device: %s",
+                self._device_lock.fault,
+            )
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
         HERE.join(worker)
@@ -103,7 +106,7 @@ class QueuePlugin(WorkerPlugin):
         relief.start()
 
     def teardown(self, worker: Worker) -> None:
-        """Go back to SYCL's default device."""
+        """Restore SYCL's default device."""
         if (relief := worker.periodic_callbacks.pop("usmq", None)) is not None:
             relief.stop()
         worker.metrics.pop("usmq", None)
@@ -136,19 +139,19 @@ class QueuePlugin(WorkerPlugin):
 
 
 def choose(device: str | None) -> usmq.Device:
-    """Return the device that is asked for, or this worker's own."""
+    """Return the requested device, else the one assigned to this worker."""
     if device is not None:
         return usmq.Device(device)
     visible = usmq.devices()
     if not visible:
         raise usmq.DeviceNotFoundError(
-            "this worker sees no SYCL device; python -m usmq doctor on its machine says why"
+            "no SYCL device is visible to this worker; run python -m usmq doctor on its machine"
         )
     default = usmq.Device()
     rank = local_rank()
     if rank is None:
         return default
-    # Of one kind and backend: a GPU may show through two backends, and is one device.
+    # Compare type and backend: a GPU may be visible through two backends.
     alike = [
         other
         for other in visible
@@ -158,7 +161,7 @@ def choose(device: str | None) -> usmq.Device:
 
 
 def relieve(worker: Worker) -> None:
-    """Give back what is kept for later, all of it when the worker is short: dask counts it."""
+    """Free unused cached memory; free all of it if the worker is short, because dask counts it."""
     HERE.outbox.sweep()
     manager = worker.memory_manager
     if not manager.memory_limit:

@@ -1,4 +1,4 @@
-"""Which worker of this machine a process is, as its launcher says."""
+"""Reads the local rank of this process from its launcher's variables."""
 
 import os
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ VARIABLES = (
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the number of this process among those of its machine; None where no launcher says.
+    """Return the local rank of this process on its machine; None if no launcher sets one.
 
-    Kubernetes shows each pod its own devices, so nothing has to be said there.
+    Kubernetes shows each pod only its own devices, so it needs no rank.
 
     Raises
     ------
     ValueError
-        A variable is no number.
+        A variable is not a number.
     """
     for name in VARIABLES:
         if text := environment.get(name):
             if not text.isdecimal():
-                raise ValueError(f"{name}={text!r} is no local rank: a number from 0 on is needed")
+                raise ValueError(f"{name}={text!r} is not a local rank; it must be a number from 0")
             return int(text)
     return None

@@ -1,4 +1,4 @@
-"""Which devices get a worker, as values of ONEAPI_DEVICE_SELECTOR. No driver is started here."""
+"""Selects devices for workers, as values of ONEAPI_DEVICE_SELECTOR, without loading a driver."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import usmq
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
 MASK = "ZE_AFFINITY_MASK"
 
-# Seconds. A driver that does not answer by then never does.
+# Seconds. A driver that does not answer within this time never answers.
 PATIENCE = 60.0
 
 
 class Found(NamedTuple):
-    """A root device: what selects it, and what it is."""
+    """A root device: its selector and its properties."""
 
     selector: str
     backend: str
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 def all_devices() -> list[Found]:
-    """Ask a child what there is, whatever is selected. Drivers do not survive a fork.
+    """List all devices in a child process, without a selector. Drivers do not survive a fork.
 
     Raises
     ------
@@ -41,12 +41,12 @@ def all_devices() -> list[Found]:
         )
     except subprocess.TimeoutExpired:
         raise usmq.DeviceNotFoundError(
-            f"the drivers did not say within {PATIENCE:.0f} s which devices there are; "
-            "python -m usmq doctor says more"
+            f"the drivers did not list their devices within {PATIENCE:.0f} s; "
+            "run python -m usmq doctor"
         ) from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise usmq.DeviceNotFoundError(f"asking for the devices of this machine failed: {last}")
+        raise usmq.DeviceNotFoundError(f"listing the devices of this machine failed: {last}")
     counts: dict[str, int] = {}
     found = []
     for device in json.loads(done.stdout):
@@ -56,18 +56,18 @@ def all_devices() -> list[Found]:
 
 
 def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return one selector per worker: those wanted, else this process's, else the best there are.
+    """Return one selector per worker: the requested, else this process's, else the best devices.
 
     Raises
     ------
     ValueError
-        ZE_AFFINITY_MASK is set, or the selector of this process is too intricate to divide.
+        ZE_AFFINITY_MASK is set, or the selector of this process is too complex to divide.
     DeviceNotFoundError
-        There is no such device; the text lists those that there are.
+        A requested device does not exist; the text lists the existing ones.
     """
     if mask := environment.get(MASK):
         raise ValueError(
-            f"{MASK}={mask!r} is set, and does not go together with the {SELECTOR} of each worker; "
+            f"{MASK}={mask!r} is set, but conflicts with the {SELECTOR} of each worker; "
             "unset it and name the devices, as in devices=['level_zero:0']"
         )
     found = all_devices()
@@ -77,7 +77,7 @@ def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.env
         selected = best(found)
     else:
         selected = [device for term in wanted for device in matching(term, found)]
-        # Two terms may name one device; a worker each is what was asked for, if they are alike.
+        # Two terms may name one device; it then gets one worker per term.
     if not selected:
         raise nothing("any device", found)
     return [device.selector for device in selected]
@@ -103,16 +103,16 @@ def matching(term: str, found: list[Found]) -> list[Found]:
 
 
 def best(found: list[Found]) -> list[Found]:
-    """Return the GPUs, each once; without any the CPUs, else whatever there is."""
+    """Return the GPUs, each once; without GPUs the CPUs, else all devices."""
     gpus = [device for device in found if device.type == "gpu"]
-    # One that shows through Level Zero shows through OpenCL, too.
+    # A GPU that is visible through Level Zero is visible through OpenCL, too.
     native = [device for device in gpus if device.backend != "opencl"]
     return native or gpus or [device for device in found if device.type == "cpu"] or found
 
 
 def nothing(what: str, found: list[Found]) -> usmq.DeviceNotFoundError:
-    """Return the error for a selection that leaves nothing."""
+    """Return the error for an empty selection."""
     there = ", ".join(f"{device.selector} ({device.type} {device.name})" for device in found)
     return usmq.DeviceNotFoundError(
-        f"no device for a worker: {what} was asked for, and there is {there or 'none at all'}"
+        f"no device for a worker: {what} was requested; visible devices: {there or 'none'}"
     )

@@ -1,8 +1,8 @@
-"""Arrays between workers of one machine: through memory that both map, instead of a socket.
+"""Transfers arrays between workers of one machine through shared memory instead of a socket.
 
-A worker tells those that it fetches from, when it connects, which machine it is on. An array that
-such a one asks for is copied once, from the device to memory of this process that the other opens
-by its number; it copies from there to its device. Everyone else gets the frames of a pickle.
+When a worker connects to another one to fetch data, it sends the identity of its machine. If both
+are on one machine, the sender copies an array once, from the device to a memfd, which the reader
+opens by its number and copies to its device. Other readers get the frames of a pickle.
 """
 
 import mmap
@@ -20,22 +20,22 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 import usmq
 
-# Of a handshake. Its value is the same only where one process can open the other's memory.
+# A key of the handshake. Its value is equal only if one process can open the other's memory.
 KEY = "usmq-machine"
-# Bytes below which the socket is as good.
+# The size in bytes below which a socket is as fast.
 SMALLEST = 1 << 20
-# Before the elements: whether the reader is done, and what tells this memory from any other.
+# The header before the elements: whether the reader is done, and a secret that identifies the data.
 PAGE = mmap.PAGESIZE
 FULL, FREE = 1, 2
 SECRET = slice(8, 24)
-# Seconds: how long memory waits for its next use, and how long for a reader that never came.
+# Seconds: how long unused memory is cached, and how long memory waits for its reader.
 IDLE, FORGOTTEN = 5.0, 300.0
-# Of what restore_array reads; both sides have the same version of usmq, which KEY says.
+# The format of restore_array; both sides have the same version of usmq, which KEY ensures.
 FORMAT = 1
 
 
 def machine() -> str | None:
-    """Return what processes of one user on one machine have in common; None if that is unknown."""
+    """Return an identity shared by processes of one user on one machine; None if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "user")]
@@ -59,30 +59,30 @@ class Segment:
         self.fill()
 
     def fill(self) -> None:
-        """Make it another one's that no earlier reader knows."""
+        """Prepare it for new data, with a secret that no earlier reader knows."""
         self.memory[SECRET] = secrets.token_bytes(16)
         self.memory[0] = FULL
         self.since = time.monotonic()
 
     def free(self) -> bool:
-        """Whether its reader is done with it."""
+        """Return whether its reader is done."""
         return self.memory[0] == FREE
 
     def close(self) -> None:
-        """Let it go; a reader that has opened it keeps it."""
+        """Close it; a reader that has opened it keeps the memory."""
         self.memory.close()
         os.close(self.number)
 
 
 class Outbox:
-    """What this worker has for others of its machine, and what it keeps for the next."""
+    """The segments of this worker: data for other workers, and cached segments for reuse."""
 
     def __init__(self) -> None:
         self._segments: list[Segment] = []
         self._lock = threading.Lock()
 
     def take(self, room: int) -> Segment:
-        """Return memory for so many bytes: used before, if it may be, since new pages are dear."""
+        """Return a segment for this many bytes; prefer reuse, because new pages are slow."""
         with self._lock:
             for segment in self._segments:
                 if segment.free() and room <= segment.room <= 2 * room:
@@ -94,7 +94,7 @@ class Outbox:
         return segment
 
     def sweep(self, idle: float = IDLE) -> None:
-        """Let go what has not been used for so long."""
+        """Close segments that were not used for this many seconds."""
         now = time.monotonic()
         with self._lock:
             for segment in list(self._segments):
@@ -104,7 +104,7 @@ class Outbox:
 
 
 class Place:
-    """A process among the others of its machine."""
+    """The state of this process for transfers on its machine."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -112,14 +112,14 @@ class Place:
         self.outbox = Outbox()
 
     def join(self, worker: Worker) -> None:
-        """Tell those that this worker connects to where it is."""
+        """Send the identity of the machine with each new connection of this worker."""
         if not dask.config.get("usmq.dask.same-host", True) or (name := machine()) is None:
             return
         worker.rpc.connection_args["handshake_overrides"] = {KEY: name}
         self.name, self.worker = name, worker
 
     def leave(self) -> None:
-        """Tell them nothing any more, and end the connections that know."""
+        """Stop sending the identity, and close the connections that have sent it."""
         worker, self.worker, self.name = self.worker, None, None
         if worker is None:
             return
@@ -129,7 +129,7 @@ class Place:
             for address in list(worker.rpc.available):
                 worker.rpc.remove(address)
 
-        # One of them is in use by whoever asks for this.
+        # Close them later: the caller is still using one of them.
         worker.loop.add_callback(worker.loop.call_later, 0.1, forget)
 
 
@@ -138,15 +138,15 @@ HERE = Place()
 
 @dask_serialize.register(usmq.Array)
 def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any, list[Any]]:
-    """Leave an array where its reader can open it. dask goes on to pickle with all others."""
+    """Store an array in shared memory for its reader; otherwise dask falls back to pickle."""
     asker = (context or {}).get("recipient", {}).get(KEY)
     if HERE.name is None or asker != HERE.name or array.nbytes < SMALLEST:
-        raise NotImplementedError("this array goes as a pickle")
+        raise NotImplementedError("this array is sent as a pickle")
     try:
         segment = HERE.outbox.take(array.nbytes)
     except (OSError, ValueError) as failed:
-        raise NotImplementedError("there is no memory to share") from failed
-    # From here on it is FULL, so nobody else takes it or lets it go.
+        raise NotImplementedError("could not allocate memory to share") from failed
+    # The segment is FULL from here on, so no other thread takes or closes it.
     try:
         with memoryview(segment.memory) as whole, whole[PAGE : PAGE + array.nbytes] as target:
             usmq._core.fill_frame(array, target)
@@ -166,12 +166,12 @@ def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any
 
 @dask_deserialize.register(usmq.Array)
 def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
-    """Read an array where its maker has left it.
+    """Read an array from the shared memory of its sender.
 
     Raises
     ------
     ConnectionError
-        It is gone, as its maker: dask then asks another, or computes it again.
+        The memory or its process no longer exists: dask then asks another worker, or recomputes.
     """
     nbytes = header["nbytes"]
     memory = opened(header, PAGE + nbytes)
@@ -185,10 +185,10 @@ def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
 
 
 def opened(header: dict[str, Any], size: int) -> mmap.mmap:
-    """Map the memory that a header is about."""
+    """Map the memory that a header describes."""
     process = Path(f"/proc/{header['process']}")
     try:
-        # Nothing that this number may mean by now is to make us wait.
+        # O_NONBLOCK: the number may be reused for a file whose opening would block.
         number = os.open(process / "fd" / str(header["number"]), os.O_RDWR | os.O_NONBLOCK)
         try:
             memory = mmap.mmap(number, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -196,7 +196,7 @@ def opened(header: dict[str, Any], size: int) -> mmap.mmap:
             os.close(number)
     except (OSError, ValueError) as failed:
         if process.exists():
-            # It lives and cannot be read: from now on by the socket.
+            # The process is alive but its memory cannot be read: use the socket from now on.
             HERE.leave()
         raise ConnectionError(f"the array of process {process.name} is gone: {failed}") from failed
     if memory[SECRET] != header["secret"]:

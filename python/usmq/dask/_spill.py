@@ -18,7 +18,7 @@ class Parked:
     def __init__(self, value: Any):
         frames: list[pickle.PickleBuffer] = []
         self.stream = pickle.dumps(value, protocol=5, buffer_callback=frames.append)
-        # Ordinary memory: what waits here is for the disk, and pinned memory is dear.
+        # Use pageable memory: this data may be written to disk, and pinned memory is scarce.
         self.frames = [bytearray(frame.raw()) for frame in frames]
 
     def restored(self) -> Any:
@@ -40,7 +40,7 @@ def _parked(stream: bytes, frames: list[bytearray]) -> Parked:
 
 
 def device_bytes(value: Any) -> int:
-    """Bytes of device memory in a value, or in the lists, tuples and dicts that it nests."""
+    """Return the bytes of device memory in a value, nested lists, tuples and dicts included."""
     if isinstance(value, usmq.Array):
         return value.nbytes if value.usm_type == "device" else 0
     if isinstance(value, usmq.Column):
@@ -57,35 +57,35 @@ def device_bytes(value: Any) -> int:
 class DeviceSpill(MutableMapping[Any, Any]):
     """A worker's ``data``: device memory, then host memory, then files.
 
-    Values leave the device, the one not used for longest first, when more than the limit is there;
-    they come back when they are asked for. The worker's own memory limit moves them on to disk, as
-    it does without usmq.
+    Above the limit, values move from the device to the host, the least recently used first. They
+    return to the device on access. The worker's own memory limit moves them to disk, as it does
+    without usmq.
 
     Parameters
     ----------
     worker_local_directory : str
-        Where files go.
+        The folder for files.
     device_limit : int or str
-        Most bytes of device memory that results may hold.
+        Limit in bytes for the device memory of results.
     target : int
-        Bytes of host memory from which on results go to disk.
+        Bytes of host memory above which results move to disk.
     """
 
     def __init__(self, worker_local_directory: str, device_limit: int | str, target: int):
         self.device_limit = parse_bytes(device_limit)
         self.host = SpillBuffer(worker_local_directory + "/storage", target=target)
-        # Those used last come last.
+        # Most recently used last.
         self.device: dict[Any, Any] = {}
         self.weights: dict[Any, int] = {}
         self._lock = threading.RLock()
 
     @property
     def fast(self) -> bool:
-        """Whether there is something that `evict` can take out of memory."""
+        """Whether `evict` can move a value out of memory."""
         return bool(self.device) or bool(self.host.fast)
 
     def evict(self) -> int:
-        """Move one value out of memory, of the host first. Return its bytes, or -1."""
+        """Move one value out of memory, host memory first. Return its bytes, or -1."""
         with self._lock:
             if self.host.fast:
                 return int(self.host.evict())
@@ -116,7 +116,7 @@ class DeviceSpill(MutableMapping[Any, Any]):
             try:
                 value = value.restored()
             except usmq.AllocationError:
-                # What else is here may go; if that is not enough, the error says how much there is.
+                # Move all other values out; if that is not enough, the error reports the sizes.
                 self._make_room(limit=0)
                 usmq.trim_memory()
                 value = value.restored()
@@ -131,7 +131,7 @@ class DeviceSpill(MutableMapping[Any, Any]):
                 del self.host[key]
 
     def __contains__(self, key: object) -> bool:
-        # What is being moved from one to the other is in neither.
+        # A value that is being moved is in neither mapping.
         with self._lock:
             return key in self.device or key in self.host
 
@@ -158,7 +158,7 @@ class DeviceSpill(MutableMapping[Any, Any]):
         value = self.device[key]
         try:
             self.host[key] = Parked(value)
-        except Exception:  # The disk is full, or host memory short: the value stays where it is.
+        except Exception:  # The disk is full or host memory is short: keep the value on the device.
             return False
         del self.device[key], self.weights[key]
         return True

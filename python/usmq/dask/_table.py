@@ -1,4 +1,4 @@
-"""A table in partitions on the devices of dask's workers, and the client's handle to it."""
+"""A table partitioned over the devices of dask workers, and the client's handle to it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import usmq
 from usmq.dask._aggregate import Aggregation, field
 
 T = TypeVar("T")
-# How many results of partitions one task combines.
+# The number of partition results that one task combines.
 SPLIT_EVERY = 8
 
 
 class LogicalTable:
     """The client's handle to a table whose rows are in partitions on workers.
 
-    Each partition is a `usmq.Table` on the device of one worker; the client has none of the data.
-    Made by `from_arrow`, `from_parquet` and by the methods below. All partitions have one schema.
+    Each partition is a `usmq.Table` on the device of one worker; the client holds no data.
+    `from_arrow`, `from_parquet` and the methods below create it. All partitions have one schema.
     """
 
     def __init__(self, partitions: Sequence[Future[Any]], schema: Any, client: Client):
@@ -34,15 +34,15 @@ class LogicalTable:
     def from_arrow(
         cls, table: Any, npartitions: int | None = None, *, client: Client | None = None
     ) -> LogicalTable:
-        """Divide a pyarrow table into runs of rows, and put each on a worker's device.
+        """Divide a pyarrow table into ranges of rows, and copy each to a worker's device.
 
-        The rows stay with the scheduler, too, so that a partition of a worker that died is made
-        again; `from_parquet` is the way for what is too large for that.
+        The scheduler also keeps the rows, to recreate the partitions of a lost worker; use
+        `from_parquet` for tables that are too large for that.
 
         Parameters
         ----------
         table : pyarrow.Table
-            Or a `usmq.Table`, or anything that ``pyarrow.table`` takes.
+            Or a `usmq.Table`, or any object that ``pyarrow.table`` accepts.
         npartitions : int, optional
             By default one per worker.
         client : distributed.Client, optional
@@ -54,7 +54,7 @@ class LogicalTable:
         elif not isinstance(table, pa.Table):
             table = pa.table(table)
         count = _count(npartitions, client)
-        # Each partition with one dictionary, and in one piece.
+        # Give each partition one dictionary and one chunk.
         table = table.unify_dictionaries()
         ends = [table.num_rows * part // count for part in range(count + 1)]
         slices = [table.slice(a, b - a) for a, b in itertools.pairwise(ends)]
@@ -78,16 +78,16 @@ class LogicalTable:
         paths : path or list of paths
             Files of one schema.
         columns : list of str, optional
-            Those to read; all by default.
+            The columns to read; by default all.
         npartitions : int, optional
-            By default one per worker; never more than there are row groups.
+            By default one per worker; at most one per row group.
         client : distributed.Client, optional
             By default the current one.
         """
         client = client or default_client()
         files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         if not files:
-            raise ValueError("no Parquet file was named")
+            raise ValueError("no Parquet file was given")
         names = [os.fspath(path) for path in files]
         schema: Any = None
         groups: list[tuple[str, int]] = []
@@ -119,7 +119,7 @@ class LogicalTable:
 
     @property
     def schema(self) -> Any:
-        """The schema of every partition, as pyarrow's; waits for one where it is not known yet."""
+        """The pyarrow schema of every partition; waits for a partition if it is still unknown."""
         if self._schema is None:
             self._schema = self._client.submit(_schema, self._partitions[0], pure=False).result()
         return self._schema
@@ -142,7 +142,7 @@ class LogicalTable:
         return f"<usmq.dask.LogicalTable of {self.npartitions} partitions{columns}>"
 
     def wait(self, timeout: float | None = None) -> LogicalTable:
-        """Wait until every partition is there; raise what failed. Return this table."""
+        """Wait for every partition; raise the exception of a failed one. Return this table."""
         wait(self._partitions, timeout=timeout)
         for part in self._partitions:
             if part.status != "finished":
@@ -150,12 +150,12 @@ class LogicalTable:
         return self
 
     def select(self, names: Sequence[str]) -> LogicalTable:
-        """Return the table with these columns only, in this order.
+        """Return the table with only these columns, in this order.
 
         Raises
         ------
         KeyError
-            There is no such column, or more than one.
+            A name matches no column, or more than one.
         """
         schema = pa.schema(
             [field(self.schema, name) for name in names], metadata=self.schema.metadata
@@ -172,7 +172,7 @@ class LogicalTable:
         schema: Any = None,
         memory_limit: int | None = None,
     ) -> LogicalTable:
-        """Run a function on every partition, where it is; the results are partitions again.
+        """Run a function on every partition, on its worker; the results form a new table.
 
         Parameters
         ----------
@@ -180,18 +180,19 @@ class LogicalTable:
             Called as by `usmq.run_task`: its arguments are the partition and then ``args``. It
             returns a `usmq.Table`, of the same schema for every partition.
         *args : object
-            Futures are replaced by their results, arrays among them on the worker's queue.
+            Futures are replaced by their results; arrays are on the worker's queue.
         schema : pyarrow.Schema, optional
-            What the function returns; a partition with another one fails. Learned by default.
+            The schema of the results; a partition with another schema fails. By default that of
+            the first result.
         memory_limit : int, optional
-            Most bytes of the task's memory, for one partition.
+            Limit in bytes for the task's memory, for one partition.
 
         Raises
         ------
         TypeError
-            When the result is asked for: the function returned something else.
+            On access to the result: the function returned another type.
         ValueError
-            When the result is asked for: the schema is another.
+            On access to the result: the schema differs.
         """
         made = self._each(_mapped, function, args, memory_limit)
         if schema is None and made:
@@ -210,19 +211,19 @@ class LogicalTable:
         *args: Any,
         memory_limit: int | None = None,
     ) -> Future[Any]:
-        """Run a function on every partition, and combine what they return; give the future of it.
+        """Run a function on every partition, combine the results, and return a future.
 
         Parameters
         ----------
         function : callable
-            As of `map_partitions`; it may return anything that pickles.
+            As for `map_partitions`; it may return any picklable object.
         combine : callable
-            Called with a list of such values, in the order of the partitions, and of its own
-            results: parts of a large table are combined in several steps.
+            Called with a list of results, in the order of the partitions. The list may contain
+            results of ``combine``: the parts of a large table are combined in several steps.
         *args : object
-            As of `map_partitions`.
+            As for `map_partitions`.
         memory_limit : int, optional
-            As of `map_partitions`.
+            As for `map_partitions`.
         """
         found = self._each(_run, function, args, memory_limit)
         return self._tree(
@@ -232,7 +233,7 @@ class LogicalTable:
     def group_by(self, keys: str | Sequence[str]) -> Grouped:
         """Group the rows by the values of columns, as ``pyarrow.Table.group_by``.
 
-        Null is a key of its own. Without any key all rows are one group.
+        Null is a separate key. Without keys all rows form one group.
         """
         return Grouped(self, (keys,) if isinstance(keys, str) else tuple(keys))
 
@@ -245,7 +246,9 @@ class LogicalTable:
         self, call: Any, function: Any, args: Any, memory_limit: int | None
     ) -> list[Future[Any]]:
         if any(isinstance(arg, LogicalTable) for arg in args):
-            raise TypeError("a LogicalTable stays with the client; give futures of its partitions")
+            raise TypeError(
+                "a LogicalTable is a handle of the client; pass futures of its partitions"
+            )
         return [
             self._client.submit(call, function, memory_limit, part, *args, pure=False)
             for part in self._partitions
@@ -261,16 +264,16 @@ class LogicalTable:
 
 
 class Grouped:
-    """A table whose rows are to be grouped; made by `LogicalTable.group_by`."""
+    """A table with keys to group its rows by; created by `LogicalTable.group_by`."""
 
     def __init__(self, table: LogicalTable, keys: tuple[str, ...]):
         self._table, self._keys = table, keys
 
     def aggregate(self, wanted: Iterable[tuple[str | Sequence[str], str]]) -> LogicalTable:
-        """Aggregate each group by kernels, where the rows are; return a table of one partition.
+        """Aggregate each group with kernels on the workers; return a table of one partition.
 
-        Groups come in the order of their first rows. Nulls are left out of all but
-        ``"count_all"``, and a group without known values has null; so far as ``pyarrow``.
+        Groups are in the order of their first rows. As in ``pyarrow``, all functions except
+        ``"count_all"`` skip nulls, and the result of a group without known values is null.
 
         Parameters
         ----------
@@ -282,11 +285,11 @@ class Grouped:
         Raises
         ------
         KeyError
-            There is no such column.
+            A column does not exist.
         TypeError
-            A column has a type that cannot be grouped by or aggregated.
+            A column's type cannot be grouped by or aggregated.
         ValueError
-            There is no such function, or two results would have one name.
+            A function is unknown, or two results would have the same name.
         """
         table = self._table
         plan = Aggregation.of(table.schema, self._keys, wanted)
@@ -303,11 +306,11 @@ def _count(wanted: int | None, client: Client) -> int:
         max(len(client.scheduler_info(n_workers=-1)["workers"]), 1) if wanted is None else wanted
     )
     if count < 1:
-        raise ValueError(f"{count} partitions were asked for; there is at least one")
+        raise ValueError(f"npartitions must be 1 or more, not {count}")
     return count
 
 
-# --- tasks: run on workers, where `usmq.run_task` makes a context of what dask calls them with
+# --- tasks: run on workers, where `usmq.run_task` creates a context from dask's arguments
 
 
 def _run(function: Any, memory_limit: int | None, *args: Any) -> Any:
@@ -323,7 +326,7 @@ def _mapped(function: Any, memory_limit: int | None, *args: Any) -> usmq.Table:
     if not isinstance(made, usmq.Table):
         name = getattr(function, "__name__", function)
         raise TypeError(
-            f"{name} returns a usmq.Table for each partition, not {type(made).__name__}"
+            f"{name} must return a usmq.Table for each partition, not {type(made).__name__}"
         )
     return made
 

@@ -1,4 +1,4 @@
-"""What `dask usmq worker` does: a nanny and a worker per device, until a signal or their end."""
+"""Implements `dask usmq worker`: a nanny and a worker per device, until a signal or their end."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from usmq.dask._assignment import Assignment, causes, reason
 
 logger = logging.getLogger("usmq.dask")
 
-# Seconds. A worker that runs a kernel does not end sooner; then it is killed.
+# Seconds before a worker is killed. A worker that runs a kernel may not end sooner.
 PATIENCE = 10.0
 
 
@@ -43,14 +43,14 @@ def start(
     pid_file: str | None,
     **others: Any,
 ) -> None:
-    """Run workers until they end or this process is told to. The others are as of a Nanny.
+    """Run workers until they end or this process gets a signal; ``others`` are Nanny options.
 
     Raises
     ------
     DeviceNotFoundError
-        There is no such device, or a worker does not see it.
+        A requested device does not exist, or a worker does not see it.
     ValueError
-        No scheduler is named, or an option is not as it has to be.
+        No scheduler is named, or an option is invalid.
     RuntimeError
         The scheduler does not answer in time, or a worker does not start.
     """
@@ -73,7 +73,7 @@ def start(
         memory_limit,
     )
     if not assignment.count:
-        raise ValueError("--nworkers 0 starts nothing")
+        raise ValueError("--nworkers must be 1 or more")
     tls = {"tls_ca_file": tls_ca_file, "tls_worker_cert": tls_cert, "tls_worker_key": tls_key}
     others |= {
         "scheduler_file": scheduler_file,
@@ -104,12 +104,12 @@ def start(
 
 
 class Deaf(WorkerPlugin):
-    """Leave Ctrl-C, which a terminal sends to the workers, too, to the nanny: it ends them."""
+    """Ignore Ctrl-C, which a terminal also sends to the workers: the nanny ends them."""
 
     name = "usmq-deaf"
 
     def setup(self, worker: Worker) -> None:
-        """Ignore SIGINT, where this is the main thread of the worker's process."""
+        """Ignore SIGINT, if this is the main thread of the worker's process."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -120,13 +120,13 @@ def seconds(option: str, text: str) -> float:
     Raises
     ------
     ValueError
-        It is not written so.
+        The text has another form.
     """
     try:
         return float(parse_timedelta(text))
     except (KeyError, ValueError):
         shown = option.replace("_", "-")
-        raise ValueError(f"--{shown} {text!r} is no time, as 60 or '5 minutes'") from None
+        raise ValueError(f"--{shown} {text!r} is not a time, as 60 or '5 minutes'") from None
 
 
 def quantities(text: str | None) -> dict[str, float] | None:
@@ -135,7 +135,7 @@ def quantities(text: str | None) -> dict[str, float] | None:
     Raises
     ------
     ValueError
-        It is not written so.
+        The text has another form.
     """
     if not text:
         return None
@@ -152,7 +152,7 @@ async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:
     loop = asyncio.get_running_loop()
 
     def tell(number: signal.Signals) -> None:
-        # A second one ends this process at once; the workers see that it is gone, and end, too.
+        # A second signal ends this process immediately; the workers detect that and end, too.
         loop.remove_signal_handler(number)
         told.set()
 
@@ -170,7 +170,7 @@ async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:
         if said is not failed:
             raise said from failed
         texts = dict.fromkeys(str(cause) for cause in causes(failed))
-        words = ": ".join(filter(None, texts)) or f"{type(failed).__name__}: is it there?"
+        words = ": ".join(filter(None, texts)) or f"{type(failed).__name__}: is it running?"
         where = scheduler or each[0]["scheduler_file"] or dask.config.get("scheduler-address")
         raise RuntimeError(f"no worker for the scheduler of {where}: {words}") from failed
     finally:
@@ -184,13 +184,13 @@ async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:
 
 
 async def run(scheduler: str | None, each: list[dict[str, Any]], nannies: list[Nanny]) -> None:
-    """Start all, put them into the list, and wait until the last has ended."""
+    """Start all nannies, add them to the list, and wait until the last one has ended."""
     file, patience = each[0]["scheduler_file"], each[0]["death_timeout"]
     begin = time.monotonic()
-    # A nanny would wait for it, too, but deaf to signals.
+    # A nanny would also wait for the file, but would ignore signals.
     while file is not None and not Path(file).exists():
         if time.monotonic() - begin > patience:
-            raise TimeoutError(f"there is no scheduler file {file} after {patience:.0f} s")
+            raise TimeoutError(f"no scheduler file {file} after {patience:.0f} s")
         await asyncio.sleep(0.1)
     nannies += [Nanny(scheduler, **options) for options in each]
     await asyncio.gather(*nannies)

@@ -1,26 +1,26 @@
 /* usmq.h: the current queue, USM from its pools, and Arrow export, for C and C++ (C99, C++11 and newer; Linux).
  *
- * A SYCL library in C++ asks here on which queue to work, whoever chose it: Python code around it, the application, or
- * nobody. usmq.hpp beside this file wraps the functions for C++; docs/c-api.md says how to build.
+ * A SYCL library in C++ calls usmq_current_queue for the queue to use. Python code, the application or SYCL's default
+ * selects that queue. usmq.hpp wraps the functions for C++; docs/c-api.md describes the build.
  *
- * Which usmq answers. There is one per process, found at the first call:
- *   1. the Python package, when it is imported;
- *   2. functions of these names in the program itself or in a library it is linked with;
+ * Implementation. A process uses one implementation of these functions, found at the first call:
+ *   1. the Python package, if it is imported;
+ *   2. functions of these names in the program or in a library that is linked with it;
  *   3. libusmq.so.0, loaded from the run path or LD_LIBRARY_PATH. Not in a process with Python: `import usmq` there.
- * So nothing needs to be linked; a program without Python needs libusmq.so.0 where it can be found.
+ * Linking is therefore not required; a program without Python needs libusmq.so.0 on its library search path.
  *
- * Errors. Functions return a usmq_status, and fill their results only with USMQ_OK. usmq_last_error() has the text.
- * No C++ exception and no panic comes out of them.
+ * Errors. Functions return a usmq_status, and set their results only with USMQ_OK. usmq_last_error() has the text.
+ * They do not throw C++ exceptions, and Rust panics do not leave them.
  *
- * Threads. Every function may be called on any thread. On a thread of Python, with the GIL held or not, those that ask
- * for the current queue or enter or leave a scope take the GIL for a moment; on other threads they never do.
+ * Threads. Every function may be called on any thread. On Python threads, with or without the GIL held, functions that
+ * query the current queue or enter or leave a scope take the GIL briefly; on other threads they never take it.
  *
- * Queues are `sycl::queue*` as void*, of the libsycl of this process. A queue that a function gives belongs to the
- * caller, who releases it with usmq_queue_release. A queue that a function takes is copied, and stays the caller's.
+ * Queues are `sycl::queue*` as void*, of the libsycl of this process. The caller owns a returned queue and releases it
+ * with usmq_queue_release. A queue argument is copied, and the caller keeps it.
  *
  * Targets are SYCL's filter strings in UTF-8: [backend:][device_type][:index], as "gpu", "opencl:cpu", "gpu:1".
  *
- * The first call that needs a device starts the SYCL runtime. In a child forked after that, calls are USMQ_ERROR_FORK.
+ * The first call that needs a device starts the SYCL runtime. In a child forked later, calls return USMQ_ERROR_FORK.
  */
 #ifndef USMQ_H
 #define USMQ_H
@@ -31,7 +31,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The version of this header; usmq_version() is that of the library. */
+/* The version of this header; usmq_version() returns that of the library. */
 #define USMQ_VERSION "0.1.0"
 
 #ifdef __cplusplus
@@ -40,70 +40,71 @@ extern "C" {
 
 typedef enum usmq_status {
   USMQ_OK = 0,
-  USMQ_ERROR_SELECTOR = 1,         /* a filter string that SYCL would not understand */
+  USMQ_ERROR_SELECTOR = 1,         /* a filter string with invalid SYCL syntax */
   USMQ_ERROR_DEVICE_NOT_FOUND = 2, /* no visible device matches */
-  USMQ_ERROR_PLACEMENT = 3,        /* memory and a queue that do not go together */
-  USMQ_ERROR_ALLOCATION = 4,       /* memory that cannot be had; the text has the numbers */
-  USMQ_ERROR_KERNEL_BUILD = 5,     /* this and the next: not given by the functions here so far */
+  USMQ_ERROR_PLACEMENT = 3,        /* memory and a queue that cannot be used together */
+  USMQ_ERROR_ALLOCATION = 4,       /* an allocation that failed; the text has the sizes */
+  USMQ_ERROR_KERNEL_BUILD = 5,     /* this and the next: not yet returned by these functions */
   USMQ_ERROR_LAUNCH = 6,
-  USMQ_ERROR_INTEROP = 7,            /* memory or a queue that cannot be named to others */
-  USMQ_ERROR_VALUE = 8,              /* an argument outside its domain, null where it must not be */
+  USMQ_ERROR_INTEROP = 7,            /* memory or a queue that cannot be exported */
+  USMQ_ERROR_VALUE = 8,              /* an argument outside its domain, or an invalid null pointer */
   USMQ_ERROR_TYPE = 9,               /* a type that does not fit */
-  USMQ_ERROR_INDEX = 10,             /* not given so far */
+  USMQ_ERROR_INDEX = 10,             /* not yet returned */
   USMQ_ERROR_RUNTIME_NOT_FOUND = 11, /* no usmq in this process, or no SYCL runtime */
   USMQ_ERROR_RUNTIME_CONFLICT = 12,  /* two SYCL runtimes in this process */
   USMQ_ERROR_FORK = 13,              /* the process was forked after the runtime had started */
-  USMQ_ERROR_SYCL = 14,              /* the runtime refused; the text names operation, code and cause */
-  USMQ_ERROR_INTERNAL = 15,          /* a defect of usmq */
-  USMQ_ERROR_INTERRUPTED = 16,       /* a wait was given up; only under a Rust caller that asked for that */
+  USMQ_ERROR_SYCL = 14,              /* an error of the runtime; the text names operation, code and cause */
+  USMQ_ERROR_INTERNAL = 15,          /* a bug in usmq */
+  USMQ_ERROR_INTERRUPTED = 16,       /* an interrupted wait; only under a Rust caller that requested it */
 } usmq_status;
 
-/* Where memory lives, and who can reach it. */
+/* The USM kind: the location of memory, and its access from host and devices. */
 typedef enum usmq_kind {
-  USMQ_DEVICE = 0, /* in the device's memory; not for the host */
-  USMQ_SHARED = 1, /* moves between host and device by itself */
-  USMQ_HOST = 2,   /* in the host's memory; every device of the context can reach it */
+  USMQ_DEVICE = 0, /* in device memory; the host cannot access it */
+  USMQ_SHARED = 1, /* migrates between host and device automatically */
+  USMQ_HOST = 2,   /* in host memory; every device of the context can access it */
 } usmq_kind;
 
-/* A scope that is open. */
+/* An open scope. */
 typedef uint64_t usmq_scope;
 
 /* The structs of the Arrow C data and C Device data interfaces, as Arrow's own headers define them. */
 struct ArrowSchema;
 struct ArrowDeviceArray;
 
-/* The version of the usmq of this process, as "0.1.0"; NULL when there is none. Never freed. */
+/* Returns the version of usmq in this process, as "0.1.0"; NULL without usmq. Never freed. */
 static inline const char *usmq_version(void);
 
-/* What is wrong with the last call on this thread that failed; "" when none has. Valid until the next one fails. */
+/* Returns the message of the last failed call on this thread; "" if none failed. Valid until the next failure. */
 static inline const char *usmq_last_error(void);
 
 /* --- queues */
 
-/* The queue where work goes when neither an argument nor the data says otherwise: of the innermost scope, else the
- * default of the process, else on SYCL's default device. On a thread of Python the scope is that of the Python code
- * that is running (`with usmq.use_queue(...)`). The caller releases *queue. */
+/* Returns the queue for work if neither an argument nor the data names one: that of the innermost scope, else the
+ * default of the process, else one on SYCL's default device. On a Python thread this is the scope of the running
+ * Python code (`with usmq.use_queue(...)`). The caller releases *queue. */
 static inline usmq_status usmq_current_queue(void **queue);
 
-/* The in-order queue of a target, the same for the same target; NULL: of SYCL's default device. The caller releases
- * *queue. */
+/* Returns the in-order queue of a target, the same for the same target; NULL: SYCL's default device. The caller
+ * releases *queue. */
 static inline usmq_status usmq_queue_of(const char *target, void **queue);
 
-/* Ends the caller's ownership. The queue itself, and work on it, goes on. NULL is valid. */
+/* Ends the caller's ownership. The queue stays valid for other owners, and its work continues. NULL is valid. */
 static inline usmq_status usmq_queue_release(void *queue);
 
-/* Makes the queue of a target current until usmq_queue_scope_leave; NULL changes nothing, and is left likewise. On a
- * thread of Python it is a scope of the Python code that is running, as `with usmq.use_queue(target)`, else one of
- * this thread. */
+/* Makes the queue of a target current until usmq_queue_scope_leave. NULL changes nothing; its scope must also be left.
+ * On a Python thread it is a scope of the running Python code, as `with usmq.use_queue(target)`, else a scope of this
+ * thread. */
 static inline usmq_status usmq_queue_scope_enter(const char *target, usmq_scope *scope);
 
 /* The same with a queue of any origin. */
 static inline usmq_status usmq_queue_scope_enter_on(void *queue, usmq_scope *scope);
 
-/* Ends a scope: once, innermost first, on the thread that entered it; in Python in the same context (asyncio task). */
+/* Ends a scope. Call it once, innermost first, on the thread that entered it; in Python in the same context (asyncio
+ * task). */
 static inline usmq_status usmq_queue_scope_leave(usmq_scope scope);
 
-/* Sets the default of the process, for all threads; NULL returns to SYCL's default device. */
+/* Sets the default of the process, for all threads; NULL restores SYCL's default device. */
 static inline usmq_status usmq_set_default_queue(const char *target);
 
 /* The same with a queue of any origin. */
@@ -111,31 +112,32 @@ static inline usmq_status usmq_set_default_queue_to(void *queue);
 
 /* --- memory */
 
-/* Gets uninitialised memory for use on a queue, from the pool of its context and device; NULL: the current queue. The
- * first command on that queue may use it at once. No bytes are valid, too, and have an address of their own. */
+/* Allocates uninitialised memory for use on a queue, from the pool of its context and device; NULL: the current queue.
+ * The first command on that queue may use it immediately. 0 bytes are valid and return a unique address. */
 static inline usmq_status usmq_allocate(size_t bytes, usmq_kind kind, void *queue, void **memory);
 
-/* Says that a block from usmq_allocate is used on this queue, too. The caller orders the commands; usmq_free and Arrow
- * consumers then wait for those on this queue as well. */
+/* Declares that a block from usmq_allocate is also used on this queue. The caller orders the commands; usmq_free and
+ * Arrow consumers then also wait for those on this queue. */
 static inline usmq_status usmq_use_on(void *memory, void *queue);
 
-/* Gives a block back: at once, without a wait, while commands on its queues may still use it. It is reused after
- * whatever was submitted to them before this call. NULL is valid. */
+/* Frees a block without a wait, also while commands on its queues use it. It is reused only after the commands
+ * submitted to them before this call. NULL is valid. */
 static inline usmq_status usmq_free(void *memory);
 
-/* Fills *array with the first `length` values of a block as an Arrow column without nulls, not copied, of device type
- * ARROW_DEVICE_ONEAPI. Its sync_event, a `sycl::event*`, is complete after what was submitted to the queues of the
- * block before this call. `format` is one of Arrow's numbers: c C s S i I l L e f g. `schema` may be NULL, else the
- * type goes there. The caller, or whoever it hands them to, releases both structs; the memory lives until then and
- * until usmq_free. Only memory of a root device in its platform's default context can be exported. */
+/* Exports the first `length` values of a block to *array as an Arrow column without nulls and without a copy, of device
+ * type ARROW_DEVICE_ONEAPI. Its sync_event, a `sycl::event*`, completes after the commands submitted to the queues of
+ * the block before this call. `format` is one of Arrow's number formats: c C s S i I l L e f g. `schema` receives the
+ * type, unless it is NULL. The caller or its consumer releases both structs; the memory lives until then and until
+ * usmq_free. Only memory of a root device in its platform's default context can be exported. */
 static inline usmq_status usmq_arrow_export(void *memory, const char *format, int64_t length,
                                             struct ArrowSchema *schema, struct ArrowDeviceArray *array);
 
-/* --- how the functions above find usmq; nothing below is for use */
+/* --- lookup of the functions above; everything below is private */
 
 static __thread char usmq_missing_[512];
 
-/* The Python package's extension, when it is imported. Python loads it where dlsym does not look by itself. */
+/* Returns the Python package's extension, if it is imported. Python loads it without RTLD_GLOBAL, so dlsym on the
+ * program does not find it. */
 static inline void *usmq_extension_(void) {
   char line[4352];
   void *found = NULL;
@@ -153,7 +155,7 @@ static inline void *usmq_extension_(void) {
   return found;
 }
 
-/* 1 when this process runs Python. */
+/* Returns 1 if this process runs Python. */
 static inline int usmq_with_python_(void *program) {
   int (*is_initialized)(void);
   void *symbol = dlsym(program, "Py_IsInitialized");
@@ -194,7 +196,7 @@ static inline void *usmq_find_(const char *name) {
   return symbol;
 }
 
-/* Each place that calls looks once; two threads may both do so, and find the same. */
+/* Looks up each function once per translation unit; two threads may do so concurrently, with the same result. */
 static inline void *usmq_cached_(void **cache, const char *name) {
   void *symbol = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
   if (!symbol) {
@@ -247,7 +249,7 @@ static inline const char *usmq_last_error(void) {
     symbol = usmq_find_("usmq_last_error");
   __atomic_store_n(&cache, symbol, __ATOMIC_RELEASE);
   if (!symbol) {
-    usmq_missing_[0] = '\0'; /* nothing has failed: nothing was called */
+    usmq_missing_[0] = '\0'; /* no call has failed, because none was possible */
     return "";
   }
   memcpy(&function, &symbol, sizeof symbol);

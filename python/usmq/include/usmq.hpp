@@ -1,4 +1,4 @@
-// usmq.hpp: usmq.h for C++17 and SYCL. Queues are values, scopes end by themselves, errors are exceptions.
+// usmq.hpp: usmq.h for C++17 and SYCL. Queues are values, scopes are RAII objects, errors are exceptions.
 #ifndef USMQ_HPP
 #define USMQ_HPP
 
@@ -10,7 +10,7 @@
 
 namespace usmq {
 
-/// What a function of usmq.h reported.
+/// An error of a function of usmq.h.
 class error : public std::runtime_error {
 public:
   explicit error(usmq_status status) : std::runtime_error(usmq_last_error()), status_(status) {}
@@ -39,25 +39,25 @@ inline void *address(const sycl::queue &queue) { return const_cast<sycl::queue *
 
 } // namespace detail
 
-/// The queue where work goes when neither an argument nor the data says otherwise.
+/// Returns the queue for work if neither an argument nor the data names one.
 inline sycl::queue current_queue() {
   void *queue = nullptr;
   check(usmq_current_queue(&queue));
   return detail::take(queue);
 }
 
-/// The queue of a target such as "gpu:1"; of SYCL's default device for null.
+/// Returns the queue of a target such as "gpu:1"; null: SYCL's default device.
 inline sycl::queue queue(const char *target) {
   void *queue = nullptr;
   check(usmq_queue_of(target, &queue));
   return detail::take(queue);
 }
 
-/// Sets the default of the process; null returns to SYCL's default device.
+/// Sets the default of the process; null restores SYCL's default device.
 inline void set_default_queue(const char *target) { check(usmq_set_default_queue(target)); }
 inline void set_default_queue(const sycl::queue &queue) { check(usmq_set_default_queue_to(detail::address(queue))); }
 
-/// Makes a queue current while it lives, on the thread that made it.
+/// Makes a queue current during its lifetime, on the thread that created it.
 class [[nodiscard]] scope {
 public:
   explicit scope(const char *target) { check(usmq_queue_scope_enter(target, &number_)); }
@@ -70,14 +70,14 @@ private:
   usmq_scope number_ = 0;
 };
 
-/// Gives a block back in the order of its queues; see usmq_free.
+/// Frees a block in the order of its queues; see usmq_free.
 struct free_block {
   void operator()(void *memory) const noexcept { usmq_free(memory); }
 };
 
 template <typename T> using block = std::unique_ptr<T[], free_block>;
 
-/// Room for `count` values on a queue, not initialised. The block may be dropped while commands still use it.
+/// Allocates uninitialised memory for `count` values on a queue. The block may be destroyed while commands use it.
 template <typename T> block<T> allocate(std::size_t count, const sycl::queue &queue, usmq_kind kind = USMQ_DEVICE) {
   static_assert(std::is_trivially_copyable<T>::value, "USM holds plain values");
   if (count > SIZE_MAX / sizeof(T))

@@ -1,4 +1,4 @@
-//! Columns and tables from and to arrow-rs, which also puts the batches of a host stream together.
+//! Converts columns and tables from and to arrow-rs, which also joins the batches of a host stream.
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
 use super::column::{Buffer, Column, Node};
@@ -20,25 +20,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 impl Column {
-    /// A copy of an arrow-rs array in USM. Returns before it is complete.
+    /// Copies an arrow-rs array to USM. Returns before the copy is complete.
     ///
     /// # Errors
-    /// [`Error::Interop`] for a type that the C data interface cannot say; as [`Column::import`].
+    /// [`Error::Interop`] for a type that the C data interface cannot express; as [`Column::import`].
     pub fn from_arrow(name: &str, array: &dyn Array, placed: ImportOptions<'_>) -> Result<Self> {
         let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
         let field = Field::import(&theirs_schema(schema))?;
-        // A type of arrow-rs does not say whether there are nulls, and as a schema it would say that there are none.
+        // A type of arrow-rs has no nullability; converted to a schema it would be non-nullable.
         let field = Arc::new(field.named(name).as_nullable());
-        // An array of arrow-rs is valid by its own rules, and it is what the field describes.
+        // An array of arrow-rs is valid by its own rules, and the field describes it.
         Self::import(theirs(&field, array).known_valid(), placed)
     }
 
-    /// This column as an arrow-rs array. Waits for it.
+    /// Returns this column as an arrow-rs array. Waits for it.
     ///
-    /// The array is of the same memory where the host can read that and no handle can write to it: a column that usmq
-    /// imported, or the last handle to an array's memory. Else it is a copy: of device memory, and of
-    /// [`from_array`](Self::from_array) as long as the array, or another handle to its memory, lives.
-    /// [`to_arrow_in_place`](Self::to_arrow_in_place) never copies what the host can read.
+    /// The array shares the memory if the host can read it and no handle can write to it: for a column that
+    /// usmq imported, or the last handle to an array's memory. Otherwise it is a copy: of device memory, and
+    /// of a column from [`from_array`](Self::from_array) while the array, or another handle to its memory,
+    /// lives. [`to_arrow_in_place`](Self::to_arrow_in_place) never copies host-readable memory.
     ///
     /// ```
     /// use usmq::{Array, DType, UsmKind, current_queue, interop::arrow::Column};
@@ -54,14 +54,14 @@ impl Column {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Interop`] for a type that arrow-rs does not have, and for contents that break the rules of the format
-    /// ([`validate_full`](Self::validate_full)); [`Error::Allocation`] when a copy is needed and memory is short;
-    /// [`Error::Sycl`] with what the work reported.
+    /// [`Error::Interop`] for a type that arrow-rs lacks, and for invalid data
+    /// ([`validate_full`](Self::validate_full)); [`Error::Allocation`] if a copy is needed and memory is
+    /// short; [`Error::Sycl`] with errors of the submitted work.
     pub fn to_arrow(&self) -> Result<ArrayRef> {
         readable(&self.to_host()?.frozen()?)
     }
 
-    /// As [`to_arrow`](Self::to_arrow), of the same memory whenever the host can read it.
+    /// As [`to_arrow`](Self::to_arrow), but shares the memory whenever the host can read it.
     ///
     /// # Errors
     /// As [`to_arrow`](Self::to_arrow).
@@ -75,7 +75,7 @@ impl Column {
 }
 
 impl Column {
-    /// The column in memory that no safe handle can write to: itself where that is so, else a copy.
+    /// Returns the column in memory that no safe handle can write to: itself if possible, else a copy.
     pub(super) fn frozen(&self) -> Result<Self> {
         if self.is_frozen() {
             return Ok(self.clone());
@@ -101,7 +101,7 @@ impl Field {
         Self { flags: self.flags | FLAG_NULLABLE, ..self.clone() }
     }
 
-    /// The same field with run ends that are not nullable, as arrow-rs asks for; other libraries do not mind.
+    /// The same field with non-nullable run ends, as arrow-rs requires; other libraries accept both.
     fn with_sound_run_ends(&self) -> Self {
         let mut children: Vec<_> =
             self.children.iter().map(|child| Arc::new(child.with_sound_run_ends())).collect();
@@ -122,7 +122,7 @@ impl Field {
 }
 
 impl Table {
-    /// A copy of a record batch in USM. Returns before it is complete.
+    /// Copies a record batch to USM. Returns before the copy is complete.
     ///
     /// # Errors
     /// As [`Column::from_arrow`].
@@ -134,7 +134,8 @@ impl Table {
         Self::of_batches(schema, vec![structs], queue)
     }
 
-    /// The batches as record batches of arrow-rs, in place or as copies as [`Column::to_arrow`] says. Waits for them.
+    /// Returns the batches as record batches of arrow-rs, in place or as copies, as [`Column::to_arrow`].
+    /// Waits for them.
     ///
     /// # Errors
     /// As [`Column::to_arrow`]; [`Error::Interop`] for metadata that is not UTF-8, which arrow-rs cannot hold.
@@ -142,7 +143,7 @@ impl Table {
         self.record_batches(Column::to_arrow)
     }
 
-    /// As [`to_arrow`](Self::to_arrow), of the same memory whenever the host can read it.
+    /// As [`to_arrow`](Self::to_arrow), but shares the memory whenever the host can read it.
     ///
     /// # Errors
     /// As [`to_arrow`](Self::to_arrow).
@@ -155,7 +156,7 @@ impl Table {
     }
 
     fn record_batches(&self, array: impl Fn(&Column) -> Result<ArrayRef>) -> Result<Vec<RecordBatch>> {
-        // Of its own metadata the struct in which a batch crosses says nothing.
+        // The exported struct of a batch does not contain the schema's metadata.
         let schema = Arc::new(
             Schema::try_from(&ours_schema(self.schema().with_sound_run_ends().export()?)).map_err(refused)?,
         );
@@ -166,7 +167,7 @@ impl Table {
     }
 }
 
-/// A column on the host, once its contents are known to be what arrow-rs relies on.
+/// Returns a host column for arrow-rs after validation.
 fn readable(host: &Column) -> Result<ArrayRef> {
     host.validate_full()?;
     read(host.field(), host.export_host()?, true)
@@ -174,10 +175,10 @@ fn readable(host: &Column) -> Result<ArrayRef> {
 
 fn structs(array: &ArrayRef) -> Result<&StructArray> {
     let structs = array.as_any().downcast_ref::<StructArray>();
-    structs.ok_or_else(|| Error::Interop(format!("{} is no struct", array.data_type())))
+    structs.ok_or_else(|| Error::Interop(format!("{} is not a struct", array.data_type())))
 }
 
-/// The values of several arrays as those of one.
+/// Joins the values of several arrays.
 ///
 /// # Errors
 /// [`Error::Interop`] for arrays that are not valid, or that arrow-rs cannot join.
@@ -185,14 +186,14 @@ pub(super) fn joined(
     field: &Arc<Field>,
     arrays: Vec<ForeignStruct<ArrowArray>>,
 ) -> Result<Vec<ForeignStruct<ArrowArray>>> {
-    // Metadata is the field's, and need not be UTF-8, as that of arrow-rs must.
+    // The field keeps the metadata, which need not be UTF-8; arrow-rs requires UTF-8.
     let plain = field.without_metadata();
     let mut parts = Vec::with_capacity(arrays.len());
     for (number, array) in arrays.into_iter().enumerate() {
         // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
         unsafe { check(field, &array.inner) }.map_err(|error| in_batch(error, number))?;
         let array = match exported(&array.inner) {
-            // arrow-rs reads values as slices, which nothing may write to.
+            // arrow-rs reads values as slices, so nothing may write to the memory.
             Some(own) if !own.is_frozen() => {
                 let own = own.frozen()?;
                 let is_valid = own.is_known_valid();
@@ -203,7 +204,7 @@ pub(super) fn joined(
         parts.push(array.map_err(|error| in_batch(error, number))?);
     }
     let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-    // It is made for sound input, and says no to some of the other with a panic.
+    // `concat` expects valid input, and panics for some invalid input.
     let join = || to_ffi(&concat(&parts)?.to_data());
     let joined = catch_unwind(AssertUnwindSafe(join)).unwrap_or_else(|_| {
         let text = format!("batches of {:?} could not be joined", field.format());
@@ -216,7 +217,7 @@ pub(super) fn joined(
 fn read(field: &Field, array: ArrowArray, is_valid: bool) -> Result<ArrayRef> {
     let schema = ours_schema(field.with_sound_run_ends().export()?);
     let read = || -> Result<_> {
-        // SAFETY: the struct is ours, or was checked by the caller as far as that is possible.
+        // SAFETY: the struct is from usmq, or the caller checked it as far as possible.
         let data = unsafe { from_ffi(ours(array), &schema) }.map_err(refused)?;
         let data = tidy(data);
         if !is_valid {
@@ -229,7 +230,7 @@ fn read(field: &Field, array: ArrowArray, is_valid: bool) -> Result<ArrayRef> {
     })
 }
 
-/// Without values there is one offset at most, which may be that of a slice and so not 0, where arrow-rs expects 0.
+/// Without values there is at most one offset. In a slice it may differ from 0, which arrow-rs expects.
 fn tidy(data: ArrayData) -> ArrayData {
     use DataType::{Binary, LargeBinary, LargeList, LargeUtf8, List, Map, Utf8};
     let has_offsets = matches!(
@@ -251,7 +252,7 @@ fn refused(error: impl std::fmt::Display) -> Error {
     Error::Interop(format!("arrow-rs: {error}"))
 }
 
-// Both libraries' structs are the one of the C interface; arrow-rs moves out what it is shown.
+// Both libraries use the struct of the C interface; arrow-rs moves the value out.
 
 fn ours(mut array: ArrowArray) -> FFI_ArrowArray {
     // SAFETY: one layout; it is moved out, so that dropping `array` releases nothing.

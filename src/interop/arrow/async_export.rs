@@ -1,4 +1,4 @@
-//! Batches handed out as a consumer asks for them: the asynchronous C Device stream interface as a producer.
+//! The producer side of the asynchronous C Device stream interface: passes batches to a consumer on request.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, DEVICE_CPU, DEVICE_ONEAPI};
 use super::async_worker::{Consumer, Export, Worker, panicked};
@@ -13,10 +13,10 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
-/// A stream in progress. A thread of its own asks for the batches and calls the consumer's handler.
+/// A running stream. Its own thread requests the batches and calls the consumer's handler.
 ///
-/// Dropping this leaves the stream running: the consumer sets its pace, and ends it with `cancel`. [`stop`](Self::stop)
-/// is for a consumer that leaves without that.
+/// Dropping this does not stop the stream: the consumer controls its pace, and ends it with `cancel`. Call
+/// [`stop`](Self::stop) for a consumer that does not cancel.
 ///
 /// ```
 /// use usmq::interop::arrow::{AsyncStreamReader, Column, StreamEnd, AsyncExport, Table};
@@ -49,27 +49,27 @@ pub enum StreamEnd {
     Refused(c_int),
     /// [`AsyncExport::stop`] was called; the consumer got an error.
     Stopped,
-    /// This went wrong; the consumer got it as an error, unless it had cancelled.
+    /// This error occurred; the consumer received it, unless it had cancelled.
     Failed(Error),
 }
 
 impl AsyncExport {
     /// Starts a stream of device arrays of type `ARROW_DEVICE_ONEAPI`, each with its event.
     ///
-    /// `batches` is asked on the stream's thread, which has no scope of a current queue, only while the consumer has
-    /// requested more than it got, and not again after its end or an error. The end is told with the last batch when
-    /// `batches` knows its length, else when one more was requested. Arrays are exported before they are offered, so
-    /// a task cannot fail, and does not block.
+    /// The stream's thread, which has no scope of a current queue, calls `batches` only while the consumer
+    /// has requested more arrays than it received, and not again after its end or an error. The end is
+    /// signalled with the last batch if `batches` knows its length, else on the next request. Arrays are
+    /// exported before they are offered, so a task neither fails nor blocks.
     ///
     /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
     ///
     /// # Errors
-    /// [`Error::Interop`] for a handler that lacks callbacks, or when no thread could be started. The handler is then
-    /// still the caller's; nothing was called.
+    /// [`Error::Interop`] for a handler that lacks callbacks, or if no thread could be started. The caller
+    /// then still owns the handler, and no callback was called.
     ///
     /// # Safety
-    /// `handler` points to a handler as the interface says, which no other producer has, and which stays where it is
-    /// until its release.
+    /// `handler` points to a valid handler of the interface, which no other producer has, and which does not
+    /// move until its release.
     pub unsafe fn start(
         handler: *mut ArrowAsyncDeviceStreamHandler,
         field: Arc<Field>,
@@ -80,7 +80,7 @@ impl AsyncExport {
         unsafe { Self::begin(handler, field, batches, DEVICE_ONEAPI, export) }
     }
 
-    /// As [`start`](Self::start), with arrays that the host may read, of type `ARROW_DEVICE_CPU`: only for host and
+    /// As [`start`](Self::start), with host-readable arrays of type `ARROW_DEVICE_CPU`, only for host and
     /// shared USM. The stream's thread waits for the work on each batch.
     ///
     /// # Errors
@@ -123,8 +123,8 @@ impl AsyncExport {
         }
     }
 
-    /// Gives up: the consumer gets an error instead of further batches, unless the stream has ended or was cancelled.
-    /// Returns at once.
+    /// Stops the stream: the consumer gets an error instead of further batches, unless the stream has ended
+    /// or was cancelled. Returns immediately.
     pub fn stop(&self) {
         self.shared.tell(|demand| demand.stopped = true);
     }
@@ -135,17 +135,17 @@ impl AsyncExport {
         self.thread.is_finished()
     }
 
-    /// Blocks until the handler was released: the consumer has got all it will, and has requested, refused or
-    /// cancelled enough for that. Never to be called in a callback of the handler.
+    /// Blocks until the handler is released, which requires that the consumer requests all batches, refuses
+    /// one, or cancels. Do not call it in a callback of the handler.
     #[must_use]
     pub fn wait(self) -> StreamEnd {
         self.thread.join().unwrap_or_else(|_| StreamEnd::Failed(panicked()))
     }
 }
 
-/// What the stream's thread and the consumer's calls share.
+/// The state shared by the stream's thread and the consumer's calls.
 pub(super) struct ProducerState {
-    /// What the handler points to.
+    /// The producer that the handler points to.
     producer: ArrowAsyncProducer,
     demand: Mutex<Demand>,
     changed: Condvar,
@@ -156,18 +156,18 @@ unsafe impl Send for ProducerState {}
 // SAFETY: as above.
 unsafe impl Sync for ProducerState {}
 
-/// What was asked of the stream so far.
+/// The requests to the stream so far.
 #[derive(Default)]
 struct Demand {
-    /// Requested and not yet given.
+    /// Arrays requested and not yet offered.
     credit: i64,
-    /// The first request that is none.
+    /// The first invalid request.
     wrong: Option<i64>,
     cancelled: bool,
     stopped: bool,
 }
 
-/// What the stream's thread is to do next.
+/// The next action of the stream's thread.
 pub(super) enum Turn {
     Give,
     Cancelled,
@@ -195,7 +195,7 @@ impl ProducerState {
         self.changed.notify_one();
     }
 
-    /// Blocks until there is `price` in credit, which is spent, or something else to do.
+    /// Blocks until `price` can be taken from the credit, or another action is due.
     pub(super) fn turn(&self, price: i64) -> Turn {
         let mut demand = self.demand.lock();
         loop {
@@ -221,7 +221,8 @@ impl ProducerState {
     }
 }
 
-/// A reference of the call's own: once it has said its word, the stream may be released before it returns.
+/// Returns a reference for the call: after the call has stored its request, the stream may be released before
+/// the call returns.
 ///
 /// # Safety
 /// `producer` is one of ours, and its handler's release has not returned.

@@ -1,6 +1,8 @@
-//! The handler of an asynchronous Arrow stream, which its producer calls, and what it shares with the stream.
+//! The handler of an asynchronous Arrow stream, which the producer calls, and the state shared with the
+//! stream.
 //!
-//! Two sides own the state: the stream, and the handler until its producer releases it. Either may go first.
+//! The stream owns the state, and so does the handler until its producer releases it. Either may be dropped
+//! first.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncProducer, ArrowAsyncTask, ArrowSchema};
 use super::foreign::ForeignStruct;
@@ -21,16 +23,17 @@ pub struct AsyncHandler {
 }
 
 impl AsyncHandler {
-    /// The struct for a producer to call. From here on the producer owns it, and gives it back with `release`.
+    /// Returns the struct for a producer, which then owns it until it calls `release`.
     #[must_use = "without a producer to release it the handler is leaked"]
     pub fn into_raw(self) -> *mut ArrowAsyncDeviceStreamHandler {
         let handler = self.shared.handler.get();
-        // Its reference is now that of the struct.
+        // The struct now owns the reference.
         std::mem::forget(self);
         handler
     }
 
-    /// Takes back a struct that no producer wanted. The stream then ends with an error, unless another gets it.
+    /// Takes back a struct that no producer received. The stream ends with an error when the handler is
+    /// dropped, unless another producer gets it.
     ///
     /// # Safety
     /// `handler` came from [`into_raw`](Self::into_raw), and no producer has it.
@@ -44,37 +47,38 @@ impl AsyncHandler {
 
 impl Drop for AsyncHandler {
     fn drop(&mut self) {
-        self.shared.finish(Err(broken("its handler was dropped, and no producer had it")));
+        self.shared.finish(Err(broken("its handler was dropped before a producer received it")));
     }
 }
 
 pub(super) struct ConsumerState {
     handler: UnsafeCell<ArrowAsyncDeviceStreamHandler>,
-    /// How many arrays may wait or be on their way.
+    /// The number of arrays that may be queued or requested.
     ahead: i64,
-    /// Held while the stream calls the producer, and taken by `release`: after it there is no producer to call.
-    /// Reentrant, since a producer might release the handler inside such a call.
+    /// Locked while the stream calls the producer, and by `release`, after which the producer no longer
+    /// exists. Reentrant, because a producer might release the handler inside such a call.
     calls: ReentrantMutex<()>,
     pub(super) state: Mutex<State>,
 }
 
-// SAFETY: what the pointers lead to may be used from any thread, one call at a time: `handler` is the producer's alone,
-// tasks are extracted by whoever takes them from the queue, and `Producer` says when it is called.
+// SAFETY: the targets of the pointers may be used from any thread, one call at a time: only the producer uses
+// `handler`, a task is extracted by the thread that takes it from the queue, and `Producer` documents when it
+// is called.
 unsafe impl Send for ConsumerState {}
 // SAFETY: as above.
 unsafe impl Sync for ConsumerState {}
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Until the stream ends, fails or is closed.
+    /// The producer, until the stream ends, fails or is closed.
     producer: Option<Producer>,
     pub(super) device_type: i32,
     pub(super) field: Option<Arc<Field>>,
-    /// Accepted, to be extracted exactly once each.
+    /// Accepted tasks, each to be extracted exactly once.
     pub(super) tasks: VecDeque<ArrowAsyncTask>,
-    /// Requested and not yet here.
+    /// Tasks requested and not yet received.
     credit: i64,
-    /// Of what the producer said of the end, the first.
+    /// The first end or error that the producer reported.
     pub(super) end: Option<Result<()>>,
     released: bool,
     waker: Option<Waker>,
@@ -106,13 +110,13 @@ impl ConsumerState {
         })
     }
 
-    /// What `ready` finds in the state, else the waker is called once something changes.
+    /// Returns the value that `ready` finds in the state; otherwise the waker is called on a change.
     pub(super) fn poll<T>(
         &self,
         context: &Context<'_>,
         ready: impl FnOnce(&mut State) -> Option<T>,
     ) -> Poll<T> {
-        // Cloned, and the one before it dropped, outside the lock: wakers are foreign code.
+        // Clone the waker, and drop the previous one, outside the lock: wakers are foreign code.
         let waker = context.waker().clone();
         let mut state = self.state.lock();
         if let Some(found) = ready(&mut state) {
@@ -134,7 +138,7 @@ impl ConsumerState {
         unsafe { (producer.request)(producer.this, count) };
     }
 
-    /// Cancels, and discards what waits and what comes.
+    /// Cancels the stream, and discards queued and later tasks.
     pub(super) fn close(&self) {
         let calls = self.calls.lock();
         let mut state = self.state.lock();
@@ -151,9 +155,9 @@ impl ConsumerState {
         drop(waker);
     }
 
-    /// The schema has come: whether the stream goes on.
+    /// Handles the schema; an error ends the stream.
     fn begin(&self, producer: *mut ArrowAsyncProducer, schema: &ForeignStruct<ArrowSchema>) -> Result<()> {
-        // SAFETY: the interface: null is told apart, else the producer lives until `release`.
+        // SAFETY: the interface: null is handled, else the producer lives until `release`.
         let given = unsafe { producer.as_ref() }.ok_or_else(|| broken("the handler's producer is null"))?;
         let (Some(request), Some(cancel)) = (given.request, given.cancel) else {
             return Err(broken("its producer lacks callbacks"));
@@ -161,7 +165,7 @@ impl ConsumerState {
         let field = Arc::new(Field::import(schema)?);
         let mut state = self.state.lock();
         if state.field.is_some() || state.end.is_some() {
-            return Err(broken("a schema came twice, or after the end"));
+            return Err(broken("the producer passed a schema twice, or after the end"));
         }
         (state.device_type, state.field, state.credit) = (given.device_type, Some(field), self.ahead);
         state.producer = Some(Producer { this: producer, request, cancel });
@@ -173,8 +177,8 @@ impl ConsumerState {
         Ok(())
     }
 
-    /// A task has come. One that nobody asked for is discarded rather than refused: producers differ in who then frees
-    /// it.
+    /// Handles a task. A task that was not requested is discarded, not refused: producers differ in who frees
+    /// a refused task.
     fn accept(&self, task: ArrowAsyncTask) {
         let mut state = self.state.lock();
         let unwanted = state.end.is_some();
@@ -198,7 +202,7 @@ impl ConsumerState {
         wake(waker);
     }
 
-    /// Nothing more comes. Only the first word on that counts, and the producer is not called any more.
+    /// Handles the end. Only the first report counts, and the producer is not called again.
     fn finish(&self, end: Result<()>) {
         let mut state = self.state.lock();
         state.producer = None;
@@ -213,7 +217,7 @@ pub(super) fn broken(what: impl std::fmt::Display) -> Error {
     Error::Interop(format!("the asynchronous Arrow stream is not valid: {what}"))
 }
 
-/// An executor may do anything in there, but must not unwind into a producer.
+/// Calls a waker. Its executor may run any code, but must not unwind into a producer.
 fn wake(waker: Option<Waker>) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
 }
@@ -244,7 +248,7 @@ unsafe extern "C" fn on_schema(
         own.finish(Err(broken("its schema is null")));
         return libc::EINVAL;
     }
-    // SAFETY: as above; the schema is the handler's now, and released at the end of this call.
+    // SAFETY: as above; the handler now owns the schema, and releases it at the end of this call.
     let schema = unsafe { ForeignStruct::take(schema) };
     if own.state.lock().end.is_some() {
         return libc::ECANCELED;

@@ -1,4 +1,4 @@
-//! Batches that a producer brings when asked: the asynchronous C Device stream interface as a consumer.
+//! The consumer side of the asynchronous C Device stream interface: receives requested batches.
 
 use super::abi::{ArrowAsyncTask, ArrowDeviceArray};
 use super::async_handler::{AsyncHandler, ConsumerState, broken};
@@ -11,10 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The arrays that a producer hands to the [`AsyncHandler`] of this stream, in their order.
+/// The arrays that a producer passes to the [`AsyncHandler`] of this stream, in order.
 ///
-/// Each is extracted when it is polled for, on the thread that polls. At most as many as the stream was made for wait
-/// or are on their way. Dropping the stream cancels it and discards what waits. The stream ends after an error.
+/// Each array is extracted on the thread that polls for it. The stream queues or requests at most the given
+/// number of arrays. Dropping the stream cancels it and discards queued arrays. The stream ends after an
+/// error.
 ///
 /// ```
 /// use futures::{StreamExt, executor::block_on};
@@ -39,8 +40,8 @@ pub struct AsyncStreamReader {
 }
 
 impl AsyncStreamReader {
-    /// A stream and its handler. The producer is asked for `ahead` arrays (at least 1) at first, then for one more
-    /// with each that the stream gives.
+    /// Creates a stream and its handler. The stream first requests `ahead` arrays (at least 1), then one more
+    /// for each array that it returns.
     ///
     /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
     #[must_use]
@@ -49,10 +50,10 @@ impl AsyncStreamReader {
         (Self { shared: shared.clone() }, AsyncHandler { shared })
     }
 
-    /// The type of every array, once the producer has told it.
+    /// Returns the type of every array, after the producer has sent it.
     ///
     /// # Errors
-    /// [`Error::Interop`](crate::Error::Interop) when the stream ends or fails before.
+    /// [`Error::Interop`](crate::Error::Interop) if the stream ends or fails before.
     pub async fn field(&mut self) -> Result<Arc<Field>> {
         poll_fn(|context| self.poll_field(context)).await
     }
@@ -90,7 +91,7 @@ impl AsyncStreamReader {
                 array.device_type
             )));
         }
-        // The producer vouches for its arrays: they are of the type that it has told.
+        // The producer guarantees that its arrays have the type that it has sent.
         let field = self.shared.state.lock().field.clone();
         let field = field.ok_or_else(|| broken("it gave an array before its schema"))?;
         Ok(ForeignStruct::described(field, array))
@@ -103,7 +104,7 @@ impl Stream for AsyncStreamReader {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = self.shared.poll(context, |state| match state.tasks.pop_front() {
             Some(task) => Some(Ok(Some(task))),
-            // An error is told once.
+            // Return an error once.
             None => state.end.as_mut().map(|end| std::mem::replace(end, Ok(())).map(|()| None)),
         });
         next.map(|next| match next {

@@ -1,4 +1,4 @@
-//! The thread of an asynchronous Arrow stream: everything that is said to a consumer's handler, in its order.
+//! The thread of an asynchronous Arrow stream: makes all calls to a consumer's handler, in order.
 
 use super::abi::{ArrowAsyncDeviceStreamHandler, ArrowAsyncTask, ArrowDeviceArray, ArrowSchema};
 use super::async_export::{ProducerState, StreamEnd, Turn};
@@ -12,14 +12,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-/// How a column becomes the array that a task gives.
+/// Converts a column to the array of a task.
 pub(super) type Export = fn(&Column) -> Result<ArrowDeviceArray>;
 
-/// What a task's `private_data` points to: the array until it is extracted. The consumer's task owns a reference.
+/// The target of a task's `private_data`: the array until it is extracted. The consumer's task owns a
+/// reference.
 struct Offer(Mutex<Option<ArrowDeviceArray>>);
 
 unsafe extern "C" fn extract_data(task: *mut ArrowAsyncTask, out: *mut ArrowDeviceArray) -> c_int {
-    // SAFETY: the consumer passes a task of ours, maybe in another place.
+    // SAFETY: the consumer passes a task of usmq, possibly moved.
     let task = unsafe { &mut *task };
     let data = std::mem::replace(&mut task.private_data, ptr::null_mut());
     if data.is_null() {
@@ -35,7 +36,7 @@ unsafe extern "C" fn extract_data(task: *mut ArrowAsyncTask, out: *mut ArrowDevi
             0
         }
         Some(array) => {
-            // SAFETY: the consumer passes a struct to be filled, which owns nothing.
+            // SAFETY: the consumer passes an output struct that owns nothing.
             unsafe { ptr::write(out, array) };
             0
         }
@@ -82,7 +83,7 @@ impl Consumer {
     }
 }
 
-/// What the stream's thread has.
+/// The state of the stream's thread.
 pub(super) struct Worker {
     consumer: Consumer,
     shared: Arc<ProducerState>,
@@ -106,22 +107,23 @@ impl Worker {
         Self { consumer, shared, field, batches: Some(batches), export, given: 0, refused: None }
     }
 
-    /// Everything from the first callback to the release. Nothing unwinds: the batches are the caller's code.
+    /// Runs everything from the first callback to the release. Catches panics, because the batches are the
+    /// caller's code.
     pub(super) fn run(mut self) -> StreamEnd {
         let talk = catch_unwind(AssertUnwindSafe(|| self.talk()));
         let ended = talk.unwrap_or_else(|_| Err(panicked())).unwrap_or_else(StreamEnd::Failed);
         let batches = self.batches.take();
         let _ = catch_unwind(AssertUnwindSafe(|| drop(batches)));
         match &ended {
-            // A consumer that cancelled gets no error, whatever happened meanwhile.
+            // A consumer that cancelled gets no error.
             StreamEnd::Failed(_) | StreamEnd::Stopped if self.shared.is_cancelled() => {}
             StreamEnd::Failed(error) => self.consumer.error(errno(error), error.to_string()),
-            StreamEnd::Stopped => self.consumer.error(libc::ECANCELED, "the producer gave up".to_owned()),
+            StreamEnd::Stopped => self.consumer.error(libc::ECANCELED, "the producer stopped".to_owned()),
             _ => {}
         }
-        // SAFETY: the last call to the handler; `self` keeps the producer that it points to beyond it.
+        // SAFETY: the last call to the handler; `self` keeps the producer alive beyond it.
         unsafe { (self.consumer.release)(self.consumer.handler) };
-        // Not before: a consumer might use the task that it refused.
+        // Drop it only now: a consumer might use the task that it refused.
         if let Some(offer) = self.refused.take() {
             take_back(&offer);
         }
@@ -129,7 +131,7 @@ impl Worker {
     }
 
     fn talk(&mut self) -> Result<StreamEnd> {
-        // What the consumer does not move out is released here.
+        // A schema that the consumer does not move out is released here.
         let mut schema = self.field.export()?;
         // SAFETY: the handler is not released, and only this thread calls it.
         let status = unsafe { (self.consumer.on_schema)(self.consumer.handler, &mut schema) };
@@ -171,7 +173,7 @@ impl Worker {
         (self.export)(&batch).map(Some)
     }
 
-    /// Calls `on_next_task`, for the end when there is no array.
+    /// Calls `on_next_task`; without an array it signals the end.
     fn offer(&mut self, array: Option<ArrowDeviceArray>) -> c_int {
         let offer = array.map(|array| Arc::new(Offer(Mutex::new(Some(array)))));
         let mut task = offer.as_ref().map(|offer| ArrowAsyncTask {
@@ -188,11 +190,11 @@ impl Worker {
     }
 }
 
-/// Drops the reference of a task that the consumer will not use any more, unless it did so all the same.
+/// Drops the reference of a task that the consumer will not use again, unless the consumer has extracted it.
 fn take_back(offer: &Arc<Offer>) {
     let array = offer.0.lock().take();
     if array.is_some() {
-        // SAFETY: whoever extracts the array drops the task's reference, and no one did so.
+        // SAFETY: extracting the array drops the task's reference, and it was not extracted.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(offer)) };
     }
 }

@@ -1,4 +1,5 @@
-//! Where the buffers of an imported array come from: host memory that is copied, or device memory that is used.
+//! The sources of an imported array's buffers: host memory, which is copied, or device memory, which is used
+//! in place.
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
@@ -17,21 +18,22 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-/// Where buffers go.
+/// Creates the buffers of an import.
 pub(super) trait BufferSource {
-    /// The queue of the columns that are made.
+    /// The queue of the created columns.
     fn queue(&self) -> &Queue;
 
-    /// Whether buffers are copied, so that what a slice does not show can be left behind.
+    /// Whether buffers are copied, so that values outside a slice can be skipped.
     const COPIES: bool;
 
-    /// `bytes` at `pointer`, neither of them 0.
+    /// Creates a buffer of `bytes` at `pointer`; both are not 0.
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer>;
 
-    /// A buffer whose size only the data knows; its pointer may be null if that size is 0.
+    /// Creates a buffer whose size is stored in the data; its pointer may be null if that size is 0.
     fn later(&mut self, pointer: usize) -> Result<Buffer>;
 
-    /// The host's view of such memory, where it has one: an error is not its absence, which lets values go unseen.
+    /// Returns the host's view of such memory, or `None` without one, which skips validation. A failure is an
+    /// error, not `None`.
     ///
     /// # Safety
     /// The producer has `count` values of `T` at `pointer`.
@@ -43,7 +45,8 @@ pub(super) struct HostSource {
     queue: Queue,
     kind: UsmKind,
     pending: SmallVec<[Event; 4]>,
-    /// Copies of numbers that are not aligned where the producer has them, as after a network; never taken out again.
+    /// Copies of numbers that are unaligned in the producer's memory, as after network transfer. Entries are
+    /// never removed.
     aligned: RefCell<Vec<Vec<u64>>>,
 }
 
@@ -52,12 +55,12 @@ impl HostSource {
         Self { queue, kind, pending: SmallVec::new(), aligned: RefCell::default() }
     }
 
-    /// Lets the owner go as soon as nothing reads its memory.
+    /// Drops the owner once the copies no longer read its memory.
     pub(super) fn finish(self, owner: ForeignOwner) {
         drop_after(owner, self.pending);
     }
 
-    /// Waits for copies that are running, so that the owner is dropped before the error is returned.
+    /// Waits for running copies, so that the owner is dropped before the error is returned.
     pub(super) fn abandon(mut self, owner: ForeignOwner) {
         uninterruptible(|| self.pending.retain(|event| event.wait_quietly().is_err()));
         if self.pending.is_empty() {
@@ -95,7 +98,7 @@ impl BufferSource for HostSource {
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {
         let bytes = count.saturating_mul(size_of::<T>());
-        // What must not be null is found out elsewhere.
+        // Other code checks for invalid null pointers.
         if count == 0 || pointer == 0 || isize::try_from(bytes).is_err() {
             return Ok(None);
         }
@@ -111,23 +114,23 @@ impl BufferSource for HostSource {
         let start = words.as_ptr().cast::<T>();
         debug_assert!(start.is_aligned());
         self.aligned.borrow_mut().push(words);
-        // SAFETY: the words were just filled, stay where they are until `self` goes, and no one writes to them.
+        // SAFETY: the words were just filled, do not move until `self` is dropped, and are not written to.
         Ok(Some(unsafe { slice::from_raw_parts(start, count) }))
     }
 }
 
-/// Another library's USM, used where it is.
+/// Another library's USM, used in place.
 #[derive(Clone)]
 pub(super) struct UsmSource {
     queue: Queue,
-    /// What must be complete before anything else uses the memory.
+    /// The event that must complete before other commands use the memory.
     ready: Option<Event>,
     owner: Arc<dyn std::any::Any + Send + Sync>,
 }
 
 impl UsmSource {
-    /// The memory that `first` is part of, with `ordinal` as the producer's word on the device. `sync_event` is 0 or
-    /// the address of a live `sycl::event`.
+    /// Finds the memory of `first`, with `ordinal` as the producer's device number. `sync_event` is 0 or the
+    /// address of a live `sycl::event`.
     ///
     /// # Safety
     /// The promise for `sync_event`.
@@ -199,7 +202,7 @@ impl Later {
         self.pointer
     }
 
-    /// `None` for a buffer without bytes, whose pointer may be null.
+    /// Returns `None` for a buffer without bytes, whose pointer may be null.
     pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Option<Array>> {
         let make = || match (self.pointer, bytes()?) {
             (0, 0) => Ok(None),
@@ -213,5 +216,5 @@ impl Later {
 }
 
 fn not_usm(pointer: usize, context: &Context) -> Error {
-    Error::Interop(format!("{pointer:#x} is no USM of {context}, as other buffers of the array are"))
+    Error::Interop(format!("{pointer:#x} is not USM of {context}, unlike other buffers of the array"))
 }

@@ -1,4 +1,4 @@
-//! Columns from usmq's own arrays, and of nothing.
+//! Columns from usmq arrays, and empty columns.
 
 use super::column::{Buffer, Column, Node};
 use super::layout::Part;
@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 impl Column {
-    /// The values of a contiguous array without nulls, sharing its memory: one axis gives numbers, more give lists of
-    /// fixed size. Leave the array as it is from then on, since readers of the column see what is written to it. Where
-    /// that would break Rust's rules, as in [`to_arrow`](Self::to_arrow), usmq copies as long as the array, or another
-    /// handle to its memory, lives.
+    /// Creates a column without nulls that shares the memory of a contiguous array: one axis gives numbers,
+    /// more axes give fixed-size lists. Do not write to the array afterwards, because readers of the column
+    /// would see the writes. Where that would violate Rust's rules, as in [`to_arrow`](Self::to_arrow), usmq
+    /// copies while the array, or another handle to its memory, lives.
     ///
     /// # Errors
-    /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for no axis at all.
+    /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for an array without
+    /// axes.
     pub fn from_array(name: &str, array: &Array) -> Result<Self> {
-        let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow column: {why}")));
+        let refuse = |why: &str| Err(Error::Interop(format!("cannot use {array} as an Arrow column: {why}")));
         let format = match format_of(array.dtype()) {
             Ok(format) => format,
             Err(why) => return refuse(why),
@@ -27,7 +28,7 @@ impl Column {
             return refuse("it has no axis; reshape it to (1,)");
         };
         if !array.is_contiguous() {
-            return refuse("it is strided; copy() gives one that is not");
+            return refuse("it is strided; call copy() for a contiguous array");
         }
         let mut column = plain(name, format, array)?;
         for extent in inner.iter().rev() {
@@ -45,8 +46,8 @@ impl Column {
         Ok(column)
     }
 
-    /// Whether each value is one number of a [`DType`], as its elements in an array are: no bits, texts, times,
-    /// decimals or indices.
+    /// Whether each value is one number of a [`DType`], as in an array. False for bits, texts, times,
+    /// decimals and indices.
     #[must_use]
     pub fn is_numeric(&self) -> bool {
         let format = self.field().format();
@@ -87,7 +88,7 @@ impl Column {
     }
 }
 
-/// Arrow's format of an element type, or why there is none.
+/// Arrow's format of an element type, or the reason why it has none.
 pub(super) fn format_of(dtype: DType) -> std::result::Result<&'static str, &'static str> {
     Ok(match dtype {
         DType::I8 => "c",
@@ -118,7 +119,7 @@ fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
         children: Vec::new(),
         dictionary: None,
         queue: array.queue().clone(),
-        // `array` writes to the same memory.
+        // `array` can write to the same memory.
         is_frozen: false,
         is_valid: Arc::new(AtomicBool::new(true)),
     }))

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
-/// Columns are not written to: Arrow data is immutable once it is handed over. Kernels read the buffers as arrays.
+/// Columns are immutable: Arrow data must not change after export. Kernels read the buffers as arrays.
 #[derive(Clone)]
 pub struct Column(pub(super) Arc<Node>);
 
@@ -21,26 +21,26 @@ pub(super) struct Node {
     pub(super) field: Arc<Field>,
     pub(super) length: usize,
     pub(super) offset: usize,
-    /// `None` when nobody has counted.
+    /// `None` if not counted yet.
     pub(super) null_count: Option<usize>,
     pub(super) buffers: Vec<Buffer>,
     pub(super) children: Vec<Column>,
     pub(super) dictionary: Option<Column>,
     pub(super) queue: Queue,
-    /// Whether no safe handle can write to the buffers: usmq made them for this column, or their producer vouched for it.
-    /// Of children and dictionary they say so themselves, here and below.
+    /// Whether no safe handle can write to the buffers: usmq created them for this column, or their producer
+    /// guarantees it. Children and dictionary have their own flag, here and below.
     pub(super) is_frozen: bool,
-    /// Whether the contents are known to keep the rules of the format. Shared by all columns of the same contents.
+    /// Whether the data is known to be valid. Shared by all columns of the same data.
     pub(super) is_valid: Arc<AtomicBool>,
 }
 
 /// One buffer, as bytes.
 #[derive(Clone)]
 pub(super) enum Buffer {
-    /// Of no size, or a validity bitmap where nothing is null.
+    /// Without bytes, or the validity bitmap of a column without nulls.
     Absent,
     Held(Array),
-    /// Foreign device memory whose size only other device memory knows.
+    /// Foreign device memory whose size is stored in other device memory.
     Later(Arc<Later>),
 }
 
@@ -78,39 +78,39 @@ impl Column {
         self.0.length
     }
 
-    /// Whether there are no values.
+    /// Whether the column has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.length == 0
     }
 
-    /// How many values of each buffer come before the first of this column.
+    /// Number of values in each buffer before the first of this column.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.0.offset
     }
 
-    /// The queue that the column's own work goes to, and that kernels follow.
+    /// The queue that runs the column's work. Kernels follow it.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.0.queue
     }
 
-    /// Bytes of all buffers, of children and dictionary too. Text whose size only device memory knows does not count; a
-    /// slice counts the buffers that it is part of.
+    /// Bytes of all buffers, of children and dictionary too. Text whose size is stored in device memory does
+    /// not count; a slice counts its complete buffers.
     #[must_use]
     pub fn nbytes(&self) -> usize {
         self.held().iter().map(Array::nbytes).sum()
     }
 
-    /// The kind of the first buffer there is; `None` without memory.
+    /// The kind of the first existing buffer; `None` without memory.
     #[must_use]
     pub fn usm_kind(&self) -> Option<UsmKind> {
         self.held().first().map(Array::usm_kind)
     }
 
-    /// The columns that this one nests: the fields of a struct, the items of a list. Those of structs and of lists of
-    /// fixed size begin where this column does; into others, its offsets point.
+    /// The columns that this one nests: the fields of a struct, the items of a list. Those of structs and
+    /// fixed-size lists start at this column's first value; offsets of this column point into the others.
     #[must_use]
     pub fn children(&self) -> Vec<Self> {
         let each = match self.layout() {
@@ -122,13 +122,13 @@ impl Column {
         self.0.children.iter().map(part).collect()
     }
 
-    /// The values that this column holds indices into.
+    /// The values of the dictionary that this column indexes.
     #[must_use]
     pub fn dictionary(&self) -> Option<&Self> {
         self.0.dictionary.as_ref()
     }
 
-    /// Number of nulls. When the producer has not counted them, waits for the validity bitmap and counts.
+    /// Number of nulls. If the producer did not count them, waits for the validity bitmap and counts.
     ///
     /// # Errors
     /// [`Error::Sycl`] with what the work reported.
@@ -148,11 +148,11 @@ impl Column {
         self.0.offset % 8
     }
 
-    /// The validity bitmap, least significant bit first, from [`bit_offset`](Self::bit_offset); `None` when nothing
-    /// is null.
+    /// The validity bitmap, least significant bit first, from [`bit_offset`](Self::bit_offset); `None`
+    /// without nulls.
     ///
     /// # Errors
-    /// [`Error::Sycl`] when the runtime refuses.
+    /// [`Error::Sycl`] for an error of the runtime.
     pub fn validity(&self) -> Result<Option<Array>> {
         if !self.layout().has_validity() || matches!(self.0.buffers[0], Buffer::Absent) {
             return Ok(None);
@@ -160,9 +160,9 @@ impl Column {
         self.bits(0).map(Some)
     }
 
-    /// What kernels compute with: numbers, times and decimals as integers or floats (a second axis holds the parts of
-    /// wide ones), booleans as a bitmap from [`bit_offset`](Self::bit_offset), text as its bytes, a dictionary's
-    /// indices.
+    /// Returns the values as an array for kernels: numbers, times and decimals as integers or floats (a
+    /// second axis holds the parts of wide ones), booleans as a bitmap from [`bit_offset`](Self::bit_offset),
+    /// text as its bytes, a dictionary's indices.
     ///
     /// # Errors
     /// [`Error::Type`] for nested and run-end encoded columns, whose children hold the values.
@@ -181,8 +181,8 @@ impl Column {
         self.typed(1, dtype, parts, self.len())
     }
 
-    /// Where each text or list begins and, as one more, where the last one ends; of a list view and a dense union
-    /// where each value begins.
+    /// Returns the offsets of texts or lists: the start of each, then the end of the last one. For a list
+    /// view or a dense union, the start of each value.
     ///
     /// # Errors
     /// [`Error::Type`] for columns without offsets.
@@ -196,7 +196,7 @@ impl Column {
         self.typed(1, dtype, 1, self.len() + extra)
     }
 
-    /// How many values each list view has.
+    /// Returns the number of values of each list view.
     ///
     /// # Errors
     /// [`Error::Type`] for other columns.
@@ -207,7 +207,7 @@ impl Column {
         }
     }
 
-    /// Which child each value of a union is in.
+    /// Returns the type id of each value of a union, which selects its child.
     ///
     /// # Errors
     /// [`Error::Type`] for other columns.
@@ -218,10 +218,10 @@ impl Column {
         }
     }
 
-    /// A part of the column, sharing its memory.
+    /// Returns a slice of the column, which shares its memory.
     ///
     /// # Errors
-    /// [`Error::Index`] when the column ends before.
+    /// [`Error::Index`] if the range exceeds the column.
     pub fn slice(&self, start: usize, length: usize) -> Result<Self> {
         if start.checked_add(length).is_none_or(|end| end > self.len()) {
             return Err(Error::Index(format!("values {start} to {start} + {length} of {self}")));
@@ -229,19 +229,20 @@ impl Column {
         Ok(self.part(start, length))
     }
 
-    /// As [`slice`](Self::slice), for a part that is there.
+    /// As [`slice`](Self::slice), for a range inside the column.
     fn part(&self, start: usize, length: usize) -> Self {
         let null_count = match self.layout() {
             Physical::Null => Some(length),
             _ => self.0.null_count.filter(|count| *count == 0 || length == self.len()),
         };
         let offset = if length == 0 { 0 } else { self.0.offset + start };
-        // Of what is not known of the whole, the part says nothing about the rest.
+        // Validity that is unknown for the whole is tracked separately for the part.
         let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
         Self::from_node(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
     }
 
-    /// The column on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
+    /// Returns the column on `queue` and in memory of `kind`, if given; copies only buffers that the queue
+    /// cannot use.
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
@@ -267,7 +268,7 @@ impl Column {
         Ok(Self::from_node(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
     }
 
-    /// Blocks until all of the column may be read.
+    /// Blocks until the complete column may be read.
     ///
     /// # Errors
     /// [`Error::Sycl`] with what the work reported.
@@ -275,7 +276,7 @@ impl Column {
         self.arrays()?.iter().try_for_each(Array::wait)
     }
 
-    /// Whether all memory is usmq's own, so that an imported column is a copy.
+    /// Whether usmq owns all memory, so that an imported column is a copy.
     #[must_use]
     pub fn is_copy(&self) -> bool {
         self.held().iter().all(|array| array.allocation().is_ours())
@@ -293,8 +294,8 @@ impl Column {
         Ok(all)
     }
 
-    /// As [`arrays`](Self::arrays), without waiting for those whose size is not known yet: they are part of an import
-    /// whose other buffers are here, and ready when those are.
+    /// As [`arrays`](Self::arrays), without buffers whose size is still unknown and without a wait: they
+    /// belong to an import whose other buffers are included, and are ready at the same time.
     pub(crate) fn held(&self) -> Vec<Array> {
         let nested = self.nested().flat_map(Self::held);
         self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
@@ -307,7 +308,7 @@ impl Column {
         Self::from_node(Node { field, ..(*self.0).clone() })
     }
 
-    /// One buffer as bytes. May have to wait for others, to learn its size.
+    /// Returns one buffer as bytes. May wait for other buffers that contain its size.
     pub(super) fn buffer(&self, number: usize) -> Result<Option<Array>> {
         match &self.0.buffers[number] {
             Buffer::Absent => Ok(None),
@@ -316,7 +317,8 @@ impl Column {
         }
     }
 
-    /// Bytes of a buffer whose size is data: the last offset, or an entry in the sizes of views.
+    /// Bytes of a buffer whose size is stored in the data: the last offset, or an entry in the sizes of
+    /// views.
     fn size_of_later(&self, number: usize) -> Result<usize> {
         let last = match self.layout() {
             Physical::Bytes { large } => {

@@ -1,4 +1,4 @@
-//! CUDA memory as a source of buffers: they move to USM through pinned host memory.
+//! CUDA memory as a source of buffers, which are copied to USM through pinned host memory.
 
 use super::buffer_source::BufferSource;
 use super::column::Buffer;
@@ -11,19 +11,19 @@ use std::cell::RefCell;
 use std::slice;
 use std::sync::Arc;
 
-/// Buffers of an Arrow array in memory that CUDA knows.
+/// Buffers of an Arrow array in CUDA memory.
 pub(super) struct CudaSource {
     queue: Queue,
     kind: UsmKind,
     stream: usize,
     owner: Arc<dyn Any + Send + Sync>,
-    /// What the host has looked at. Entries are never removed, so references to them stay good.
+    /// Data copied for the host. Entries are never removed, so references to them stay valid.
     seen: RefCell<Vec<Box<[u64]>>>,
 }
 
 impl CudaSource {
-    /// Memory of the CUDA device with this number, usable once `event` is complete. `owner` is dropped after the last
-    /// transfer.
+    /// Creates a source of memory on the CUDA device with this number, usable after `event` is complete.
+    /// `owner` is dropped after the last transfer.
     ///
     /// # Safety
     /// `event` is 0 or the address of a live `cudaEvent_t`.
@@ -34,7 +34,7 @@ impl CudaSource {
         event: usize,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self> {
-        // Pinned memory belongs to no device, and is said to be on -1 or on any.
+        // Pinned memory belongs to no device; producers give -1 or any number.
         let ordinal = usize::try_from(device_id).unwrap_or(0);
         // SAFETY: the caller's promise: a pointer to a handle.
         let event = if event == 0 { 0 } else { unsafe { *(event as *const usize) } };
@@ -52,12 +52,13 @@ impl CudaSource {
             readonly: true,
             stream: Some(self.stream),
         };
-        // SAFETY: the producer vouches for the memory, which the owner keeps, and the stream is ours.
+        // SAFETY: the producer guarantees the memory, which the owner keeps alive, and the stream belongs to
+        // usmq.
         let array = unsafe { CudaArray::foreign(&described, Box::new(self.owner.clone())) }?;
         array.to_queue(&self.queue, kind)
     }
 
-    /// Words with the first `bytes` at `pointer` in them. Blocks.
+    /// Copies the first `bytes` at `pointer` to host words. Blocks.
     fn fetch(&self, pointer: usize, bytes: usize) -> Result<*const u64> {
         let found = self.array(pointer, bytes, UsmKind::Host)?.to_bytes()?;
         let words: Box<[u64]> = found
@@ -95,8 +96,8 @@ impl BufferSource for CudaSource {
             return Ok(None);
         }
         let words = self.fetch(pointer, count * size_of::<T>())?;
-        // SAFETY: `seen` keeps this many bytes, aligned for u64, until `self` goes; any bits are a T, as the caller
-        // promises.
+        // SAFETY: `seen` keeps this many bytes, aligned for u64, until `self` is dropped; any bits are a T,
+        // as the caller promises.
         Ok(Some(unsafe { slice::from_raw_parts(words.cast::<T>(), count) }))
     }
 }

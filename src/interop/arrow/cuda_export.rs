@@ -1,4 +1,4 @@
-//! Arrays in CUDA memory become Arrow arrays of type `ARROW_DEVICE_CUDA`: nothing is copied.
+//! Exports arrays in CUDA memory as Arrow arrays of type `ARROW_DEVICE_CUDA`, without a copy.
 
 use super::abi::{ArrowArray, ArrowDeviceArray, DEVICE_CUDA};
 use super::build::format_of;
@@ -9,30 +9,30 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// What an exported struct points to.
+/// The target of an exported struct's `private_data`.
 struct ExportedCudaArray {
     field: Arc<Field>,
     _array: CudaArray,
     buffers: [*const c_void; 2],
-    /// What `sync_event` points to.
+    /// The target of `sync_event`.
     event: ReadyEvent,
 }
 
-/// A contiguous array of one axis as an Arrow array without nulls, and its type. Its event, a `cudaEvent_t`, is
-/// complete once what was submitted to the array's stream so far is.
+/// Exports a contiguous array of one axis as an Arrow array without nulls, and returns its type. Its event, a
+/// `cudaEvent_t`, completes after the commands submitted to the array's stream before this call.
 ///
 /// Source: the Arrow C Device data interface.
 ///
 /// # Errors
 /// [`Error::Interop`] for an element type that Arrow lacks, for a strided array, or for more or fewer axes than one.
 pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> {
-    let refuse = |why: &str| Err(Error::Interop(format!("{array} is no Arrow array: {why}")));
+    let refuse = |why: &str| Err(Error::Interop(format!("cannot export {array} as an Arrow array: {why}")));
     let format = match format_of(array.dtype()) {
         Ok(format) => format,
         Err(why) => return refuse(why),
     };
     if array.shape().len() != 1 || !array.is_contiguous() {
-        return refuse("only contiguous arrays of one axis are");
+        return refuse("it must be contiguous and have one axis");
     }
     let field = Arc::new(Field::new("", format)?);
     let mut owned = Box::new(ExportedCudaArray {
@@ -58,7 +58,7 @@ pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> 
     Ok((field, device))
 }
 
-/// The field of an array that [`export_cuda`] made; `None` for others.
+/// The field of an array from [`export_cuda`]; `None` for others.
 pub(super) fn exported(array: &ArrowArray) -> Option<Arc<Field>> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;

@@ -1,4 +1,4 @@
-//! Columns become arrays of the Arrow interfaces, for another library: nothing is copied.
+//! Exports columns through the Arrow interfaces, without a copy.
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
@@ -13,36 +13,37 @@ use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
 use std::ptr;
 
-/// How a consumer learns that the data is ready.
+/// How a consumer synchronizes with the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// It waits for an event, on its device.
+    /// It waits for an event on its device.
     #[default]
     Event,
-    /// The export waits, and there is no event.
+    /// The export waits and sets no event.
     Now,
 }
 
 impl Column {
-    /// The type of this column, for another library.
+    /// Exports the type of this column.
     ///
     /// # Errors
-    /// [`Error::Value`] for a name that C cannot spell.
+    /// [`Error::Value`] for a name that contains NUL.
     pub fn export_schema(&self) -> Result<ArrowSchema> {
         self.field().export()
     }
 
-    /// This column as an array on its oneAPI root device. Its event is complete once all work that was submitted on
-    /// any of its buffers, by any queue, is complete.
+    /// Exports this column as an array on its oneAPI root device. Its event completes after all work
+    /// submitted so far on any of its buffers, on any queue.
     ///
-    /// The consumer owns the struct and releases it, on any thread, after its own work on the data; the memory lives
-    /// until then. Both sides leave the data unchanged.
+    /// The consumer owns the struct and releases it, on any thread, after its work on the data; the memory
+    /// lives until then. Neither side may change the data.
     ///
     /// Source: the Arrow C Device data interface; `ARROW_DEVICE_ONEAPI` is for devices that are not sub-devices.
     ///
     /// # Errors
-    /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default, which the
-    /// interface cannot name; `collocate` to the root device fixes that. [`Error::Sycl`] with what the work reported.
+    /// [`Error::Interop`] for memory of a sub-device or of a context that is not its platform's default,
+    /// which the interface cannot express; `collocate` to the root device fixes that. [`Error::Sycl`] with
+    /// what the work reported.
     pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
         let _why = with_reason(Reason::Export);
@@ -65,7 +66,7 @@ impl Column {
         })
     }
 
-    /// Whether [`export_device`](Self::export_device) can name where the memory is.
+    /// Checks whether [`export_device`](Self::export_device) can express the location of the memory.
     ///
     /// # Errors
     /// [`Error::Interop`] as there.
@@ -73,8 +74,8 @@ impl Column {
         check_nameable(self.queue())
     }
 
-    /// This column as an array that the host may read, without a copy: only of host and shared USM. Waits for the
-    /// work on it.
+    /// Exports this column as a host-readable array without a copy; only for host and shared USM. Waits for
+    /// the work on it.
     ///
     /// # Errors
     /// [`Error::Interop`] for device memory; [`to_host`](Self::to_host) copies it. [`Error::Sycl`] with what the work
@@ -105,7 +106,7 @@ impl Column {
         })
     }
 
-    /// A copy in host USM; itself when the host can read it already.
+    /// Copies the column to host USM; returns it unchanged if the host can read it.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
@@ -129,7 +130,7 @@ impl Column {
         ordered(self.queue(), &operands, |after| self.queue().barrier(after)).map(Some)
     }
 
-    /// The memory may come back from the consumer.
+    /// Prepares for memory that the consumer passes back.
     fn hand_over(&self) -> Result<()> {
         self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
     }
@@ -140,13 +141,13 @@ impl Column {
     }
 }
 
-/// What an exported struct points to. It never points back to the struct, which may move.
+/// The target of an exported struct's `private_data`. It never points back to the struct, which may move.
 struct ExportedArray {
     column: Column,
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
     dictionary: Option<Heap<ArrowArray>>,
-    /// What `sync_event` of the root points to.
+    /// The target of the root's `sync_event`.
     _event: Option<Event>,
 }
 
@@ -173,17 +174,17 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     array
 }
 
-/// What usmq knows of an array that it exported itself; no field for another library's.
+/// The information on an array that usmq exported; without a field for another library's array.
 pub(super) fn about(array: &ArrowArray) -> About {
     if let Some(column) = exported(array) {
         let field = Some(column.field().clone());
         return About { field, is_frozen: column.is_frozen(), is_valid: column.is_known_valid() };
     }
-    // CUDA memory is copied when it is imported.
+    // CUDA memory is copied on import.
     About { field: cuda_export::exported(array), is_frozen: false, is_valid: false }
 }
 
-/// The column of an array that [`export`] made, told by its callback, which no other array has.
+/// The column of an array from [`export`], identified by its unique callback.
 pub(super) fn exported(array: &ArrowArray) -> Option<&Column> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;

@@ -1,4 +1,5 @@
-//! Structs of other libraries, vouched for once: schemas and streams as they are, arrays together with their field.
+//! Structs of other libraries, with one unsafe promise each: schemas, streams, and arrays together with their
+//! field.
 
 use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
 use super::export::{self, exported};
@@ -8,12 +9,13 @@ use crate::error::{Error, Result};
 use std::ptr;
 use std::sync::Arc;
 
-/// A struct of the interfaces that may be used safely: usmq filled it, or whoever took it vouched for it.
+/// A struct of the interfaces that may be used safely: usmq filled it, or the code that took it guarantees
+/// its contents.
 ///
-/// Schemas and streams say themselves what they are. An array does not, so it comes with the [`Field`] that describes it:
-/// that of the column that usmq exported, that of the stream that gave the array, or the one that
-/// [`take_array`](Self::take_array) was called with. Importing is safe therefore; taking another library's struct is the
-/// one unsafe step.
+/// Schemas and streams describe themselves. An array does not, so it is stored with the [`Field`] that
+/// describes it: that of the column that usmq exported, that of the array's stream, or the argument of
+/// [`take_array`](Self::take_array). Importing is therefore safe; taking another library's struct is the only
+/// unsafe step.
 ///
 /// ```
 /// use usmq::Array;
@@ -40,7 +42,7 @@ pub struct ForeignStruct<T: FfiStruct> {
     pub(super) about: T::About,
 }
 
-/// The structs of the interfaces that may be moved out of their place.
+/// The structs of the interfaces, which may be moved.
 pub trait FfiStruct: sealed::Sealed {
     #[doc(hidden)]
     type About: std::fmt::Debug;
@@ -54,15 +56,15 @@ pub trait ArrayStruct: FfiStruct<About = About> + Sized {
     fn array(&self) -> &ArrowArray;
 }
 
-/// What is known of an array beside its struct.
+/// Information on an array beside its struct.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct About {
-    /// `None` for an array that says usmq's own and is another library's.
+    /// `None` for an array of another library that was converted as usmq's own.
     pub(super) field: Option<Arc<Field>>,
     /// Whether no safe handle can write to the memory.
     pub(super) is_frozen: bool,
-    /// Whether the contents are known to keep the rules of the format.
+    /// Whether the data is known to be valid.
     pub(super) is_valid: bool,
 }
 
@@ -101,8 +103,9 @@ macro_rules! movable_array {
             }
         }
         impl From<$type> for ForeignStruct<$type> {
-            /// An array that usmq exported, with the field of its column. One that unsafe code had another library fill
-            /// has none, and its import is an error; [`ForeignStruct::take_array`] is for those.
+            /// Converts an array that usmq exported, with the field of its column. An array that another
+            /// library filled has no field, and its import is an error; use [`ForeignStruct::take_array`] for
+            /// those.
             fn from(inner: $type) -> Self {
                 let about = export::about(inner.array());
                 Self { inner, about }
@@ -114,7 +117,7 @@ macro_rules! movable_array {
 movable_array!(ArrowArray | own | own, ArrowDeviceArray | own | &own.array);
 
 impl<T: FfiStruct> ForeignStruct<T> {
-    /// The struct itself, still as it was filled.
+    /// Returns the struct unchanged.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.inner
@@ -122,11 +125,12 @@ impl<T: FfiStruct> ForeignStruct<T> {
 }
 
 impl<T: FfiStruct<About = ()>> ForeignStruct<T> {
-    /// Moves a schema or stream out of its place, as the interfaces say: copied, and the source marked released.
+    /// Moves a schema or stream, as the interfaces define: copies it, and marks the source released.
     ///
     /// # Safety
-    /// `source` points to a struct that is released or as the interface says, and that no one else uses meanwhile. The
-    /// arrays that a stream gives are of the type that it says, and as [`take_array`](Self::take_array) asks.
+    /// `source` points to a struct that is released or valid by the interface, and that no other code uses
+    /// meanwhile. The arrays of a stream have its type and meet the conditions of
+    /// [`take_array`](Self::take_array).
     pub unsafe fn take(source: *mut T) -> Self {
         // SAFETY: the caller's promise. `replace` moves, so nothing is released.
         Self { inner: unsafe { ptr::replace(source, T::EMPTY) }, about: () }
@@ -134,31 +138,31 @@ impl<T: FfiStruct<About = ()>> ForeignStruct<T> {
 }
 
 impl<T: ArrayStruct> ForeignStruct<T> {
-    /// Moves an array out of its place, as the interfaces say: copied, and the source marked released. The import
-    /// checks what can be seen: the numbers, which pointers are null, the offsets in host memory.
+    /// Moves an array, as the interfaces define: copies it, and marks the source released. The import checks
+    /// what it can: the numbers, null pointers, the offsets in host memory.
     ///
     /// # Safety
-    /// - `source` points to a struct that is released or as the interface says, and that no one else uses meanwhile.
+    /// - `source` points to a struct that is released or valid by the interface, and that no other code uses meanwhile.
     /// - It is an array of the type that `field` says: its buffers have the number and sizes, and its children the types,
     ///   that the format asks for.
-    /// - Its memory lives until the release, and no one writes to it as long as columns, or what is made of them, use it.
+    /// - Its memory lives until the release, and nothing writes to it while columns or their derived objects use it.
     /// - The event of a device array, if there is one, is a live object of the kind that its device type asks for.
     pub unsafe fn take_array(field: &Arc<Field>, source: *mut T) -> Self {
         // SAFETY: the caller's promise. `replace` moves, so nothing is released.
         Self::described(field.clone(), unsafe { ptr::replace(source, T::EMPTY) })
     }
 
-    /// An array that someone vouched for.
+    /// An array that its caller guarantees.
     pub(super) fn described(field: Arc<Field>, inner: T) -> Self {
         let about = export::about(inner.array());
-        // A column of usmq's own knows more of its memory than a stranger says.
+        // A column of usmq has more information on its memory than the caller.
         let is_own = about.field.is_some();
         let is_valid = about.is_valid && about.field.as_ref() == Some(&field);
         let about = About { field: Some(field), is_frozen: about.is_frozen || !is_own, is_valid };
         Self { inner, about }
     }
 
-    /// The same array, whose contents are known to keep the rules of the format.
+    /// Marks the data of the array as valid.
     pub(super) fn known_valid(mut self) -> Self {
         self.about.is_valid = true;
         self
@@ -173,18 +177,19 @@ impl About {
         }
     }
 
-    /// The field of an array, checked where usmq knows better.
+    /// The field of an array, checked against usmq's own information.
     pub(super) fn describing(&self, array: &ArrowArray) -> Result<&Arc<Field>> {
         let Some(field) = &self.field else {
             return Err(Error::Interop(
-                "the Arrow array comes without its field, and usmq did not export it: take it with \
-                 ForeignStruct::take_array, which names the field"
+                "the Arrow array has no field, and usmq did not export it; call ForeignStruct::take_array, \
+                 which takes the field"
                     .to_owned(),
             ));
         };
         match exported(array) {
             Some(own) if !own.field().same_type(field) => Err(Error::Interop(format!(
-                "the Arrow array is {own}, exported by usmq, and was to be imported as {}; import it with its own field",
+                "the Arrow array is {own}, exported by usmq, but is imported as {}; import it with its own \
+                 field",
                 own.field().difference(field)
             ))),
             _ => Ok(field),

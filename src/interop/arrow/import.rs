@@ -1,4 +1,4 @@
-//! Another library's arrays become columns: host memory is copied to USM, device memory is used where it is.
+//! Imports another library's arrays as columns: host memory is copied to USM, device memory is used in place.
 
 use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
@@ -19,25 +19,25 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Where an import is to end up, as far as the caller says.
+/// The target of an import, as requested by the caller.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
-    /// The queue; for host data the current one, for device data one that can use it where it is.
+    /// The queue; by default the current one for host data, for device data a queue that can use it in place.
     pub queue: Option<&'a Queue>,
-    /// The USM kind; for host data device memory, for device data what it is.
+    /// The USM kind; by default device memory for host data, the existing kind for device data.
     pub kind: Option<UsmKind>,
-    /// Only these columns of a record batch, in this order; no other is copied.
+    /// Only these columns of a record batch, in this order; others are not copied.
     pub columns: Option<&'a [String]>,
 }
 
-/// The columns of a record batch that are taken.
+/// The selected columns of a record batch.
 struct Wanted {
     field: Arc<Field>,
     numbers: Vec<usize>,
 }
 
 impl ImportOptions<'_> {
-    /// The field of what an import of `field` gives.
+    /// The field of the result of an import of `field`.
     pub(super) fn field(&self, field: &Arc<Field>) -> Result<Arc<Field>> {
         self.wanted(field).map(|wanted| wanted.field)
     }
@@ -48,7 +48,7 @@ impl ImportOptions<'_> {
         };
         if !field.is_struct() {
             let format = field.format();
-            return Err(Error::Type(format!("an array of format {format:?} has no columns to choose from")));
+            return Err(Error::Type(format!("an array of format {format:?} has no columns to select")));
         }
         let numbers = names.iter().map(|name| field.child(name)).collect::<Result<Vec<_>>>()?;
         Ok(Wanted { field: Arc::new(field.selected(&numbers)), numbers })
@@ -56,15 +56,15 @@ impl ImportOptions<'_> {
 }
 
 impl Column {
-    /// The column of an array on any device that usmq knows. USM is used where it is and its event waited for by the
-    /// queue, not the host; host memory is copied, and so is CUDA memory, after its event. The array is released once the last command that uses it is done,
-    /// or soon after an error.
+    /// Imports an array on any device type that usmq supports. USM is used in place, and the queue, not the
+    /// host, waits for its event. Host memory is copied, and so is CUDA memory, after its event. The array is
+    /// released after the last command that uses it, or soon after an error.
     ///
     /// Source: the Arrow C Device data interface, "The ArrowDeviceArray structure".
     ///
     /// # Errors
-    /// [`Error::Interop`] for a struct that breaks the rules as far as that can be seen, memory that is no USM, or a
-    /// device type that usmq does not know; [`Error::Allocation`] when a copy is needed and memory is short.
+    /// [`Error::Interop`] for a struct that visibly breaks the rules, memory that is not USM, or an unknown
+    /// device type; [`Error::Allocation`] if a copy is needed and memory is short.
     pub fn import_device(array: ForeignStruct<ArrowDeviceArray>, placed: ImportOptions<'_>) -> Result<Self> {
         let _span = tracing::debug_span!(target: "usmq", "import", protocol = "Arrow").entered();
         let about = array.about;
@@ -76,7 +76,7 @@ impl Column {
         let event = sync_event as usize;
         let column = match device_type {
             DEVICE_CPU => return Self::import(ForeignStruct { inner: array, about }, placed),
-            // SAFETY: whoever vouched for the struct did so for its event.
+            // SAFETY: the promise for the struct includes its event.
             DEVICE_ONEAPI => unsafe { import_usm(array, &about, device_id, event, placed) }?,
             // SAFETY: as above.
             _ => return unsafe { import_cuda(array, &about, device_id, event, placed) },
@@ -84,7 +84,7 @@ impl Column {
         column.to(placed.kind, placed.queue)
     }
 
-    /// The column of an array in host memory, copied to USM. Returns before the copies are complete; the array is
+    /// Imports an array in host memory as a copy in USM. Returns before the copies are complete; the array is
     /// released after them, or before an error is returned.
     ///
     /// Source: the Arrow C data interface, "The ArrowArray structure".
@@ -101,7 +101,7 @@ impl Column {
         let array = SharedArray(array.inner);
         let mut source = HostSource::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
-        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers, and that the field is its own.
+        // SAFETY: the creator of a `ForeignStruct` guarantees its pointers, and that the field describes it.
         let result = unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) };
         match result {
             Ok(column) => {
@@ -116,19 +116,20 @@ impl Column {
     }
 }
 
-/// An error unless it is a type of device that usmq can reach.
+/// An error unless usmq supports this device type.
 pub(super) fn check_device(device_type: i32) -> Result<()> {
     match device_type {
         DEVICE_CPU | DEVICE_ONEAPI | DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Ok(()),
         other => Err(Error::Interop(format!(
-            "the Arrow data is on a device of type {other}; usmq takes type {DEVICE_CPU} (host), {DEVICE_ONEAPI} \
+            "the Arrow data is on a device of type {other}; usmq supports type {DEVICE_CPU} (host), \
+             {DEVICE_ONEAPI} \
              (oneAPI), and {DEVICE_CUDA}, {DEVICE_CUDA_HOST} and {DEVICE_CUDA_MANAGED} (CUDA)"
         ))),
     }
 }
 
 /// # Safety
-/// The array's pointers are as the interface says.
+/// The array's pointers are valid by the interface.
 unsafe fn import_usm(
     array: ArrowArray,
     about: &About,
@@ -148,7 +149,7 @@ unsafe fn import_usm(
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
-/// As [`import_usm`], for memory that CUDA knows: it is copied to the queue.
+/// As [`import_usm`], for CUDA memory, which is copied to the queue.
 ///
 /// # Safety
 /// As there, with a `cudaEvent_t`.
@@ -170,10 +171,10 @@ unsafe fn import_cuda(
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
 
-/// An imported array that several buffers keep.
+/// An imported array, shared by several buffers.
 struct SharedArray(ArrowArray);
 
-// SAFETY: after the import nothing but its release touches the struct.
+// SAFETY: after the import only its release accesses the struct.
 unsafe impl Sync for SharedArray {}
 
 /// The address of some buffer.
@@ -196,7 +197,7 @@ unsafe fn first_pointer(field: &Field, array: &ArrowArray) -> Result<Option<usiz
     Ok(None)
 }
 
-/// Which rows of a child its parent shows.
+/// The rows of a child that its parent uses.
 #[derive(Clone, Copy)]
 struct Rows {
     first: usize,
@@ -208,7 +209,7 @@ impl Rows {
 }
 
 /// # Safety
-/// The array's pointers are as the interface says.
+/// The array's pointers are valid by the interface.
 unsafe fn column<S: BufferSource>(
     field: &Arc<Field>,
     array: &ArrowArray,
@@ -223,9 +224,9 @@ unsafe fn column<S: BufferSource>(
     unsafe { check_contents(field, &checked, source) }?;
     let layout = field.layout;
     let length = rows.count.min(checked.length - rows.first.min(checked.length));
-    // Nothing begins anywhere; pyarrow, for one, stumbles over views that begin later.
+    // An empty array starts at 0, because pyarrow fails on empty views with an offset.
     let first = if length == 0 { 0 } else { checked.offset + rows.first };
-    // Whole bytes of bitmaps can be left behind, and with them the values before.
+    // Whole bytes of bitmaps can be skipped, with the values before them.
     let cut = S::COPIES && !matches!(layout, Layout::RunEnds);
     let skip = if cut { first & !7 } else { 0 };
     let whole = length == checked.length;
@@ -272,16 +273,16 @@ unsafe fn column<S: BufferSource>(
     Ok(Column::from_node(node))
 }
 
-/// The values that are taken from a producer's buffers.
+/// The values copied from a producer's buffers.
 #[derive(Clone, Copy)]
 struct Span {
-    /// How many are left behind at the start.
+    /// Number of values skipped at the start.
     skip: usize,
-    /// How many buffers hold after those.
+    /// Number of values in the buffers after those.
     end: usize,
 }
 
-/// Fills the buffers of `node`, and says where the last value ends where offsets do so.
+/// Fills the buffers of `node`, and returns the end of the last value if offsets define it.
 ///
 /// # Safety
 /// As [`column`].
@@ -298,7 +299,7 @@ unsafe fn buffers<S: BufferSource>(
         let buffer = match *part {
             Part::Tail if *pointer == 0 => match extent {
                 Some(1..) => {
-                    return Err(broken(&field, "its data is null, and its offsets say that there is some"));
+                    return Err(broken(&field, "its data is null, but its offsets refer to data"));
                 }
                 _ => Buffer::Absent,
             },
@@ -359,7 +360,8 @@ unsafe fn views<S: BufferSource>(checked: &Checked<'_>, node: &mut Node, source:
     // SAFETY: the interface puts one 64-bit size for each data buffer there.
     let known = unsafe { source.look::<i64>(*sizes, data.len()) }?.map(<[i64]>::to_vec);
     for (number, pointer) in data.iter().enumerate() {
-        // The size decides whether there is a buffer: texts of up to 12 bytes are in the views, and need none.
+        // The size decides whether the buffer exists: texts of up to 12 bytes are in the views, and need no
+        // buffer.
         let buffer = match known.as_ref().map(|known| usize::try_from(known[number])) {
             None => source.later(*pointer)?,
             Some(Ok(0)) => Buffer::Absent,
@@ -376,7 +378,7 @@ unsafe fn views<S: BufferSource>(checked: &Checked<'_>, node: &mut Node, source:
     Ok(())
 }
 
-/// The most that offsets may say: the length of the one child there is, else anything.
+/// The largest valid offset: the length of the only child, else unlimited.
 fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
     match (field.layout, &checked.children[..]) {
         (Layout::List { .. }, [child]) => usize::try_from(child.length).unwrap_or(0),
@@ -384,7 +386,7 @@ fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
     }
 }
 
-/// The one offset of an array without values, which its producer may have left out.
+/// The single offset of an array without values, which its producer may have omitted.
 fn zeros<S: BufferSource>(width: usize, source: &S) -> Result<Buffer> {
     let zeros =
         crate::array::Array::uninit([width], crate::array::DType::U8, UsmKind::Device, source.queue())?;

@@ -1,4 +1,4 @@
-//! What a format string says of an array's memory: which buffers it has and how large they are. Pure.
+//! Maps a format string to an array's memory layout: its buffers and their sizes. Pure.
 //!
 //! Source: Arrow columnar format, "Format strings" of the C data interface and "Buffer listing for each layout".
 
@@ -43,7 +43,7 @@ pub(super) enum Layout {
 /// One buffer of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// One bit per value, absent when nothing is null.
+    /// One bit per value, absent without nulls.
     Validity,
     /// One bit per value.
     Bits,
@@ -51,7 +51,7 @@ pub(super) enum Part {
     Values(usize),
     /// Bytes per offset, one more than there are values.
     Offsets(usize),
-    /// As many bytes as the last offset says.
+    /// Bytes up to the last offset.
     Tail,
 }
 
@@ -90,7 +90,7 @@ impl Layout {
         })
     }
 
-    /// The buffers in their order. Views have more after these: their data, and the sizes of those.
+    /// The buffers in order. Views have more after these: the data buffers, and one with their sizes.
     pub(super) fn parts(self) -> &'static [Part] {
         use Part::{Bits, Offsets, Tail, Validity, Values};
         match self {
@@ -100,7 +100,7 @@ impl Layout {
             Self::Fixed(2) => &[Validity, Values(2)],
             Self::Fixed(4) => &[Validity, Values(4)],
             Self::Fixed(8) => &[Validity, Values(8)],
-            // The width of others is asked of the layout.
+            // The layout has the width of the values.
             Self::Fixed(_) => &[Validity, Values(0)],
             Self::Bytes { large: false } => &[Validity, Offsets(4), Tail],
             Self::Bytes { large: true } => &[Validity, Offsets(8), Tail],
@@ -115,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// Bytes from the start of the buffer that `values` values take; `None` for what only the offsets know.
+    /// Bytes that `values` values need from the start of the buffer; `None` if the offsets define the size.
     pub(super) fn bytes(self, part: Part, values: usize) -> Option<usize> {
         match (part, self) {
             (Part::Validity | Part::Bits, _) => Some(values.div_ceil(8)),
@@ -126,7 +126,7 @@ impl Layout {
         }
     }
 
-    /// How many children arrays of this layout have; `None` for any number.
+    /// Number of children of this layout; `None` for any number.
     pub(super) fn children(self) -> Option<usize> {
         match self {
             Self::List { .. } | Self::ListView { .. } | Self::FixedList(_) => Some(1),
@@ -142,7 +142,7 @@ impl Layout {
     }
 }
 
-/// The element type under which kernels see the values, and how many of them make one.
+/// The element type of the values for kernels, and the number of elements per value.
 pub(super) fn values_type(format: &str, layout: Layout) -> Option<(DType, usize)> {
     let dtype = match format {
         "c" => DType::I8,
@@ -182,8 +182,8 @@ fn decimal_bytes(rest: &str) -> Option<usize> {
     (numbers.next().is_none() && matches!(bits, 32 | 64 | 128 | 256)).then_some(bits / 8)
 }
 
-/// A number of bytes or values that cannot overflow when multiplied by a plausible length. Digits only: Rust would take
-/// a sign, too.
+/// Parses a number of bytes or values that cannot overflow when multiplied by a plausible length. Digits
+/// only, because Rust also accepts a sign.
 fn extent(rest: &str) -> Option<usize> {
     let digits = rest.bytes().all(|byte| byte.is_ascii_digit());
     rest.parse::<i32>().ok().filter(|_| digits).and_then(|number| usize::try_from(number).ok())

@@ -4,9 +4,9 @@
 //! `ARROW_DEVICE_ONEAPI` (14), the ordinal of the root device and the address of a `sycl::event`; both libraries must
 //! share one libsycl, since that event is a C++ object.
 //!
-//! What usmq exports is the plain struct ([`ArrowDeviceArray`] and its like), which carries its own field. What is
-//! imported is a [`ForeignStruct`]: an export of usmq becomes one safely, and taking another library's struct, together
-//! with the field that describes it, is the one unsafe step.
+//! usmq exports the plain structs ([`ArrowDeviceArray`] and others), which carry their own field. It imports
+//! a [`ForeignStruct`]: an export of usmq converts to one safely. Taking another library's struct, with the
+//! field that describes it, is the only unsafe step.
 
 mod abi;
 #[cfg(feature = "arrow")]
@@ -37,7 +37,7 @@ mod validate_full;
 #[cfg(feature = "arrow")]
 use arrow_rs::joined;
 
-/// Without arrow-rs batches stay apart.
+/// Without arrow-rs, batches are not joined.
 #[cfg(not(feature = "arrow"))]
 fn joined(
     _: &std::sync::Arc<Field>,

@@ -1,4 +1,5 @@
-//! Fields: the type, name and metadata of an array, kept word for word so that nothing is lost on the way through.
+//! Fields: the type, name and metadata of an array, stored unchanged, so that export after import loses
+//! nothing.
 
 use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
 use super::foreign::ForeignStruct;
@@ -9,10 +10,10 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-/// The most levels that a field nests; deeper foreign schemas are refused as cycles. Every walk over fields, arrays and
-/// columns recurses, so this bounds their stack.
+/// The largest nesting depth of a field; deeper foreign schemas are refused as cycles. Functions over fields,
+/// arrays and columns recurse, so this bounds their stack.
 pub(super) const DEEPEST: usize = 64;
-/// The most fields that one consists of. Children may be shared, so the number can double with each level.
+/// The largest number of nested fields. Children may be shared, so the number can double with each level.
 pub(super) const MOST_FIELDS: usize = 1 << 20;
 
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
@@ -22,7 +23,7 @@ pub(super) const MOST_FIELDS: usize = 1 << 20;
 pub struct Field {
     pub(super) format: String,
     pub(super) name: String,
-    /// As the interface encodes it; extension types live here.
+    /// In the encoding of the interface; includes extension types.
     pub(super) metadata: Option<Box<[u8]>>,
     pub(super) flags: i64,
     pub(super) children: Vec<Arc<Field>>,
@@ -31,7 +32,7 @@ pub struct Field {
     pub(super) extent: Extent,
 }
 
-/// How much a field nests: what the fields below it say, so that finding out costs no walk.
+/// The size of a field's tree, computed from its children without a traversal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// Levels below the field.
@@ -49,7 +50,7 @@ impl Extent {
     }
 }
 
-/// What a field is made of.
+/// The parts of a field.
 pub(super) struct Parts {
     pub(super) format: String,
     pub(super) name: String,
@@ -60,7 +61,7 @@ pub(super) struct Parts {
 }
 
 impl Field {
-    /// The one place where fields are made: the format fits children and dictionary, and nesting has a limit.
+    /// Creates every field; checks that the format fits children and dictionary, and limits nesting.
     pub(super) fn build(parts: Parts) -> Result<Self> {
         let Parts { format, name, metadata, flags, children, dictionary } = parts;
         let layout = Layout::parse(&format)?;
@@ -95,11 +96,11 @@ impl Field {
     /// A nullable field with children.
     ///
     /// # Errors
-    /// As [`Field::new`]; [`Error::Interop`] when the children do not fit the format, and beyond 64 levels or 1,048,576
-    /// fields.
+    /// As [`Field::new`]; [`Error::Interop`] if the children do not fit the format, and beyond 64 levels or
+    /// 1,048,576 fields.
     pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
         if name.contains('\0') {
-            return Err(Error::Value(format!("an Arrow name has no NUL, unlike {name:?}")));
+            return Err(Error::Value(format!("an Arrow name must not contain NUL: {name:?}")));
         }
         let (format, name) = (format.to_owned(), name.to_owned());
         Self::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None })
@@ -124,7 +125,7 @@ impl Field {
 
     /// The metadata, key by key.
     pub fn metadata(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        // The encoding was walked when it was read, so nothing is missing.
+        // The encoding was validated when it was read, so it is complete.
         let mut rest = self.metadata.as_deref().map_or(&[][..], |bytes| &bytes[size_of::<i32>()..]);
         let mut part = move || -> Option<&[u8]> {
             let (length, after) = rest.split_first_chunk()?;
@@ -148,25 +149,26 @@ impl Field {
         &self.children
     }
 
-    /// The field of the values, when this one holds indices into a dictionary.
+    /// The field of the dictionary's values, if this field has a dictionary.
     #[must_use]
     pub fn dictionary(&self) -> Option<&Self> {
         self.dictionary.as_deref()
     }
 
-    /// Whether this is the schema of a record batch, and of nothing else: a struct that is never null.
+    /// Whether this can only be the schema of a record batch: a struct that is never null.
     #[must_use]
     pub fn is_record(&self) -> bool {
         self.is_struct() && !self.is_nullable()
     }
 
-    /// Whether structs of this type, none of them null, may be the rows of a table. Those of an extension type are values.
+    /// Whether structs of this type without nulls are the rows of a table. Structs of an extension type are
+    /// values.
     pub(super) fn is_rows(&self) -> bool {
         self.is_struct() && self.metadata().all(|(key, _)| key != b"ARROW:extension:name")
     }
 
-    /// Whether this is a struct. At the top of an array or stream it is a table, unless some of its values are null or it
-    /// is of an extension type.
+    /// Whether this is a struct. A top-level struct is a table, unless some values are null or it has an
+    /// extension type.
     #[must_use]
     pub fn is_struct(&self) -> bool {
         self.layout == Layout::Struct
@@ -178,10 +180,10 @@ impl Field {
         ids.split(',').filter_map(|id| id.parse().ok())
     }
 
-    /// The number of the one child of this name.
+    /// The number of the only child of this name.
     ///
     /// # Errors
-    /// [`Error::Index`] when there is none, or more than one.
+    /// [`Error::Index`] if the name matches no child, or more than one.
     pub(super) fn child(&self, name: &str) -> Result<usize> {
         let mut found = self.children.iter().enumerate().filter(|(_, child)| child.name == name);
         match (found.next(), found.next()) {
@@ -211,22 +213,23 @@ impl Field {
         Self { flags: self.flags & !FLAG_NULLABLE, ..self.clone() }
     }
 
-    /// Reads another library's struct, which stays as it is.
+    /// Reads another library's struct without changing it.
     ///
     /// # Errors
-    /// [`Error::Interop`] for everything that can be seen to be wrong.
+    /// [`Error::Interop`] for every visible violation of the interface.
     pub fn import(schema: &ForeignStruct<ArrowSchema>) -> Result<Self> {
-        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
+        // SAFETY: the creator of a `ForeignStruct` guarantees its pointers.
         unsafe { import(&schema.inner, 0, &mut 0) }
     }
 
-    /// A struct that owns a copy of this field.
+    /// Exports a struct that owns a copy of this field.
     ///
     /// # Errors
-    /// [`Error::Value`] for a name that C cannot spell.
+    /// [`Error::Value`] for a name that contains NUL.
     pub fn export(&self) -> Result<ArrowSchema> {
         let text = |text: &str| {
-            CString::new(text).map_err(|_| Error::Value(format!("an Arrow name has no NUL, unlike {text:?}")))
+            CString::new(text)
+                .map_err(|_| Error::Value(format!("an Arrow name must not contain NUL: {text:?}")))
         };
         let children = self.children.iter().map(|child| child.export().map(Heap::new));
         let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
@@ -251,7 +254,7 @@ impl Field {
     }
 }
 
-/// What an exported struct points to.
+/// The target of an exported struct's `private_data`.
 struct ExportedSchema {
     format: CString,
     name: CString,
@@ -286,7 +289,7 @@ pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Resu
 /// As [`Field::import`].
 unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
     *fields += 1;
-    // Before the walk goes on: a cycle has no end.
+    // Check this before recursing: a cycle has no end.
     if depth > DEEPEST || *fields > MOST_FIELDS {
         return Err(broken(format_args!(
             "it nests beyond {DEEPEST} levels or {MOST_FIELDS} fields, or is a cycle"
@@ -302,7 +305,7 @@ unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Resu
     let children = unsafe { pointers(schema.children, schema.n_children, "children") }?;
     check_children(&format, Layout::parse(&format)?, children.len())?;
     let children = children.iter().map(|child| {
-        // SAFETY: as above; null is told apart.
+        // SAFETY: as above; null is handled.
         let child = unsafe { child.as_ref() }.ok_or_else(|| broken("a child is null"))?;
         // SAFETY: as above.
         unsafe { import(child, depth + 1, fields) }.map(Arc::new)
@@ -332,7 +335,7 @@ unsafe fn text(text: *const c_char, what: &str) -> Result<Option<String>> {
     }
 }
 
-/// A list of structs that a parent points to.
+/// Reads a list of structs that a parent points to.
 ///
 /// # Safety
 /// `list` is null or points to `count` pointers, which live while the parent does.
@@ -343,14 +346,12 @@ pub(super) unsafe fn pointers<'a, T>(list: *mut *mut T, count: i64, what: &str) 
             // SAFETY: the caller's promise.
             Ok(unsafe { slice::from_raw_parts(list, count) })
         }
-        _ => {
-            Err(Error::Interop(format!("the Arrow struct is not valid: it says that it has {count} {what}")))
-        }
+        _ => Err(Error::Interop(format!("the Arrow struct is not valid: it declares {count} {what}"))),
     }
 }
 
-/// A copy of encoded metadata: a count of pairs, then for each key and value its length and bytes. Numbers have 32
-/// bits in the order of this machine.
+/// Copies encoded metadata: a count of pairs, then the length and bytes of each key and value. Numbers have
+/// 32 bits in native byte order.
 ///
 /// # Safety
 /// `start` is null or points to such an encoding.
@@ -360,7 +361,7 @@ unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
     }
     let start = start.cast::<u8>();
     let number = |at: usize| -> Result<usize> {
-        // SAFETY: the caller's promise: the encoding goes on at least to `at`.
+        // SAFETY: the caller's promise: the encoding extends at least to `at`.
         let place = unsafe { start.add(at) }.cast::<i32>();
         // SAFETY: it has a number there.
         let number = unsafe { place.read_unaligned() };

@@ -1,4 +1,4 @@
-//! Fields from and to structs of the interface, sound and broken.
+//! Tests fields from and to structs of the interface, valid and invalid.
 
 use super::*;
 
@@ -24,11 +24,11 @@ fn nesting_has_a_limit_however_a_field_is_made() {
     let deeper = Field::nested("x", "+s", vec![field.clone()]).unwrap_err().to_string();
     assert!(deeper.contains("65 levels") && deeper.contains("64 levels"), "{deeper}");
     assert!(with_dictionary("x", "i", field.clone()).is_err());
-    // What is as deep as can be goes out, comes in and is dropped.
+    // A field of the largest depth is exported, imported and dropped.
     let schema = field.export().unwrap();
     assert_eq!(read(&schema).unwrap(), *field);
     assert_eq!(Field::from_bytes(&field.to_bytes()).unwrap(), *field);
-    // Shared children count each time that they are met: 2^20 fields would take a walk of a minute.
+    // Shared children count at each occurrence: traversing 2^20 fields would take a minute.
     let mut wide = Arc::new(Field::new("x", "i").unwrap());
     let failed = (0..64).find_map(|level| {
         let twice = Field::nested("x", "+s", vec![wide.clone(), wide.clone()]);

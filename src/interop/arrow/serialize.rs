@@ -1,4 +1,4 @@
-//! Columns and tables as a description and host memory, and back: for pickles, files and the wire.
+//! Serializes columns and tables to a header and host memory, and back: for pickles, files and networks.
 
 use super::abi::{ArrowArray, Heap};
 use super::column::{Buffer, Column};
@@ -17,21 +17,22 @@ use std::fmt::Display;
 use std::ptr;
 use std::sync::Arc;
 
-/// The version of the description.
+/// The version of the header.
 const FORMAT: u64 = 1;
 
-/// A column or table apart: what it is, and the bytes it has.
+/// A serialized column or table: its header and its buffers.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// The type, the lengths, and which buffers there are.
+    /// The type, the lengths, and the list of existing buffers.
     pub header: Vec<u8>,
-    /// The buffers, as bytes that the host can read once they are waited for.
+    /// The buffers, as bytes that the host can read after a wait.
     pub buffers: Vec<Array>,
 }
 
 impl Column {
-    /// The column as a description and host memory. Host and shared USM is shared; device memory, and a slice, whose
-    /// own values alone are wanted, are copied. The text before a slice of text comes along.
+    /// Serializes the column to a header and host memory. Host and shared USM is shared; device memory is
+    /// copied, and so is a slice, to include only its own values. The text before a slice of text is
+    /// included.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short; [`Error::Sycl`] with what the work reported.
@@ -42,11 +43,11 @@ impl Column {
         Ok(Packed { header: writer.0, buffers })
     }
 
-    /// The column that [`pack`](Self::pack) took apart, on `queue` and in memory of its old kind. Waits for the copies.
+    /// Restores a column of [`pack`](Self::pack), on `queue` and in memory of its original kind. Waits for
+    /// the copies.
     ///
     /// # Errors
-    /// [`Error::Interop`] for what no `pack` has made, as far as that can be seen; [`Error::Allocation`] when memory is
-    /// short.
+    /// [`Error::Interop`] for data that visibly is not from `pack`; [`Error::Allocation`] if memory is short.
     pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
         let mut unpacking = Unpacking::new(header, buffers, queue)?;
         let field = Arc::new(unpacking.reader.field()?);
@@ -60,7 +61,7 @@ impl Column {
         let host = if host.is_tight() {
             host
         } else {
-            // An import takes only what a slice shows.
+            // An import copies only the values of a slice.
             let placed =
                 ImportOptions { queue: Some(host.queue()), kind: Some(UsmKind::Host), columns: None };
             Self::import(host.export_host()?.into(), placed)?
@@ -68,7 +69,7 @@ impl Column {
         host.describe(writer, buffers)
     }
 
-    /// Whether the buffers hold about as many values as the column shows.
+    /// Whether the buffers hold hardly more values than the column.
     fn is_tight(&self) -> bool {
         let layout = self.layout();
         let end = self.offset() + self.len();
@@ -108,7 +109,7 @@ impl Column {
 }
 
 impl Table {
-    /// The table as [`Column::pack`] does it, batch by batch.
+    /// Serializes the table as [`Column::pack`], batch by batch.
     ///
     /// # Errors
     /// As there.
@@ -122,7 +123,7 @@ impl Table {
         Ok(Packed { header: writer.0, buffers })
     }
 
-    /// The table that [`pack`](Self::pack) took apart, as [`Column::unpack`] does it.
+    /// Restores a table of [`pack`](Self::pack), as [`Column::unpack`].
     ///
     /// # Errors
     /// As there.
@@ -151,7 +152,7 @@ impl Field {
         writer.0
     }
 
-    /// The field that [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads a field of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     /// [`Error::Interop`] for other bytes.
@@ -179,12 +180,13 @@ fn check_format(reader: &mut Reader<'_>) -> Result<()> {
     match reader.number()? {
         FORMAT => Ok(()),
         other => Err(Error::Interop(format!(
-            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
+            "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both \
+             sides"
         ))),
     }
 }
 
-/// What is being read, and where it goes.
+/// The data being read, and its target.
 struct Unpacking<'a> {
     reader: Reader<'a>,
     frames: std::slice::Iter<'a, &'a [u8]>,
@@ -200,7 +202,7 @@ impl<'a> Unpacking<'a> {
             0 => UsmKind::Device,
             1 => UsmKind::Shared,
             2 => UsmKind::Host,
-            other => return Err(broken(format_args!("{other} is no USM kind"))),
+            other => return Err(broken(format_args!("{other} is not a USM kind"))),
         };
         Ok(Self { reader, frames: frames.iter(), kind, queue })
     }
@@ -226,7 +228,7 @@ impl<'a> Unpacking<'a> {
         Ok(column)
     }
 
-    /// The struct of an array whose buffers are as long as they must be; the import checks the rest.
+    /// Creates the struct of an array after checking the lengths of its buffers; the import checks the rest.
     fn array<'f>(&mut self, field: &'f Field) -> Result<(ArrowArray, Contents<'f>)>
     where
         'a: 'f,
@@ -275,7 +277,7 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-/// What a struct of [`Unpacking::array`] points to, but for the frames.
+/// The target of pointers in a struct of [`Unpacking::array`], except the frames.
 struct Unpacked {
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
@@ -290,8 +292,8 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     drop(unsafe { Box::from_raw(array.private_data.cast::<Unpacked>()) });
 }
 
-/// An error unless each buffer is as long as the values, offsets and sizes before it say. The interface that the import
-/// reads has no lengths of buffers, so this is the place for it.
+/// An error unless each buffer is as long as the values, offsets and sizes before it require. Checked here,
+/// because the interface that the import reads has no buffer lengths.
 fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result<()> {
     let layout = field.layout;
     let wrong =
@@ -309,7 +311,7 @@ fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result
             _ => layout.bytes(*part, end).ok_or_else(|| wrong(number))?,
         };
         let bytes = buffer.unwrap_or_default();
-        // The import tells which buffers may be missing; text that offsets point to may not.
+        // The import checks which buffers may be missing; text that offsets point to must exist.
         if bytes.len() < needed && (buffer.is_some() || *part == Part::Tail) {
             return Err(wrong(number));
         }
@@ -329,7 +331,7 @@ fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result
     Ok(())
 }
 
-/// Number `index` among numbers of `width` bytes; `None` when there is none, or it is negative.
+/// Number `index` among numbers of `width` bytes; `None` if it does not exist or is negative.
 fn word(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
     let bytes = bytes.get(index.checked_mul(width)?..)?;
     if width == 4 {
@@ -339,7 +341,7 @@ fn word(bytes: &[u8], index: usize, width: usize) -> Option<usize> {
     }
 }
 
-/// What is written, from left to right.
+/// The bytes written so far.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -372,7 +374,7 @@ impl Writer {
     }
 }
 
-/// What is left to read.
+/// The bytes left to read.
 struct Reader<'a>(&'a [u8]);
 
 fn broken(what: impl Display) -> Error {
@@ -387,7 +389,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*number))
     }
 
-    /// A number of things, of which there is a plausible number.
+    /// Reads a count with a plausible value.
     fn count(&mut self) -> Result<usize> {
         let number = self.number()?;
         let most = isize::MAX as u64 / 256;
@@ -398,7 +400,7 @@ impl<'a> Reader<'a> {
         match self.number()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(broken(format_args!("{other} is neither yes nor no"))),
+            other => Err(broken(format_args!("{other} is not a boolean"))),
         }
     }
 
@@ -429,7 +431,7 @@ impl<'a> Reader<'a> {
         let metadata = if self.flag()? { Some(checked_metadata(self.bytes()?)?) } else { None };
         let count = self.count()?;
         check_children(&format, Layout::parse(&format)?, count)?;
-        // Each child takes bytes, so a false count ends with the description.
+        // Each child needs bytes, so a wrong count ends with the header.
         let mut children = Vec::new();
         for _ in 0..count {
             children.push(Arc::new(self.nested_field(depth + 1, fields)?));
@@ -439,7 +441,7 @@ impl<'a> Reader<'a> {
         Field::build(Parts { format, name, metadata, flags, children, dictionary })
     }
 
-    /// An error unless all was read.
+    /// An error unless everything was read.
     fn end(&self) -> Result<()> {
         if self.0.is_empty() {
             Ok(())
@@ -449,9 +451,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Metadata in the interface's encoding, walked: readers rely on its numbers.
+/// Validates metadata in the interface's encoding, because readers rely on its numbers.
 fn checked_metadata(bytes: &[u8]) -> Result<Box<[u8]>> {
-    let wrong = || broken("its metadata does not add up");
+    let wrong = || broken("its metadata is inconsistent");
     let mut rest = bytes;
     let mut number = |skip: usize| -> Result<usize> {
         let after = rest.get(skip..).ok_or_else(wrong)?;
@@ -511,7 +513,7 @@ mod tests {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bytes = writer.0.clone();
                 bytes[at] = value;
-                // Whatever it is now, reading its metadata stays inside.
+                // For any field, reading the metadata stays inside the bytes.
                 if let Ok(field) = Reader(&bytes).field() {
                     assert!(field.children().iter().all(|child| child.metadata().count() < 2));
                 }

@@ -1,4 +1,5 @@
-//! Whether a column may be read through Rust's slices: no handle writes to its memory, and its contents are valid.
+//! Checks whether a column may be read through Rust slices: no handle writes to its memory, and its data is
+//! valid.
 
 use super::column::{Buffer, Column, Node};
 use super::layout::Layout;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Buffer {
-    /// Whether this is the only handle to memory of a pool of ours. It is a read-only one, so none that writes can come
-    /// of it. Another library's memory may be known to others, usmq's own arrays among them.
+    /// Whether this is the only handle to memory of a usmq pool. It is read-only, so no writable handle can
+    /// be created from it. Another library's memory may have other handles, usmq arrays among them.
     pub(super) fn is_exclusive(&self) -> bool {
         match self {
             Self::Absent => true,
-            // One is the buffer's, one is made here to be counted.
+            // One handle is the buffer's, one is created here for the count.
             Self::Held(array) => {
                 array.allocation().is_ours() && Arc::strong_count(&array.shared_allocation()) == 2
             }
@@ -31,11 +32,12 @@ impl Node {
 }
 
 impl Column {
-    /// Reads all values on the host and checks that they keep the rules of the Arrow format: text is UTF-8, offsets, views,
-    /// union and dictionary indices point inside, null counts are right, fields that are not nullable have no nulls.
+    /// Reads all values on the host and checks the rules of the Arrow format: text is UTF-8, offsets, views,
+    /// union and dictionary indices point inside, null counts are right, fields that are not nullable have no
+    /// nulls.
     ///
-    /// Columns of other libraries are checked when they become objects of arrow-rs or pyarrow, once; this does so now. What
-    /// usmq or arrow-rs made is known to be valid.
+    /// Columns of other libraries are checked once, on conversion to arrow-rs or pyarrow; this function
+    /// checks immediately. Data from usmq or arrow-rs is known to be valid.
     ///
     /// # Errors
     /// [`Error::Interop`](crate::Error::Interop) with the first value that breaks a rule;
@@ -59,9 +61,9 @@ impl Column {
         self.nested().for_each(Self::note_valid);
     }
 
-    /// The buffers of this column and of what it nests, in the order in which [`contents`](Self::contents) takes them.
-    /// Plain numbers are valid whatever they are, and may be written meanwhile: they are left out, unless they are
-    /// `run_ends`.
+    /// Collects the buffers of this column and its nested columns, in the order of
+    /// [`contents`](Self::contents). Plain numbers are always valid, and may be written meanwhile: they are
+    /// omitted, unless they are `run_ends`.
     fn keep_arrays(&self, kept: &mut Vec<Option<Array>>, run_ends: bool) -> Result<()> {
         let plain = matches!(self.layout(), Layout::Fixed(_) | Layout::Bits) && self.dictionary().is_none();
         for number in 0..self.0.buffers.len() {
@@ -76,8 +78,8 @@ impl Column {
     fn contents<'a>(&'a self, kept: &mut slice::Iter<'a, Option<Array>>) -> Contents<'a> {
         let buffers = (0..self.0.buffers.len()).map(|_| {
             let array = kept.next()?.as_ref()?;
-            // SAFETY: the memory is the host's to read, as `to_host` says, and lives as long as the array; no one writes
-            // to buffers other than plain numbers.
+            // SAFETY: the host can read the memory, as `to_host` ensures, and it lives as long as the array;
+            // nothing writes to buffers other than plain numbers.
             Some(unsafe { slice::from_raw_parts(array.address() as *const u8, array.nbytes()) })
         });
         let buffers = buffers.collect();
@@ -101,7 +103,7 @@ impl Column {
             && self.nested().all(Self::is_frozen)
     }
 
-    /// Whether the contents of all are known to keep the rules of the format.
+    /// Whether the data of all is known to be valid.
     pub(super) fn is_known_valid(&self) -> bool {
         self.0.is_valid() && self.nested().all(Self::is_known_valid)
     }

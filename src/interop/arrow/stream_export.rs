@@ -1,4 +1,4 @@
-//! Batches handed out one after another: the C Device stream interface as a producer.
+//! The producer side of the C stream and C Device stream interfaces: returns batches in order.
 
 use super::abi::{ArrowArray, ArrowArrayStream};
 use super::abi::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI};
@@ -13,21 +13,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-/// Columns of one type, made when they are asked for.
+/// Columns of one type, created on request.
 pub type Batches = Box<dyn Iterator<Item = Result<Column>> + Send>;
 
 thread_local! {
-    /// Whether the last error of our streams on this thread was an interrupt.
+    /// Whether the last error of usmq's streams on this thread was an interrupt.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The error behind a status that a stream gave just now, where that is an interrupt of one of ours: it reaches a consumer
-/// in this process as what it is, not as a text.
+/// Returns the interrupt behind the status that a usmq stream just returned: a consumer in this process gets
+/// the original error, not its text.
 pub(super) fn interrupt(status: c_int) -> Result<()> {
     if status == libc::EINTR && INTERRUPTED.take() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// What `private_data` of a stream points to.
+/// The target of a stream's `private_data`.
 struct ExportedStream {
     field: Arc<Field>,
     batches: Batches,
@@ -39,8 +39,8 @@ struct ExportedStream {
 }
 
 impl ArrowDeviceArrayStream {
-    /// A stream of device arrays of type `ARROW_DEVICE_ONEAPI`, each with its event. `batches` is asked on the thread
-    /// that asks the stream, and not again after its end or an error.
+    /// Creates a stream of device arrays of type `ARROW_DEVICE_ONEAPI`, each with its event. `batches` is
+    /// called on the thread that calls the stream, and not again after its end or an error.
     ///
     /// Source: the Arrow C Device data interface, "The ArrowDeviceArrayStream structure".
     #[must_use]
@@ -55,7 +55,7 @@ impl ArrowDeviceArrayStream {
         }
     }
 
-    /// A stream of arrays that the host may read, of type `ARROW_DEVICE_CPU`: only for host and shared USM.
+    /// Creates a stream of host-readable arrays of type `ARROW_DEVICE_CPU`, only for host and shared USM.
     #[must_use]
     pub fn of_host(field: Arc<Field>, batches: Batches) -> Self {
         let mut stream = Self::new(field, batches);
@@ -66,7 +66,7 @@ impl ArrowDeviceArrayStream {
 }
 
 impl ArrowArrayStream {
-    /// A stream of arrays that the host may read: only for host and shared USM.
+    /// Creates a stream of host-readable arrays, only for host and shared USM.
     ///
     /// Source: the Arrow C stream interface.
     #[must_use]
@@ -86,7 +86,8 @@ impl ExportedStream {
         Box::into_raw(Box::new(Self { field, batches, error: None, ended: false, given: 0 })).cast()
     }
 
-    /// Runs a callback: its result goes to `out`, its error to `get_last_error`. Nothing unwinds into C.
+    /// Runs a callback, writes its result to `out`, and stores its error for `get_last_error`. Does not
+    /// unwind into C.
     ///
     /// # Safety
     /// `out` is valid to be written, and holds nothing that needs a release.
@@ -129,19 +130,19 @@ impl ExportedStream {
     }
 }
 
-/// All batches of a stream are of its type; `number` counts them from 0.
+/// Checks that a batch has the type of its stream; `number` counts from 0.
 pub(super) fn check_type(field: &Field, batch: &Column, number: usize) -> Result<()> {
     if batch.field().same_type(field) {
         return Ok(());
     }
     Err(Error::Interop(format!(
-        "a stream has one type, but its batch {} is {}: {batch}; give all batches one schema",
+        "a stream has one type, but its batch {} is {}: {batch}; use one schema for all batches",
         number + 1,
         field.difference(batch.field())
     )))
 }
 
-/// The error numbers that Arrow C++ maps back to its own classes.
+/// The error numbers that Arrow C++ maps to its error classes.
 pub(super) fn errno(error: &Error) -> c_int {
     match error {
         Error::Allocation { .. } | Error::HostMemory { .. } => libc::ENOMEM,

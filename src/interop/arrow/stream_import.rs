@@ -1,5 +1,5 @@
-//! The C stream and C Device stream interfaces as a consumer: batches taken one after another, or a whole stream as one
-//! column or table.
+//! The consumer side of the C stream and C Device stream interfaces: reads batches in order, or a whole
+//! stream as one column or table.
 
 use super::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, DEVICE_CPU,
@@ -30,15 +30,16 @@ impl Stream for ArrowArrayStream {}
 impl Stream for ArrowDeviceArrayStream {}
 
 impl<S: Stream> StreamReader<S> {
-    /// Takes the stream and asks it for its schema.
+    /// Takes the stream and requests its schema.
     ///
     /// # Errors
-    /// [`Error::Interop`] for a released stream, with the producer's text when it fails, and as [`Field::import`].
+    /// [`Error::Interop`] for a released stream, with the producer's text if it fails, and as
+    /// [`Field::import`].
     pub fn new(stream: ForeignStruct<S>) -> Result<Self> {
         let mut stream = stream.inner;
         stream.check()?;
         let mut schema = ArrowSchema::empty();
-        // SAFETY: whoever made a `ForeignStruct` vouched for the stream; it is not released.
+        // SAFETY: the creator of a `ForeignStruct` guarantees the stream; it is not released.
         let status = unsafe { stream.schema(&mut schema) };
         // SAFETY: as above.
         unsafe { stream.done(status, "schema") }?;
@@ -61,7 +62,7 @@ impl<S: Stream> StreamReader<S> {
             return Ok(None);
         }
         self.stream.accept(&array)?;
-        // Whoever vouched for the stream did so for the type of its arrays.
+        // The guarantee for the stream includes the type of its arrays.
         Ok(Some(ForeignStruct::described(self.field.clone(), array)))
     }
 }
@@ -69,7 +70,7 @@ impl<S: Stream> StreamReader<S> {
 impl<S: Stream> Iterator for StreamReader<S> {
     type Item = Result<ForeignStruct<S::Array>>;
 
-    /// The next array; after the end or an error the stream is not asked again.
+    /// Returns the next array; does not call the stream again after the end or an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
             return None;
@@ -94,7 +95,7 @@ mod sealed {
         fn accept(&self, array: &Self::Array) -> Result<()>;
 
         /// # Safety
-        /// The struct is as the interface says and not released, and no other call to it runs.
+        /// The struct is valid by the interface and not released, and no other call to it runs.
         unsafe fn schema(&mut self, out: &mut ArrowSchema) -> c_int;
 
         /// # Safety
@@ -182,8 +183,9 @@ calls!(
     }
 );
 
-/// What an array or stream holds: structs at the top, none of them null, are the rows of a table, whether their schema
-/// says nullable or not. Anything else, also structs of which some are null or that are of an extension type, is a column.
+/// The contents of an array or stream: top-level structs without nulls are the rows of a table, whether or
+/// not their schema is nullable. All other data, also structs with nulls or of an extension type, is a
+/// column.
 #[derive(Debug, Clone)]
 pub enum ColumnOrTable {
     /// Values of one type.
@@ -193,8 +195,8 @@ pub enum ColumnOrTable {
 }
 
 impl ColumnOrTable {
-    /// One array: structs without nulls become a table. Waits for the validity bitmap of nullable structs whose producer
-    /// has not counted the nulls.
+    /// Converts one array: structs without nulls become a table. Waits for the validity bitmap of nullable
+    /// structs whose producer did not count the nulls.
     ///
     /// # Errors
     /// As [`Table::from_structs`].
@@ -205,14 +207,14 @@ impl ColumnOrTable {
         Ok(Self::Column(column))
     }
 
-    /// On another queue or in memory of another kind, as far as given.
+    /// Returns the data on another queue or in memory of another kind, if given.
     ///
     /// # Errors
     /// As [`Column::to`].
     pub fn to(&self, ImportOptions { queue, kind, columns }: ImportOptions<'_>) -> Result<Self> {
         match self {
             Self::Column(column) if columns.is_some() => {
-                Err(Error::Type(format!("{column} is no table, so it has no columns to choose from")))
+                Err(Error::Type(format!("{column} is not a table, so it has no columns to select")))
             }
             Self::Column(column) => column.to(kind, queue).map(Self::Column),
             Self::Table(table) => {
@@ -222,10 +224,10 @@ impl ColumnOrTable {
         }
     }
 
-    /// All arrays of a host stream, copied to USM as one.
+    /// Copies all arrays of a host stream to USM and joins them.
     ///
     /// # Errors
-    /// [`Error::Interop`] with the producer's text when it fails; as [`Column::import`].
+    /// [`Error::Interop`] with the producer's text if it fails; as [`Column::import`].
     pub fn from_stream(stream: ForeignStruct<ArrowArrayStream>, placed: ImportOptions<'_>) -> Result<Self> {
         let mut arrays = StreamReader::new(stream)?;
         let field = arrays.field().clone();
@@ -233,10 +235,11 @@ impl ColumnOrTable {
         Self::from_chunks(&field, chunks, placed)
     }
 
-    /// All arrays of a device stream. Those in USM stay where they are: a table keeps them as batches.
+    /// Imports all arrays of a device stream. Arrays in USM stay in place: a table keeps them as batches.
     ///
     /// # Errors
-    /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are no record batches.
+    /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are not record
+    /// batches.
     pub fn from_device_stream(
         stream: ForeignStruct<ArrowDeviceArrayStream>,
         placed: ImportOptions<'_>,
@@ -264,7 +267,7 @@ impl ColumnOrTable {
         mut chunks: Vec<ForeignStruct<ArrowArray>>,
         placed: ImportOptions<'_>,
     ) -> Result<Self> {
-        // Without values there is nothing to join, and several such arrays are as good as one.
+        // Without values nothing needs joining, and several empty arrays equal one.
         if chunks.iter().any(|chunk| chunk.inner.length != 0) {
             chunks.retain(|chunk| chunk.inner.length != 0);
         } else {
@@ -292,7 +295,8 @@ impl ColumnOrTable {
         match (columns.pop(), columns.len()) {
             (Some(column), 0) => Ok(Self::Column(column)),
             (_, more) => Err(Error::Interop(format!(
-                "the stream has {} arrays of format {:?}, and a column is one; take them one by one",
+                "the stream has {} arrays of format {:?}, but a column needs exactly one; import them one by \
+                 one",
                 more + 1,
                 field.format()
             ))),
@@ -300,7 +304,7 @@ impl ColumnOrTable {
     }
 }
 
-/// Which batch of a stream it was that an error is about, counted from 1 as people do.
+/// Adds the number of the batch to an error, counted from 1.
 pub(super) fn in_batch(error: Error, number: usize) -> Error {
     match error {
         Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),

@@ -1,4 +1,4 @@
-//! Tables: columns of one length under names, in one or more batches.
+//! Tables: named columns of equal length, in one or more batches.
 
 use super::column::{Column, Node};
 use super::schema::Field;
@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// Columns of one schema in unified shared memory, on one device; rows come in one or more batches, as in a stream.
+/// Columns of one schema in unified shared memory, on one device; rows are in one or more batches, as in a
+/// stream.
 #[derive(Clone)]
 pub struct Table {
     schema: Arc<Field>,
@@ -16,11 +17,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of one batch, with the columns' names.
+    /// Creates a table of one batch with the columns' names.
     ///
     /// # Errors
-    /// [`Error::Value`] without columns or for columns of different lengths; [`Error::Placement`] when they are on
-    /// different queues, which `collocate` fixes.
+    /// [`Error::Value`] without columns or for columns of different lengths; [`Error::Placement`] if they are
+    /// on different queues, which `collocate` fixes.
     pub fn new(columns: Vec<Column>) -> Result<Self> {
         let Some(first) = columns.first() else {
             return Err(Error::Value("a table needs at least one column".to_owned()));
@@ -41,21 +42,21 @@ impl Table {
         Ok(Self { schema, batches: vec![batch], queue })
     }
 
-    /// A table of structs without nulls, as streams give them.
+    /// Creates a table of structs without nulls, as from streams.
     pub(super) fn of_batches(schema: Arc<Field>, batches: Vec<Column>, queue: Queue) -> Result<Self> {
         let schema = if schema.is_record() { schema } else { Arc::new(schema.not_null()) };
         let batches = batches.into_iter().map(|batch| flat(&schema, batch)).collect::<Result<_>>()?;
         Ok(Self { schema, batches, queue })
     }
 
-    /// The table whose rows are a column of structs, none of them null.
+    /// Creates a table whose rows are a column of structs without nulls.
     ///
     /// # Errors
     /// [`Error::Type`] for other columns.
     pub fn from_structs(column: Column) -> Result<Self> {
         let (schema, queue) = (column.field().clone(), column.queue().clone());
         if column.layout() != super::layout::Layout::Struct {
-            return Err(Error::Type(format!("{column} holds no structs, so it is no table")));
+            return Err(Error::Type(format!("{column} does not hold structs, so it is not a table")));
         }
         Self::of_batches(schema, vec![column], queue)
     }
@@ -66,7 +67,7 @@ impl Table {
         &self.schema
     }
 
-    /// The queue that the table's own work goes to.
+    /// The queue that runs the table's work.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
@@ -92,12 +93,12 @@ impl Table {
     /// The columns.
     ///
     /// # Errors
-    /// [`Error::Value`] for a table of several batches, whose [`batches`](Self::batches) have columns of their own.
+    /// [`Error::Value`] for a table of several batches: use the columns of its [`batches`](Self::batches).
     pub fn columns(&self) -> Result<&[Column]> {
         match &self.batches[..] {
             [batch] => Ok(&batch.0.children),
             batches => Err(Error::Value(format!(
-                "{self} has {} batches, so its columns are in pieces; take them from its batches",
+                "{self} has {} batches, so each column is in several parts; use the columns of its batches",
                 batches.len()
             ))),
         }
@@ -106,13 +107,13 @@ impl Table {
     /// The column of this name.
     ///
     /// # Errors
-    /// [`Error::Index`] when there is none, or more than one; as [`columns`](Self::columns).
+    /// [`Error::Index`] if the name matches no column, or more than one; as [`columns`](Self::columns).
     pub fn column(&self, name: &str) -> Result<&Column> {
         let number = self.schema.child(name)?;
         Ok(&self.columns()?[number])
     }
 
-    /// The table with these columns only, in this order.
+    /// Returns the table with only these columns, in this order.
     ///
     /// # Errors
     /// [`Error::Index`] as [`column`](Self::column).
@@ -127,7 +128,8 @@ impl Table {
         Ok(Self { batches: batches.collect(), schema: schema.clone(), queue: self.queue.clone() })
     }
 
-    /// The table on `queue` and in memory of `kind`, as far as given; copies only what cannot be used from there.
+    /// Returns the table on `queue` and in memory of `kind`, if given; copies only buffers that the queue
+    /// cannot use.
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
@@ -137,7 +139,7 @@ impl Table {
         Ok(Self { schema: self.schema.clone(), batches: batches.collect::<Result<_>>()?, queue })
     }
 
-    /// A copy in host USM; itself when the host can read it already.
+    /// Copies the table to host USM; returns it unchanged if the host can read it.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
@@ -165,7 +167,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
 /// A struct column without offset, as record batches must be.
 fn flat(schema: &Arc<Field>, batch: Column) -> Result<Column> {
     if batch.null_count()? > 0 {
-        return Err(Error::Interop(format!("{batch} has nulls, so it is no record batch")));
+        return Err(Error::Interop(format!("{batch} has nulls, so it is not a record batch")));
     }
     Ok(record(schema, batch.children(), batch.len(), batch.queue()))
 }

@@ -1,5 +1,5 @@
-//! Whether the structs of an array fit its field and themselves. What another library says is not trusted further
-//! than this can see.
+//! Checks that the structs of an array are consistent and fit its field. Data of another library is trusted
+//! only beyond these checks.
 
 use super::abi::ArrowArray;
 use super::buffer_source::BufferSource;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use std::fmt::{Display, Write as _};
 use std::slice;
 
-/// An array's numbers and pointers, found to be consistent.
+/// An array's numbers and pointers after the checks.
 pub(super) struct Checked<'a> {
     pub(super) length: usize,
     pub(super) offset: usize,
@@ -28,7 +28,7 @@ pub(super) fn broken(field: &Field, what: impl Display) -> Error {
 }
 
 /// # Safety
-/// The struct's pointers are null or point to what the interface says.
+/// The struct's pointers are null or valid by the interface.
 pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<Checked<'a>> {
     let wrong = |what: &dyn Display| broken(field, what);
     if array.is_released() {
@@ -61,7 +61,7 @@ pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<C
             field.children().len()
         )));
     }
-    // SAFETY: as above; null is told apart.
+    // SAFETY: as above; null is handled.
     let children =
         children.iter().map(|child| unsafe { child.as_ref() }.ok_or_else(|| wrong(&"a child is null")));
     let children = children.collect::<Result<Vec<_>>>()?;
@@ -72,7 +72,8 @@ pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<C
         return Err(wrong(&format_args!("it has {which}, unlike its schema")));
     }
     check_children(field, &children, end)?;
-    // Without a bitmap nothing is null; where the layout has none, nulls are the children's or everything.
+    // Without a bitmap no value is null; if the layout has no bitmap, nulls belong to the children, or all
+    // values are null.
     let bitmap = buffers.first().is_some_and(|pointer| *pointer != 0);
     let null_count = match field.layout {
         Layout::Null => Some(length),
@@ -88,7 +89,7 @@ unsafe fn buffers<'a>(field: &Field, array: &'a ArrowArray) -> Result<&'a [usize
     let wrong = |what: &dyn Display| broken(field, what);
     let parts = field.layout.parts().len();
     let count = usize::try_from(array.n_buffers).unwrap_or(usize::MAX);
-    // Views have any number of data buffers after their parts, and one with the sizes of those.
+    // Views have any number of data buffers after their parts, and one with their sizes.
     let fits =
         if field.layout == Layout::Views { (parts + 1..1 << 20).contains(&count) } else { count == parts };
     if !fits {
@@ -109,7 +110,7 @@ fn check_sizes(field: &Field, buffers: &[usize], end: usize, null_count: Option<
         let bytes = field.layout.bytes(*part, end);
         let may_be_null = match part {
             Part::Validity => null_count.unwrap_or(0) == 0,
-            // Of an array without values, offsets may be missing too.
+            // An array without values may also lack offsets.
             Part::Offsets(_) => end == 0,
             Part::Tail => true,
             _ => bytes == Some(0),
@@ -131,14 +132,14 @@ fn check_children(field: &Field, children: &[&ArrowArray], end: usize) -> Result
         Layout::RunEnds => {
             let [ends, values] = children else { return Ok(()) };
             if ends.length != values.length || ends.null_count > 0 {
-                return Err(broken(field, "its run ends and values do not pair up"));
+                return Err(broken(field, "the numbers of its run ends and values differ"));
             }
             return Ok(());
         }
         _ => 0,
     };
     for child in children {
-        // Of a released one too: what it is to hold may be more than can be counted.
+        // Check a released child too: the needed count may exceed any valid length.
         if usize::try_from(child.length).is_ok_and(|length| length < needed) {
             return Err(broken(field, format_args!("a child has {} of {needed} values", child.length)));
         }
@@ -146,13 +147,13 @@ fn check_children(field: &Field, children: &[&ArrowArray], end: usize) -> Result
     Ok(())
 }
 
-/// What the offsets of host memory say.
+/// The range defined by offsets in host memory.
 pub(super) struct Extent {
-    /// Where the last value ends.
+    /// The end of the last value.
     pub(super) end: usize,
 }
 
-/// Reads offsets where the host can: none may be negative, less than the one before, or beyond `most`.
+/// Reads offsets if the host can: none may be negative, less than the previous one, or beyond `most`.
 ///
 /// # Safety
 /// The producer has the offsets at `pointer`.
@@ -174,11 +175,11 @@ pub(super) unsafe fn offsets<S: BufferSource>(
     match end {
         None => Ok(None),
         Some(Some(end)) if end <= most => Ok(Some(Extent { end })),
-        Some(_) => Err(broken(field, format_args!("its offsets fall, or leave 0..{most}"))),
+        Some(_) => Err(broken(field, format_args!("its offsets decrease, or leave 0..{most}"))),
     }
 }
 
-/// The last of numbers that never fall and begin at 0 or above.
+/// The last of non-decreasing numbers that start at 0 or above.
 fn rising<T: Copy + PartialOrd + Default + TryInto<usize>>(numbers: &[T]) -> Option<usize> {
     let (first, last) = (*numbers.first()?, *numbers.last()?);
     let rise = numbers.windows(2).all(|pair| pair[0] <= pair[1]);
@@ -186,7 +187,7 @@ fn rising<T: Copy + PartialOrd + Default + TryInto<usize>>(numbers: &[T]) -> Opt
 }
 
 impl Field {
-    /// Whether arrays of `other` may stand where this field is expected: names, flags and metadata aside.
+    /// Whether arrays of `other` have this field's type, apart from names, flags and metadata.
     pub(super) fn same_type(&self, other: &Self) -> bool {
         let dictionaries = match (&self.dictionary, &other.dictionary) {
             (Some(own), Some(others)) => own.same_type(others),
@@ -199,7 +200,8 @@ impl Field {
             && self.children.iter().zip(&other.children).all(|(own, others)| own.same_type(others))
     }
 
-    /// Where a field that is not of the [`same_type`](Self::same_type) differs first, as `"b": "g", not "i"`.
+    /// The first difference from a field that is not of the [`same_type`](Self::same_type), as `"b": "g", not
+    /// "i"`.
     pub(super) fn difference(&self, other: &Self) -> String {
         let mut path = String::new();
         let (mut own, mut others) = (self, other);

@@ -1,4 +1,5 @@
-//! Whether the numbers in host buffers point where there is something: list views, unions, run ends, views of text.
+//! Checks that the numbers in host buffers point inside their targets: list views, unions, run ends, views of
+//! text.
 
 use super::buffer_source::BufferSource;
 use super::layout::Layout;
@@ -6,16 +7,16 @@ use super::schema::Field;
 use super::validate::{Checked, broken};
 use crate::error::Result;
 
-/// One view of text: its length, and either the text or where it is.
+/// One view of text: its length, and either the text or its location.
 type BinaryView = [i32; 4];
 
-/// Views up to this length hold the text themselves.
+/// Views up to this length contain the text.
 pub(super) const INLINE: i32 = 12;
 
-/// Reads the numbers where the host can.
+/// Reads the numbers if the host can.
 ///
 /// # Safety
-/// The buffers are as the interface says.
+/// The buffers are valid by the interface.
 pub(super) unsafe fn check_contents<S: BufferSource>(
     field: &Field,
     checked: &Checked<'_>,
@@ -44,7 +45,7 @@ fn length(checked: &Checked<'_>, child: usize) -> i64 {
     checked.children.get(child).map_or(0, |child| child.length)
 }
 
-/// Values of a buffer from the array's offset on; `None` where the host has no view of them.
+/// Values of a buffer from the array's offset on; `None` if the host cannot read them.
 ///
 /// # Safety
 /// As [`check_contents`].
@@ -164,7 +165,7 @@ unsafe fn views<S: BufferSource>(checked: &Checked<'_>, source: &S) -> Result<bo
             let size = usize::try_from(*buffer).ok().and_then(|buffer| sizes.get(buffer));
             size.is_some_and(|size| *offset >= 0 && i64::from(*offset) + i64::from(*length) <= *size)
         };
-        // What a null hides may be anything.
+        // The value of a null is undefined.
         is_null(row) || (*length >= 0 && (*length <= INLINE || inside()))
     }))
 }

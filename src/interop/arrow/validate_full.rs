@@ -1,7 +1,8 @@
-//! Whether the contents of an array keep the rules of the Arrow format, value by value: what arrow-rs and pyarrow rely on
-//! when they read. Pure, over bytes that the host reads; `validate.rs` sees to the structs around them.
+//! Checks each value of an array against the rules of the Arrow format, on which arrow-rs and pyarrow rely.
+//! Pure, over host bytes; `validate.rs` checks the structs.
 //!
-//! Source: Arrow columnar format, "Physical memory layout"; `ArrayData::validate_full` of arrow-rs, whose rules these are.
+//! Source: Arrow columnar format, "Physical memory layout"; `ArrayData::validate_full` of arrow-rs, which has
+//! the same rules.
 
 use super::layout::Layout;
 use super::schema::Field;
@@ -9,7 +10,7 @@ use super::validate_contents::INLINE;
 use crate::error::{Error, Result};
 use std::fmt::Display;
 
-/// An array as the host sees it. Lengths of buffers are their real ones, so nothing is read beyond them.
+/// An array in host memory. Buffers have their real lengths, so reads stay inside them.
 pub(super) struct Contents<'a> {
     pub(super) field: &'a Field,
     pub(super) length: usize,
@@ -18,11 +19,11 @@ pub(super) struct Contents<'a> {
     pub(super) buffers: Vec<Option<&'a [u8]>>,
     pub(super) children: Vec<Self>,
     pub(super) dictionary: Option<Box<Self>>,
-    /// Whether only what is nested needs a look.
+    /// Whether only nested arrays need checks.
     pub(super) is_valid: bool,
 }
 
-/// Numbers of a buffer, read one by one since they need not be aligned.
+/// Numbers of a buffer, read individually because they may be unaligned.
 fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iterator<Item = T> {
     bytes.as_chunks::<N>().0.iter().map(move |bytes| read(*bytes))
 }
@@ -30,16 +31,16 @@ fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iter
 impl Contents<'_> {
     fn wrong(&self, what: impl Display) -> Error {
         Error::Interop(format!(
-            "column {:?} of format {:?} breaks the rules of Arrow: {what}; correct it where it is made",
+            "column {:?} of format {:?} is not valid Arrow data: {what}; fix it in its producer",
             self.field.name(),
             self.field.format()
         ))
     }
 
-    /// An error with the first rule that is broken.
+    /// Returns an error with the first violation.
     pub(super) fn validate(&self) -> Result<()> {
         if !self.is_valid {
-            // Children are as long as they must be before their rows are walked.
+            // Check the lengths of children before their rows.
             self.validate_values()?;
             self.validate_nulls()?;
         }
@@ -69,12 +70,12 @@ impl Contents<'_> {
         })
     }
 
-    /// The validity bitmap, where there is one.
+    /// The validity bitmap, if any.
     fn bitmap(&self) -> Option<&[u8]> {
         if self.field.layout.has_validity() { self.buffers.first().copied().flatten() } else { None }
     }
 
-    /// Whether bit `number` of the bitmap says null; bits that are missing do not.
+    /// Whether bit `number` of the bitmap marks a null; missing bits do not.
     fn is_null(&self, number: usize) -> bool {
         let byte = self.bitmap().and_then(|bytes| bytes.get(number / 8));
         byte.is_some_and(|byte| byte >> (number % 8) & 1 == 0)
@@ -89,7 +90,7 @@ impl Contents<'_> {
             if let Some(said) = self.null_count {
                 let nulls = (self.offset..end).filter(|number| self.is_null(*number)).count();
                 if nulls != said {
-                    return Err(self.wrong(format_args!("it has {nulls} nulls, and says {said}")));
+                    return Err(self.wrong(format_args!("it has {nulls} nulls, but declares {said}")));
                 }
             }
         }
@@ -120,7 +121,7 @@ impl Contents<'_> {
         for (child, mut range) in parts {
             if range.any(|number| child.is_null(number)) {
                 let name = child.field.name();
-                return Err(self.wrong(format_args!("child {name:?} has nulls, and is not nullable")));
+                return Err(self.wrong(format_args!("child {name:?} has nulls, but is not nullable")));
             }
         }
         Ok(())
@@ -187,7 +188,7 @@ impl Contents<'_> {
             _ => (8, false),
         };
         let indices = self.integers(1, width, self.length)?;
-        // Signs that were read into numbers that have none.
+        // Remove the sign extension of unsigned numbers.
         let mask = if signed || width == 8 { -1 } else { (1i64 << (8 * width)) - 1 };
         for (row, index) in indices.into_iter().enumerate() {
             let index = index & mask;
@@ -275,7 +276,9 @@ impl Contents<'_> {
             let offset = offsets.get(row);
             if offset.is_some_and(|offset| !usize::try_from(*offset).is_ok_and(|offset| offset < length)) {
                 let offset = offset.copied().unwrap_or_default();
-                return Err(self.wrong(format_args!("value {row} is number {offset} of a child of {length}")));
+                return Err(
+                    self.wrong(format_args!("value {row} refers to value {offset} of a child of {length}"))
+                );
             }
         }
         Ok(())
@@ -333,7 +336,7 @@ impl Contents<'_> {
                     return Err(self.wrong(format_args!("view {row} points outside its buffers")));
                 };
                 if text[..4] != view[4..8] {
-                    return Err(self.wrong(format_args!("view {row} begins otherwise than its text")));
+                    return Err(self.wrong(format_args!("the prefix of view {row} differs from its text")));
                 }
                 text
             };

@@ -1,4 +1,4 @@
-//! Arrays in CUDA memory: described, handed over, and moved to and from USM. Computing on them is others' business.
+//! Arrays in CUDA memory: import, export, and copies to and from USM. Other libraries compute on them.
 
 use super::device::CudaDevice;
 use super::driver::{Handle, Recorded};
@@ -15,9 +15,9 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-/// A view of memory that CUDA knows, with a dtype, a shape and strides. Clones share the memory.
+/// A view of CUDA memory with a dtype, a shape and strides. Clones share the memory.
 ///
-/// It is made by [`CudaArray::from_array`], or over another library's memory by [`import`](super::import).
+/// Create it with [`CudaArray::from_array`], or over another library's memory with [`import`](super::import).
 #[derive(Clone)]
 pub struct CudaArray {
     memory: Arc<Memory>,
@@ -27,21 +27,21 @@ pub struct CudaArray {
     readonly: bool,
 }
 
-/// Memory of a card, and who else works with it.
+/// Memory of a CUDA device, and the stream of the library that shares it.
 struct Memory {
     device: Arc<CudaDevice>,
     owner: CudaOwner,
-    /// The stream on which the other side works, and its context.
+    /// The stream of the other library, and its context.
     stream: Option<(Handle, Handle)>,
     poison: PoisonCell,
 }
 
 enum CudaOwner {
-    /// Allocated here.
+    /// Allocated by usmq.
     Ours(usize),
     /// Another library's; dropped by the release thread after the last view and the last transfer.
     Foreign(Option<ForeignOwner>),
-    /// An empty array needs none.
+    /// No memory, for an empty array.
     Nothing,
 }
 
@@ -65,7 +65,7 @@ impl Drop for Memory {
 pub(crate) struct ReadyEvent(Option<Box<(Handle, Recorded)>>);
 
 impl ReadyEvent {
-    /// Address of the `cudaEvent_t`, good while this lives; null when there is nothing to wait for.
+    /// Address of the `cudaEvent_t`, valid while this lives; null without an event.
     pub(crate) fn address(&mut self) -> *mut c_void {
         self.0.as_mut().map_or(std::ptr::null_mut(), |event| (&raw mut event.0).cast())
     }
@@ -75,7 +75,7 @@ impl ReadyEvent {
 pub(crate) struct Described<'a> {
     pub(crate) pointer: usize,
     pub(crate) shape: &'a [usize],
-    /// In elements; C order when `None`.
+    /// In elements; C order if `None`.
     pub(crate) strides: Option<&'a [isize]>,
     pub(crate) dtype: DType,
     pub(crate) readonly: bool,
@@ -83,9 +83,9 @@ pub(crate) struct Described<'a> {
 }
 
 impl CudaArray {
-    /// A copy of an array on the CUDA device with this number, through pinned host memory. What is submitted later to
-    /// the stream that [`export`](super::export) names comes after the copy. Does not wait for the copy where the
-    /// array's device is one of the OpenCL backend; others have no event for it, so there it does.
+    /// Copies an array to the CUDA device with this number, through pinned host memory. Commands submitted
+    /// later to the stream of [`export`](super::export) run after the copy. Does not wait for the copy if the
+    /// array's device is of the OpenCL backend; other backends have no event for it, so it waits there.
     ///
     /// # Errors
     /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.
@@ -115,7 +115,7 @@ impl CudaArray {
     /// An array over another library's memory.
     ///
     /// # Safety
-    /// The memory stays allocated while `owner` lives, and the stream is one of the process's.
+    /// The memory stays allocated while `owner` lives, and the stream belongs to this process.
     pub(crate) unsafe fn foreign(described: &Described<'_>, owner: ForeignOwner) -> Result<Self> {
         let layout = described.layout()?;
         // SAFETY: the caller's promise.
@@ -142,12 +142,13 @@ impl CudaArray {
         })
     }
 
-    /// The array as USM of `kind` for `queue`: the same memory where SYCL itself knows the address, else a copy
-    /// through pinned host memory, which waits as [`CudaArray::from_array`] does, and where the other library names no
-    /// stream. Work on the result comes after the copy, and so does what the other library submits to its stream later.
+    /// Returns the array as USM of `kind` for `queue`: the same memory if the address is USM of a SYCL context,
+    /// else a copy through pinned host memory. A copy waits as [`CudaArray::from_array`] does, and also if the
+    /// other library names no stream. Work on the result runs after the copy, and so does work that the other
+    /// library later submits to its stream.
     ///
     /// # Errors
-    /// [`Error::Allocation`] when memory is short; [`Error::Interop`] with what the CUDA driver says.
+    /// [`Error::Allocation`] if memory is short; [`Error::Interop`] with errors of the CUDA driver.
     pub fn to_queue(&self, queue: &Queue, kind: UsmKind) -> Result<Array> {
         self.check()?;
         let Some((low, high)) = self.layout.extent() else {
@@ -168,7 +169,7 @@ impl CudaArray {
         };
         start(Direction::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
         if self.memory.stream.is_none() {
-            // Nothing else keeps the owner's next write off.
+            // Without this wait, the owner's next write could overtake the copy.
             copy.wait()?;
         }
         let layout =
@@ -176,7 +177,7 @@ impl CudaArray {
         Array::from_parts(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
     }
 
-    /// The same memory as USM, where SYCL drives the card, too.
+    /// Returns the same memory as USM, if SYCL also uses the device.
     fn shared(&self, queue: &Queue) -> Result<Array> {
         self.wait()?;
         let descriptor = suai::Descriptor {
@@ -192,7 +193,7 @@ impl CudaArray {
         unsafe { suai::import(&descriptor, &SyclObject::Queue(queue.clone()), owner) }
     }
 
-    /// What [`CudaArray::to_queue`] does, without doing it.
+    /// Returns the step of [`CudaArray::to_queue`] without running it.
     ///
     /// # Errors
     /// [`Error::Sycl`] when the runtime cannot answer.
@@ -200,7 +201,7 @@ impl CudaArray {
         let what = self.to_string();
         let shared = self.size() > 0 && queue.context().kind_of(self.pointer)?.is_some();
         let (action, bytes, reason) = if shared {
-            (Action::Rebind, 0, "SYCL itself knows the address".to_owned())
+            (Action::Rebind, 0, "the address is USM of a SYCL context".to_owned())
         } else {
             let strided = if self.is_contiguous() { "" } else { "; made contiguous on arrival" };
             let reason = format!("CUDA memory, through pinned host memory in chunks{strided}");
@@ -209,7 +210,7 @@ impl CudaArray {
         Ok(Step { action, bytes, reason, what })
     }
 
-    /// What [`CudaArray::from_array`] does, without doing it.
+    /// Returns the step of [`CudaArray::from_array`] without running it.
     #[must_use]
     pub fn explain_from_array(array: &Array) -> Step {
         let strided = if array.is_contiguous() { "" } else { "; made contiguous on the way" };
@@ -222,10 +223,10 @@ impl CudaArray {
         self.layout.extent().map_or(0, |(low, high)| (high - low + 1).unsigned_abs() * self.dtype.itemsize())
     }
 
-    /// Blocks until the work that was submitted so far to the array's stream, transfers included, is complete.
+    /// Blocks until the work submitted so far to the array's stream, transfers included, is complete.
     ///
     /// # Errors
-    /// [`Error::Interop`] with what the CUDA driver, or a transfer to this array, reported.
+    /// [`Error::Interop`] with errors of the CUDA driver or of a transfer to this array.
     pub fn wait(&self) -> Result<()> {
         if let Some((context, stream)) = self.memory.stream {
             Recorded::after(&self.memory.device.driver, context, stream)?.wait()?;
@@ -233,7 +234,7 @@ impl CudaArray {
         self.check()
     }
 
-    /// Lets later work of another library's stream come after what was submitted to the array's own.
+    /// Orders later work of another library's stream after the work submitted to the array's stream.
     pub(crate) fn lead(&self, stream: Option<usize>) -> Result<()> {
         self.check()?;
         let (Some((context, own)), Some(stream)) = (self.memory.stream, stream) else { return Ok(()) };
@@ -245,7 +246,7 @@ impl CudaArray {
         driver.stream_wait_event(context, stream, event.raw())
     }
 
-    /// An event that completes after what was submitted so far to the array's stream, if it has one.
+    /// An event that completes after the work submitted so far to the array's stream, if any.
     pub(crate) fn ready(&self) -> Result<ReadyEvent> {
         self.check()?;
         let Some((context, stream)) = self.memory.stream else { return Ok(ReadyEvent(None)) };
@@ -253,13 +254,13 @@ impl CudaArray {
         Ok(ReadyEvent(Some(Box::new((event.raw(), event)))))
     }
 
-    /// The error of a transfer that failed.
+    /// Returns the error of a failed transfer.
     pub(super) fn check(&self) -> Result<()> {
         crate::runtime::not_forked()?;
         self.memory.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The stream that another library is to wait for.
+    /// The stream that another library must wait for.
     pub(super) fn stream(&self) -> Option<usize> {
         self.memory.stream.map(|(_, stream)| stream)
     }
@@ -270,7 +271,7 @@ impl CudaArray {
         self.memory.device.ordinal
     }
 
-    /// Address of the first element; 0 when there may be none.
+    /// Address of the first element; may be 0 for an empty array.
     #[must_use]
     pub fn address(&self) -> usize {
         self.pointer
@@ -282,7 +283,7 @@ impl CudaArray {
         self.layout.shape()
     }
 
-    /// Steps between neighbours along each axis, in elements.
+    /// Strides along each axis, in elements.
     #[must_use]
     pub fn strides(&self) -> &[isize] {
         self.layout.strides()
@@ -306,13 +307,13 @@ impl CudaArray {
         self.dtype
     }
 
-    /// Whether the memory's owner said that it must not be written.
+    /// Whether the owner of the memory declared it read-only.
     #[must_use]
     pub fn is_readonly(&self) -> bool {
         self.readonly
     }
 
-    /// Whether the elements lie one after another in C order.
+    /// Whether the elements are contiguous in C order.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous()
@@ -333,7 +334,7 @@ impl fmt::Debug for CudaArray {
 }
 
 impl Described<'_> {
-    /// The layout, found to stay in the address space.
+    /// The layout, checked to stay in the address space.
     pub(super) fn layout(&self) -> Result<Layout> {
         let itemsize = self.dtype.itemsize();
         if self.stream == Some(0) {
@@ -362,12 +363,12 @@ impl Described<'_> {
 
 fn ambiguous_stream() -> Error {
     Error::Interop(
-        "stream 0 does not say which default stream is meant; give 1 (legacy), 2 (per thread) or a handle"
+        "stream 0 is ambiguous; pass 1 (legacy default stream), 2 (per-thread default stream) or a handle"
             .to_owned(),
     )
 }
 
-/// The card of an address, and the context of the stream that comes with it.
+/// The CUDA device of an address, and the context of its stream.
 fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<CudaDevice>, Handle)> {
     let (driver, _) = super::cuda_driver::open()?;
     if described.shape.contains(&0) {
@@ -377,7 +378,7 @@ fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<CudaDevice>,
     }
     let location = driver.locate(pointer)?.ok_or_else(|| {
         Error::Interop(format!(
-            "{pointer:#x} is said to be CUDA memory, but the CUDA driver does not know it"
+            "{pointer:#x} was passed as CUDA memory, but the CUDA driver does not know it"
         ))
     })?;
     let device = CudaDevice::get(location.device)?;

@@ -1,6 +1,6 @@
 //! The NVIDIA driver, loaded at run time through cudarc.
 //!
-//! cudarc panics for a missing library or function, so both are looked for before the first call.
+//! cudarc panics for a missing library or function, so both are checked before the first call.
 
 use super::driver::{Driver, Handle, Location};
 use super::latch::Latch;
@@ -11,10 +11,10 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// The oldest driver API with all that is used here: CUDA 12.0.
+/// The oldest driver API with all functions used here: CUDA 12.0.
 const OLDEST: i32 = 12000;
 
-/// Every function that is called here.
+/// All functions called here.
 const FUNCTIONS: [&str; 24] = [
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
@@ -42,13 +42,13 @@ const FUNCTIONS: [&str; 24] = [
     "cuStreamWaitEvent",
 ];
 
-/// The driver, once it is known to be whole.
+/// The driver, after all functions were found.
 pub(super) struct CudaDriver(());
 
 /// Number of devices, at least one.
 static COUNT: OnceCell<usize> = OnceCell::new();
 
-/// The driver and the number of its devices. A failure is not remembered: a driver may be loaded later.
+/// Opens the driver and counts its devices. A failure is not cached: a driver may be loaded later.
 pub(super) fn open() -> Result<(Arc<dyn Driver>, usize)> {
     let count = *COUNT.get_or_try_init(start)?;
     Ok((Arc::new(CudaDriver(())), count))
@@ -59,12 +59,13 @@ fn start() -> Result<usize> {
     // SAFETY: opens the library by its name, which runs its initialisers as any use of it would.
     if !unsafe { sys::is_culib_present() } {
         return Err(missing(
-            "the CUDA driver library libcuda.so.1 is not found; install the NVIDIA driver, or put the library's folder \
+            "the CUDA driver library libcuda.so.1 is not found; install the NVIDIA driver, or put the \
+             library's folder \
              on LD_LIBRARY_PATH"
                 .to_owned(),
         ));
     }
-    // SAFETY: present, as just asked.
+    // SAFETY: present, as just checked.
     let library = unsafe { sys::culib() };
     for name in FUNCTIONS {
         // SAFETY: the symbol is looked up and not called.
@@ -75,7 +76,7 @@ fn start() -> Result<usize> {
         }
     }
     let mut version = 0;
-    // SAFETY: writes one number. It may be asked before cuInit.
+    // SAFETY: writes one number. It may be called before cuInit.
     check("asking for the driver's version", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
     if version < OLDEST {
         let (major, minor) = (version / 1000, version % 1000 / 10);
@@ -93,7 +94,7 @@ fn start() -> Result<usize> {
     check("counting CUDA devices", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
     match usize::try_from(count) {
         Ok(count @ 1..) => Ok(count),
-        _ => Err(missing("the CUDA driver is there but finds no device; see nvidia-smi".to_owned())),
+        _ => Err(missing("the CUDA driver is installed but finds no device; run nvidia-smi".to_owned())),
     }
 }
 
@@ -128,7 +129,7 @@ struct Current(());
 
 impl Current {
     fn enter(context: Handle) -> Result<Self> {
-        // SAFETY: a context that the driver gave.
+        // SAFETY: a context from the driver.
         check("entering a context", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
         Ok(Self(()))
     }
@@ -142,13 +143,13 @@ impl Drop for Current {
     }
 }
 
-/// One attribute of an address; `None` when the driver does not know the address.
+/// One attribute of an address; `None` if the driver does not know the address.
 ///
 /// # Safety
 /// The attribute is of type `T`.
 unsafe fn attribute<T: Copy>(pointer: usize, which: Attribute) -> Result<Option<T>> {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: writes a value of the attribute's type; any address may be asked for.
+    // SAFETY: writes a value of the attribute's type; any address is allowed.
     let code =
         unsafe { sys::cuPointerGetAttribute(value.as_mut_ptr().cast(), which, pointer as sys::CUdeviceptr) };
     if code == CUresult::CUDA_ERROR_INVALID_VALUE {
@@ -173,7 +174,7 @@ impl Driver for CudaDriver {
     fn primary_context(&self, device: usize) -> Result<Handle> {
         let mut context = std::ptr::null_mut();
         let device = number_of(device)?;
-        // SAFETY: writes one handle. The reference is never given back.
+        // SAFETY: writes one handle. The reference is never released.
         check("retaining the primary context", unsafe {
             sys::cuDevicePrimaryCtxRetain(&raw mut context, device)
         })?;
@@ -212,7 +213,7 @@ impl Driver for CudaDriver {
 
     fn free(&self, context: Handle, stream: Handle, pointer: usize) -> Result<()> {
         let _current = Current::enter(context)?;
-        // SAFETY: the address came from `allocate`, and its owner is gone.
+        // SAFETY: the address came from `allocate`, and its owner was dropped.
         let code = unsafe { sys::cuMemFreeAsync(pointer as sys::CUdeviceptr, stream_of(stream)) };
         check("freeing memory", code)
     }
@@ -233,7 +234,7 @@ impl Driver for CudaDriver {
     }
 
     fn forget(&self, event: Handle) {
-        // SAFETY: an event of `record`, given back once.
+        // SAFETY: an event of `record`, destroyed once.
         let _ = unsafe { sys::cuEventDestroy_v2(event as sys::CUevent) };
     }
 
@@ -246,12 +247,12 @@ impl Driver for CudaDriver {
 
     fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
         unsafe extern "C" fn wait_for_latch(latch: *mut c_void) {
-            // SAFETY: the reference that was given to the driver, which calls this once.
+            // SAFETY: the reference passed to the driver, which calls this once.
             unsafe { Arc::from_raw(latch.cast::<Latch>()) }.wait();
         }
         let _current = Current::enter(context)?;
         let reference = Arc::into_raw(latch).cast_mut();
-        // SAFETY: a function that calls nothing of CUDA, and what it takes.
+        // SAFETY: a function that calls no CUDA function, and its argument.
         let code =
             unsafe { sys::cuLaunchHostFunc(stream_of(stream), Some(wait_for_latch), reference.cast()) };
         if code != CUresult::CUDA_SUCCESS {
@@ -287,7 +288,7 @@ impl Driver for CudaDriver {
             sys::cuMemHostRegister_v2(pointer as *mut c_void, bytes, sys::CU_MEMHOSTREGISTER_PORTABLE)
         };
         match code {
-            // SYCL may drive the card too and have pinned its host memory already.
+            // SYCL may also use the device, and may have pinned its host memory already.
             CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED => Ok(()),
             code => check("pinning host memory", code),
         }
@@ -301,7 +302,7 @@ impl Driver for CudaDriver {
     }
 }
 
-/// The error for memory that the current context's device does not have.
+/// The error for an allocation beyond the memory of the current context's device.
 fn out_of_memory(bytes: usize) -> Error {
     let (mut free, mut total) = (0, 0);
     // SAFETY: writes two numbers, which stay 0 after an error.

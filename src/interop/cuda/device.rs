@@ -1,4 +1,4 @@
-//! A card: its streams, the thread that feeds them, and the pinned buffers of its transfers.
+//! A CUDA device: its streams, the thread that submits to them, and the pinned buffers of its transfers.
 
 use super::driver::{Driver, Handle, Recorded};
 use super::latch::{Latch, OpenOnDrop};
@@ -12,43 +12,44 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// One CUDA device, as usmq uses it.
+/// One CUDA device for transfers.
 pub(super) struct CudaDevice {
     pub(super) driver: Arc<dyn Driver>,
     pub(super) ordinal: usize,
     name: String,
     context: Handle,
-    /// Where transfers run. Nothing of others comes between them, so they never stand at a latch.
+    /// The stream of transfers. Other libraries do not use it, so it never waits at a latch.
     pub(super) work: Handle,
-    /// What other libraries are told to wait for: it stands at a latch while a transfer of our arrays runs.
+    /// The stream for other libraries to wait for: it waits at a latch while a transfer of usmq's arrays
+    /// runs.
     pub(super) shown: Handle,
-    /// What other libraries make wait for their work before they hand memory over.
+    /// The stream that other libraries order after their work before they export memory.
     pub(super) arrivals: Handle,
     submit_state: ForkMutex<SubmitState>,
     channels: ForkMutex<HashMap<(Context, Device), Arc<StagingChannel>>>,
-    /// What copies may still use that nothing could wait for.
+    /// Owners of memory that failed copies may still use.
     undrained: ForkMutex<Vec<ForeignOwner>>,
 }
 
-/// Jobs, and what their order asks of streams.
+/// The submitted jobs, and the state that orders streams after them.
 struct SubmitState {
     jobs: Sender<Job>,
-    /// The newest latch, and an event after it. The driver may call one host function after another, so a latch that is
-    /// reached before one of an earlier job could keep that from being passed: each stream first waits for the latches
-    /// before its own.
+    /// The newest latch, and an event after it. The driver may run host functions one at a time, so a latch
+    /// that is reached before that of an earlier job could block it: each stream first waits for all earlier
+    /// latches.
     newest: Option<(Arc<Latch>, Recorded)>,
     /// The newest latch on `shown`.
     on_shown: Option<Arc<Latch>>,
-    /// Memory to be freed once that is open, and what the driver would not take back before.
+    /// Memory to free after that latch opens, and memory whose earlier release failed.
     unfreed: Vec<usize>,
 }
 
 static DEVICES: Lazy<ForkMutex<HashMap<usize, Arc<CudaDevice>>>> = Lazy::new(ForkMutex::default);
 
 impl CudaDevice {
-    /// The card with this number.
+    /// Returns the device with this number.
     pub(super) fn get(ordinal: usize) -> Result<Arc<Self>> {
-        // Its thread does not live on in a forked child.
+        // Its thread does not exist in a forked child.
         crate::runtime::ensure_usable()?;
         let (driver, count) = super::cuda_driver::open()?;
         if ordinal >= count {
@@ -70,7 +71,9 @@ impl CudaDevice {
         std::thread::Builder::new()
             .name(format!("usmq-cuda-{ordinal}"))
             .spawn(move || serve(&receiver))
-            .map_err(|error| Error::Interop(format!("no thread for CUDA transfers: {error}")))?;
+            .map_err(|error| {
+                Error::Interop(format!("could not start the thread for CUDA transfers: {error}"))
+            })?;
         Ok(Arc::new(Self {
             ordinal,
             name: driver.name(ordinal)?,
@@ -94,18 +97,18 @@ impl CudaDevice {
         self.context
     }
 
-    /// Gives a job to the card's thread, and lets the stream of another library wait for its end. After an error the
-    /// job is over, too.
+    /// Passes a job to the device's thread, and lets the stream of another library wait for its end. After an
+    /// error the job has also ended.
     pub(super) fn start(&self, job: Job, stream: Option<(Handle, Handle)>) -> Result<()> {
         let latch: Arc<Latch> = job.latch();
         let mut submit_state = self.submit_state.lock()?;
         if let Err(refused) = submit_state.jobs.send(job) {
-            // What the job keeps may be memory of this card, whose end takes the lock.
+            // The job may own memory of this device, whose release takes the lock.
             drop(submit_state);
             drop(refused);
-            return Err(Error::Interop("the thread for CUDA transfers is gone".to_owned()));
+            return Err(Error::Interop("the thread for CUDA transfers has stopped".to_owned()));
         }
-        // Only now: a latch before its job's place in the line could hold up an earlier job.
+        // Do this only now: a latch placed before its job is queued could block an earlier job.
         let held = stream.map_or(Ok(()), |stream| self.hold(&mut submit_state, stream, &latch));
         drop(submit_state);
         held.inspect_err(|_| latch.wait())
@@ -128,9 +131,9 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// After a job: lets go of what only closed latches need.
+    /// After a job, releases what only closed latches need.
     fn tidy(&self) {
-        // Unless the process has nothing left to do but to end.
+        // Skip this if the process is exiting.
         if let (Some(_pending), Ok(mut submit_state)) = (Pending::unless_leaving(), self.submit_state.lock())
         {
             submit_state.newest.take_if(|(latch, _)| latch.is_open());
@@ -138,7 +141,7 @@ impl CudaDevice {
         }
     }
 
-    /// An event after the copies so far.
+    /// Records an event after the copies so far.
     pub(super) fn recorded(&self) -> Result<Recorded> {
         Recorded::after(&self.driver, self.context, self.work)
     }
@@ -147,7 +150,8 @@ impl CudaDevice {
         self.recorded()?.wait()
     }
 
-    /// Before the first copy of a transfer: those of earlier ones that failed may still use the buffers.
+    /// Called before the first copy of a transfer: copies of earlier failed transfers may still use the
+    /// buffers.
     pub(super) fn drain_failed(&self) -> Result<()> {
         let undrained = std::mem::take(&mut *self.undrained.lock()?);
         if undrained.is_empty() {
@@ -160,7 +164,7 @@ impl CudaDevice {
         drained
     }
 
-    /// After a copy that failed: waits for those before it, or where the driver refuses that, too, keeps what they use.
+    /// Called after a failed copy: waits for earlier copies or, if the driver refuses, keeps their memory.
     pub(super) fn drain_or_keep(&self, keep: Option<ForeignOwner>) {
         if self.drain().is_err()
             && let Ok(mut undrained) = self.undrained.lock()
@@ -169,7 +173,7 @@ impl CudaDevice {
         }
     }
 
-    /// Memory that the card's own copies can use at once. Waits only when memory is short.
+    /// Allocates memory that the device's copies can use immediately. Waits only if memory is short.
     pub(super) fn allocate(&self, bytes: usize) -> Result<usize> {
         self.free_unfreed(&mut *self.submit_state.lock()?);
         self.driver.allocate(self.context, self.work, bytes).or_else(|short| {
@@ -183,18 +187,18 @@ impl CudaDevice {
         })
     }
 
-    /// Frees memory in the order of what other libraries were told to wait for. What cannot be taken back yet waits for
-    /// the next call.
+    /// Frees memory in the order of the stream for other libraries. Memory that cannot be freed yet is
+    /// retried at the next call.
     pub(super) fn free(&self, pointer: usize) {
-        // In a forked child there is nothing to free.
+        // A forked child has nothing to free.
         if let Ok(mut submit_state) = self.submit_state.lock() {
             submit_state.unfreed.push(pointer);
             self.free_unfreed(&mut submit_state);
         }
     }
 
-    /// Never behind a closed latch: the driver may give the memory to the next allocation at once, and have the copies
-    /// into that wait for the latch, whose job may come after theirs.
+    /// Never frees behind a closed latch: the driver may reuse the memory for the next allocation
+    /// immediately, and make copies into it wait for the latch, whose job may come after theirs.
     fn free_unfreed(&self, submit_state: &mut SubmitState) {
         if submit_state.on_shown.as_ref().is_none_or(|latch| latch.is_open()) {
             submit_state
@@ -203,7 +207,7 @@ impl CudaDevice {
         }
     }
 
-    /// The way between this card and a SYCL queue's device and context.
+    /// The staging channel between this device and a SYCL queue's device and context.
     pub(super) fn channel(&self, queue: &Queue) -> Result<Arc<StagingChannel>> {
         let key = (queue.context().clone(), queue.device().clone());
         if let Some(channel) = self.channels.lock()?.get(&key) {
@@ -221,14 +225,14 @@ impl std::fmt::Display for CudaDevice {
     }
 }
 
-/// A SYCL queue for transfers alone, and two buffers that both runtimes copy to and from by themselves.
+/// A SYCL queue only for transfers, and two pinned buffers for asynchronous copies of both runtimes.
 pub(super) struct StagingChannel {
     pub(super) queue: Queue,
     pub(super) buffers: [Pinned; 2],
 }
 
 impl StagingChannel {
-    /// A queue of its own, since its copies must not stand behind work that waits for them.
+    /// Creates its own queue, because its copies must not queue behind work that waits for them.
     fn new(driver: &Arc<dyn Driver>, context: Handle, queue: &Queue) -> Result<Self> {
         let properties = QueueProperties { in_order: true, profiling: false };
         let queue = Queue::create(queue.context(), queue.device(), properties)?;
@@ -238,7 +242,7 @@ impl StagingChannel {
     }
 }
 
-/// Host USM that the CUDA driver has pinned while it lives.
+/// Host USM that the CUDA driver pins during its lifetime.
 pub(super) struct Pinned {
     driver: Arc<dyn Driver>,
     context: Handle,
@@ -247,7 +251,7 @@ pub(super) struct Pinned {
 
 impl Pinned {
     fn new(driver: &Arc<dyn Driver>, context: Handle, memory: Allocation) -> Result<Self> {
-        // SAFETY: `drop` unregisters it before the memory goes.
+        // SAFETY: `drop` unregisters it before the memory is freed.
         unsafe { driver.register(context, memory.pointer(), memory.bytes()) }?;
         Ok(Self { driver: driver.clone(), context, memory })
     }

@@ -1,50 +1,51 @@
-//! What usmq asks of a CUDA driver: one small trait, so that order and transfers are tested without a card.
+//! The CUDA driver functions that usmq needs, as a small trait, so that order and transfers are tested
+//! without a CUDA device.
 
 use super::latch::Latch;
 use crate::error::Result;
 use std::sync::Arc;
 
-/// A `CUcontext`, `CUstream` or `CUevent`; only the driver looks inside.
+/// A `CUcontext`, `CUstream` or `CUevent`, opaque except to the driver.
 pub(super) type Handle = usize;
 
-/// Where an address is, as the driver says.
+/// The location of an address, as the driver reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) device: usize,
-    /// 0 for memory without a context of its own, such as that of CUDA's pools.
+    /// 0 for memory without a context, such as that of CUDA's pools.
     pub(super) context: Handle,
 }
 
 /// The calls of the CUDA driver API that usmq makes. None blocks, except [`Driver::wait`].
 pub(super) trait Driver: Send + Sync {
-    /// For people: `NVIDIA H200`.
+    /// The display name: `NVIDIA H200`.
     fn name(&self, device: usize) -> Result<String>;
 
-    /// The primary context, which the CUDA runtime and every library over it use. Kept for good.
+    /// The primary context, which the CUDA runtime and all libraries on top of it use. Never released.
     fn primary_context(&self, device: usize) -> Result<Handle>;
 
     /// `None` for an address that the driver does not know.
     fn locate(&self, pointer: usize) -> Result<Option<Location>>;
 
-    /// A stream without ties to the legacy default stream. Kept for good.
+    /// Creates a stream that does not synchronize with the legacy default stream. Never destroyed.
     fn new_stream(&self, context: Handle) -> Result<Handle>;
 
-    /// Device memory, usable once what was submitted to the stream is complete.
+    /// Allocates device memory, usable after the work submitted to the stream is complete.
     fn allocate(&self, context: Handle, stream: Handle, bytes: usize) -> Result<usize>;
 
-    /// Frees such memory after what was submitted to the stream.
+    /// Frees such memory after the work submitted to the stream.
     fn free(&self, context: Handle, stream: Handle, pointer: usize) -> Result<()>;
 
-    /// A new event that completes after what was submitted to the stream.
+    /// Records a new event that completes after the work submitted to the stream.
     fn record(&self, context: Handle, stream: Handle) -> Result<Handle>;
 
-    /// Gives an event back; its work goes on.
+    /// Destroys an event; its work continues.
     fn forget(&self, event: Handle);
 
-    /// Later work of the stream waits for the event.
+    /// Makes later work of the stream wait for the event.
     fn stream_wait_event(&self, context: Handle, stream: Handle, event: Handle) -> Result<()>;
 
-    /// Later work of the stream waits until the latch is open.
+    /// Makes later work of the stream wait until the latch is open.
     fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()>;
 
     /// Blocks until the event is complete.
@@ -63,13 +64,13 @@ pub(super) trait Driver: Send + Sync {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Pins host memory, so that copies to and from it run by themselves.
+    /// Pins host memory, so that copies to and from it are asynchronous.
     ///
     /// # Safety
     /// The range stays valid until it is unregistered.
     unsafe fn register(&self, context: Handle, pointer: usize, bytes: usize) -> Result<()>;
 
-    /// Ends what [`Driver::register`] began.
+    /// Reverts [`Driver::register`].
     fn unregister(&self, context: Handle, pointer: usize);
 }
 

@@ -1,14 +1,14 @@
 //! `__cuda_array_interface__`, version 3, both ways.
 //!
-//! Source: numba's documentation, "CUDA Array Interface (Version 3)". Strides count bytes; `data[1]` is a read-only
-//! flag; `stream` is 1, 2, a handle, or absent when nothing is pending, and never 0.
+//! Source: numba's documentation, "CUDA Array Interface (Version 3)". Strides count bytes; `data[1]` is a
+//! read-only flag; `stream` is 1, 2 or a handle, absent without pending work, and never 0.
 
 use super::array::{CudaArray, Described};
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::memory::ForeignOwner;
 
-/// What the interface says of an array.
+/// The interface's description of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     /// Address of the first element.
@@ -17,7 +17,7 @@ pub struct Descriptor {
     pub readonly: bool,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Steps in bytes; C-contiguous when `None`.
+    /// Strides in bytes; C-contiguous if `None`.
     pub strides: Option<Vec<isize>>,
     /// The element type.
     pub dtype: DType,
@@ -25,14 +25,14 @@ pub struct Descriptor {
     pub stream: Option<usize>,
 }
 
-/// An array over another library's memory. `owner` is dropped after the last use.
+/// Imports another library's memory. `owner` is dropped after the last use.
 ///
 /// # Safety
 /// The memory stays allocated while `owner` lives, and the stream is a live one of this process.
 ///
 /// # Errors
-/// [`Error::Interop`] for stream 0, steps that are no multiple of an element, or memory that CUDA does not know;
-/// [`Error::Value`] for a layout that is none; [`Error::RuntimeNotFound`] without a driver.
+/// [`Error::Interop`] for stream 0, strides that are not multiples of an element, or memory unknown to CUDA;
+/// [`Error::Value`] for an invalid layout; [`Error::RuntimeNotFound`] without a driver.
 pub unsafe fn import(descriptor: &Descriptor, owner: ForeignOwner) -> Result<CudaArray> {
     let strides = elements(descriptor)?;
     let described = Described {
@@ -54,16 +54,17 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
     let whole = |step: &isize| (step % itemsize == 0).then_some(step / itemsize);
     strides.iter().map(whole).collect::<Option<Vec<_>>>().map(Some).ok_or_else(|| {
         Error::Interop(format!(
-            "strides {strides:?} are no multiples of the {itemsize} bytes of {}",
+            "strides {strides:?} are not multiples of the {itemsize} bytes of {}",
             descriptor.dtype
         ))
     })
 }
 
-/// The interface's description of an array. Work of the consumer that waits for its stream comes after ours.
+/// Exports the description of an array. Consumer work that waits for its stream runs after the work of usmq.
 ///
 /// # Errors
-/// [`Error::Interop`] for bfloat16, which the interface cannot spell, and for an array whose transfer failed.
+/// [`Error::Interop`] for bfloat16, which the interface cannot express, and for an array whose transfer
+/// failed.
 pub fn export(array: &CudaArray) -> Result<Descriptor> {
     array.check()?;
     if array.dtype().typestr().is_none() {

@@ -1,9 +1,9 @@
-//! A latch that work of a CUDA stream stands at until a host thread opens it.
+//! A latch that blocks work of a CUDA stream until a host thread opens it.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// Closed until [`Latch::open`], then open for good.
+/// Closed until [`Latch::open`], then permanently open.
 #[derive(Default)]
 pub(super) struct Latch {
     open: Mutex<bool>,
@@ -28,7 +28,7 @@ impl Latch {
     }
 }
 
-/// Opens a latch when it goes, however that comes about: a stream must not wait for a transfer that failed.
+/// Opens a latch on drop, also after a panic: a stream must not wait for a failed transfer.
 pub(super) struct OpenOnDrop(pub(super) Arc<Latch>);
 
 impl Drop for OpenOnDrop {

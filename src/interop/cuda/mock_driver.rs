@@ -1,6 +1,7 @@
-//! A driver without a card, for tests: streams are threads that run their work in order, memory is the host's, and
-//! everything is counted. As CUDA's may, it calls one host function after another, and lets what is allocated wait for
-//! memory that is about to be freed. It shows order and release; that the real driver does the same is for tests on a card.
+//! A mock driver for tests: streams are threads that run their work in order, memory is host memory, and all
+//! calls are counted. As CUDA may, it runs host functions one at a time, and lets allocations wait for memory
+//! that is about to be freed. It tests order and release; tests on a CUDA device check that the real driver
+//! agrees.
 
 use super::driver::{Driver, Handle, Location};
 use super::latch::Latch;
@@ -44,7 +45,7 @@ pub(super) struct MockDriver {
     /// Copies of these numbers are refused.
     pub(super) refuse: Mutex<Range<usize>>,
     pub(super) slow: Arc<AtomicBool>,
-    /// How many arrays of ours fit; 0 is no limit.
+    /// Number of usmq's arrays that fit; 0 is no limit.
     pub(super) room: AtomicUsize,
     /// Streams cannot be made to wait for events.
     pub(super) no_order: AtomicBool,
@@ -56,7 +57,7 @@ impl MockDriver {
         self.streams.lock()[stream - 1].0.send(Box::new(task)).unwrap();
     }
 
-    /// Blocks until the work of a stream is done.
+    /// Blocks until the work of a stream is complete.
     pub(super) fn finish(&self, stream: Handle) {
         let event = self.record(CONTEXT, stream).unwrap();
         self.wait(event).unwrap();
@@ -201,7 +202,7 @@ impl Driver for MockDriver {
             if slow.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            // SAFETY: the promise of whoever started the copy.
+            // SAFETY: the promise of the caller that started the copy.
             unsafe { std::ptr::copy_nonoverlapping(source as *const u8, target as *mut u8, bytes) };
             running.fetch_sub(1, Ordering::SeqCst);
         });

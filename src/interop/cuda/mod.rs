@@ -1,8 +1,9 @@
-//! CUDA memory: arrays of NVIDIA cards come in and go out, and move to and from USM through pinned host memory.
+//! CUDA memory: imports and exports arrays on CUDA devices, and copies them to and from USM through pinned
+//! host memory.
 //!
-//! The driver is loaded at run time, by the feature `cuda`. Without the feature, without a driver, or with one that
-//! lacks something, every function here returns [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound), which says
-//! what is missing; nothing else of usmq is affected.
+//! The driver is loaded at run time, by the feature `cuda`. Without the feature, without a driver, or with an
+//! incomplete one, every function here returns [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound),
+//! which names the missing part; the rest of usmq is not affected.
 
 mod array;
 #[cfg(not(feature = "cuda"))]
@@ -29,7 +30,7 @@ pub use array::CudaArray;
 pub(crate) use array::{Described, ReadyEvent};
 pub use interface::{Descriptor, export, import};
 
-/// Number of CUDA devices, or why there is none. Never panics, with or without a driver.
+/// Returns the number of CUDA devices, or an error without any. Never panics, with or without a driver.
 ///
 /// # Errors
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) naming what is missing.
@@ -37,8 +38,8 @@ pub fn device_count() -> crate::Result<usize> {
     cuda_driver::open().map(|(_, count)| count)
 }
 
-/// The stream on which producers of memory of this device order their work before they hand it over: what DLPack's
-/// `stream` is for.
+/// The stream on which producers order their work on memory of this device before they export it: the
+/// `stream` of DLPack.
 ///
 /// # Errors
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) without a driver,
@@ -47,10 +48,10 @@ pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
     device::CudaDevice::get(ordinal).map(|device| device.arrivals)
 }
 
-/// As [`arrivals`], made to wait for an event of another library, a `cudaEvent_t`; 0 is none.
+/// As [`arrivals`], after an event of another library, a `cudaEvent_t`; 0 is no event.
 ///
 /// # Safety
-/// The event is a live one of this process.
+/// The event is live and belongs to this process.
 pub(crate) unsafe fn arrivals_after(ordinal: usize, event: usize) -> crate::Result<usize> {
     let device = device::CudaDevice::get(ordinal)?;
     if event != 0 {

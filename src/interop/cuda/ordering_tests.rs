@@ -1,4 +1,4 @@
-//! What CUDA's rules allow a driver to do, and what must neither hang nor give wrong elements for it.
+//! Tests behaviour that CUDA permits a driver: usmq must neither hang nor produce wrong elements.
 
 use super::array::CudaArray;
 use super::driver::Driver;

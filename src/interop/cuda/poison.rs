@@ -1,5 +1,5 @@
-//! What went wrong with memory that usmq was to fill, found by address: other libraries hand the memory back to usmq
-//! as their own.
+//! Errors of transfers that fill memory, by address: other libraries pass the memory back to usmq as their
+//! own.
 
 use crate::memory::PoisonCell;
 use crate::runtime::ForkMutex;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Length and failure of live memory, by start.
 static FILLED: Lazy<ForkMutex<BTreeMap<usize, (usize, PoisonCell)>>> = Lazy::new(ForkMutex::default);
 
-/// For new memory, until [`forget`].
+/// Registers new memory, until [`forget`].
 pub(super) fn track(start: usize, bytes: usize) -> PoisonCell {
     let poison = PoisonCell::default();
     if let Ok(mut filled) = FILLED.lock() {
@@ -18,7 +18,7 @@ pub(super) fn track(start: usize, bytes: usize) -> PoisonCell {
     poison
 }
 
-/// Of the memory that an address lies in; one of its own, which nothing sets, where usmq filled nothing.
+/// Returns the cell of the memory that contains an address; a new, unset cell for other memory.
 pub(super) fn find(address: usize) -> PoisonCell {
     let Ok(filled) = FILLED.lock() else { return PoisonCell::default() };
     let found = filled.range(..=address).next_back();
@@ -28,7 +28,7 @@ pub(super) fn find(address: usize) -> PoisonCell {
         .unwrap_or_default()
 }
 
-/// The memory goes.
+/// Removes freed memory.
 pub(super) fn forget(start: usize) {
     if let Ok(mut filled) = FILLED.lock() {
         filled.remove(&start);

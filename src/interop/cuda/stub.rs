@@ -1,4 +1,4 @@
-//! Stands in for the NVIDIA driver in a build without the feature `cuda`.
+//! Replaces the NVIDIA driver in a build without the feature `cuda`.
 
 use super::driver::Driver;
 use crate::error::{Error, Result};

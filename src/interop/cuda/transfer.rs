@@ -1,7 +1,9 @@
-//! Copies between a card and USM, in chunks through two pinned buffers: while one is filled, the other is emptied.
+//! Copies between a CUDA device and USM, in chunks through two pinned buffers: one is filled while the other
+//! is emptied.
 //!
-//! No event of one runtime can wait for one of the other, so a thread of the card stands between them. Both runtimes
-//! see the whole transfer as one command: SYCL as an event that the thread completes, CUDA as a latch that it opens.
+//! Neither runtime can wait for an event of the other, so a thread of the device connects them. Both runtimes
+//! see the transfer as one command: SYCL as an event that the thread completes, CUDA as a latch that it
+//! opens.
 
 use super::device::{CudaDevice, StagingChannel};
 use super::driver::{Handle, Recorded};
@@ -17,48 +19,48 @@ use std::sync::Arc;
 /// Bytes of one buffer.
 pub(super) const CHUNK: usize = 8 << 20;
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     ToUsm,
     FromUsm,
 }
 
-/// The card's side of a transfer.
+/// The CUDA side of a transfer.
 pub(super) struct Remote {
     pub(super) device: Arc<CudaDevice>,
     pub(super) pointer: usize,
     /// The stream, and its context, on which another library works with the memory.
     pub(super) stream: Option<(Handle, Handle)>,
-    /// Where a failure to fill the memory is kept for whoever uses it next.
+    /// The error of a failed fill, for the next user of the memory.
     pub(super) poison: PoisonCell,
-    /// What keeps the memory alive; dropped by the card's thread at the end.
+    /// The owner of the memory, which the device's thread drops at the end.
     pub(super) keep: Option<ForeignOwner>,
 }
 
-/// A transfer that the card's thread runs.
+/// A transfer that the device's thread runs.
 pub(super) struct Job {
     direction: Direction,
     remote: Remote,
     channel: Arc<StagingChannel>,
-    /// The queue of those who wait for the transfer; errors go there.
+    /// The queue whose work waits for the transfer, and which receives its errors.
     queue: Queue,
-    /// Why the USM does not have what it was to be filled with.
+    /// The error of a failed fill of the USM.
     poison: PoisonCell,
     /// USM, which the log of its allocation keeps until `user_event` is signalled.
     usm: usize,
     bytes: usize,
     after: SmallVec<[Event; 4]>,
-    /// What the other library had submitted. The card's stream waits for it only when the job begins, or the copies
-    /// of jobs before this one would wait, too.
+    /// An event after the other library's submitted work. The device's stream waits for it only when the job
+    /// begins; otherwise the copies of earlier jobs would also wait.
     ready: Option<Recorded>,
     user_event: Option<UserEvent>,
     latch: Arc<Latch>,
 }
 
-/// Starts a transfer of `bytes` between the card and `usm`, an address inside `memory`; the log of `memory` and the
-/// stream of `remote` know of it. Returns at once where `queue` has events for it ([`UserEvent`]), else at its end. After
-/// an error it is over, too.
+/// Starts a transfer of `bytes` between the CUDA device and `usm`, an address inside `memory`, and records it
+/// in the log of `memory` and on the stream of `remote`. Returns immediately if `queue` has events for it
+/// ([`UserEvent`]), else at its end. After an error the transfer has also ended.
 pub(super) fn start(
     direction: Direction,
     remote: Remote,
@@ -94,7 +96,7 @@ pub(super) fn start(
         };
         device.start(job, stream)?;
         match event {
-            // A wait for the queue is one for the transfer, too.
+            // A wait for the queue also waits for the transfer.
             Some(event) => queue.barrier(&[event]).inspect_err(|_| over.wait()),
             None => {
                 over.wait();
@@ -115,7 +117,7 @@ impl Job {
         self.latch.clone()
     }
 
-    /// Runs the transfer. A failure goes to those who wait for the side that it was to fill.
+    /// Runs the transfer. Reports a failure to the users of the target memory.
     pub(super) fn run(mut self) {
         let result = self.copy();
         let user_event = self.user_event.take();
@@ -125,8 +127,8 @@ impl Job {
             }
             let _ = self.poison.set(error);
         }
-        // Once the user event is signalled the process may end, so everything else goes first. It may be anyone's, and a
-        // destructor that panics must not end the card's thread.
+        // The process may end after the user event is signalled, so drop everything else first. The owners
+        // may be foreign code, and a panicking destructor must not end the device's thread.
         let _panic = catch_unwind(AssertUnwindSafe(|| drop(self))).map_err(std::mem::forget);
         if let Some(user_event) = user_event {
             user_event.signal();
@@ -139,7 +141,7 @@ impl Job {
             Direction::FromUsm => self.upload(),
         });
         if result.is_err() {
-            // The buffers, and the memory of both sides, are free only when nothing runs any more.
+            // The buffers and the memory of both sides are free only after all copies have ended.
             retry(|| self.channel.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
             self.remote.device.drain_or_keep(self.remote.keep.take());
         }
@@ -147,7 +149,7 @@ impl Job {
     }
 
     fn begin(&self) -> Result<()> {
-        // What was to fill the memory ran before this on the same thread, and may have failed.
+        // The transfer that filled the memory ran earlier on the same thread, and may have failed.
         if let (Direction::ToUsm, Some(error)) = (self.direction, self.remote.poison.get()) {
             return Err(error.clone());
         }
@@ -187,7 +189,7 @@ impl Job {
         emptied.into_iter().flatten().try_for_each(|event| event.wait_quietly())
     }
 
-    /// Copies a filled buffer on to USM.
+    /// Copies a filled buffer to USM.
     fn empty(
         &self,
         (filled, start, length, buffer): (Recorded, usize, usize, usize),
@@ -226,7 +228,7 @@ impl Job {
         self.channel.buffers[number].pointer()
     }
 
-    /// Only the first of the SYCL copies, which are in order, waits for what came before.
+    /// Only the first SYCL copy waits for earlier work, because the copies are in order.
     fn first_after(&self, start: usize) -> &[Event] {
         if start == 0 { &self.after } else { &[] }
     }

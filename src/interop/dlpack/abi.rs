@@ -41,7 +41,7 @@ pub(super) struct DLDataType {
     pub(super) lanes: u16,
 }
 
-/// `DLTensor`: where elements lie, without an owner. Strides count elements.
+/// `DLTensor`: the location of elements, without an owner. Strides count elements.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLTensor {
@@ -62,7 +62,7 @@ pub(super) struct DLPackVersion {
     pub(super) minor: u32,
 }
 
-/// `DLManagedTensor`, of before version 1.0: it can say neither "read-only" nor "copied".
+/// `DLManagedTensor`, of before version 1.0, which has no flags for "read-only" and "copied".
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
@@ -92,10 +92,10 @@ pub(super) mod sealed {
     use super::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY, VERSION};
     use std::ffi::c_void;
 
-    /// What the two structs have in common.
+    /// The common part of the two structs.
     #[allow(missing_docs, private_interfaces)]
     pub trait Managed: Sized + 'static {
-        /// Whether the struct can say that its memory must not be written to.
+        /// Whether the struct has a read-only flag.
         const SAYS_READ_ONLY: bool;
 
         fn new(
@@ -107,7 +107,7 @@ pub(super) mod sealed {
         fn tensor(&self) -> &DLTensor;
         fn context(&self) -> *mut c_void;
         fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
-        /// `None` for another major version, where the rest of the struct may have another shape.
+        /// `None` for another major version, in which the rest of the struct may have another layout.
         fn is_readonly(&self) -> Option<bool>;
     }
 

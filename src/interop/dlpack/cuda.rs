@@ -1,4 +1,4 @@
-//! An array in CUDA memory as a DLPack tensor, for another library: nothing is copied.
+//! Exports an array in CUDA memory as a DLPack tensor, without a copy.
 
 use super::abi::{CUDA, DLDevice, DLTensor, Managed, READ_ONLY};
 use super::dtype;
@@ -8,17 +8,17 @@ use crate::interop::cuda::CudaArray;
 use std::ffi::c_void;
 use std::ptr;
 
-/// The array as a tensor of type `kDLCUDA` that keeps its memory alive. Later work of the consumer's stream (1, 2 or a
-/// handle; `None`: the consumer sees to the order) comes after what was submitted to the array's own.
+/// Exports the array as a tensor of type `kDLCUDA` that keeps its memory alive. Later work of the consumer's
+/// stream (1, 2 or a handle; `None`: the consumer synchronizes) runs after the work submitted to the array's
+/// stream.
 ///
 /// # Errors
-/// [`Error::Interop`] for stream 0, for a read-only array in the legacy struct, which cannot say so, and for what the
-/// CUDA driver, or a transfer to this array, reported.
+/// [`Error::Interop`] for stream 0, for a read-only array in the legacy struct, which cannot express that,
+/// and with errors of the CUDA driver or of a transfer to this array.
 pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<ExportedTensor<T>> {
     if array.is_readonly() && !T::SAYS_READ_ONLY {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; ask for \
-             max_version=(1, 0)"
+            "{array} is read-only, which DLPack cannot express before version 1.0; request max_version=(1, 0)"
         )));
     }
     array.lead(stream)?;

@@ -1,4 +1,4 @@
-//! What the C exchange API of DLPack 1.3 asks of a library, without Python: a place to work, and new tensors.
+//! The parts of DLPack's C exchange API (1.3) that do not need Python: work queues and new tensors.
 
 use super::abi::{CPU, DLManagedTensorVersioned, DLTensor, ONEAPI};
 use super::export::{Destination, Export, ExportedTensor, Order, export};
@@ -11,11 +11,12 @@ use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 
-/// The queue of usmq's own work on a DLPack device: the current one if the device can stand for it, else the cached
-/// one of the device. A consumer that works there needs no further order. None for the host, which has no queue.
+/// Returns the queue for usmq's work on a DLPack device: the current one if it is on that device, else the
+/// cached one of the device. A consumer that uses it needs no other synchronization. None for the host, which
+/// has no queue.
 ///
 /// # Errors
-/// [`Error::Interop`] for a device that usmq does not have, or what finding the current queue reported.
+/// [`Error::Interop`] for a device that usmq does not have, or errors of finding the current queue.
 pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
     let Destination { kind, id } = device;
     if kind == CPU {
@@ -23,7 +24,7 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
     }
     let unknown = || {
         Error::Interop(format!(
-            "DLPack device ({kind}, {id}) is none of usmq's, which are ({CPU}, 0) and, for each visible device, \
+            "DLPack device ({kind}, {id}) is unknown to usmq; use ({CPU}, 0) or, for a visible device, \
              ({ONEAPI}, its ordinal)"
         ))
     };
@@ -40,11 +41,11 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
     Queue::new(&root, None, QueueProperties::default()).map(Some)
 }
 
-/// The address of a `sycl::queue` that is this queue, valid for the rest of the process. Nobody says when the last
-/// consumer is done with it, so each queue that is asked for is kept, once.
+/// Returns the address of a `sycl::queue` for this queue, valid for the rest of the process. The API does not
+/// report the end of its use, so each requested queue is kept, once.
 ///
 /// # Errors
-/// [`Error::Sycl`] when memory is short, [`Error::Fork`].
+/// [`Error::Sycl`] if memory is short, [`Error::Fork`].
 pub fn work_stream(queue: &Queue) -> Result<usize> {
     static STREAMS: Lazy<ForkMutex<HashMap<Queue, usize>>> = Lazy::new(ForkMutex::default);
     if let Some(address) = STREAMS.lock()?.get(queue) {
@@ -52,19 +53,19 @@ pub fn work_stream(queue: &Queue) -> Result<usize> {
     }
     let kept = queue.clone().make_process_lifetime();
     let address = kept.to_raw()?;
-    // Of two threads that come here at once, both get an address that stays.
+    // Two concurrent threads both get a permanent address.
     Ok(*STREAMS.lock()?.entry(kept).or_insert(address))
 }
 
-/// A new tensor with the type, shape and device of a prototype, whose memory has no content yet: device USM, or for
-/// the host USM of the current queue.
+/// Creates an uninitialised tensor with the type, shape and device of a prototype: in device USM, or for the
+/// host in host USM of the current queue.
 ///
 /// # Safety
 /// `prototype.shape` has as many numbers as `prototype.ndim` says.
 ///
 /// # Errors
-/// [`Error::Interop`] for a device or type that usmq does not have or a shape that is none, [`Error::Value`] for one
-/// that is too large, [`Error::Allocation`] when there is no room.
+/// [`Error::Interop`] for a device or type that usmq does not have or an invalid shape, [`Error::Value`] for
+/// a too large one, [`Error::Allocation`] if memory is short.
 pub unsafe fn allocate(prototype: &DLTensor) -> Result<ExportedTensor<DLManagedTensorVersioned>> {
     let (shape, dtype) = shape_of(prototype)?;
     let device = Destination { kind: prototype.device.kind, id: prototype.device.id };

@@ -1,4 +1,4 @@
-//! An array as a DLPack tensor, for another library.
+//! Exports an array as a DLPack tensor.
 
 use super::NO_COPY;
 use super::abi::{CPU, DLDevice, DLTensor, IS_COPIED, Managed, ONEAPI, READ_ONLY};
@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::mem::{ManuallyDrop, size_of};
 use std::ptr::{self, NonNull};
 
-/// Where the consumer wants the data: `DLDevice` as type and number.
+/// The device that the consumer requests: `DLDevice` as type and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// `kDLOneAPI` (14) or `kDLCPU` (1).
@@ -26,32 +26,32 @@ pub struct Destination {
 /// When the consumer may use the data.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Order<'a> {
-    /// At once, on any queue: the export waits.
+    /// Immediately, on any queue: the export waits.
     #[default]
     Wait,
-    /// In the order of this queue, which the consumer uses: nobody waits on the host.
+    /// In the order of this queue, which the consumer uses, without a wait on the host.
     Queue(&'a Queue),
-    /// The consumer sees to it.
+    /// The consumer synchronizes.
     Unordered,
 }
 
-/// What a consumer asks for.
+/// The request of a consumer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Export<'a> {
-    /// Where the array is, unless the consumer wants it elsewhere.
+    /// The requested device; by default that of the array.
     pub destination: Option<Destination>,
-    /// Some(false): no copy or an error. Some(true): always a copy. None: only if needed.
+    /// Some(false): an error if a copy is needed. Some(true): always copy. None: copy only if needed.
     pub copy: Option<bool>,
     /// Ignored for the host, for which the export waits.
     pub order: Order<'a>,
 }
 
-/// A managed tensor of usmq. Dropping it does what its consumer would do at the end: it calls the deleter.
+/// A managed tensor of usmq. Dropping it calls the deleter, as its consumer would.
 #[derive(Debug)]
 pub struct ExportedTensor<T: Managed>(NonNull<T>);
 
 impl<T: Managed> ExportedTensor<T> {
-    /// The struct for a consumer, who calls its deleter once, on any thread.
+    /// Returns the struct for a consumer, which must call its deleter once, on any thread.
     #[must_use]
     pub fn into_raw(self) -> *mut T {
         self.into_inner().as_ptr()
@@ -64,7 +64,7 @@ impl<T: Managed> ExportedTensor<T> {
 
 impl<T: Managed> Drop for ExportedTensor<T> {
     fn drop(&mut self) {
-        // SAFETY: the struct is live, and nobody else has it.
+        // SAFETY: the struct is live, and no other code has it.
         let deleter = unsafe { self.0.as_ref() }.deleter();
         if let Some(deleter) = deleter {
             // SAFETY: the deleter that `wrap` gave, called once.
@@ -76,21 +76,21 @@ impl<T: Managed> Drop for ExportedTensor<T> {
 // SAFETY: DLPack lets a tensor be passed to and deleted on any thread; the array in it may be used from all of them.
 unsafe impl<T: Managed> Send for ExportedTensor<T> {}
 
-/// The device that an array's memory has in DLPack.
+/// The DLPack device of an array's memory.
 #[must_use]
 pub fn device_of(array: &Array) -> Destination {
     Destination { kind: ONEAPI, id: i32::try_from(array.device().ordinal()).unwrap_or(i32::MAX) }
 }
 
-/// The array as a tensor that keeps its memory alive. From here on usmq counts on unseen work of the consumer on the
-/// queue of `order`, or on the array's own.
+/// Exports the array as a tensor that keeps its memory alive. From here on usmq assumes unseen work of the
+/// consumer on the queue of `order`, or on the array's queue.
 ///
 /// # Errors
-/// [`Error::Interop`] for a destination that usmq does not reach, memory that a device number cannot name (of a
-/// sub-device or another context), a copy that is needed but not allowed, or a read-only array in the legacy struct,
-/// which cannot say so; [`Error::Sycl`] with what the work reported; [`Error::Fork`].
+/// [`Error::Interop`] for an unknown destination, memory that a device number cannot name (of a sub-device or
+/// another context), a copy that is needed but not allowed, or a read-only array in the legacy struct, which
+/// cannot express that; [`Error::Sycl`] with errors of the submitted work; [`Error::Fork`].
 pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTensor<T>> {
-    // In a forked child there may be nothing to ask the runtime, yet the memory is not there.
+    // Check this even without a call of the runtime: in a forked child the memory does not exist.
     crate::runtime::ensure_usable()?;
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "DLPack", %array).entered();
     let _why = with_reason(Reason::Export);
@@ -104,7 +104,8 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
         }
         _ => {
             return Err(Error::Interop(format!(
-                "DLPack device ({}, {}) was asked for, and {array} is on ({}, {}); collocate or {} moves it",
+                "DLPack device ({}, {}) was requested, but {array} is on ({}, {}); move it with collocate or \
+                 {}",
                 destination.kind,
                 destination.id,
                 own.kind,
@@ -115,7 +116,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
     };
     let flags = if copied { IS_COPIED } else { 0 } | if array.is_readonly() { READ_ONLY } else { 0 };
     if !T::SAYS_READ_ONLY {
-        check_writable(&array, "ask for max_version=(1, 0), or export a copy()")?;
+        check_writable(&array, "request max_version=(1, 0), or export a copy()")?;
     }
     if destination.kind == CPU {
         array.allocation().wait_for_host(Access::ReadWrite)?;
@@ -125,15 +126,15 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
     Ok(wrap(array, |array| describe(array, destination), flags))
 }
 
-/// The array as a tensor without an owner, for a consumer that is done with it, its shape and its strides before the
-/// array goes or moves. Otherwise as [`export`].
+/// Returns the array as a tensor without an owner. The consumer must stop using it, its shape and its strides
+/// before the array is dropped or moved. Otherwise as [`export`].
 ///
 /// # Errors
-/// As [`export`]: a bare tensor cannot say "read-only" either.
+/// As [`export`]: a bare tensor has no read-only flag either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     crate::runtime::ensure_usable()?;
     check_nameable(array.queue())?;
-    check_writable(array, "hand over a copy()")?;
+    check_writable(array, "export a copy()")?;
     publish(array, order)?;
     Ok(describe(array, device_of(array)))
 }
@@ -141,7 +142,7 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
 fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
         return Err(Error::Interop(format!(
-            "{array} is read-only, which DLPack cannot say without the flags of version 1.0; {fix}"
+            "{array} is read-only, which DLPack cannot express before version 1.0; {fix}"
         )));
     }
     Ok(())
@@ -157,7 +158,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
     }
 }
 
-/// Puts the consumer's work after ours.
+/// Orders the consumer's work after the work of usmq.
 fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     let memory = array.allocation();
     match order {
@@ -196,13 +197,14 @@ unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
     drop(unsafe { Box::from_raw(managed.context().cast::<O>()) });
 }
 
-/// The fields of a tensor. Its lists are those of `array`, which stays where it is while the tensor is used.
+/// The fields of a tensor. It uses the lists of `array`, which must not move while the tensor is used.
 fn describe(array: &Array, destination: Destination) -> DLTensor {
     let itemsize = array.dtype().itemsize();
     let (data, byte_offset) = match array.layout().extent() {
         None => (0, 0),
-        // What is not the lowest address is no beginning of memory to dpnp. Of a view that goes down, `data` is then
-        // not the first element; many libraries ignore an offset, but those take no negative strides either.
+        // dpnp requires the lowest address of the memory in `data`. With negative strides that is not the
+        // first element, which needs an offset; libraries that ignore the offset do not accept negative
+        // strides either.
         Some((low, _)) if destination.kind == ONEAPI => {
             let below = low.unsigned_abs() * itemsize;
             (array.address() - below, below)
@@ -222,5 +224,5 @@ fn describe(array: &Array, destination: Destination) -> DLTensor {
     }
 }
 
-// The lists of an array are handed out as DLPack's.
+// DLPack tensors use the lists of an array directly.
 const _: () = assert!(size_of::<usize>() == size_of::<i64>());

@@ -1,4 +1,4 @@
-//! Another library's DLPack tensor as an array: USM is used where it is, host memory is copied.
+//! Imports another library's DLPack tensor: USM is used in place, host memory is copied.
 
 use super::NO_COPY;
 use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Managed, ONEAPI};
@@ -25,15 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct ForeignTensor<T: Managed> {
     tensor: NonNull<T>,
-    /// Whether the one who gave it will delete it after all.
+    /// Whether the original owner deletes the tensor.
     given_back: AtomicBool,
 }
 
 impl<T: Managed> ForeignTensor<T> {
-    /// Takes a tensor over from its producer.
+    /// Takes ownership of a tensor from its producer.
     ///
     /// # Safety
-    /// `managed` is as DLPack says, nobody else uses it, and its deleter may be called on any thread.
+    /// `managed` is valid by DLPack, no other code uses it, and its deleter may be called on any thread.
     ///
     /// # Errors
     /// [`Error::Interop`] for null.
@@ -41,7 +41,7 @@ impl<T: Managed> ForeignTensor<T> {
         NonNull::new(managed).map(Self::new).ok_or_else(|| broken("it is null"))
     }
 
-    /// Gives the tensor back, to be deleted by whoever has the pointer.
+    /// Returns the tensor; the owner of the pointer must delete it.
     #[must_use]
     pub fn into_raw(self) -> *mut T {
         ManuallyDrop::new(self).tensor.as_ptr()
@@ -51,7 +51,7 @@ impl<T: Managed> ForeignTensor<T> {
         Self { tensor, given_back: AtomicBool::new(false) }
     }
 
-    /// As [`into_raw`](Self::into_raw), whoever else has a share of it.
+    /// As [`into_raw`](Self::into_raw), for a shared tensor.
     fn give_back(&self) {
         self.given_back.store(true, Ordering::Release);
     }
@@ -82,34 +82,34 @@ impl<T: Managed> Drop for ForeignTensor<T> {
 
 // SAFETY: DLPack lets a tensor be passed to and deleted on any thread.
 unsafe impl<T: Managed> Send for ForeignTensor<T> {}
-// SAFETY: through a shared reference only plain fields are read.
+// SAFETY: a shared reference only reads plain fields.
 unsafe impl<T: Managed> Sync for ForeignTensor<T> {}
 
-/// Where an import is to end up, as far as the caller says.
+/// The target of an import, as requested by the caller.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Import<'a> {
-    /// For host data the current queue; USM stays where it is.
+    /// By default the current queue for host data; USM stays in place.
     pub queue: Option<&'a Queue>,
-    /// For host data device memory.
+    /// By default device memory for host data.
     pub kind: Option<UsmKind>,
-    /// Some(false): no copy or an error. Some(true): always a copy. None: only if needed.
+    /// Some(false): an error if a copy is needed. Some(true): always copy. None: copy only if needed.
     pub copy: Option<bool>,
 }
 
-/// The array of a tensor. The producer has finished its work on it, or ordered it on the queue that the array gets:
-/// the current one if it can use the memory, else the cached one of its device and context. CUDA memory is copied, after
-/// the work on the stream of [`arrivals`]. The tensor is deleted once
-/// the last use is complete.
+/// Imports a tensor. The producer has completed its work on it, or ordered it on the array's queue: the
+/// current one if it can use the memory, else the cached one of its device and context. CUDA memory is
+/// copied, after the work on the stream of [`arrivals`]. The tensor is deleted after the last use is
+/// complete.
 ///
 /// # Errors
-/// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is no USM, or a
-/// copy that is needed but not allowed; [`Error::Value`] for a shape that is none.
+/// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is not
+/// USM, or a copy that is needed but not allowed; [`Error::Value`] for an invalid shape.
 pub fn import<T: Managed>(tensor: ForeignTensor<T>, wanted: Import<'_>) -> Result<Array> {
     take(&Arc::new(tensor), wanted)
 }
 
-/// As [`import`], of a tensor that is taken over only if an array comes of it, and `put` has a place for that: else it
-/// stays the caller's, who deletes it.
+/// As [`import`], but takes ownership of the tensor only if the import and `put` succeed: otherwise the
+/// caller keeps and deletes it.
 ///
 /// # Safety
 /// As [`ForeignTensor::from_raw`].
@@ -122,9 +122,10 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
 ) -> Result<R, E> {
     // SAFETY: the caller's promise.
     let tensor = Arc::new(unsafe { ForeignTensor::from_raw(managed) }?);
-    // Not to be interrupted: a copy from a card would go on, from a tensor that the caller deletes.
+    // Do not interrupt this: a copy from a CUDA device would continue to read a tensor that the caller
+    // deletes.
     let array = uninterruptible(|| take(&tensor, Import::default()));
-    // A copy has no share of the tensor, which this one keeps until that is sure.
+    // A copy does not share the tensor, so keep it here until success is certain.
     let placed = array.map_err(E::from).and_then(put);
     if placed.is_err() {
         tensor.give_back();
@@ -134,7 +135,7 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
 
 fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Result<Array> {
     let Some(readonly) = tensor.managed().is_readonly() else {
-        return Err(broken("it is of another major version than 1"));
+        return Err(broken("its major version is not 1"));
     };
     let view = TensorView::new(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
@@ -148,7 +149,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let placed = array.to(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
                 (Some(false), false) => Err(Error::Interop(format!(
-                    "{array} cannot go where it was asked for without a copy, but {NO_COPY}"
+                    "the requested placement needs a copy of {array}, but {NO_COPY}"
                 ))),
                 (Some(true), true) => placed.copy(),
                 _ => Ok(placed),
@@ -163,18 +164,20 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
                 )));
             }
             let array = source.to_queue(&queue, wanted.kind.unwrap_or(UsmKind::Device))?;
-            // DLPack names no stream that the producer goes on with, so nothing else keeps its next write off.
+            // DLPack does not name the producer's stream, so only this wait keeps the producer's next write
+            // from overtaking the copy.
             array.wait()?;
             Ok(array)
         }
         other => Err(Error::Interop(format!(
-            "the DLPack tensor is on a device of type {other}; usmq takes type {CPU} (host), {ONEAPI} (oneAPI), and \
+            "the DLPack tensor is on a device of type {other}; usmq supports type {CPU} (host), {ONEAPI} \
+             (oneAPI), and \
              {CUDA}, {CUDA_HOST} and {CUDA_MANAGED} (CUDA)"
         ))),
     }
 }
 
-/// A tensor's fields, found to be consistent.
+/// A tensor's fields after the checks.
 struct TensorView {
     kind: i32,
     id: i32,
@@ -204,7 +207,7 @@ impl TensorView {
         if let Some((low, high)) = layout.extent() {
             let end = |element: isize| {
                 let bytes = element.checked_mul(dtype.itemsize() as isize)?;
-                // The upper half belongs to no program.
+                // Addresses in the upper half do not belong to user space.
                 pointer
                     .checked_add_signed(bytes)
                     .filter(|address| (1..=isize::MAX as usize).contains(address))
@@ -234,7 +237,7 @@ impl TensorView {
         unsafe { suai::import(&descriptor, &SyclObject::Queue(queue), Box::new(owner)) }
     }
 
-    /// CUDA memory, whose producer has ordered its work on the stream that [`arrivals`] names.
+    /// Wraps CUDA memory whose producer has ordered its work on the stream of [`arrivals`].
     fn on_card<T: Managed>(&self, readonly: bool, owner: Arc<ForeignTensor<T>>) -> Result<CudaArray> {
         let stream = arrivals(usize::try_from(self.id).unwrap_or(0))?;
         let described = Described {
@@ -249,7 +252,7 @@ impl TensorView {
         unsafe { CudaArray::foreign(&described, Box::new(owner)) }
     }
 
-    /// A copy of host memory; complete on return.
+    /// Copies host memory; complete on return.
     fn copied(&self, wanted: Import<'_>) -> Result<Array> {
         let _why = with_reason(Reason::Import);
         let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
@@ -277,7 +280,7 @@ impl TensorView {
     }
 }
 
-/// Shape and type; nothing else of the tensor is looked at.
+/// Reads only the shape and type of a tensor.
 pub(super) fn shape_of(tensor: &DLTensor) -> Result<(Vec<usize>, DType)> {
     let ndim = usize::try_from(tensor.ndim).ok().filter(|ndim| *ndim <= 64);
     let ndim = ndim.ok_or_else(|| broken(format_args!("it has {} axes", tensor.ndim)))?;

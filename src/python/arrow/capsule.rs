@@ -1,7 +1,7 @@
 //! The capsules of the Arrow PyCapsule interface, both ways.
 //!
-//! A capsule owns its struct. A consumer moves the struct out, which leaves a released one behind; the destructor
-//! releases what nobody took.
+//! A capsule owns its struct. A consumer moves the struct out, which leaves a released one behind; the
+//! destructor releases a struct that was not consumed.
 
 use crate::interop::arrow::{
     ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
@@ -46,7 +46,7 @@ named!(
     ArrowDeviceArrayStream c"arrow_device_array_stream",
 );
 
-/// A capsule that owns the struct.
+/// Creates a capsule that owns the struct.
 pub(super) fn give<T: Named>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyCapsule>> {
     let pointer = NonNull::from(Box::leak(Box::new(value))).cast();
     // SAFETY: the pointer is a fresh box of the type that the name stands for, and the destructor frees that.
@@ -84,9 +84,10 @@ fn moved<T: Named>(
     take: impl FnOnce(*mut T) -> ForeignStruct<T>,
 ) -> PyResult<ForeignStruct<T>> {
     let pointer = pointer::<T>(object)?;
-    // Of threads that hand one over at once only one may have it, also where Python has no lock of its own.
+    // Only one of several concurrent consumers may take the struct, also in free-threaded Python.
     let taken = with_critical_section(object, || {
-        // SAFETY: the name promises such a struct, and whoever of usmq looks into it or takes it is in this section.
+        // SAFETY: the name promises such a struct, and all code of usmq that reads or takes it is in this
+        // section.
         if unsafe { pointer.as_ref() }.is_released() {
             return None;
         }
@@ -104,7 +105,7 @@ fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
             object.get_type().name()?
         )));
     }
-    // SAFETY: a live object; the question is made for any.
+    // SAFETY: a live object of any type is allowed.
     if unsafe { ffi::PyCapsule_IsValid(object.as_ptr(), T::NAME.as_ptr()) } == 0 {
         return Err(
             Error::Interop(format!("expected a capsule {:?}, not {}", T::NAME, object.repr()?)).into()
@@ -115,7 +116,7 @@ fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
     NonNull::new(pointer.cast()).ok_or_else(|| PyErr::fetch(object.py()))
 }
 
-/// The struct behind a capsule that stays whole: for a schema that was only shown.
+/// Reads the struct of a capsule without consuming it: for a requested schema.
 pub(super) fn look(object: &Bound<'_, PyAny>) -> PyResult<Field> {
     let pointer = pointer::<ArrowSchema>(object)?;
     let field = with_critical_section(object, || {
@@ -134,16 +135,19 @@ pub(super) fn pair<'py, A: Named + ArrayStruct>(
     let both = object.call_method0(method)?;
     let pair = both.cast::<PyTuple>().ok().filter(|both| both.len() == 2);
     let Some(pair) = pair else {
-        return Err(PyTypeError::new_err(format!("{method}() gives two capsules, not {}", both.repr()?)));
+        return Err(PyTypeError::new_err(format!(
+            "{method}() must return two capsules, not {}",
+            both.repr()?
+        )));
     };
     let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
-    // Checked first: an array that was taken is ours to release.
+    // Check this first: after the array is taken, usmq must release it.
     pointer::<A>(&array)?;
     let field = Field::import(&take::<ArrowSchema>(&schema)?)?;
     take_array(&array, &Arc::new(field))
 }
 
-/// Keyword arguments of a later protocol mean nothing as long as they are None.
+/// Keyword arguments of a later protocol version are ignored while they are None.
 pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     let Some(kwargs) = kwargs else { return Ok(()) };
     let unknown: Vec<_> =
@@ -151,12 +155,13 @@ pub(super) fn refuse_unknown(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()>
     if unknown.is_empty() {
         return Ok(());
     }
-    Err(PyNotImplementedError::new_err(format!("arguments that usmq does not know: {}", unknown.join(", "))))
+    Err(PyNotImplementedError::new_err(format!("unsupported arguments: {}", unknown.join(", "))))
 }
 
-/// A requested schema is best-effort by the protocol: usmq converts nothing, so a schema with the same fields gets the data
-/// as it is, in its own schema. One that is not compatible with the data is an error, as the protocol asks: one with
-/// another number of fields, at any level that both nest, or with other names of columns.
+/// A requested schema is best-effort by the protocol: usmq does not convert, so for a schema with the same
+/// fields it returns the data unchanged, in its own schema. An incompatible schema is an error, as the
+/// protocol requires: one with another number of fields, at any level that both nest, or with other column
+/// names.
 ///
 /// Source: "The Arrow PyCapsule Interface", "Schema Requests".
 pub(super) fn check_requested(requested: Option<&Bound<'_, PyAny>>, own: &Field) -> PyResult<()> {
@@ -169,8 +174,8 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
         |field: &Field| field.children().iter().map(|child| child.name().to_owned()).collect::<Vec<_>>();
     let refuse = |wanted: String, found: String| {
         Err(Error::Interop(format!(
-            "the requested schema has {wanted}, the data {found}; request the data's fields, or none, and convert what \
-             comes"
+            "the requested schema has {wanted}, but the data has {found}; request the data's fields or no \
+             schema, and convert the result"
         )))
     };
     // Run-end encoded or not is another representation of the same values.
@@ -184,6 +189,6 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
     if own.is_struct() && names(wish) != names(own) {
         return refuse(format!("the fields {:?}", names(wish)), format!("{:?}", names(own)));
     }
-    // Of other children, as those of a list, the names are up to the producer.
+    // The producer chooses the names of other children, as those of a list.
     wish.children().iter().zip(own.children()).try_for_each(|(wish, own)| compatible(wish, own))
 }

@@ -16,12 +16,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 
-/// An Arrow array in unified shared memory; made by ``from_arrow`` or taken from a table. Never written to.
+/// An Arrow array in unified shared memory, from ``from_arrow`` or a table. usmq never writes to it.
 ///
-/// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries take a column
-/// through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); the host takes ``to_arrow()`` or ``host_view()``.
+/// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries import a
+/// column through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); on the host, use ``to_arrow()`` or
+/// ``host_view()``.
 ///
-/// ``column[2:5]`` is a slice without a copy, of step 1; ``len(column)`` the number of values.
+/// ``column[2:5]`` is a slice without a copy; the step must be 1. ``len(column)`` is the number of values.
 ///
 /// Examples
 /// --------
@@ -57,13 +58,13 @@ impl Column {
         Field(self.0.field().clone())
     }
 
-    /// Number of nulls; waits for the data when the producer has not counted them.
+    /// Number of nulls; waits for the data if the producer did not count them.
     #[getter]
     fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(detach(py, || self.0.null_count())?)
     }
 
-    /// Bytes of all buffers, as far as they are known; a slice counts the buffers that it is part of.
+    /// Bytes of all buffers with a known size; a slice counts its complete buffers.
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.nbytes()
@@ -75,7 +76,7 @@ impl Column {
         self.0.bit_offset()
     }
 
-    /// The queue that the column's own work goes to, and that kernels follow.
+    /// The queue that runs the column's work. Kernels follow it.
     #[getter]
     fn queue(&self) -> Queue {
         Queue(self.0.queue().clone())
@@ -99,16 +100,17 @@ impl Column {
         self.0.children().into_iter().map(Self::new).collect()
     }
 
-    /// The values that this column holds indices into; None without a dictionary.
+    /// The values of the dictionary that this column indexes; None without a dictionary.
     #[getter]
     fn dictionary(&self) -> Option<Self> {
         self.0.dictionary().cloned().map(Self::new)
     }
 
-    /// What kernels compute with; not for nested columns, whose children hold the values.
+    /// Return the values as an array for kernels; not for nested columns, whose children hold the values.
     ///
-    /// Numbers; times and decimals as integers, wide ones with a second axis for their parts; booleans as a bitmap
-    /// from ``bit_offset``; text as its bytes; a dictionary's indices. No copy; what nulls hold has no meaning.
+    /// Numbers; times and decimals as integers, wide ones with a second axis for their parts; booleans as a
+    /// bitmap from ``bit_offset``; text as its bytes; a dictionary's indices. No copy; the values of nulls
+    /// are undefined.
     ///
     /// Raises
     /// ------
@@ -118,42 +120,43 @@ impl Column {
         Ok(Array::new(detach(py, || self.0.values())?))
     }
 
-    /// The validity bitmap, least significant bit first, from ``bit_offset``; None when nothing is null.
+    /// Return the validity bitmap, least significant bit first, from ``bit_offset``; None without nulls.
     fn validity(&self, py: Python<'_>) -> PyResult<Option<Array>> {
         Ok(detach(py, || self.0.validity())?.map(Array::new))
     }
 
-    /// Where each text or list begins and, as one more, where the last one ends.
+    /// Return the offsets of texts or lists: the start of each, then the end of the last one.
     ///
     /// Raises
     /// ------
     /// TypeError
-    ///     Columns of this type have none.
+    ///     Columns of this type have no offsets.
     fn offsets(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(detach(py, || self.0.offsets())?))
     }
 
-    /// How many values each list view has.
+    /// Return the number of values of each list view.
     ///
     /// Raises
     /// ------
     /// TypeError
-    ///     It is no column of list views.
+    ///     The column does not hold list views.
     fn sizes(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(detach(py, || self.0.sizes())?))
     }
 
-    /// Which child each value of a union is in.
+    /// Return the type id of each value of a union, which selects its child.
     ///
     /// Raises
     /// ------
     /// TypeError
-    ///     It is no union.
+    ///     The column is not a union.
     fn type_ids(&self, py: Python<'_>) -> PyResult<Array> {
         Ok(Array::new(detach(py, || self.0.type_ids())?))
     }
 
-    /// The column on another queue or in memory of another kind; copies only what cannot be used from there.
+    /// Return the column on another queue or in memory of another kind; copies only buffers that the queue
+    /// cannot use.
     ///
     /// Parameters
     /// ----------
@@ -173,41 +176,41 @@ impl Column {
         Ok(Self::new(detach(py, || self.0.to(kind, queue.as_ref()))?))
     }
 
-    /// Block until nothing that was submitted so far uses the column.
+    /// Block until no command submitted so far uses the column.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(detach(py, || self.0.wait())?)
     }
 
-    /// The column as a pyarrow array on the host; needs pyarrow. Waits.
+    /// Return the column as a pyarrow array on the host; needs pyarrow. Waits.
     ///
-    /// The array shares memory that the host can read, host and shared USM, and sees what is written to it later; device
-    /// memory is copied. Contents of another library are checked first.
+    /// The array shares host and shared USM and shows later writes to it; device memory is copied. Data of
+    /// another library is validated first.
     ///
     /// Raises
     /// ------
     /// InteropError
-    ///     The contents break the rules of Arrow, as text that is not UTF-8.
+    ///     The data is not valid Arrow data, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = ColumnView::copy(py, &self.0)?;
         super::pyarrow(py)?.call_method1("array", (view,))
     }
 
-    /// The column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
+    /// Return a view of the column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
     ///
     /// Raises
     /// ------
     /// InteropError
-    ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
+    ///     The column is in device memory, which ``to_arrow()`` copies, or is not valid Arrow data.
     fn host_view(&self, py: Python<'_>) -> PyResult<ColumnView> {
         ColumnView::new(py, &self.0)
     }
 
-    /// numpy would make one element of the whole column.
+    /// Refuses conversion: numpy would create one element from the whole column.
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         Err(PyTypeError::new_err(
-            "a column does not convert to numpy by itself; to_arrow().to_numpy(zero_copy_only=False) gives its values \
-             with nulls, values().to_numpy() its numbers as they are",
+            "a column does not convert to numpy implicitly; call to_arrow().to_numpy(zero_copy_only=False) \
+             for its values with nulls, or values().to_numpy() for its raw numbers",
         ))
     }
 
@@ -218,12 +221,15 @@ impl Column {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         let slice = key.cast::<PySlice>().map_err(|_| {
             PyTypeError::new_err(
-                "a column is cut with a slice, as in column[2:5]; values() gives its numbers",
+                "index a column with a slice, as in column[2:5]; values() returns its numbers",
             )
         })?;
         let parts = slice.indices(self.0.len() as isize)?;
         if parts.step != 1 {
-            return Err(PyValueError::new_err(format!("a column is cut with step 1, not {}", parts.step)));
+            return Err(PyValueError::new_err(format!(
+                "the slice of a column must have step 1, not {}",
+                parts.step
+            )));
         }
         Ok(Self::new(self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?))
     }
@@ -233,8 +239,9 @@ impl Column {
         give(py, self.0.export_schema()?)
     }
 
-    /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_ONEAPI with an event, or, for ``wait=True``, after a
-    /// wait and without one. ``requested_schema`` converts nothing; one that is not compatible is an InteropError.
+    /// Arrow PyCapsule interface: an array of type ARROW_DEVICE_ONEAPI with an event, or, for ``wait=True``,
+    /// after a wait and without one. ``requested_schema`` does not convert the data; an incompatible one
+    /// raises InteropError.
     #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
     fn __arrow_c_device_array__<'py>(
         &self,
@@ -262,17 +269,17 @@ impl Column {
         give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
     }
 
-    /// Pickled with its values, and restored on the queue that is current there.
+    /// Pickles the column with its values; the reader restores it on its current queue.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
         pickle::reduce_column(py, &self.0, protocol)
     }
 
-    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    /// Bytes of the object and of its elements in any memory, as dask requests.
     fn __sizeof__(&self) -> usize {
         size_of::<Self>() + self.0.nbytes()
     }
 
-    // Columns are not written to, so a copy is the column itself.
+    // Columns are immutable, so a copy is the column itself.
     fn __copy__(slf: Py<Self>) -> Py<Self> {
         slf
     }

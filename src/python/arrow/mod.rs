@@ -1,4 +1,4 @@
-//! Arrow in Python: `from_arrow`, and columns and tables that speak the Arrow PyCapsule interface.
+//! Arrow in Python: `from_arrow`, and columns and tables with the Arrow PyCapsule interface.
 
 mod capsule;
 pub(super) mod column;
@@ -25,25 +25,27 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use table::Table;
 
-/// A table or column from any library that speaks Arrow.
+/// Import a table or column from any library that supports the Arrow PyCapsule interface.
 ///
 /// Parameters
 /// ----------
 /// obj : object
 ///     Anything with ``__arrow_c_device_array__``, ``__arrow_c_device_stream__``, ``__arrow_c_array__`` or
-///     ``__arrow_c_stream__`` (pyarrow, nanoarrow, polars), or a usmq.Array. Of several, the first counts.
+///     ``__arrow_c_stream__`` (pyarrow, nanoarrow, polars), or a usmq.Array. usmq uses the first method that
+///     exists.
 /// columns : sequence of str, optional
 ///     Only these columns of a table, in this order.
 /// usm_type : {"device", "shared", "host"}, optional
-///     The USM kind; ``"device"`` for host data, for device data what it is.
+///     The USM kind; by default ``"device"`` for host data, the existing kind for device data.
 /// queue : str, Device, Queue, optional
-///     Where the data goes; the current queue for host data, for device data one that can use it where it is.
+///     The target queue; by default the current queue for host data, a queue that can use the memory in place
+///     for device data.
 ///
 /// Returns
 /// -------
 /// Table or Column
-///     A table for a record batch, and for structs at the top of which none is null; else a column. Data of type
-///     ARROW_DEVICE_ONEAPI is used where it is, and its event waited for by the queue; host data is copied, without a
+///     A table for a record batch, and for top-level structs without nulls; else a column. Data of type
+///     ARROW_DEVICE_ONEAPI is used in place, and the queue waits for its event; host data is copied without a
 ///     wait.
 ///
 /// Raises
@@ -51,7 +53,7 @@ use table::Table;
 /// InteropError
 ///     The object breaks its protocol, or is on a device that usmq cannot reach.
 /// KeyError
-///     There is no column of that name.
+///     No column has that name.
 ///
 /// Examples
 /// --------
@@ -71,7 +73,7 @@ pub(super) fn from_arrow(
     let columns = columns.map(|columns| argument::given(columns, "columns", NAMES)).transpose()?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
-    // Rust does not see the scope of this Python context.
+    // The Rust crate does not know the scope of this Python context.
     let current = scope::current(py)?;
     match imported(obj, ImportTarget { current, queue, kind, columns })? {
         ColumnOrTable::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
@@ -82,7 +84,7 @@ pub(super) fn from_arrow(
 /// The names of columns, for an error.
 const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
 
-/// Where an import is to end up, and the queue that is current meanwhile.
+/// The target of an import, and the current queue during the import.
 struct ImportTarget {
     current: crate::Queue,
     queue: Option<crate::Queue>,
@@ -108,7 +110,7 @@ impl ImportTarget {
 
 fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
     let py = obj.py();
-    // Our own objects need not pass through structs that cannot name every device.
+    // usmq's own objects bypass the Arrow structs, which cannot name every device.
     let own = if let Ok(array) = obj.cast::<Array>() {
         Some(ColumnOrTable::Column(arrow::Column::from_array("", &array.get().array)?))
     } else if let Ok(table) = obj.cast::<Table>() {
@@ -143,8 +145,8 @@ fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTa
     }
 }
 
-/// The numbers of an Arrow object without nulls, and whether they are a copy; None for other objects. Copies may be
-/// written to, another library's memory may not.
+/// The numbers of an Arrow object without nulls, and whether they are a copy; None for other objects. Copies
+/// are writable, memory of another library is read-only.
 pub(super) fn numbers(
     obj: &Bound<'_, PyAny>,
     queue: Option<&crate::Queue>,
@@ -159,13 +161,13 @@ pub(super) fn numbers(
     let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
     let ColumnOrTable::Column(column) = imported(obj, target)? else {
         return Err(PyTypeError::new_err(
-            "a table is no array; from_arrow() reads it, and its columns have values()",
+            "a table is not an array; import it with from_arrow(), and use values() of its columns",
         ));
     };
     if !column.is_numeric() {
         return Err(PyTypeError::new_err(format!(
-            "{column} holds no plain numbers of a dtype; from_arrow() takes it as it is, and its values() are what \
-             kernels see of it"
+            "{column} does not hold plain numbers of a dtype; import it with from_arrow(), and pass its \
+             values() to kernels"
         )));
     }
     if detach(py, || column.null_count())? > 0 {
@@ -184,7 +186,7 @@ pub(super) fn schema<'py>(py: Python<'py>, column: &arrow::Column) -> PyResult<B
 }
 
 fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    optional(py, "pyarrow", "to_arrow()", "; host_view() serves other libraries")
+    optional(py, "pyarrow", "to_arrow()", "; other libraries can use host_view()")
 }
 
 /// An array in CUDA memory as capsules of a schema and a device array.

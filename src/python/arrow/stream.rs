@@ -13,14 +13,15 @@ use pyo3::types::{PyCapsule, PyDict, PyIterator};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A stream of Arrow device arrays over an iterable, for one consumer: batches are made when it asks for them.
+/// A stream of Arrow device arrays over an iterable, for one consumer. Batches are created on request.
 ///
 /// Parameters
 /// ----------
 /// batches : iterable
-///     Tables, columns, or whatever ``from_arrow`` takes; all of one type. Host data is copied to the current queue.
+///     Tables, columns, or other objects for ``from_arrow``; all of one type. Host data is copied to the
+///     current queue.
 /// schema : object with ``__arrow_c_schema__``, optional
-///     The type of all batches; that of the first one by default, which is then made at once.
+///     The type of all batches; by default that of the first one, which is then created immediately.
 ///
 /// Examples
 /// --------
@@ -74,7 +75,7 @@ impl DeviceStream {
         give(py, self.field.export()?)
     }
 
-    /// Arrow PyCapsule interface; once.
+    /// Arrow PyCapsule interface. The stream can be exported once.
     #[pyo3(signature = (requested_schema=None, **kwargs))]
     fn __arrow_c_device_stream__<'py>(
         &self,
@@ -91,17 +92,17 @@ impl DeviceStream {
     }
 }
 
-/// What is left of the iterable.
+/// The rest of the iterable.
 struct Batches {
     items: Py<PyIterator>,
-    /// Batches of an item that had several.
+    /// Remaining batches of an item with several.
     ready: VecDeque<arrow::Column>,
-    /// Where host data goes: the queue that was current when the stream was made, whoever asks it.
+    /// The target of host data: the queue that was current when the stream was created.
     current: crate::Queue,
 }
 
 impl Batches {
-    /// Takes items until there is a batch, or none is left.
+    /// Takes items until a batch is ready or the iterable ends.
     fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.ready.is_empty() {
             let Some(item) = self.items.bind(py).clone().next() else { return Ok(()) };
@@ -125,14 +126,14 @@ impl Iterator for Batches {
             match fetched {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Some(Err(error)),
-                None => return Some(Err(Error::Interop("Python has ended".to_owned()))),
+                None => return Some(Err(Error::Interop("the Python interpreter has shut down".to_owned()))),
             }
         }
         self.ready.pop_front().map(Ok)
     }
 }
 
-/// What ends the program, as Ctrl-C and `sys.exit()`, is no failure of the stream.
+/// Exceptions that end the program, as Ctrl-C and `sys.exit()`, are not failures of the stream.
 fn failure(py: Python<'_>, error: PyErr) -> Error {
     if error.is_instance_of::<PyException>(py) {
         return Error::Interop(format!("the stream's iterable failed: {error}"));

@@ -17,22 +17,22 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 
-/// Columns of one length under names, in unified shared memory; made by ``from_arrow`` or from arrays.
+/// Named columns of equal length in unified shared memory, from ``from_arrow`` or from arrays.
 ///
-/// ``table["x"]`` is the column of that name, or a KeyError; ``len(table)`` the number of rows. ``for name in table``
-/// and ``"x" in table`` go by names.
+/// ``table["x"]`` returns the column of that name or raises KeyError; ``len(table)`` is the number of rows.
+/// ``for name in table`` and ``"x" in table`` use the names.
 ///
 /// Parameters
 /// ----------
 /// columns : dict of str to Array or Column
-///     All of one length and on one queue. Arrays share their memory with the table; leave them as they are.
+///     All of one length and on one queue. Arrays share their memory with the table; do not write to them.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     There are no columns, or they have different lengths.
+///     No columns are given, or they have different lengths.
 /// PlacementError
-///     They are on different queues.
+///     The columns are on different queues.
 ///
 /// Examples
 /// --------
@@ -56,7 +56,7 @@ impl Table {
         let wanted = "a dict of str to usmq.Array or usmq.Column, as {\"x\": x}";
         let wrong = || argument::wrong_type(columns, "columns", wanted);
         let columns = columns.cast::<PyDict>().map_err(|_| wrong())?;
-        // A list of its own: while another thread adds to the dict, iterating over that panics.
+        // Iterate over a copy: iterating over the dict panics if another thread adds to it.
         let columns = columns.items();
         let columns = columns.iter().map(|item| {
             let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
@@ -81,7 +81,7 @@ impl Table {
         self.0.num_rows()
     }
 
-    /// Bytes of all buffers, as far as they are known.
+    /// Bytes of all buffers with a known size.
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.batches().iter().map(arrow::Column::nbytes).sum()
@@ -93,7 +93,7 @@ impl Table {
         self.0.names().collect()
     }
 
-    /// The columns; a ValueError for a table of several batches, whose ``batches`` have columns of their own.
+    /// The columns. Raises ValueError for a table of several batches: use the columns of its ``batches``.
     #[getter]
     fn columns(&self) -> PyResult<Vec<Column>> {
         Ok(self.0.columns()?.iter().cloned().map(Column::new).collect())
@@ -105,14 +105,14 @@ impl Table {
         Field(self.0.schema().clone())
     }
 
-    /// The rows as they came, as tables of one batch each.
+    /// The batches as they were imported, as tables of one batch each.
     #[getter]
     fn batches(&self) -> PyResult<Vec<Self>> {
         let tables = self.0.batches().iter().cloned().map(arrow::Table::from_structs);
         Ok(tables.map(|table| table.map(Self::new)).collect::<crate::Result<_>>()?)
     }
 
-    /// The queue that the table's own work goes to.
+    /// The queue that runs the table's work.
     #[getter]
     fn queue(&self) -> Queue {
         Queue(self.0.queue().clone())
@@ -124,18 +124,19 @@ impl Table {
         Device(self.0.queue().device().clone())
     }
 
-    /// The table with these columns only, in this order; it shares their memory.
+    /// Return the table with only these columns, in this order; it shares their memory.
     ///
     /// Raises
     /// ------
     /// KeyError
-    ///     There is no such column, or more than one.
+    ///     A name matches no column, or more than one.
     fn select(&self, names: &Bound<'_, PyAny>) -> PyResult<Self> {
         let names: Vec<String> = argument::given(names, "names", super::NAMES)?;
         Ok(Self::new(self.0.select(&names).map_err(missing)?))
     }
 
-    /// The table on another queue or in memory of another kind; copies only what cannot be used from there.
+    /// Return the table on another queue or in memory of another kind; copies only buffers that the queue
+    /// cannot use.
     ///
     /// Parameters
     /// ----------
@@ -155,41 +156,41 @@ impl Table {
         Ok(Self::new(detach(py, || self.0.to(kind, queue.as_ref()))?))
     }
 
-    /// Block until nothing that was submitted so far uses the table.
+    /// Block until no command submitted so far uses the table.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         Ok(detach(py, || self.0.batches().iter().try_for_each(arrow::Column::wait))?)
     }
 
-    /// The table as a pyarrow table on the host; needs pyarrow. Waits.
+    /// Return the table as a pyarrow table on the host; needs pyarrow. Waits.
     ///
-    /// The table shares memory that the host can read, host and shared USM, and sees what is written to it later; device
-    /// memory is copied. Contents of another library are checked first.
+    /// The table shares host and shared USM and shows later writes to it; device memory is copied. Data of
+    /// another library is validated first.
     ///
     /// Raises
     /// ------
     /// InteropError
-    ///     The contents break the rules of Arrow, as text that is not UTF-8.
+    ///     The data is not valid Arrow data, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = TableView::copy(py, &self.0)?;
         super::pyarrow(py)?.call_method1("table", (view,))
     }
 
-    /// The table for readers on the host, as ``pyarrow.table``, without a copy. Waits.
+    /// Return a view of the table for readers on the host, as ``pyarrow.table``, without a copy. Waits.
     ///
     /// Raises
     /// ------
     /// InteropError
-    ///     It is device memory, which ``to_arrow()`` copies, or its contents break the rules of Arrow.
+    ///     The table is in device memory, which ``to_arrow()`` copies, or is not valid Arrow data.
     fn host_view(&self, py: Python<'_>) -> PyResult<TableView> {
         TableView::new(py, &self.0)
     }
 
-    /// numpy would make one element of the whole table.
+    /// Refuses conversion: numpy would create one element from the whole table.
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(&self, _args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         Err(PyTypeError::new_err(
-            "a table does not convert to numpy by itself; take its columns, as table[\"name\"].values().to_numpy(), or \
-             to_arrow().to_pandas()",
+            "a table does not convert to numpy implicitly; convert its columns, as \
+             table[\"name\"].values().to_numpy(), or call to_arrow().to_pandas()",
         ))
     }
 
@@ -215,7 +216,7 @@ impl Table {
         give(py, self.0.schema().export()?)
     }
 
-    /// Arrow PyCapsule interface, for a table of one batch; as that of ``Column``.
+    /// Arrow PyCapsule interface, for a table of one batch; as for ``Column``.
     #[pyo3(signature = (requested_schema=None, *, wait=None, **kwargs))]
     fn __arrow_c_device_array__<'py>(
         &self,
@@ -242,17 +243,17 @@ impl Table {
         give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
     }
 
-    /// Pickled with its values, and restored on the queue that is current there.
+    /// Pickles the table with its values; the reader restores it on its current queue.
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<pickle::Reduced<'py>> {
         pickle::reduce_table(py, &self.0, protocol)
     }
 
-    /// Bytes of the object and of its elements, wherever they are: dask, for one, asks.
+    /// Bytes of the object and of its elements in any memory, as dask requests.
     fn __sizeof__(&self) -> usize {
         size_of::<Self>() + self.nbytes()
     }
 
-    // Tables are not written to, so a copy is the table itself.
+    // Tables are immutable, so a copy is the table itself.
     fn __copy__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -266,7 +267,7 @@ impl Table {
     }
 }
 
-/// A column that is not there is a KeyError.
+/// Raises KeyError for a missing column.
 fn missing(error: Error) -> PyErr {
     match error {
         Error::Index(why) => PyKeyError::new_err(why),
@@ -279,7 +280,7 @@ pub(super) fn single(table: &arrow::Table) -> PyResult<&arrow::Column> {
     match table.batches() {
         [batch] => Ok(batch),
         batches => Err(Error::Interop(format!(
-            "{table} has {} batches, and an array is one; take its stream",
+            "{table} has {} batches, but an array holds one; use its stream",
             batches.len()
         ))
         .into()),

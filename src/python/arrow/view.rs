@@ -1,4 +1,4 @@
-//! What readers on the host get: the same memory, shown through the host's part of the Arrow PyCapsule interface.
+//! Views for readers on the host: the same memory, through the host methods of the Arrow PyCapsule interface.
 
 use super::capsule::{check_requested, give, refuse_unknown};
 use super::table::single;
@@ -14,12 +14,12 @@ pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
     pub(super) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
-        // Whether it can be read, and is as readers expect, is found out here, not in the consumer.
+        // Check here, not in the consumer, that the host can read the data and that the data is valid.
         detach(py, || column.export_host().and_then(|_| column.validate_full()))?;
         Ok(Self(Quiet::new(column.clone())))
     }
 
-    /// Of the same memory where the host can read it, else of a copy.
+    /// Shares the memory if the host can read it, else makes a copy.
     pub(super) fn copy(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
         let host = detach(py, || {
             let host = column.to_host()?;
@@ -71,7 +71,7 @@ impl TableView {
         Ok(Self(Quiet::new(table.clone())))
     }
 
-    /// Of the same memory where the host can read it, else of a copy.
+    /// Shares the memory if the host can read it, else makes a copy.
     pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
         let host = detach(py, || {
             let host = table.to_host()?;
