@@ -246,6 +246,6 @@ def test_plugins_serve_any_cluster(two_devices: tuple[usmq.Device, usmq.Device])
         LocalCluster(n_workers=1, threads_per_worker=2, env=env, **QUIET) as cluster,
         cluster.get_client() as client,
     ):
-        client.register_plugin(QueuePlugin("cpu:1"))
+        client.register_plugin(QueuePlugin(two_devices[1].filter_string))
         drivers = client.gather([client.submit(where, pure=False) for _ in range(4)])
     assert {driver for _, driver, _ in drivers} == {two_devices[1].driver_version}

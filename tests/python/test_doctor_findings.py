@@ -84,7 +84,7 @@ FINDINGS = {
         "{how}, when its devices are listed": "test_a_driver_that_lets_the_runtime_fail",
         "does not answer within": "test_a_driver_that_hangs_when_it_is_loaded",
     },
-    "origin": {
+    "installation": {
         "no libsycl is loaded": "no: a build without a runtime, as `tests/run test-stub` makes",
         "are loaded in this process; usmq refuses": PROSE,
         "it uses an adapter loader from another folder": "test_a_loader_of_adapters_from_elsewhere",
@@ -119,13 +119,13 @@ PLACES = {
     "adapters": 5,
     "devices": 7,
     "emulator": 5,
+    "installation": 8,
     "intel": 4,
     "kernels": 2,
     "limits": 1,
     "mod": 1,
     "nvidia": 4,
     "opencl": 18,
-    "origin": 8,
     "settings": 4,
     "variables": 8,
 }
