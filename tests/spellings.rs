@@ -100,5 +100,5 @@ fn errors_name_calls_of_rust() {
     let y = usmq::with_queue(&other, || usmq::Array::from_slice(&[1f32])).unwrap();
     let text = usmq::follow(&[&x, &y]).unwrap_err().to_string();
     assert!(text.contains("collocate(&array, other.queue())"), "{text}");
-    assert!(text.contains("collocate_all(...) of all"), "{text}");
+    assert!(text.contains("collocate_all(...) with all"), "{text}");
 }

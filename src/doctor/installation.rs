@@ -223,7 +223,7 @@ mod tests {
         let what = |system: &System| findings(system)[0].what.clone();
         assert!(what(&toolkit("/opt/intel/oneapi/compiler/2026.0/lib")).contains("oneAPI toolkit"));
         assert!(what(&toolkit("/sw/c/lib").variable("CMPLR_ROOT", "/sw/c/")).contains("oneAPI toolkit"));
-        assert!(what(&toolkit("/sw/c/lib").variable("CMPLR_ROOT", "")).contains("no package"));
+        assert!(what(&toolkit("/sw/c/lib").variable("CMPLR_ROOT", "")).contains("an unknown package"));
         let conda = toolkit("/conda/lib").file("/conda/conda-meta/dpcpp-cpp-rt-2026.0.0-h1.json", "");
         assert!(what(&conda).contains("conda package dpcpp-cpp-rt-2026.0.0-h1"));
     }
