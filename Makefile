@@ -162,6 +162,8 @@ docs: build ## Build the site, target/docs/html: pages, Python and Rust referenc
 
 # They mostly wait for processes that they start: `tests/run test-processes`.
 PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
+# They measure times, which another process would change.
+ALONE = $(addprefix tests/python/test_,$(addsuffix .py,idle_threads reads_in_flight unrelated_copies))
 
 .PHONY: test-python
 test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpnp
@@ -170,20 +172,10 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 	@echo "==> demo, with dpnp (about 10 s)"
 	.venv/bin/python -m usmq demo --require-dpnp
 	@echo "==> pytest in two processes (about 8 minutes)"
-	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) tests/python $(PROCESSES:%=--ignore=%)
+	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) tests/python $(PROCESSES:%=--ignore=%) $(ALONE:%=--ignore=%)
+	$(TWO_DEVICES) USMQ_CHECKS=1 .venv/bin/python -m pytest $(ALONE)
 	@echo "==> beside dpnp and dpctl, every pair of conditions, in an environment as a user's (about 3 minutes)"
 	.venv/bin/python tests/coexistence
-
-# A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
-FREE_THREADED ?= python3.14t
-FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array_copies array_views arrays \
-	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace security))
-.venv-free/.ready: requirements/free-threaded.txt requirements/runtime.txt | check-tools
-	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: tests/run test-free-threaded FREE_THREADED=/path/to/python3.14t)
-	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
-	$(FREE_THREADED) -m venv .venv-free
-	.venv-free/bin/python $(PIP_INSTALL) --only-binary :all: -r requirements/free-threaded.txt
-	@touch $@
 
 # --- the rest
 

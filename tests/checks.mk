@@ -128,6 +128,17 @@ test-stress: setup build
 	$(TWO_DEVICES) USMQ_STRESS_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_stress.py
 	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_coexistence.py
 
+# A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
+FREE_THREADED ?= python3.14t
+FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array_copies array_views arrays \
+	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace security))
+.venv-free/.ready: requirements/free-threaded.txt requirements/runtime.txt | check-tools
+	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: tests/run test-free-threaded FREE_THREADED=/path/to/python3.14t)
+	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
+	$(FREE_THREADED) -m venv .venv-free
+	.venv-free/bin/python $(PIP_INSTALL) --only-binary :all: -r requirements/free-threaded.txt
+	@touch $@
+
 .PHONY: test-free-threaded
 test-free-threaded: .venv-free/.ready .venv-ocl2/.ready
 	@echo "==> usmq for a Python without its lock (minutes)"

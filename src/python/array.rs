@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// commands on one array across queues and threads: each read runs after the writes submitted before it,
 /// without a wait on the host.
 ///
-/// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``. ``x[...]
-/// = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
+/// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``.
+/// ``x[...] = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
 /// yields views. Arrays support neither arithmetic nor ``value in x``, and ``==`` compares object identity:
 /// use ``x.to_numpy()`` to compare elements.
 ///

@@ -525,7 +525,7 @@ print("imported")
     assert run_python(code).stdout == "imported\n"
     done = run_python(code, "call", check=False)
     assert done.returncode == 1
-    assert "RuntimeConflictError: this process uses libusmq.so already" in done.stderr
+    assert "RuntimeConflictError: this process already uses libusmq.so" in done.stderr
 
 
 def test_a_forked_child_gets_a_status(peer_path: Path, run_python: Callable[..., Any]) -> None:

@@ -126,7 +126,7 @@ def test_one_driver_by_a_link_is_no_problem(
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{link}")
     assert found.status == 0, found.text
     assert found.devices() == ["opencl:cpu:0"]
-    assert "taken once" in found.text
+    assert "loaded once" in found.text
 
 
 def test_a_bare_name_that_the_loader_does_not_find(

@@ -384,7 +384,7 @@ print(usmq.doctor())
 print(x.tolist())
 """
     out = pristine.run(code)
-    assert "python -m usmq doctor tries them" in out
+    assert "python -m usmq doctor tests them" in out
     assert "limit of device memory on each device: 1.0 GiB" in out
     assert "opencl:cpu:0" in out
     assert out.rstrip().endswith("[0.0, 0.0, 0.0]")
@@ -398,7 +398,7 @@ import dpctl
 assert dpctl.get_devices()
 import usmq
 report = usmq.doctor()
-print(report.devices, len(dpctl.get_devices()), "tries them" in str(report))
+print(report.devices, len(dpctl.get_devices()), "tests them" in str(report))
 """
     out = run_python(code, **(CLEAN | {"OCL_ICD_FILENAMES": driver})).stdout.split()
     assert out[0] == out[1]
