@@ -47,6 +47,13 @@ python_part() {
     pytest 2 "${alone[@]}"
 }
 
+# The files of the part `python` in which the device matters most.
+devices_part() {
+    echo "==> pytest on 2 emulated GPUs: devices, queues, placement, imports and exports (about 2 minutes)"
+    pytest 2 -n 2 --dist loadfile tests/python/test_{devices,selector,queues,contexts,placement,two_gpus,pointer_info}.py \
+        tests/python/test_{suai,dlpack_import,dlpack_export,arrow_import,arrow_export,order,kernels,memory,profile}.py
+}
+
 rust_part() {
     echo "==> cargo test on 4 emulated GPUs (about 6 minutes once built)"
     USMQ_EMULATE_GPUS=4 RUST_TEST_THREADS=1 cargo test --features arrow
@@ -76,9 +83,9 @@ soak_part() {
 [ $# -gt 0 ] || set -- python rust packages demo dask soak
 for part in "$@"; do
     case $part in
-    python | rust | packages | demo | dask | soak) "${part}_part" ;;
+    python | devices | rust | packages | demo | dask | soak) "${part}_part" ;;
     *)
-        echo "tests/run gpus: unknown part '$part'; expected python, rust, packages, demo, dask, soak" >&2
+        echo "tests/run gpus: unknown part '$part'; expected python, devices, rust, packages, demo, dask, soak" >&2
         exit 2
         ;;
     esac

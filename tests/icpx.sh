@@ -9,7 +9,8 @@ checkout=$PWD
 # Outside of the checkout, since a build below it would use its .venv.
 place=$(mktemp -d -t usmq-icpx.XXXXXX)
 trap 'rm -rf "$place"' EXIT
-export CARGO_TARGET_DIR=$place/target
+# No debug information: most of the time is the compiler's.
+export CARGO_TARGET_DIR=$place/target CARGO_PROFILE_DEV_DEBUG=0
 mkdir -p "$place/usmq" "$place/oneapi/compiler/2026.0/bin"
 tar -c --exclude=./.git --exclude='./.venv*' --exclude=./target . | tar -x -C "$place/usmq"
 
