@@ -22,23 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 import doc_blocks  # noqa: E402
+from emulated import AXPY  # noqa: E402
 
 PLACE = ROOT / "target" / "environments"
 
 # The first steps of a user, with the result of a kernel in SYCL C++.
-FIRST_STEPS = """
-import usmq
-source = '''
-#include <sycl/sycl.hpp>
-namespace ext = sycl::ext::oneapi;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
-void axpy(float a, const float *x, float *y) {
-  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
-  y[i] += a * x[i];
-}'''
+FIRST_STEPS = f"""{AXPY}
 x = usmq.asarray([1.0, 2.0, 3.0], "f4")
 y = usmq.zeros(3, "f4", usm_type="shared")
-usmq.Kernel.from_sycl(source, "axpy")(3, 2.0, x, y)
+usmq.Kernel.from_sycl(AXPY, "axpy")(3, 2.0, x, y)
 assert list(memoryview(y)) == [2.0, 4.0, 6.0]
 """
 # Runtime 2026.2.0 itself finds no device here.

@@ -67,10 +67,7 @@ pub unsafe fn import(
     let kind = span.kind_in(context)?;
     let device = context.device_of(span.first)?;
     let queue = match object {
-        SyclObject::Queue(queue) => {
-            span.require_access(kind, &device, queue)?;
-            queue.clone()
-        }
+        SyclObject::Queue(queue) => queue.clone(),
         SyclObject::Context(context) => queue_of(object, Some((&device, context)))?,
     };
     let import = Import {
@@ -84,7 +81,15 @@ pub unsafe fn import(
     };
     let allocation = Allocation::import(import, owner)?;
     let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
-    Ok(Array::from_parts(allocation, view, dtype, queue, readonly))
+    let array = Array::from_parts(allocation, view, dtype, queue, readonly);
+    match array.unusable_from(array.queue())? {
+        None => Ok(array),
+        Some(why) => Err(Error::Interop(format!(
+            "{} cannot use address {:#x}: {why}; the producer must name a queue of that device",
+            array.queue(),
+            span.first
+        ))),
+    }
 }
 
 /// Imports an array without elements, with the producer's kind and address.
@@ -167,23 +172,6 @@ impl Span {
             )));
         }
         Ok(kind)
-    }
-
-    /// An error if kernels on the producer's queue cannot use the memory. The driver reports the root device
-    /// for memory of a sub-device, so sub-devices of one root device are not distinguished.
-    fn require_access(&self, kind: UsmKind, owner: &Device, queue: &Queue) -> Result<()> {
-        let device = queue.device();
-        if kind == UsmKind::Host
-            || device.root_device() == owner.root_device()
-            || device.reaches_memory_of(owner)?
-        {
-            return Ok(());
-        }
-        Err(Error::Interop(format!(
-            "address {:#x} is {kind} memory of {owner}, to which {device} of the producer's {queue} has no peer access; \
-             the producer must name a queue of {owner}",
-            self.first
-        )))
     }
 }
 

@@ -122,34 +122,19 @@ mod oracle_tests;
 
 #[cfg(test)]
 mod tests {
+    use super::oracle_tests::Fake;
     use super::*;
     use std::cell::Cell;
     use std::rc::Rc;
 
-    #[derive(Clone, Debug, PartialEq)]
-    struct Fake {
-        name: u32,
-        queue: Option<usize>,
-        complete: Rc<Cell<bool>>,
+    fn event(number: usize, queue: Option<usize>) -> Fake {
+        Fake { number, queue, complete: Rc::default() }
     }
 
-    impl Tracked for Fake {
-        fn in_order_queue(&self) -> Option<usize> {
-            self.queue
-        }
-        fn is_complete(&self) -> bool {
-            self.complete.get()
-        }
-    }
-
-    fn event(name: u32, queue: Option<usize>) -> Fake {
-        Fake { name, queue, complete: Rc::default() }
-    }
-
-    fn names(log: &AccessLog<Fake>, access: Access, queue: Option<usize>) -> Vec<u32> {
+    fn names(log: &AccessLog<Fake>, access: Access, queue: Option<usize>) -> Vec<usize> {
         let mut wait_for = SmallVec::new();
         log.dependencies(access, queue, &mut wait_for);
-        wait_for.iter().map(|event| event.name).collect()
+        wait_for.iter().map(|event| event.number).collect()
     }
 
     #[test]

@@ -11,10 +11,10 @@ const IN_ORDER: usize = 3;
 const QUEUES: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
-struct Fake {
-    number: usize,
-    queue: Option<usize>,
-    complete: Rc<Cell<bool>>,
+pub(super) struct Fake {
+    pub(super) number: usize,
+    pub(super) queue: Option<usize>,
+    pub(super) complete: Rc<Cell<bool>>,
 }
 
 impl Tracked for Fake {

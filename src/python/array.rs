@@ -432,7 +432,7 @@ impl ArrayIterator {
     }
 
     fn __next__(&self) -> PyResult<Option<Array>> {
-        // Extents are no larger than isize, and once past the end it stays there.
+        // An extent fits in isize, and the iterator does not advance past the end.
         let next = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
             (next < self.length).then_some(next + 1)
         });

@@ -123,7 +123,7 @@ def read(array: Any) -> Any:
 
 
 def counts() -> dict[str, int] | None:
-    """What is alive in the mock driver; None with a card."""
+    """Return the number of live objects in the mock driver; None with a CUDA device."""
     try:
         function = _driver.mock_driver_counts
     except AttributeError:

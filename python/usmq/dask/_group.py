@@ -59,7 +59,7 @@ class Groups:
             raise ValueError(f"a partition of {rows:,} rows; at most {MOST_ROWS:,}: divide it")
         self.task, self.rows = task, rows
         self.real = "f8" if "fp64" in task.queue.device.aspects else "f4"
-        # Without keys all rows form one group, also if there are no rows.
+        # Without keys all rows form one group. An empty table has this group, too.
         self.count = 1
         self.of_row = task.memory.zeros(rows, "u4")
         self.first_rows = task.memory.zeros(1, "u4")

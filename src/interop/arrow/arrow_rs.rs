@@ -190,7 +190,7 @@ pub(super) fn joined(
     let plain = field.without_metadata();
     let mut parts = Vec::with_capacity(arrays.len());
     for (number, array) in arrays.into_iter().enumerate() {
-        // SAFETY: whoever made a `ForeignStruct` vouched for its pointers.
+        // SAFETY: the caller that made the `ForeignStruct` guaranteed that its pointers are valid.
         unsafe { check(field, &array.inner) }.map_err(|error| in_batch(error, number))?;
         let array = match exported(&array.inner) {
             // arrow-rs reads values as slices, so nothing may write to the memory.

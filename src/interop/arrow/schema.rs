@@ -379,4 +379,4 @@ unsafe fn metadata(start: *const c_char) -> Result<Option<Box<[u8]>>> {
 
 #[cfg(test)]
 #[path = "schema_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -54,7 +54,7 @@ fn children_and_indices_have_the_types_that_their_format_needs() {
 }
 
 /// A struct column with a dictionary, an extension type and a nested list.
-fn sample() -> Field {
+pub(in crate::interop::arrow) fn sample() -> Field {
     let values = Arc::new(Field::new("", "u").unwrap());
     let indices = with_dictionary("carrier", "i", values).unwrap();
     let mut item = Field::new("item", "w:16").unwrap();

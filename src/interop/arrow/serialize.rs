@@ -471,27 +471,7 @@ fn checked_metadata(bytes: &[u8]) -> Result<Box<[u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn sample() -> Field {
-        let indices = Field::build(Parts {
-            format: "i".to_owned(),
-            name: "carrier".to_owned(),
-            metadata: None,
-            flags: 2,
-            children: Vec::new(),
-            dictionary: Some(Arc::new(Field::new("", "u").unwrap())),
-        });
-        let indices = indices.unwrap();
-        let mut item = Field::new("item", "w:16").unwrap();
-        let mut metadata = 1i32.to_ne_bytes().to_vec();
-        for text in ["ARROW:extension:name", "arrow.uuid"] {
-            metadata.extend((text.len() as i32).to_ne_bytes());
-            metadata.extend(text.as_bytes());
-        }
-        item.metadata = Some(metadata.into());
-        let list = Field::nested("ids", "+l", vec![Arc::new(item)]).unwrap();
-        Field::record(vec![Arc::new(indices), Arc::new(list)]).unwrap()
-    }
+    use crate::interop::arrow::schema::tests::sample;
 
     #[test]
     fn a_field_comes_back_word_for_word() {

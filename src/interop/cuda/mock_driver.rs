@@ -45,7 +45,7 @@ pub(super) struct MockDriver {
     /// Copies of these numbers are refused.
     pub(super) refuse: Mutex<Range<usize>>,
     pub(super) slow: Arc<AtomicBool>,
-    /// Number of usmq's arrays that fit; 0 is no limit.
+    /// How many arrays of usmq fit; 0 stands for no limit.
     pub(super) room: AtomicUsize,
     /// Streams cannot be made to wait for events.
     pub(super) no_order: AtomicBool,

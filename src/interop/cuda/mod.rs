@@ -48,7 +48,7 @@ pub fn arrivals(ordinal: usize) -> crate::Result<usize> {
     device::CudaDevice::get(ordinal).map(|device| device.arrivals)
 }
 
-/// As [`arrivals`], after an event of another library, a `cudaEvent_t`; 0 is no event.
+/// As [`arrivals`], after an event of another library, a `cudaEvent_t`; 0 stands for no event.
 ///
 /// # Safety
 /// The event is live and belongs to this process.
