@@ -87,13 +87,13 @@ PLATFORM = manylinux_2_28
 # Its own target folder, since both libraries are called libusmq.so where cargo makes them.
 .PHONY: library
 library: .venv/.ready
-	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then seconds)"
+	@echo "==> libusmq.so, for programs without Python (about 2 minutes the first time, then under a minute)"
 	CARGO_PROFILE_RELEASE_STRIP=true cargo rustc --release --lib --features c-library --crate-type cdylib --target-dir target/library
 	install -D -m 755 target/library/release/libusmq.so python/usmq/lib/libusmq.so.0
 
 .PHONY: wheel
 wheel: library ## Build the wheel and check it: tag, symbols, contents, metadata
-	@echo "==> the wheel (about 2 minutes the first time, then seconds)"
+	@echo "==> the wheel (about 2 minutes the first time, then under a minute)"
 	@rm -f target/wheels/usmq-*.whl
 	.venv/bin/maturin build --release --strip --compatibility $(PLATFORM) --interpreter .venv/bin/python --out target/wheels
 	.venv/bin/python tests/wheel.py check target/wheels/usmq-*.whl
@@ -160,9 +160,9 @@ docs: build ## Build the site, target/docs/html: pages, Python and Rust referenc
 	.venv/bin/sphinx-build -W --keep-going -E -q -b html -d target/docs/doctrees docs target/docs/html
 	@echo "==> target/docs/html/index.html"
 
-# They mostly wait for processes that they start: `tests/run test-processes`.
+# `tests/run test-processes` runs these. They mostly wait for processes that they start.
 PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
-# They measure times, which another process would change.
+# These measure times, so no other test runs beside them.
 ALONE = $(addprefix tests/python/test_,$(addsuffix .py,idle_threads reads_in_flight unrelated_copies))
 
 .PHONY: test-python
@@ -180,7 +180,7 @@ test-python: setup build ## Python: the stubs, then pytest next to dpctl and dpn
 # --- the rest
 
 .PHONY: test-cuda
-test-cuda: build ## Python: CUDA memory on a card; skipped, with what is missing, where there is none
+test-cuda: build ## Python: CUDA memory on an NVIDIA GPU; skipped without one, with the reason
 	.venv/bin/python -m pytest -rs tests/cuda
 
 .PHONY: bench
@@ -194,7 +194,7 @@ bench-quick: build ## Run one round of every row of `bench`, to see that each ru
 	.venv/bin/python benches/run.py --rounds 1 '*'
 
 .PHONY: bench-cuda
-bench-cuda: build ## Measure the way from a card to host USM against the driver's own copy
+bench-cuda: build ## Compare copies from an NVIDIA GPU to host USM with the driver's own copy
 	.venv/bin/python benches/cuda_device.py
 
 .PHONY: clean

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Test files that are not run here, with the reason.
 left_out() {
     cat << 'END'
-test_cuda              memory of NVIDIA cards, which the emulator does not change
+test_cuda              memory of NVIDIA GPUs, which the emulator does not change
 test_demo              runs as the part `demo`
 test_doctor            breaks the environment of CPU drivers; test_doctor_emulator.py is about emulated GPUs
 test_doctor_findings   as test_doctor
@@ -41,7 +41,7 @@ python_part() {
     left_out
     local ignored=()
     while read -r name _; do ignored+=("--ignore=tests/python/$name.py"); done < <(left_out)
-    # These measure times, which another process would change.
+    # These measure times, so no other test runs beside them.
     local alone=(tests/python/test_{idle_threads,reads_in_flight,unrelated_copies}.py)
     pytest 2 -n 2 --dist loadfile tests/python "${ignored[@]}" "${alone[@]/#/--ignore=}"
     pytest 2 "${alone[@]}"

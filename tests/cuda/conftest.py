@@ -1,4 +1,4 @@
-"""The driver that the tests in this folder run against: a card's, or the mock driver."""
+"""The driver of the tests in this folder: that of an NVIDIA GPU, or the mock driver."""
 
 import pytest
 import usmq

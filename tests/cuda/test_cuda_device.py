@@ -1,4 +1,4 @@
-"""Arrays to and from CUDA memory, beside another CUDA library; with a card or the mock driver."""
+"""Arrays to and from CUDA memory, beside another CUDA library, on a GPU or the mock driver."""
 
 import gc
 import threading

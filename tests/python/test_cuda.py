@@ -1,4 +1,4 @@
-"""CUDA memory without a card: what is missing is named, and a mock driver shows the rest."""
+"""CUDA memory without an NVIDIA GPU: errors name what is missing; the rest uses a mock driver."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from cuda_driver import FOLDER, build, environment
 
 @pytest.fixture(scope="module")
 def mock_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a libcuda.so.1 without a card."""
+    """Return the folder of a libcuda.so.1 without a GPU."""
     return build(tmp_path_factory.mktemp("driver"))
 
 

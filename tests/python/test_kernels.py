@@ -189,9 +189,9 @@ def test_a_build_that_failed_is_not_remembered() -> None:
     for _ in range(2):
         with pytest.raises(usmq.KernelBuildError, match="broken"):
             usmq.Kernel.from_sycl(BROKEN, "broken")
-    mended = BROKEN.replace("undeclared_name", "42")
+    fixed = BROKEN.replace("undeclared_name", "42")
     x = usmq.zeros(1, "i4")
-    usmq.Kernel.from_sycl(mended, "broken")(1, x)
+    usmq.Kernel.from_sycl(fixed, "broken")(1, x)
     assert x.to_numpy().tolist() == [42]
 
 

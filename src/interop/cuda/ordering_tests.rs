@@ -55,7 +55,7 @@ fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
     until("memory stays", || bench.driver.live_memory() == 0);
 }
 
-/// What a full card has is what it has once everything that was let go of is free.
+/// A full device has as much memory again once everything that was released is free.
 #[test]
 fn a_full_card_waits_for_what_is_about_to_be_freed_and_then_says_so() {
     let bench = bench();
