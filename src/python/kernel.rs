@@ -2,7 +2,7 @@
 
 use super::gil::detach;
 use super::queue::{Event, Queue};
-use super::{argument, asarray, dtype, index, target};
+use super::{argument, asarray, dtype, index, submitter, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -161,7 +161,7 @@ impl Kernel {
         // So release it only for a build and the submission.
         let event = match self.0.prepare_built(launch, &args)? {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
-            Some(prepared) => detach(py, || unsafe { prepared.submit() })?,
+            Some(prepared) => submitter::submit(py, || unsafe { prepared.submit() })?,
             // SAFETY: as above.
             None => detach(py, || unsafe { self.0.launch_with(launch, &args) })?,
         };

@@ -31,6 +31,7 @@ mod queue;
 mod scalar;
 mod scope;
 mod suai;
+mod submitter;
 mod target;
 mod task;
 

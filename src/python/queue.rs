@@ -3,7 +3,7 @@
 use super::capsule::{context_capsule, queue_capsule};
 use super::device::Device;
 use super::gil::detach;
-use super::{argument, pickle, target};
+use super::{argument, pickle, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySequence};
@@ -282,7 +282,7 @@ impl Event {
     /// SyclError
     ///     The command, or an earlier one on its queue, has reported an error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.done().unwrap_or(false) {
+        if submitter::done_soon(|| self.0.done().unwrap_or(false)) {
             // A thread that releases the GIL may get it back much later, when other threads run Python.
             return Ok(self.0.wait()?);
         }

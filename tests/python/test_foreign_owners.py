@@ -37,7 +37,7 @@ def begin():
     seen = np.asarray(memory).view("u4")
     lent, alive = owner(memory)
     x = usmq.asarray(lent, copy=False) if OF == "SUAI" else usmq.from_dlpack(lent)
-    spin(1, x, steps(0.2))
+    begin.last_use = spin(1, x, steps(0.2))
     del x, lent
     gc.collect()
     assert alive(), "released with the kernel in flight"
@@ -68,7 +68,8 @@ print(min(took))
 def test_trim_memory_releases_the_owners_whose_last_use_is_complete(
     run_python: Run, of: str
 ) -> None:
-    then = "alive = begin(); usmq.trim_memory(); print(alive())"
+    # The host sees the kernel's write before the driver has completed the command.
+    then = "alive = begin(); begin.last_use.wait(); usmq.trim_memory(); print(alive())"
     assert run_python(code(of, then)).stdout == "False\n"
 
 

@@ -1,0 +1,125 @@
+"""Launches beside a thread that runs Python: a thread of usmq submits them, and the caller keeps the GIL."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from children import PRELUDE
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+BUSY = """
+SOURCE = "kernel void add(global uint *x, uint value) { x[get_global_id(0)] += value; }"
+add = usmq.Kernel.from_opencl(SOURCE, "add")
+stop = threading.Event()
+
+def compute():
+    while not stop.is_set():
+        sum(range(100))
+
+def threads():
+    tasks = "/proc/self/task"
+    return {open(f"{tasks}/{task}/comm").read().strip() for task in os.listdir(tasks)}
+
+busy = threading.Thread(target=compute)
+busy.start()
+warm_up = usmq.zeros(1, "u4")
+while "usmq-submit" not in threads():  # the watchdog ends the process if it never starts
+    add(1, warm_up, 1)
+"""
+
+EXACT = """
+def count(number):
+    x = usmq.zeros(64, "u4", queue=usmq.Queue("cpu", in_order=number % 2 == 0))
+    for _ in range(300):
+        add(64, x, 1)
+    results[number] = x.tolist()
+
+results = {}
+workers = [threading.Thread(target=count, args=(number,)) for number in range(THREADS)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+stop.set()
+assert all(result == [300] * 64 for result in results.values()), results
+print(len(results))
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_launches_beside_busy_python_threads_are_exact(run_python: Run, number: int) -> None:
+    code = PRELUDE + BUSY + EXACT.replace("THREADS", str(number))
+    assert run_python(code).stdout == f"{number}\n"
+
+
+FAST = """
+x = usmq.zeros(64, "u4")
+def launch():
+    for _ in range(200):
+        add(64, x, 1).wait()
+launch()
+best = min(timed(launch) for _ in range(5))
+stop.set()
+print(best)
+"""
+
+
+def test_200_launches_do_not_wait_200_times_for_the_gil(run_python: Run) -> None:
+    # Python's switch interval is 5 ms: a loss at every launch would take 1 s.
+    assert float(run_python(PRELUDE + BUSY + FAST).stdout) < 0.4
+
+
+ERRORS = """
+x = usmq.zeros(64, "u4")
+for _ in range(100):
+    add(64, x, 1)
+for _ in range(20):
+    try:
+        add(64, x, 1, local_size=7)
+    except usmq.LaunchError as error:
+        text = str(error)
+stop.set()
+print(text, x.tolist() == [100] * 64)
+"""
+
+
+def test_an_error_of_the_submission_reaches_the_caller(run_python: Run) -> None:
+    text = run_python(PRELUDE + BUSY + ERRORS).stdout
+    assert "add" in text and text.endswith("True\n")
+
+
+AT_EXIT = """
+x = usmq.zeros(1, "u4")
+for _ in range(100):
+    add(1, x, 1)
+spin(1, x, steps(0.3))
+stop.set()
+add(1, x, 1)
+"""
+
+
+def test_the_process_ends_after_launches_of_the_submitter_thread(run_python: Run) -> None:
+    assert run_python(PRELUDE + BUSY + AT_EXIT).stdout == ""
+
+
+FORKED = """
+x = usmq.zeros(1, "u4")
+for _ in range(100):
+    add(1, x, 1)
+child = os.fork()
+if child == 0:
+    try:
+        add(1, x, 1)
+    except usmq.ForkError:
+        os.write(1, b"ForkError\\n")
+    os._exit(0)
+os.waitpid(child, 0)
+stop.set()
+"""
+
+
+def test_a_forked_child_gets_an_error(run_python: Run) -> None:
+    assert run_python(PRELUDE + BUSY + FORKED).stdout == "ForkError\n"
