@@ -230,7 +230,7 @@ impl Pool {
             }
         };
         let hit = begun.is_none() || before == self.requests();
-        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
+        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind.name()));
         self.budget.add(bytes as u64);
         Ok((block, last_use))
     }
@@ -247,7 +247,7 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
+        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
         pool.budget.remove(bytes as u64);
         let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
