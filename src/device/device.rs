@@ -1,10 +1,10 @@
 //! A device: a root device of a platform, or a sub-device.
 
-use super::trace::record::{DeviceHandle, TracedDevice};
 use super::{Backend, Capabilities, Context, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle};
+use crate::trace::{DeviceHandle, TracedDevice};
 use cxx::{CxxVector, UniquePtr};
 use once_cell::sync::OnceCell;
 use std::fmt;

@@ -2,8 +2,6 @@
 
 use super::cross_context::Proxies;
 use super::in_flight::{Command, InFlight};
-use super::trace::record::{DeviceHandle, QueueHandle, TracedQueue};
-use super::trace::recorder;
 use super::{Context, Device, Event};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -11,6 +9,7 @@ use crate::ffi;
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, Pending, retry};
+use crate::trace::{DeviceHandle, QueueHandle, TracedQueue, recorder};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
 use std::fmt;

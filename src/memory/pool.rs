@@ -7,11 +7,11 @@
 use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
 use crate::completion::{Progress, Watched, release, watch};
-use crate::device::trace::recorder::{self, with_reason};
-use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
+use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
+use crate::trace::{Kind, Reason, recorder, with_reason};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;

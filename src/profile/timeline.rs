@@ -1,7 +1,7 @@
 //! Converts records to a profile: one time base, and list indices for queues, devices and dependencies.
 
 use super::{Clock, Device, Event, Kind, Profile, Queue};
-use crate::device::trace::record::{DeviceHandle, QueueHandle, Record};
+use crate::trace::record::{DeviceHandle, QueueHandle, Record};
 use std::collections::HashMap;
 
 /// The profile under construction, and its indices.
