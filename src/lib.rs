@@ -77,6 +77,7 @@ pub mod profile;
 mod python;
 mod runtime;
 mod task;
+mod trace;
 
 pub use array::{Array, DType, Element, Index, Scalar};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up, as docs/architecture.md draws it. A file imports from its own layer and from those before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 17] = [
     "error",
     "ffi",
     "runtime",
     "completion",
+    "trace",
     "device",
     "manager",
     "memory",

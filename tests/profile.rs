@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{IN_ORDER, LOOSE, PROFILING, Work, default_queue, other_root, states, states_of};
+use common::{IN_ORDER, LOOSE, PROFILING, Work, default_queue, other_root, states, states_of, two_parts};
 use std::sync::Barrier;
 use std::time::Instant;
 use usmq::profile::{Clock, Event, Kind, Profile, Reason, Session};
@@ -103,6 +103,23 @@ fn collocate_says_why_it_copies_and_where() -> Result<()> {
     assert!(moved.iter().any(|event| event.waited_for.iter().any(|before| {
         profile.events()[*before].queue != event.queue && profile.events()[*before].bytes == event.bytes
     })));
+    Ok(())
+}
+
+#[test]
+fn parts_of_a_device_are_numbered_in_the_order_of_their_use() -> Result<()> {
+    let root = default_queue()?.device().clone();
+    let Some([first, second]) = two_parts(&root)? else { return Ok(()) };
+    let profile = profiled(|| {
+        for device in [&root, &second, &first, &second] {
+            Array::uninit([8], DType::F32, UsmKind::Device, &Queue::new(device, None, IN_ORDER)?)?
+                .fill(2f32)?;
+        }
+        Ok(())
+    })?;
+    let filter = root.filter_string().unwrap();
+    let filters: Vec<_> = profile.devices().iter().map(|device| &*device.filter).collect();
+    assert_eq!(filters, [filter, &format!("part 1 of {filter}"), &format!("part 2 of {filter}")]);
     Ok(())
 }
 

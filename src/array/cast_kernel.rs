@@ -3,10 +3,10 @@
 use super::dtype::Family;
 use super::{Array, DType};
 use crate::device::submit::{Extents, KernelArg};
-use crate::device::trace::recorder::Label;
-use crate::device::{Code, Kind, Program};
+use crate::device::{Code, Program};
 use crate::error::Result;
 use crate::memory::{Access, ordered};
+use crate::trace::{Kind, Label};
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! New arrays: uninitialised, filled, evenly spaced, from host memory.
 
 use super::{Array, DType, Element, Layout, bytes_of};
-use crate::device::trace::recorder::{as_fill, with_default_reason};
-use crate::device::{Queue, Reason, UsmKind};
+use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, ordered, ordered_all};
+use crate::trace::{Reason, as_fill, with_default_reason};
 use std::sync::Arc;
 
 /// The host writes this many bytes of a pattern; copies on the device double it from there. Each fill in

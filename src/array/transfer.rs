@@ -1,11 +1,11 @@
 //! Copies between host and array, and between arrays of one context.
 
 use super::{Array, DType, Element, bytes_of};
-use crate::device::trace::recorder::{with_default_reason, with_reason};
-use crate::device::{Event, Queue, Reason};
+use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, ForeignOwner, drop_after, ordered, try_reserve};
 use crate::runtime::interrupt::{self, uninterruptible};
+use crate::trace::{Reason, with_default_reason, with_reason};
 
 /// The content of a host allocation, for errors.
 const ELEMENTS: &str = "the elements";

@@ -4,6 +4,7 @@ use super::{Backend, Capabilities, Context, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle};
+use crate::trace::{DeviceHandle, TracedDevice};
 use cxx::{CxxVector, UniquePtr};
 use once_cell::sync::OnceCell;
 use std::fmt;
@@ -91,7 +92,7 @@ impl Device {
     }
 
     /// Identifies the device while it lives.
-    pub(super) fn id(&self) -> usize {
+    pub(crate) fn id(&self) -> usize {
         self.0.id
     }
 
@@ -339,6 +340,31 @@ impl Eq for Device {}
 impl std::hash::Hash for Device {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.id.hash(state);
+    }
+}
+
+impl TracedDevice for Inner {
+    fn id(&self) -> usize {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn filter_and_parent(&self) -> (&str, Option<usize>) {
+        match &self.origin {
+            DeviceOrigin::Root { filter, .. } => (filter, None),
+            DeviceOrigin::Part { parent, .. } => {
+                (parent.filter_string().unwrap_or_default(), Some(parent.id()))
+            }
+        }
+    }
+}
+
+impl From<&Device> for DeviceHandle {
+    fn from(device: &Device) -> Self {
+        device.0.clone()
     }
 }
 

@@ -4,11 +4,11 @@ use super::Queue;
 use super::assist::assist_wait;
 use super::brief::Launch;
 use super::in_flight::Command;
-use super::trace::recorder;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
 use crate::runtime::{Pending, checks};
+use crate::trace::{Completion, QueueHandle, recorder};
 use cxx::UniquePtr;
 use std::cell::Cell;
 use std::fmt;
@@ -132,7 +132,7 @@ impl Event {
         }
         let begun = recorder::begin();
         let waited = self.wait_quietly();
-        recorder::waited(begun, &self.queue, Some(self));
+        recorder::waited(begun, &self.queue, Some(self.record()));
         if matches!(waited, Err(Error::Interrupted)) {
             return waited;
         }
@@ -208,18 +208,6 @@ impl Event {
         }
     }
 
-    pub(super) fn record(&self) -> &AtomicU64 {
-        &self.command.record
-    }
-
-    /// The device's timestamps of a complete command, if its queue records them.
-    pub(super) fn recorded_timestamps(&self) -> Option<[u64; 3]> {
-        if !self.queue.keeps_timestamps() {
-            return None;
-        }
-        ffi::event_profiling(self.raw().ok()?).ok()
-    }
-
     /// The times of submission, start and end. Waits for the end.
     ///
     /// # Errors
@@ -235,6 +223,27 @@ impl Event {
         let [submit, start, end] =
             ffi::event_profiling(self.raw()?).during("querying the timestamps of an event")?;
         Ok(Timestamps { submit, start, end })
+    }
+}
+
+impl Completion for Event {
+    fn queue_handle(&self) -> QueueHandle {
+        (&self.queue).into()
+    }
+
+    fn record(&self) -> &AtomicU64 {
+        &self.command.record
+    }
+
+    fn is_over(&self) -> bool {
+        self.done().unwrap_or(true)
+    }
+
+    fn recorded_timestamps(&self) -> Option<[u64; 3]> {
+        if !self.queue.keeps_timestamps() {
+            return None;
+        }
+        ffi::event_profiling(self.raw().ok()?).ok()
     }
 }
 

@@ -15,7 +15,6 @@ mod program;
 mod queue;
 mod selector;
 pub(crate) mod submit;
-pub(crate) mod trace;
 mod user_event;
 
 pub use backend::Backend;
@@ -32,5 +31,4 @@ pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
 pub(crate) use selector::Candidate;
 pub use selector::Selector;
-pub use trace::record::{Clock, Kind, Reason};
 pub(crate) use user_event::UserEvent;

@@ -1,10 +1,10 @@
 //! A kernel built for one context and device, and the per-context cache of builds.
 
-use super::trace::recorder;
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle, exit};
+use crate::trace::recorder;
 use cxx::UniquePtr;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};

@@ -2,7 +2,6 @@
 
 use super::cross_context::Proxies;
 use super::in_flight::{Command, InFlight};
-use super::trace::recorder;
 use super::{Context, Device, Event};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -10,6 +9,7 @@ use crate::ffi;
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, Pending, retry};
+use crate::trace::{DeviceHandle, QueueHandle, TracedQueue, recorder};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
 use std::fmt;
@@ -495,11 +495,40 @@ impl Hash for Queue {
     }
 }
 
+impl TracedQueue for Inner {
+    fn id(&self) -> usize {
+        self.id
+    }
+
+    fn in_order(&self) -> bool {
+        self.properties.in_order
+    }
+
+    fn device(&self) -> DeviceHandle {
+        (&self.device).into()
+    }
+}
+
+impl From<&Queue> for QueueHandle {
+    fn from(queue: &Queue) -> Self {
+        match queue.0.clone() {
+            Interned::Process(queue) => Self::Process(queue),
+            Interned::Counted(queue) => Self::Counted(queue),
+        }
+    }
+}
+
 /// `queue 0x55… on opencl:cpu:0 AMD EPYC`, with properties that differ from the default.
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue {:#x} on {}", self.0.id, self.0.device)?;
-        match (self.in_order(), self.profiling()) {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {:#x} on {}", self.id, self.device)?;
+        match (self.properties.in_order, self.properties.profiling) {
             (true, false) => Ok(()),
             (true, true) => f.write_str(" (profiling)"),
             (false, false) => f.write_str(" (out-of-order)"),

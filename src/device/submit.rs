@@ -1,11 +1,11 @@
 //! The commands of a queue, over raw addresses. Higher layers handle ownership and order.
 
 use super::brief::Launch;
-use super::trace::recorder::{self, Label};
-use super::{Event, Kind, Program, Queue, Slot, cross_context};
+use super::{Event, Program, Queue, Slot, cross_context};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::checks;
+use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
 

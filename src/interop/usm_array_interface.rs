@@ -5,10 +5,10 @@
 //! has completed its work.
 
 use crate::array::{Array, DType, Layout};
-use crate::device::trace::recorder::with_reason;
-use crate::device::{Context, Device, Queue, QueueProperties, Reason, UsmKind};
+use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Import, ordered};
+use crate::trace::{Reason, with_reason};
 use std::any::Any;
 
 /// The interface's description of an array.

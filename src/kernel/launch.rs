@@ -6,11 +6,11 @@ use super::signature::Param;
 use super::slots::{expected, misfit};
 use crate::array::Array;
 use crate::device::submit::{Extents, KernelArg};
-use crate::device::trace::recorder::Label;
-use crate::device::{Device, Event, Kind, Program, Queue, Slot};
+use crate::device::{Device, Event, Program, Queue, Slot};
 use crate::error::{Error, Result};
 use crate::memory::{Operand, ordered};
 use crate::placement::{follow, usable_from};
+use crate::trace::{Kind, Label};
 use smallvec::SmallVec;
 
 /// The nd-range and queue of a launch.

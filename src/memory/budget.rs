@@ -1,11 +1,11 @@
 //! Usage and limit shared by all pools of one device and USM kind, across contexts.
 
 use crate::completion::release;
-use crate::device::trace::recorder;
 use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle, checks};
+use crate::trace::recorder;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

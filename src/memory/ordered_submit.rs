@@ -2,11 +2,11 @@
 
 use super::access_log::Access;
 use super::allocation::{Allocation, Log};
-use crate::device::trace::recorder::with_reason;
-use crate::device::{Event, Queue, Reason};
+use crate::device::{Event, Queue};
 use crate::error::Result;
 use crate::runtime::interrupt::uninterruptible;
 use crate::runtime::{ForkMutex, checks};
+use crate::trace::{Reason, with_reason};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 

@@ -7,11 +7,11 @@
 use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
 use crate::completion::{Progress, Watched, release, watch};
-use crate::device::trace::recorder::{self, with_reason};
-use crate::device::{Context, ContextKey, Device, Event, Kind, Queue, Reason, UsmKind};
+use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
+use crate::trace::{Kind, Reason, recorder, with_reason};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -230,7 +230,7 @@ impl Pool {
             }
         };
         let hit = begun.is_none() || before == self.requests();
-        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind));
+        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind.name()));
         self.budget.add(bytes as u64);
         Ok((block, last_use))
     }
@@ -247,7 +247,7 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind));
+        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
         pool.budget.remove(bytes as u64);
         let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {

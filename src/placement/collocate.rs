@@ -2,10 +2,10 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::trace::recorder::{with_default_reason, with_reason};
-use crate::device::{Event, Queue, Reason, UsmKind};
+use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
+use crate::trace::{Reason, with_default_reason, with_reason};
 
 /// Bytes of one staging buffer. Two of them are in use at once.
 const CHUNK: usize = 2 << 20;

@@ -30,14 +30,14 @@ mod timeline;
 mod trace;
 mod tracks;
 
-pub use crate::device::{Clock, Kind, Reason};
+pub use crate::trace::{Clock, Kind, Reason};
 pub use advice::Advice;
 pub use summary::{DeviceSummary, KernelSummary, ReasonSummary, Summary};
 
-use crate::device::trace::log::{self, Window};
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::runtime::interrupt::poll_until;
+use crate::trace::log::{self, Window};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -103,7 +103,7 @@ impl Drop for Session {
 /// # Errors
 /// [`Error::RuntimeNotFound`] if tracing is not enabled.
 pub fn watch_calls() -> Result<()> {
-    crate::device::trace::xpti::watch()
+    crate::trace::xpti::watch()
 }
 
 /// A device of a profile.

@@ -1,16 +1,16 @@
 //! Converts records to a profile: one time base, and list indices for queues, devices and dependencies.
 
 use super::{Clock, Device, Event, Kind, Profile, Queue};
-use crate::device::trace::record::Record;
-use crate::device::{Device as Handle, Queue as QueueHandle};
+use crate::trace::record::{DeviceHandle, QueueHandle, Record};
 use std::collections::HashMap;
 
 /// The profile under construction, and its indices.
 #[derive(Default)]
 struct Collected {
     profile: Profile,
-    devices: Vec<Handle>,
-    queues: HashMap<QueueHandle, usize>,
+    devices: Vec<DeviceHandle>,
+    /// Maps the id of a queue to its index.
+    queues: HashMap<usize, usize>,
     /// Maps the number of a record to its index.
     places: HashMap<u64, usize>,
     /// Nanoseconds to add to a device's timestamps.
@@ -25,7 +25,7 @@ pub(super) fn profile(
     records: &[Record],
     dropped: u64,
     (opened, closed): (u64, u64),
-    held: &[(Handle, u64)],
+    held: &[(crate::Device, u64)],
 ) -> Profile {
     let mut all = Collected::default();
     all.profile.began = opened;
@@ -38,13 +38,13 @@ pub(super) fn profile(
             all.queue(queue);
         }
     }
-    all.offsets = all.devices.iter().map(|device| offset(device, records)).collect();
+    all.offsets = all.devices.iter().map(|device| offset(device.id(), records)).collect();
     for record in records {
         all.add(record, closed);
     }
     all.correct_late_ends();
     for (device, bytes) in held {
-        if let Some(place) = all.devices.iter().position(|known| known == device) {
+        if let Some(place) = all.devices.iter().position(|known| known.id() == device.id()) {
             all.profile.devices[place].held = *bytes;
         }
     }
@@ -55,17 +55,16 @@ pub(super) fn profile(
 }
 
 impl Collected {
-    fn device(&mut self, device: &Handle) -> usize {
-        if let Some(place) = self.devices.iter().position(|known| known == device) {
+    fn device(&mut self, device: &DeviceHandle) -> usize {
+        if let Some(place) = self.devices.iter().position(|known| known.id() == device.id()) {
             return place;
         }
-        let filter = match (device.filter_string(), device.parent()) {
-            (Some(filter), _) => filter.to_owned(),
-            (None, Some(parent)) => {
-                let number = self.devices.iter().filter(|known| known.parent() == device.parent()).count();
-                format!("part {} of {}", number + 1, parent.filter_string().unwrap_or_default())
+        let filter = match device.filter_and_parent() {
+            (filter, None) => filter.to_owned(),
+            (filter, parent) => {
+                let parts = self.devices.iter().filter(|known| known.filter_and_parent().1 == parent).count();
+                format!("part {} of {filter}", parts + 1)
             }
-            (None, None) => device.to_string(),
         };
         self.devices.push(device.clone());
         self.profile.devices.push(Device { filter, name: device.name().to_owned(), held: 0 });
@@ -73,13 +72,13 @@ impl Collected {
     }
 
     fn queue(&mut self, queue: &QueueHandle) -> usize {
-        if let Some(place) = self.queues.get(queue) {
+        if let Some(place) = self.queues.get(&queue.id()) {
             return *place;
         }
         let place = self.profile.queues.len();
-        let device = self.device(queue.device());
+        let device = self.device(&queue.device());
         self.profile.queues.push(Queue { device, in_order: queue.in_order(), clock: Clock::Host });
-        self.queues.insert(queue.clone(), place);
+        self.queues.insert(queue.id(), place);
         place
     }
 
@@ -189,9 +188,9 @@ fn name(record: &Record) -> String {
 
 /// The offset that converts a device's timestamps to host time. The runtime takes the first timestamp, the
 /// submission, between the begin and the return of the call, which bounds the offset on both sides.
-fn offset(device: &Handle, records: &[Record]) -> i64 {
+fn offset(device: usize, records: &[Record]) -> i64 {
     let (mut least, mut most) = (i64::MIN, i64::MAX);
-    for record in records.iter().filter(|record| record.device.as_ref() == Some(device)) {
+    for record in records.iter().filter(|record| record.device.as_ref().is_some_and(|of| of.id() == device)) {
         let Some([submit, ..]) = record.stamps.filter(|stamps| stamps[0] != 0) else { continue };
         least = least.max(record.called.0 as i64 - submit as i64);
         most = most.min(record.called.1 as i64 - submit as i64);

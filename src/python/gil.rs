@@ -2,9 +2,8 @@
 //! protects pending Python exceptions while values are dropped.
 
 use crate::Error;
-use crate::device::trace::record::Site;
-use crate::device::trace::recorder;
 use crate::runtime::with_interrupt;
+use crate::trace::{record::Site, recorder};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
 use pyo3::marker::Ungil;

@@ -3,14 +3,14 @@
 
 use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
-use crate::device::trace::recorder::with_reason;
-use crate::device::{Context, Event, Queue, Reason, UsmKind};
+use crate::device::{Context, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
 use crate::memory::try_reserve::try_with_capacity;
 use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered};
 use crate::runtime::interrupt::uninterruptible;
+use crate::trace::{Reason, with_reason};
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;

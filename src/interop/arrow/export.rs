@@ -4,12 +4,12 @@ use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_O
 use super::column::Column;
 use super::cuda_export;
 use super::foreign::About;
-use crate::device::trace::recorder::with_reason;
-use crate::device::{Event, Reason, UsmKind};
+use crate::device::{Event, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use crate::runtime::checks::InDestructor;
+use crate::trace::{Reason, with_reason};
 use std::ffi::c_void;
 use std::ptr;
 

@@ -5,8 +5,7 @@
 //! of its own. It queries the state of events and never waits for them: two threads that wait for
 //! out-of-order queues at the same time can deadlock the OpenCL CPU driver.
 
-use super::record::Record;
-use crate::device::Event;
+use super::record::{Completion, Record};
 use crate::runtime::{Pending, exit};
 use once_cell::sync::OnceCell;
 use std::cell::RefCell;
@@ -183,17 +182,19 @@ static POLLS: AtomicU64 = AtomicU64::new(0);
 /// Commands that are not known to be complete, by queue, oldest first.
 static IN_FLIGHT: Mutex<Vec<InFlightQueue>> = Mutex::new(Vec::new());
 
+type Command = Box<dyn Completion>;
+
 struct InFlightQueue {
     queue: usize,
     in_order: bool,
-    commands: Vec<(u64, Event)>,
+    commands: Vec<(u64, Command)>,
 }
 
 /// Held by the thread that polls.
 static POLLING: Mutex<()> = Mutex::new(());
 
-pub(super) fn add(id: u64, event: &Event) {
-    let queue = event.queue();
+pub(super) fn add(id: u64, command: Command) {
+    let queue = command.queue_handle();
     let mut queues = lock(&IN_FLIGHT);
     if !on() {
         return;
@@ -204,12 +205,12 @@ pub(super) fn add(id: u64, event: &Event) {
                 // It may be another queue at the address of a freed one.
                 in_flight.in_order = queue.in_order();
             }
-            in_flight.commands.push((id, event.clone()));
+            in_flight.commands.push((id, command));
         }
         None => queues.push(InFlightQueue {
             queue: queue.id(),
             in_order: queue.in_order(),
-            commands: vec![(id, event.clone())],
+            commands: vec![(id, command)],
         }),
     }
 }
@@ -227,14 +228,11 @@ pub(crate) fn poll(to: u64) -> bool {
     let mut ended = Vec::new();
     for in_flight in &mut queues {
         if in_flight.in_order {
-            let running = in_flight.commands.iter().position(|(_, event)| !is_over(event));
+            let running = in_flight.commands.iter().position(|(_, command)| !command.is_over());
             let over = in_flight.commands.drain(..running.unwrap_or(in_flight.commands.len()));
             ended.extend(over.map(end_of));
         } else {
-            let (over, running) = in_flight.commands.drain(..).partition(|(_, event)| is_over(event));
-            in_flight.commands = running;
-            let over: Vec<(u64, Event)> = over;
-            ended.extend(over.into_iter().map(end_of));
+            ended.extend(in_flight.commands.extract_if(.., |(_, command)| command.is_over()).map(end_of));
         }
     }
     note_ends(&ended);
@@ -261,7 +259,7 @@ fn forget_commands() {
 fn put_back(queues: Vec<InFlightQueue>) {
     let mut now = lock(&IN_FLIGHT);
     if !on() {
-        // Events may hold the last handle to their queue, which must be dropped outside the lock.
+        // Commands may hold the last handle to their queue, which must be dropped outside the lock.
         drop(now);
         return drop(queues);
     }
@@ -280,13 +278,8 @@ fn put_back(queues: Vec<InFlightQueue>) {
     }
 }
 
-/// An event that cannot be queried counts as complete.
-fn is_over(event: &Event) -> bool {
-    event.done().unwrap_or(true)
-}
-
-fn end_of((id, event): (u64, Event)) -> (u64, u64, Option<[u64; 3]>) {
-    (id, now(), event.recorded_timestamps())
+fn end_of((id, command): (u64, Command)) -> (u64, u64, Option<[u64; 3]>) {
+    (id, now(), command.recorded_timestamps())
 }
 
 static POLLER_RUNS: AtomicBool = AtomicBool::new(false);

@@ -1,8 +1,11 @@
-//! The types of a trace record: operation, reason and clock.
+//! A trace record: operation, reason and clock. The device layer implements the traits of the objects that a
+//! record names.
 
-use crate::device::{Device, Queue, UsmKind};
+use crate::runtime::Interned;
 use smallvec::SmallVec;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The kind of a recorded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,19 +73,48 @@ pub(crate) struct Site {
     pub line: u32,
 }
 
+/// A device. Its id identifies it while a handle exists.
+pub(crate) trait TracedDevice: Send + Sync {
+    fn id(&self) -> usize;
+    fn name(&self) -> &str;
+    /// The filter string; for a sub-device that of its parent, and the parent's id.
+    fn filter_and_parent(&self) -> (&str, Option<usize>);
+}
+
+/// A queue. Its id identifies it while a handle exists.
+pub(crate) trait TracedQueue: fmt::Display + Send + Sync {
+    fn id(&self) -> usize;
+    fn in_order(&self) -> bool;
+    fn device(&self) -> DeviceHandle;
+}
+
+/// A submitted command.
+pub(crate) trait Completion: Send {
+    fn queue_handle(&self) -> QueueHandle;
+    /// The number of its record; 0 without one.
+    fn record(&self) -> &AtomicU64;
+    /// Whether it has ended; true if it cannot be queried. Never blocks.
+    fn is_over(&self) -> bool;
+    /// The device's submit, start and end times of a complete command, if its queue records them.
+    fn recorded_timestamps(&self) -> Option<[u64; 3]>;
+}
+
+pub(crate) type DeviceHandle = Arc<dyn TracedDevice>;
+pub(crate) type QueueHandle = Interned<dyn TracedQueue>;
+
 /// One recorded operation. Times are nanoseconds of the host's steady clock unless `clock` says otherwise.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Record {
     pub id: u64,
     pub kind: Kind,
     pub reason: Reason,
-    pub queue: Option<Queue>,
+    pub queue: Option<QueueHandle>,
     /// None for calls of other libraries.
-    pub device: Option<Device>,
+    pub device: Option<DeviceHandle>,
     pub name: Option<Arc<str>>,
     pub bytes: u64,
-    /// For memory.
-    pub usm: Option<UsmKind>,
+    /// For memory: the name of the USM kind.
+    pub usm: Option<&'static str>,
     /// For memory: whether the pool had a free block.
     pub hit: bool,
     pub site: Option<Site>,

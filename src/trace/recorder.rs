@@ -5,10 +5,10 @@
 //! state here.
 
 use super::log::{self, now, on, push};
-use super::record::{Kind, Reason, Record, Site};
-use crate::device::{Device, Event, Queue, UsmKind};
+use super::record::{Completion, DeviceHandle, Kind, QueueHandle, Reason, Record, Site, TracedQueue};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::Level;
@@ -148,52 +148,58 @@ impl Label<'_> {
 
 /// Records a submitted command.
 #[inline]
-pub(crate) fn command(begun: Option<Begun>, label: Label<'_>, event: &Event, after: &[Event]) {
+pub(crate) fn command<C>(begun: Option<Begun>, label: Label<'_>, command: &C, after: &[C])
+where
+    C: Completion + Clone + 'static,
+{
     if tracing::level_enabled!(Level::DEBUG) {
-        tell_of_command(label, event, after);
+        tell_of_command(label, &*command.queue_handle(), after.len());
     }
     if let Some(begun) = begun {
-        submitted(&begun, label, event, after);
+        submitted(&begun, label, command, after);
     }
 }
 
 #[cold]
-fn tell_of_command(label: Label<'_>, event: &Event, after: &[Event]) {
+fn tell_of_command(label: Label<'_>, queue: &dyn TracedQueue, waits_for: usize) {
     tracing::debug!(
         target: "usmq",
         kind = label.kind.name(),
         name = label.name.map(|name| &**name),
         bytes = label.bytes,
-        queue = %event.queue(),
-        waits_for = after.len(),
+        %queue,
+        waits_for,
         "submitted"
     );
 }
 
 #[cold]
-fn submitted(begun: &Begun, label: Label<'_>, event: &Event, after: &[Event]) {
-    let waited_for = after.iter().map(|event| event.record().load(Ordering::Relaxed)).filter(|id| *id != 0);
-    let mut record = record(label, Some(event.queue()), (begun.at, now()));
-    record.waited_for = waited_for.collect();
+fn submitted<C: Completion + Clone + 'static>(begun: &Begun, label: Label<'_>, command: &C, after: &[C]) {
+    let mut record = record(label, Some(command.queue_handle()), (begun.at, now()));
+    record.waited_for = numbers(after.iter().map(C::record));
     if let Some(id) = push(record) {
-        event.record().store(id, Ordering::Relaxed);
-        log::add(id, event);
+        command.record().store(id, Ordering::Relaxed);
+        log::add(id, Box::new(command.clone()));
     }
 }
 
-/// Records a wait of the host: for one event, or for a queue.
+/// The numbers of the commands that have a record.
+fn numbers<'a>(records: impl Iterator<Item = &'a AtomicU64>) -> SmallVec<[u64; 2]> {
+    records.map(|record| record.load(Ordering::Relaxed)).filter(|id| *id != 0).collect()
+}
+
+/// Records a wait of the host: for the command of a record, or for a queue.
 #[inline]
-pub(crate) fn waited(begun: Option<Begun>, queue: &Queue, of: Option<&Event>) {
+pub(crate) fn waited(begun: Option<Begun>, queue: impl Into<QueueHandle>, of: Option<&AtomicU64>) {
     if let Some(begun) = begun {
-        host_waited(&begun, queue, of);
+        host_waited(&begun, queue.into(), of);
     }
 }
 
 #[cold]
-fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
+fn host_waited(begun: &Begun, queue: QueueHandle, of: Option<&AtomicU64>) {
     let mut record = record(Label::new(Kind::Wait, 0), Some(queue), (begun.at, now()));
-    record.waited_for = of.map(|event| event.record().load(Ordering::Relaxed)).into_iter().collect();
-    record.waited_for.retain(|id| *id != 0);
+    record.waited_for = numbers(of.into_iter());
     record.seen = record.called.1;
     // After a wait, ends can be detected without the poller.
     log::poll(0);
@@ -201,40 +207,46 @@ fn host_waited(begun: &Begun, queue: &Queue, of: Option<&Event>) {
 }
 
 /// Records a kernel build on the host.
-pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: &Device) {
+pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: impl Into<DeviceHandle>) {
     if let Some(begun) = begun {
         let label = Label { kind: Kind::Build, name: Some(name), bytes: 0 };
         let mut record = record(label, None, (begun.at, now()));
-        (record.device, record.seen) = (Some(device.clone()), record.called.1);
+        (record.device, record.seen) = (Some(device.into()), record.called.1);
         push(record);
     }
 }
 
 /// Records memory of a device that was taken from a pool or returned to it.
 #[inline]
-pub(crate) fn memory(begun: Option<Begun>, kind: Kind, bytes: usize, hit: bool, place: (&Device, UsmKind)) {
+pub(crate) fn memory(
+    begun: Option<Begun>,
+    kind: Kind,
+    bytes: usize,
+    hit: bool,
+    (device, usm): (impl fmt::Display + Into<DeviceHandle>, &'static str),
+) {
     if tracing::level_enabled!(Level::TRACE) {
-        tell_of_memory(kind, bytes, place);
+        tell_of_memory(kind, bytes, &device, usm);
     }
     if let Some(begun) = begun {
-        used(&begun, kind, bytes, hit, place);
+        used(&begun, kind, bytes, hit, (device.into(), usm));
     }
 }
 
 #[cold]
-fn tell_of_memory(kind: Kind, bytes: usize, (device, usm): (&Device, UsmKind)) {
-    tracing::trace!(target: "usmq", kind = kind.name(), bytes, usm = usm.name(), %device, "memory");
+fn tell_of_memory(kind: Kind, bytes: usize, device: &dyn fmt::Display, usm: &str) {
+    tracing::trace!(target: "usmq", kind = kind.name(), bytes, usm, %device, "memory");
 }
 
 #[cold]
-fn used(begun: &Begun, kind: Kind, bytes: usize, hit: bool, (device, usm): (&Device, UsmKind)) {
+fn used(begun: &Begun, kind: Kind, bytes: usize, hit: bool, (device, usm): (DeviceHandle, &'static str)) {
     let mut record = record(Label::new(kind, bytes), None, (begun.at, now()));
-    (record.device, record.usm, record.hit) = (Some(device.clone()), Some(usm), hit);
+    (record.device, record.usm, record.hit) = (Some(device), Some(usm), hit);
     record.seen = record.called.1;
     push(record);
 }
 
-fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record {
+fn record(label: Label<'_>, queue: Option<QueueHandle>, called: (u64, u64)) -> Record {
     let known = here(|here| {
         let site = here.site.try_borrow().ok().and_then(|site| site.clone());
         (here.reason.get(), site, here.fills.get(), thread_number(here), here.call.get())
@@ -244,8 +256,8 @@ fn record(label: Label<'_>, queue: Option<&Queue>, called: (u64, u64)) -> Record
         id: 0,
         kind: if fills && label.kind == Kind::Copy { Kind::Fill } else { label.kind },
         reason: reason.unwrap_or(Reason::Explicit),
-        queue: queue.cloned(),
-        device: queue.map(|queue| queue.device().clone()),
+        device: queue.as_ref().map(|queue| queue.device()),
+        queue,
         name: label.name.cloned(),
         bytes: label.bytes as u64,
         usm: None,
