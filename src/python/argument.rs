@@ -50,13 +50,18 @@ pub(super) fn wrong_type(object: &Bound<'_, PyAny>, name: &str, wanted: &str) ->
 pub(super) fn found(object: &Bound<'_, PyAny>) -> String {
     const LONGEST: usize = 100;
     let Ok(text) = object.repr() else {
-        return object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+        return class_name(object);
     };
     let text = text.to_string_lossy();
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.into_owned(),
     }
+}
+
+/// The name of an object's class, for errors.
+pub(super) fn class_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
 }
 
 /// What an argument can be converted to.

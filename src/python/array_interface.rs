@@ -1,6 +1,6 @@
 //! Reads the entries of an array interface's dict, for every such interface.
 
-use super::argument::{Given, Misfit};
+use super::argument::{Given, Misfit, class_name};
 use super::{dtype, index};
 use crate::DType;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -16,9 +16,7 @@ pub(super) struct Entries<'a, 'py> {
 impl<'a, 'py> Entries<'a, 'py> {
     pub(super) fn new(name: &'static str, attribute: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         let dict = attribute.cast::<PyDict>().map_err(|_| {
-            let found =
-                attribute.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-            PyTypeError::new_err(format!("{name} must be a dict, not {found}"))
+            PyTypeError::new_err(format!("{name} must be a dict, not {}", class_name(attribute)))
         })?;
         Ok(Self { name, dict })
     }

@@ -1,16 +1,15 @@
 //! `usmq.asarray`: converts objects that hold numbers to arrays.
 
 use super::array::Array;
+use super::cuda::{self, CudaArray};
 use super::gil::detach;
 use super::host::HostInput;
-use super::{argument, buffer, cuda, dlpack, dtype, scope, suai, target};
-use crate::interop::dlpack::Import;
+use super::protocol::{self, Memory, Source, Wanted};
+use super::{argument, dtype, scope, target};
+use crate::UsmKind;
 use crate::trace::{Reason, with_reason};
-use crate::{Action, Step, UsmKind};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-
-const NO_COPY: &str = "host memory cannot become USM without a copy, but copy=False";
 
 /// Convert an object to an array, without a copy if possible.
 ///
@@ -74,119 +73,90 @@ pub(super) fn asarray(
                 "device= names a CUDA device and cannot be combined with queue= or usm_type=",
             ));
         }
-        let array = cuda::placed(py, obj, dtype, cuda::ordinal(device)?, copy)?;
+        let array = on_cuda(py, obj, dtype, cuda::ordinal(device)?, copy)?;
         return Ok(array.into_any());
     }
     let queue = target::queue(py, queue)?;
     Ok(in_usm(py, obj, Wanted { dtype, kind, queue, copy })?.into_any())
 }
 
-/// The properties that the caller requests of an array.
-#[derive(Clone, Default)]
-pub(super) struct Wanted {
-    pub(super) dtype: Option<crate::DType>,
-    pub(super) kind: Option<UsmKind>,
-    pub(super) queue: Option<crate::Queue>,
-    pub(super) copy: Option<bool>,
-}
-
 /// The object's elements in USM.
-pub(super) fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
+fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py<Array>> {
+    let source = protocol::read(obj, &wanted, protocol::ALL)?.ok_or_else(|| protocol::no_array(obj))?;
     let Wanted { dtype, kind, queue, copy } = wanted;
-    if let Some(source) = shared(obj)? {
-        let result = detach(py, || source.to(dtype, kind, queue.as_ref()))?;
-        let is_copy =
-            result.address() != source.address() || result.size() == 0 && result.dtype() != source.dtype();
-        return match (copy, is_copy) {
-            (Some(false), true) => Err(PyValueError::new_err(format!(
-                "a copy is needed for {}, but copy=False",
-                differences(&source, &result)
-            ))),
-            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
-            _ => match obj.cast::<Array>() {
-                // Return the object itself if it meets the request.
-                Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
-                    Ok(own.clone().unbind())
-                }
-                _ => Py::new(py, Array::new(result)),
-            },
-        };
-    }
-    // Query a buffer for nothing else: numpy arrays are the common case, and each query runs Python code.
-    let is_buffer = buffer::has_buffer(obj);
-    if let Some(source) = if is_buffer { None } else { cuda::shared(obj)? } {
-        let queue = queue.map_or_else(|| scope::current(py), Ok)?;
-        let result = detach(py, || source.to_queue(&queue, kind.unwrap_or(UsmKind::Device)))?;
-        if copy == Some(false) && result.address() != source.address() {
-            return Err(PyValueError::new_err(
-                "CUDA memory cannot become USM without a copy, but copy=False",
-            ));
+    let no_copy = |memory| {
+        PyValueError::new_err(format!("{memory} memory cannot become USM without a copy, but copy=False"))
+    };
+    let new_kind = kind.unwrap_or(UsmKind::Device);
+    let new_queue = || queue.clone().map_or_else(|| scope::current(py), Ok);
+    let (source, copied, memory) = match source {
+        Source::Usm { array, copied } => (array, copied, "host"),
+        Source::Cuda(source) => {
+            let queue = new_queue()?;
+            let array = detach(py, || source.to_queue(&queue, new_kind))?;
+            let copied = array.address() != source.address();
+            (array, copied, "CUDA")
         }
-        return Py::new(py, Array::new(detach(py, || result.to(dtype, None, None))?));
+        Source::Host(_) if copy == Some(false) => return Err(no_copy("host")),
+        Source::Host(host) => {
+            let queue = new_queue()?;
+            let _why = with_reason(Reason::Import);
+            (from_host(py, &host, new_kind, &queue)?, true, "host")
+        }
+    };
+    if copied && copy == Some(false) {
+        return Err(no_copy(memory));
     }
-    let arrow = if is_buffer { None } else { super::arrow::numbers(obj, queue.as_ref(), kind)? };
-    if let Some((numbers, copied)) = arrow {
-        let result = detach(py, || numbers.to(dtype, kind, queue.as_ref()))?;
-        return match (copy, copied || result.address() != numbers.address()) {
-            (Some(false), true) => Err(PyValueError::new_err(NO_COPY)),
-            (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
+    let result = detach(py, || source.to(dtype, kind, queue.as_ref()))?;
+    let is_copy = copied
+        || result.address() != source.address()
+        || result.size() == 0 && result.dtype() != source.dtype();
+    match (copy, is_copy) {
+        (Some(false), true) => Err(PyValueError::new_err(format!(
+            "a copy is needed for {}, but copy=False",
+            differences(&source, &result)
+        ))),
+        (Some(true), false) => Py::new(py, Array::new(detach(py, || result.copy())?)),
+        _ => match obj.cast::<Array>() {
+            // Return the object itself if it meets the request.
+            Ok(own) if queue.is_none_or(|queue| queue == *source.queue()) && !is_copy => {
+                Ok(own.clone().unbind())
+            }
             _ => Py::new(py, Array::new(result)),
-        };
+        },
     }
-    let from_tensor = || {
-        let source = dlpack::read(obj, Import { queue: queue.as_ref(), kind, copy })?;
-        let result = detach(py, || source.to(dtype, None, None))?;
-        if copy == Some(false) && result.address() != source.address() {
-            return Err(PyValueError::new_err(NO_COPY));
+}
+
+/// The object's elements on a CUDA device.
+pub(super) fn on_cuda(
+    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
+    dtype: Option<crate::DType>,
+    ordinal: usize,
+    copy: Option<bool>,
+) -> PyResult<Py<CudaArray>> {
+    if let Ok(own) = object.cast::<CudaArray>() {
+        let array = &own.get().0;
+        if copy != Some(true)
+            && array.ordinal() == ordinal
+            && dtype.is_none_or(|dtype| dtype == array.dtype())
+        {
+            return Ok(own.clone().unbind());
         }
-        Py::new(py, Array::new(result))
-    };
-    if !is_buffer && obj.hasattr("__dlpack__")? {
-        return from_tensor();
     }
-    let host = match HostInput::read(obj, dtype) {
-        // Buffer formats cannot express bfloat16, so jax refuses them; DLPack tensors can.
-        Err(error) if error.is_instance_of::<PyBufferError>(py) && obj.hasattr("__dlpack__")? => {
-            return from_tensor();
-        }
-        host => host?,
-    };
     if copy == Some(false) {
-        return Err(PyValueError::new_err(NO_COPY));
+        return Err(PyValueError::new_err("only CUDA memory of that device needs no copy, but copy=False"));
     }
-    let queue = queue.map_or_else(|| scope::current(py), Ok)?;
-    let why = with_reason(Reason::Import);
-    let array = from_host(py, &host, kind.unwrap_or(UsmKind::Device), &queue)?;
-    drop(why);
-    let array = match dtype.filter(|dtype| *dtype != array.dtype()) {
-        Some(dtype) => detach(py, || array.cast(dtype))?,
-        None => array,
-    };
-    Py::new(py, Array::new(array))
+    // Data that passes through the host anyway stays on the host first.
+    let is_host = matches!(protocol::memory(object, protocol::ALL)?, Some(Memory::Host | Memory::Any));
+    let wanted = Wanted { dtype, kind: is_host.then_some(UsmKind::Host), ..Default::default() };
+    let array = in_usm(py, object, wanted)?;
+    let moved = detach(py, || crate::interop::cuda::CudaArray::from_array(&array.get().array, ordinal))?;
+    Py::new(py, CudaArray::new(moved))
 }
 
-/// The object's own USM, if any.
-pub(super) fn shared(obj: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
-    if let Ok(own) = obj.cast::<Array>() {
-        return Ok(Some(crate::Array::clone(&own.get().array)));
-    }
-    suai::import(obj)
-}
-
-/// Whether the object's elements are plain host memory, without reading them.
-pub(super) fn is_host(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if obj.cast::<Array>().is_ok() {
-        return Ok(false);
-    }
-    for name in ["__sycl_usm_array_interface__", "__cuda_array_interface__", "__dlpack__"] {
-        if !buffer::has_buffer(obj) && obj.hasattr(name)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn from_host(
+/// Copies host data to new memory.
+pub(super) fn from_host(
     py: Python<'_>,
     host: &HostInput<'_>,
     kind: UsmKind,
@@ -211,41 +181,19 @@ fn differences(source: &crate::Array, result: &crate::Array) -> String {
     said.join(" and ")
 }
 
-/// Sets the elements of an array from another array in any memory, or from a host object.
-pub(super) fn assign(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
-    match shared(source)? {
-        Some(source) => Ok(detach(py, || target.assign(&crate::collocate(&source, target.queue())?))?),
-        None => copy_from_host(py, target, source),
-    }
-}
-
-/// Sets the elements of `target` from host data of its shape. The copy is complete on return unless the dtype
-/// changes.
-fn copy_from_host(py: Python<'_>, target: &crate::Array, source: &Bound<'_, PyAny>) -> PyResult<()> {
-    target.check_writable()?;
-    let host = HostInput::read(source, None)?;
-    if host.dtype() == target.dtype() && host.shape() == target.shape() {
-        return host.copy_to(py, target);
-    }
-    let source = from_host(py, &host, UsmKind::Device, target.queue())?;
+/// Sets the elements of an array from another array in USM, or from a host object. The copy of a host object is
+/// complete on return unless the dtype or the shape differs.
+pub(super) fn assign(py: Python<'_>, target: &crate::Array, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let source = match protocol::read(object, &Wanted::default(), &[Memory::Usm, Memory::Host])? {
+        Some(Source::Usm { array, .. }) => detach(py, || crate::collocate(&array, target.queue()))?,
+        Some(Source::Host(host)) => {
+            target.check_writable()?;
+            if host.dtype() == target.dtype() && host.shape() == target.shape() {
+                return host.copy_to(py, target);
+            }
+            from_host(py, &host, UsmKind::Device, target.queue())?
+        }
+        _ => return Err(protocol::no_array(object)),
+    };
     Ok(detach(py, || target.assign(&source))?)
-}
-
-/// Copies host data to device memory on this queue.
-pub(super) fn host_array(
-    py: Python<'_>,
-    object: &Bound<'_, PyAny>,
-    queue: &crate::Queue,
-) -> PyResult<crate::Array> {
-    let _why = with_reason(Reason::Collocate);
-    from_host(py, &HostInput::read(object, None)?, UsmKind::Device, queue)
-}
-
-/// The step of a plan that copies host data to a device.
-pub(super) fn host_step(object: &Bound<'_, PyAny>) -> PyResult<Step> {
-    let host = HostInput::read(object, None)?;
-    let (shape, dtype) = (host.shape(), host.dtype());
-    let bytes = (shape.iter().product::<usize>() * dtype.itemsize()) as u64;
-    let what = format!("{dtype}{shape:?} on the host");
-    Ok(Step { action: Action::FromHost, bytes, reason: "host memory".to_owned(), what })
 }

@@ -183,12 +183,9 @@ pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
 }
 
 impl<'py> ForeignBuffer<'py> {
-    /// Any strided buffer with its format; None when the object has none.
-    pub(super) fn readable(object: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        if !has_buffer(object) {
-            return Ok(None);
-        }
-        Self::get(object, ffi::PyBUF_RECORDS_RO).map(Some)
+    /// Any strided buffer with its format.
+    pub(super) fn readable(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Self::get(object, ffi::PyBUF_RECORDS_RO)
     }
 
     /// A contiguous buffer to write to.

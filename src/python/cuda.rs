@@ -6,14 +6,14 @@ use super::array_interface::Entries;
 use super::dtype::DType;
 use super::gil::{Quiet, detach};
 use super::owner::PyOwner;
-use super::{argument, asarray, dlpack, scope, target};
+use super::{argument, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
-const NAME: &str = "__cuda_array_interface__";
+pub(super) const NAME: &str = "__cuda_array_interface__";
 
 /// An n-dimensional array in the memory of a CUDA device.
 ///
@@ -203,47 +203,12 @@ pub(super) fn ordinal(device: &str) -> PyResult<usize> {
     })
 }
 
-/// The object's elements on a CUDA device.
-pub(super) fn placed(
-    py: Python<'_>,
+/// The CUDA memory of an object, by its attribute; None if DLPack must read it.
+pub(super) fn import(
     object: &Bound<'_, PyAny>,
-    dtype: Option<crate::DType>,
-    ordinal: usize,
-    copy: Option<bool>,
-) -> PyResult<Py<CudaArray>> {
-    if let Ok(own) = object.cast::<CudaArray>() {
-        let array = &own.get().0;
-        if copy != Some(true)
-            && array.ordinal() == ordinal
-            && dtype.is_none_or(|dtype| dtype == array.dtype())
-        {
-            return Ok(own.clone().unbind());
-        }
-    }
-    if copy == Some(false) {
-        return Err(PyValueError::new_err("only CUDA memory of that device needs no copy, but copy=False"));
-    }
-    // Data that passes through the host anyway stays on the host first.
-    let on_host = asarray::is_host(object)?.then_some(UsmKind::Host);
-    let array = asarray::in_usm(py, object, asarray::Wanted { dtype, kind: on_host, ..Default::default() })?;
-    moved(py, &array.get().array, ordinal)
-}
-
-/// A copy of an array on a CUDA device.
-pub(super) fn moved(py: Python<'_>, array: &crate::Array, ordinal: usize) -> PyResult<Py<CudaArray>> {
-    let moved = detach(py, || cuda::CudaArray::from_array(array, ordinal))?;
-    Py::new(py, CudaArray::new(moved))
-}
-
-/// The CUDA memory of an object: an array of usmq, or one with `__cuda_array_interface__`. None for anything
-/// else.
-pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArray>> {
-    if let Ok(own) = object.cast::<CudaArray>() {
-        return Ok(Some(cuda::CudaArray::clone(&own.get().0)));
-    }
-    let py = object.py();
-    let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else { return Ok(None) };
-    let descriptor = descriptor(&Entries::new(NAME, &attribute)?)?;
+    attribute: &Bound<'_, PyAny>,
+) -> PyResult<Option<cuda::CudaArray>> {
+    let descriptor = descriptor(&Entries::new(NAME, attribute)?)?;
     if descriptor.stream.is_none() && object.hasattr("__dlpack__")? {
         // torch names no stream although work may be pending. DLPack orders it; see `dlpack::read`.
         return Ok(None);
@@ -251,7 +216,7 @@ pub(super) fn shared(object: &Bound<'_, PyAny>) -> PyResult<Option<cuda::CudaArr
     let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory and the stream live as long as the object that exports them, and the
     // owner keeps it alive.
-    Ok(Some(detach(py, || unsafe { cuda::import(&descriptor, owner) })?))
+    Ok(Some(detach(object.py(), || unsafe { cuda::import(&descriptor, owner) })?))
 }
 
 fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {

@@ -146,11 +146,10 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         return Ok(Stream::Queue(queue.get().0.clone()));
     }
     queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
-        let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!(
-            "stream must be None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of \
-             a SYCL queue, \
-             not {name}"
+            "stream must be None, -1, a queue of usmq or dpctl, a capsule \"SyclQueueRef\" or the address of a SYCL \
+             queue, not {}",
+            argument::class_name(object)
         ))
     })
 }
@@ -242,7 +241,7 @@ fn ask<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = obj.py();
     let missing = || {
-        let name = obj.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
+        let name = argument::class_name(obj);
         PyTypeError::new_err(format!("expected an object with __dlpack__ and __dlpack_device__, not {name}"))
     };
     let method = obj.getattr_opt("__dlpack__")?.ok_or_else(missing)?;

@@ -26,12 +26,14 @@ const DEEPEST: usize = 32;
 const LIST: &str = "the numbers of a list";
 
 impl<'py> HostInput<'py> {
-    /// Reads an object. `dtype` decides the type of plain numbers.
-    pub(super) fn read(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
-        if let Some(buffer) = ForeignBuffer::readable(object)? {
-            let own = buffer.dtype()?;
-            return Ok(Self::Buffer { buffer, dtype: own });
-        }
+    /// Reads an object with a buffer.
+    pub(super) fn buffer(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let buffer = ForeignBuffer::readable(object)?;
+        Ok(Self::Buffer { dtype: buffer.dtype()?, buffer })
+    }
+
+    /// Reads a number, or nested sequences of numbers. `dtype` decides the type.
+    pub(super) fn numbers(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
         if let Some((number, own)) = index::scalar(object)? {
             let dtype = dtype.or(own).unwrap_or_else(|| common_type(&[number]));
             return Ok(Self::Numbers { numbers: vec![number], shape: Vec::new(), dtype });

@@ -1,8 +1,9 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
 use super::gil::detach;
+use super::protocol::{self, Memory};
 use super::queue::{Event, Queue};
-use super::{argument, asarray, dtype, index, submitter, target};
+use super::{argument, dtype, index, submitter, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -271,9 +272,7 @@ fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
 }
 
 fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
-    object.is_instance_of::<super::array::Array>()
-        || object.is_instance_of::<Mark>()
-        || matches!(object.getattr_opt("__sycl_usm_array_interface__"), Ok(Some(_)))
+    object.is_instance_of::<Mark>() || matches!(protocol::memory(object, &[Memory::Usm]), Ok(Some(_)))
 }
 
 fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
@@ -285,7 +284,7 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     }
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
-        let array = asarray::shared(marked)?.ok_or_else(|| refuse(marked))?;
+        let array = protocol::usm(marked)?.ok_or_else(|| refuse(marked))?;
         return Ok(if mark.get().writes { Arg::write(&array) } else { Arg::read(&array) });
     }
     if let Some((number, dtype)) = index::scalar(object)? {
@@ -294,13 +293,13 @@ fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<Queue>() {
         return Err(refuse(object));
     }
-    asarray::shared(object)?.map(Arg::from).ok_or_else(|| refuse(object))
+    protocol::usm(object)?.map(Arg::from).ok_or_else(|| refuse(object))
 }
 
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
-    let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "a kernel argument must be an array in USM, a number or usmq.local(nbytes), not {name}; copy host \
-         data with usmq.asarray()"
+        "a kernel argument must be an array in USM, a number or usmq.local(nbytes), not {}; copy host data with \
+         usmq.asarray()",
+        argument::class_name(object)
     ))
 }

@@ -27,6 +27,7 @@ mod owner;
 mod pickle;
 mod placement;
 mod profile;
+mod protocol;
 mod queue;
 mod scalar;
 mod scope;

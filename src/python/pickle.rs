@@ -4,8 +4,8 @@
 
 use super::array::Array;
 use super::arrow::{column::Column, field::Field, table::Table};
-use super::buffer::ForeignBuffer;
-use super::{index, queue::Queue, scope};
+use super::buffer::{ForeignBuffer, has_buffer};
+use super::{argument, index, queue::Queue, scope};
 use crate::interop::arrow::{self, Packed};
 use crate::python::gil::detach;
 use crate::{DType, Error, UsmKind};
@@ -197,16 +197,13 @@ fn bytes<'a>(frame: &'a ForeignBuffer<'_>) -> PyResult<&'a [u8]> {
 }
 
 fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
-    let missing = || -> PyResult<PyErr> {
-        let name = frame.get_type().name()?;
-        Ok(PyTypeError::new_err(format!(
-            "a buffer of the pickle must support the buffer protocol, unlike {name}"
-        )))
-    };
-    match ForeignBuffer::readable(frame)? {
-        Some(frame) => Ok(frame),
-        None => Err(missing()?),
+    if !has_buffer(frame) {
+        return Err(PyTypeError::new_err(format!(
+            "a buffer of the pickle must support the buffer protocol, unlike {}",
+            argument::class_name(frame)
+        )));
     }
+    ForeignBuffer::readable(frame)
 }
 
 /// Restore the array of a pickle.

@@ -2,10 +2,13 @@
 
 use super::array::Array;
 use super::gil::detach;
+use super::host::HostInput;
+use super::protocol::{self, Memory, Source, Wanted, no_array};
 use super::queue::Queue;
-use super::{asarray, cuda, scope, target};
+use super::{asarray, scope, target};
 use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};
+use crate::trace::{Reason, with_reason};
 use crate::{Action, PlanTarget, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -38,7 +41,8 @@ pub(super) fn follow(
     arrays: &Bound<'_, PyTuple>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Queue> {
-    let arrays = all(arrays)?;
+    let usm = |object| protocol::usm(&object)?.ok_or_else(|| no_array(&object));
+    let arrays = arrays.iter().map(usm).collect::<PyResult<Vec<_>>>()?;
     let refs: Vec<_> = arrays.iter().collect();
     if let Some(queue) = target::queue(py, queue)? {
         detach(py, || crate::usable_from(&queue, &refs))?;
@@ -93,7 +97,7 @@ pub(super) fn collocate(
     let results = match target {
         Some(PlanTarget::Cuda(ordinal)) => objects
             .iter()
-            .map(|object| Ok(cuda::placed(py, object, None, ordinal, None)?.into_any()))
+            .map(|object| Ok(asarray::on_cuda(py, object, None, ordinal, None)?.into_any()))
             .collect::<PyResult<Vec<_>>>()?,
         Some(PlanTarget::Queue(queue)) => on_queue(py, &objects, &queue)?,
         None => {
@@ -109,7 +113,7 @@ pub(super) fn collocate(
 
 /// The queue that needs the fewest bytes of the arrays in USM moved; other data must move in any case.
 fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Queue> {
-    let arrays = objects.iter().filter_map(|object| asarray::shared(object).transpose());
+    let arrays = objects.iter().filter_map(|object| protocol::usm(object).transpose());
     let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
     let arrays: Vec<_> = arrays.iter().collect();
     match detach(py, || crate::explain(&arrays, None))?.target {
@@ -121,10 +125,13 @@ fn cheapest(py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> PyResult<crate::Que
 
 fn on_queue(py: Python<'_>, objects: &[Bound<'_, PyAny>], queue: &crate::Queue) -> PyResult<Vec<Py<PyAny>>> {
     let move_one = |object: &Bound<'_, PyAny>| {
-        let result = match item(object)? {
-            Object::Array(array) => detach(py, || crate::collocate(&array, queue))?,
-            Object::Cuda(array) => detach(py, || array.to_queue(queue, UsmKind::Device))?,
-            Object::Host(_) => asarray::host_array(py, object, queue)?,
+        let result = match source(object)? {
+            Source::Usm { array, .. } => detach(py, || crate::collocate(&array, queue))?,
+            Source::Cuda(array) => detach(py, || array.to_queue(queue, UsmKind::Device))?,
+            Source::Host(host) => {
+                let _why = with_reason(Reason::Collocate);
+                asarray::from_host(py, &host, UsmKind::Device, queue)?
+            }
         };
         match object.cast::<Array>() {
             Ok(own) if own.get().array.queue() == result.queue() => Ok(own.clone().into_any().unbind()),
@@ -178,13 +185,13 @@ pub(super) fn explain(
         Some(PlanTarget::Queue(queue)) => queue,
         _ => cheapest(py, &objects)?,
     };
-    let objects = objects.iter().map(item).collect::<PyResult<Vec<_>>>()?;
-    let items: Vec<_> = objects
+    let sources = objects.iter().map(source).collect::<PyResult<Vec<_>>>()?;
+    let items: Vec<_> = sources
         .iter()
-        .map(|object| match object {
-            Object::Array(array) => Ok(Item::Array(array)),
-            Object::Cuda(array) => Ok(Item::Other(array.explain(&queue)?)),
-            Object::Host(step) => Ok(Item::Other(step.clone())),
+        .map(|source| match source {
+            Source::Usm { array, .. } => Ok(Item::Array(array)),
+            Source::Cuda(array) => Ok(Item::Other(array.explain(&queue)?)),
+            Source::Host(host) => Ok(Item::Other(host_step(host))),
         })
         .collect::<crate::Result<_>>()?;
     Ok(Plan(detach(py, || explain_items(&items, Some(&queue)))?))
@@ -192,11 +199,10 @@ pub(super) fn explain(
 
 /// The step that brings an object to a CUDA device.
 fn step_to_card(object: &Bound<'_, PyAny>, ordinal: usize) -> PyResult<crate::Step> {
-    if let Some(array) = asarray::shared(object)? {
-        return Ok(CudaArray::explain_from_array(&array));
-    }
-    let Some(array) = cuda::shared(object)? else {
-        return Ok(crate::Step { action: Action::ToCuda, ..asarray::host_step(object)? });
+    let array = match source(object)? {
+        Source::Usm { array, .. } => return Ok(CudaArray::explain_from_array(&array)),
+        Source::Host(host) => return Ok(crate::Step { action: Action::ToCuda, ..host_step(&host) }),
+        Source::Cuda(array) => array,
     };
     let what = array.to_string();
     if array.ordinal() == ordinal {
@@ -214,51 +220,27 @@ fn chosen(
 ) -> PyResult<Option<PlanTarget>> {
     match (like, queue) {
         (Some(_), Some(_)) => Err(PyTypeError::new_err("give like= or queue=, not both")),
-        (Some(like), None) => match asarray::shared(like)? {
-            Some(array) => Ok(Some(PlanTarget::Queue(array.queue().clone()))),
-            None => match cuda::shared(like)? {
-                Some(array) => Ok(Some(PlanTarget::Cuda(array.ordinal()))),
-                None => Err(no_array(like)),
-            },
+        (Some(like), None) => match protocol::read(like, &Wanted::default(), &[Memory::Usm, Memory::Cuda])? {
+            Some(Source::Usm { array, .. }) => Ok(Some(PlanTarget::Queue(array.queue().clone()))),
+            Some(Source::Cuda(array)) => Ok(Some(PlanTarget::Cuda(array.ordinal()))),
+            _ => Err(no_array(like)),
         },
         (None, queue) => Ok(target::queue(py, queue)?.map(PlanTarget::Queue)),
     }
 }
 
-fn all(arrays: &Bound<'_, PyTuple>) -> PyResult<Vec<crate::Array>> {
-    arrays.iter().map(|object| array(&object)).collect()
+/// Reads an object that `collocate` takes.
+fn source<'py>(object: &Bound<'py, PyAny>) -> PyResult<Source<'py>> {
+    protocol::read(object, &Wanted::default(), &[Memory::Usm, Memory::Host, Memory::Cuda])?
+        .ok_or_else(|| no_array(object))
 }
 
-fn array(object: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
-    asarray::shared(object)?.ok_or_else(|| no_array(object))
-}
-
-fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
-    let name = object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string());
-    let fix = if object.hasattr("__arrow_c_device_array__").unwrap_or(false) {
-        "move it with to(queue), or pass values() of a column"
-    } else {
-        "copy host data to USM with usmq.asarray()"
-    };
-    PyTypeError::new_err(format!("expected an array in USM, not {name}; {fix}"))
-}
-
-enum Object {
-    Array(crate::Array),
-    Cuda(CudaArray),
-    /// The step that brings it to any device.
-    Host(crate::Step),
-}
-
-/// Classifies an object.
-fn item(object: &Bound<'_, PyAny>) -> PyResult<Object> {
-    if let Some(array) = asarray::shared(object)? {
-        return Ok(Object::Array(array));
-    }
-    if let Some(array) = cuda::shared(object)? {
-        return Ok(Object::Cuda(array));
-    }
-    Ok(Object::Host(asarray::host_step(object)?))
+/// The step that copies host data to a device.
+fn host_step(host: &HostInput<'_>) -> crate::Step {
+    let (shape, dtype) = (host.shape(), host.dtype());
+    let bytes = (shape.iter().product::<usize>() * dtype.itemsize()) as u64;
+    let what = format!("{dtype}{shape:?} on the host");
+    crate::Step { action: Action::FromHost, bytes, reason: "host memory".to_owned(), what }
 }
 
 /// The steps that bring arrays to one target. Prints as a table.

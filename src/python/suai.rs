@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-const NAME: &str = "__sycl_usm_array_interface__";
+pub(super) const NAME: &str = "__sycl_usm_array_interface__";
 
 /// The dict of a usmq array.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
@@ -71,20 +71,15 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
     Ok(view.bind(py).clone())
 }
 
-/// The USM of an object with the interface; None without it.
-pub(super) fn import(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Array>> {
-    let py = object.py();
-    let Some(attribute) = object.getattr_opt(pyo3::intern!(py, NAME))? else {
-        return Ok(None);
-    };
-    let entries = Entries::new(NAME, &attribute)?;
+/// The USM of an object, by its attribute.
+pub(super) fn import(object: &Bound<'_, PyAny>, attribute: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
+    let entries = Entries::new(NAME, attribute)?;
     let descriptor = descriptor(object, &entries)?;
     let sycl_object = sycl_object(&entries.required("syclobj")?)?;
     let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory lives as long as the object that exports it, and the owner keeps it
     // alive.
-    let array = detach(py, || unsafe { suai::import(&descriptor, &sycl_object, owner) })?;
-    Ok(Some(array))
+    Ok(detach(object.py(), || unsafe { suai::import(&descriptor, &sycl_object, owner) })?)
 }
 
 fn descriptor(object: &Bound<'_, PyAny>, entries: &Entries<'_, '_>) -> PyResult<Descriptor> {

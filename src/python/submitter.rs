@@ -6,8 +6,8 @@
 //! That wait is bounded: after [`PATIENCE`] the caller releases the GIL as usual, so it cannot deadlock.
 
 use super::gil::detach;
-use crate::device::trace::log;
 use crate::runtime::{exit, not_forked};
+use crate::trace::log;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

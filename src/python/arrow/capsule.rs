@@ -4,10 +4,10 @@
 //! destructor releases a struct that was not consumed.
 
 use crate::interop::arrow::{
-    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
+    ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Column,
     FfiStruct, Field, ForeignStruct,
 };
-use crate::python::gil::quietly;
+use crate::python::gil::{detach, quietly};
 use crate::{Error, Result};
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::ffi;
@@ -145,6 +145,16 @@ pub(super) fn pair<'py, A: Named + ArrayStruct>(
     pointer::<A>(&array)?;
     let field = Field::import(&take::<ArrowSchema>(&schema)?)?;
     take_array(&array, &Arc::new(field))
+}
+
+/// The schema and the array of a column as two capsules.
+pub(super) fn give_pair<'py, A: Named + Send>(
+    py: Python<'py>,
+    column: &Column,
+    array: impl FnOnce(&Column) -> Result<A> + Send,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (schema, array) = detach(py, || Ok::<_, Error>((column.export_schema()?, array(column)?)))?;
+    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
 }
 
 /// Keyword arguments of a later protocol version are ignored while they are None.

@@ -1,8 +1,9 @@
 //! `usmq.Column`.
 
-use super::capsule::{check_requested, give, refuse_unknown};
+use super::capsule::{check_requested, give, give_pair, refuse_unknown};
 use super::field::Field;
 use super::view::ColumnView;
+use crate::UsmKind;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, SyncMode};
 use crate::python::argument;
 use crate::python::array::Array;
@@ -11,10 +12,10 @@ use crate::python::gil::{Quiet, detach};
 use crate::python::pickle;
 use crate::python::queue::Queue;
 use crate::python::target;
-use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
+use std::sync::Arc;
 
 /// An Arrow array in unified shared memory, from ``from_arrow`` or a table. usmq never writes to it.
 ///
@@ -261,12 +262,8 @@ impl Column {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        refuse_unknown(kwargs)?;
-        check_requested(requested_schema, self.0.field())?;
-        detach(py, || self.0.check_exportable())?;
-        let column = arrow::Column::clone(&self.0);
-        let batches = Box::new(std::iter::once_with(move || Ok(column)));
-        give(py, ArrowDeviceArrayStream::new(self.0.field().clone(), batches))
+        let batches = vec![arrow::Column::clone(&self.0)];
+        device_stream(py, self.0.field(), batches, requested_schema, kwargs)
     }
 
     /// Pickles the column with its values; the reader restores it on its current queue.
@@ -295,6 +292,21 @@ impl Column {
     }
 }
 
+/// A capsule of a stream of batches.
+pub(super) fn device_stream<'py>(
+    py: Python<'py>,
+    field: &Arc<arrow::Field>,
+    batches: Vec<arrow::Column>,
+    requested: Option<&Bound<'py, PyAny>>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    refuse_unknown(kwargs)?;
+    check_requested(requested, field)?;
+    detach(py, || batches.iter().try_for_each(arrow::Column::check_exportable))?;
+    let batches = Box::new(batches.into_iter().map(Ok));
+    give(py, ArrowDeviceArrayStream::new(field.clone(), batches))
+}
+
 /// The two capsules of a column.
 pub(in crate::python) fn device_array<'py>(
     py: Python<'py>,
@@ -306,7 +318,5 @@ pub(in crate::python) fn device_array<'py>(
     refuse_unknown(kwargs)?;
     check_requested(requested, column.field())?;
     let ready = if wait == Some(true) { SyncMode::Now } else { SyncMode::Event };
-    let (schema, array) =
-        detach(py, || Ok::<_, Error>((column.export_schema()?, column.export_device(ready)?)))?;
-    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
+    give_pair(py, column, |column| column.export_device(ready))
 }

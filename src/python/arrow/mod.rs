@@ -81,6 +81,10 @@ pub(super) fn from_arrow(
     }
 }
 
+/// The methods of the Arrow PyCapsule interface that return data, the preferred one first.
+pub(super) const METHODS: [&str; 4] =
+    ["__arrow_c_device_array__", "__arrow_c_device_stream__", "__arrow_c_array__", "__arrow_c_stream__"];
+
 /// The names of columns, for an error.
 const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
 
@@ -121,43 +125,38 @@ fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTa
     if let Some(own) = own {
         return target.run(py, |placed| own.to(placed));
     }
-    let has = |method: &str| obj.hasattr(method);
-    if has("__arrow_c_device_array__")? {
-        let array = pair::<ArrowDeviceArray>(obj, "__arrow_c_device_array__")?;
+    let [device_array, device_stream, array, stream] = METHODS;
+    if obj.hasattr(device_array)? {
+        let array = pair::<ArrowDeviceArray>(obj, device_array)?;
         target.run(py, |placed| {
             arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
         })
-    } else if has("__arrow_c_device_stream__")? {
-        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0("__arrow_c_device_stream__")?)?;
+    } else if obj.hasattr(device_stream)? {
+        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
         target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
-    } else if has("__arrow_c_array__")? {
-        let array = pair::<ArrowArray>(obj, "__arrow_c_array__")?;
+    } else if obj.hasattr(array)? {
+        let array = pair::<ArrowArray>(obj, array)?;
         target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
-    } else if has("__arrow_c_stream__")? {
-        let stream = take::<ArrowArrayStream>(&obj.call_method0("__arrow_c_stream__")?)?;
+    } else if obj.hasattr(stream)? {
+        let stream = take::<ArrowArrayStream>(&obj.call_method0(stream)?)?;
         target.run(py, |placed| ColumnOrTable::from_stream(stream, placed))
     } else {
         Err(PyTypeError::new_err(format!(
-            "expected an object of the Arrow PyCapsule interface (__arrow_c_device_array__, \
-             __arrow_c_device_stream__, __arrow_c_array__ or __arrow_c_stream__) or a usmq.Array, not {}",
+            "expected an object of the Arrow PyCapsule interface ({device_array}, {device_stream}, {array} or {stream}) \
+             or a usmq.Array, not {}",
             obj.get_type().name()?
         )))
     }
 }
 
-/// The numbers of an Arrow object without nulls, and whether they are a copy; None for other objects. Copies
-/// are writable, memory of another library is read-only.
+/// The numbers of an Arrow object without nulls, and whether they are a copy. Copies are writable, memory of another
+/// library is read-only.
 pub(super) fn numbers(
     obj: &Bound<'_, PyAny>,
     queue: Option<&crate::Queue>,
     kind: Option<UsmKind>,
-) -> PyResult<Option<(crate::Array, bool)>> {
+) -> PyResult<(crate::Array, bool)> {
     let py = obj.py();
-    let methods =
-        ["__arrow_c_device_array__", "__arrow_c_device_stream__", "__arrow_c_array__", "__arrow_c_stream__"];
-    if !methods.iter().map(|method| obj.hasattr(method)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
-        return Ok(None);
-    }
     let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
     let ColumnOrTable::Column(column) = imported(obj, target)? else {
         return Err(PyTypeError::new_err(
@@ -177,7 +176,7 @@ pub(super) fn numbers(
     }
     let copied = !obj.is_instance_of::<Column>() && column.is_copy();
     let values = detach(py, || column.values())?;
-    Ok(Some((if copied { values.as_writable() } else { values }, copied)))
+    Ok((if copied { values.as_writable() } else { values }, copied))
 }
 
 /// The schema capsule of a column.

@@ -1,10 +1,10 @@
 //! `usmq.Table`.
 
-use super::capsule::{check_requested, give, refuse_unknown};
-use super::column::{Column, device_array};
+use super::capsule::give;
+use super::column::{Column, device_array, device_stream};
 use super::field::Field;
 use super::view::TableView;
-use crate::interop::arrow::{self, ArrowDeviceArrayStream};
+use crate::interop::arrow;
 use crate::python::argument;
 use crate::python::array::Array;
 use crate::python::device::Device;
@@ -236,11 +236,7 @@ impl Table {
         requested_schema: Option<&Bound<'py, PyAny>>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        refuse_unknown(kwargs)?;
-        check_requested(requested_schema, self.0.schema())?;
-        detach(py, || self.0.batches().iter().try_for_each(arrow::Column::check_exportable))?;
-        let batches = self.0.batches().to_vec().into_iter().map(Ok);
-        give(py, ArrowDeviceArrayStream::new(self.0.schema().clone(), Box::new(batches)))
+        device_stream(py, self.0.schema(), self.0.batches().to_vec(), requested_schema, kwargs)
     }
 
     /// Pickles the table with its values; the reader restores it on its current queue.

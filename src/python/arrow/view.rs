@@ -1,10 +1,10 @@
 //! Views for readers on the host: the same memory, through the host methods of the Arrow PyCapsule interface.
 
-use super::capsule::{check_requested, give, refuse_unknown};
+use super::capsule::{check_requested, give, give_pair, refuse_unknown};
 use super::table::single;
+use crate::Result;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
 use crate::python::gil::{Quiet, detach};
-use crate::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
@@ -14,19 +14,19 @@ pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
     pub(super) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
-        // Check here, not in the consumer, that the host can read the data and that the data is valid.
-        detach(py, || column.export_host().and_then(|_| column.validate_full()))?;
+        detach(py, || check(column))?;
         Ok(Self(Quiet::new(column.clone())))
     }
 
     /// Shares the memory if the host can read it, else makes a copy.
     pub(super) fn copy(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
-        let host = detach(py, || {
-            let host = column.to_host()?;
-            host.validate_full().map(|()| host)
-        })?;
-        Ok(Self(Quiet::new(host)))
+        Self::new(py, &detach(py, || column.to_host())?)
     }
+}
+
+/// Checks here, not in the consumer, that the host can read the data and that the data is valid.
+fn check(column: &arrow::Column) -> Result<()> {
+    column.export_host().and_then(|_| column.validate_full())
 }
 
 #[pymethods]
@@ -41,7 +41,8 @@ impl ColumnView {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        host_array(py, &self.0, requested_schema)
+        check_requested(requested_schema, self.0.field())?;
+        give_pair(py, &self.0, arrow::Column::export_host)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -52,7 +53,8 @@ impl ColumnView {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         refuse_unknown(kwargs)?;
-        host_device_array(py, &self.0, requested_schema)
+        check_requested(requested_schema, self.0.field())?;
+        give_pair(py, &self.0, arrow::Column::export_host_device)
     }
 }
 
@@ -62,22 +64,13 @@ pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
     pub(super) fn new(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        detach(py, || {
-            table
-                .batches()
-                .iter()
-                .try_for_each(|batch| batch.export_host().and_then(|_| batch.validate_full()))
-        })?;
+        detach(py, || table.batches().iter().try_for_each(check))?;
         Ok(Self(Quiet::new(table.clone())))
     }
 
     /// Shares the memory if the host can read it, else makes a copy.
     pub(super) fn copy(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        let host = detach(py, || {
-            let host = table.to_host()?;
-            host.batches().iter().try_for_each(arrow::Column::validate_full).map(|()| host)
-        })?;
-        Ok(Self(Quiet::new(host)))
+        Self::new(py, &detach(py, || table.to_host())?)
     }
 }
 
@@ -93,7 +86,9 @@ impl TableView {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        host_array(py, single(&self.0)?, requested_schema)
+        let batch = single(&self.0)?;
+        check_requested(requested_schema, batch.field())?;
+        give_pair(py, batch, arrow::Column::export_host)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -104,7 +99,9 @@ impl TableView {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         refuse_unknown(kwargs)?;
-        host_device_array(py, single(&self.0)?, requested_schema)
+        let batch = single(&self.0)?;
+        check_requested(requested_schema, batch.field())?;
+        give_pair(py, batch, arrow::Column::export_host_device)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -134,26 +131,4 @@ impl TableView {
     fn batches(&self) -> arrow::Batches {
         Box::new(self.0.batches().to_vec().into_iter().map(Ok))
     }
-}
-
-fn host_array<'py>(
-    py: Python<'py>,
-    column: &arrow::Column,
-    requested: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    check_requested(requested, column.field())?;
-    let (schema, array) =
-        detach(py, || -> Result<_> { Ok((column.export_schema()?, column.export_host()?)) })?;
-    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
-}
-
-fn host_device_array<'py>(
-    py: Python<'py>,
-    column: &arrow::Column,
-    requested: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    check_requested(requested, column.field())?;
-    let (schema, array) =
-        detach(py, || Ok::<_, Error>((column.export_schema()?, column.export_host_device()?)))?;
-    PyTuple::new(py, [give(py, schema)?, give(py, array)?])
 }
