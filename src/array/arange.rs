@@ -1,7 +1,6 @@
 //! `arange`: evenly spaced values.
 
-use super::dtype::Family;
-use super::{Array, DType, Scalar};
+use super::{Array, DType, Family, Scalar};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 

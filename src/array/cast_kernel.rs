@@ -1,7 +1,6 @@
 //! Copies that need a kernel: strided views, and changes of dtype.
 
-use super::dtype::Family;
-use super::{Array, DType};
+use super::{Array, DType, Family};
 use crate::device::submit::{Extents, KernelArg};
 use crate::device::{Code, Program};
 use crate::error::Result;
@@ -16,28 +15,6 @@ const NAME: &str = "usmq_convert";
 const PRELUDE: &str = "\
 #include <sycl/ext/oneapi/free_function_queries.hpp>
 #include <sycl/ext/oneapi/kernel_properties/properties.hpp>
-";
-
-const COMPLEX: &str = "\
-template <typename T> struct usmq_complex {
-  T re, im;
-  template <typename U> static usmq_complex of(U real) { return {static_cast<T>(real), T(0)}; }
-  template <typename U> static usmq_complex of(usmq_complex<U> z) { return {static_cast<T>(z.re), static_cast<T>(z.im)}; }
-};
-";
-
-/// SYCL's own type adds device images that crash libsycl 9 when it looks them up in its disk cache.
-const BFLOAT16: &str = "\
-struct usmq_bfloat16 {
-  unsigned short bits;
-  usmq_bfloat16() = default;
-  explicit usmq_bfloat16(float value) {
-    unsigned all = __builtin_bit_cast(unsigned, value);
-    bool nan = (all & 0x7fffffffu) > 0x7f800000u;
-    bits = nan ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
-  }
-  explicit operator float() const { return __builtin_bit_cast(float, static_cast<unsigned>(bits) << 16); }
-};
 ";
 
 impl Array {
@@ -77,17 +54,14 @@ impl Array {
 /// The kernel for one pair of types and one number of axes. Copies that do not change the type are selected
 /// by size, so that they share kernels and preserve every bit.
 fn text(from: DType, to: DType, axes: usize) -> String {
-    let same = from == to;
-    let (source, target) = if same { (bits(from), bits(from)) } else { (from.cpp_name(), to.cpp_name()) };
+    let (from, to) = if from == to { (same_size(from), same_size(from)) } else { (from, to) };
+    let (source, target) = (from.row().cpp, to.row().cpp);
     let mut text = String::from(PRELUDE);
-    if [from, to].contains(&DType::F16) && !same {
-        text += "#include <sycl/half_type.hpp>\n";
-    }
-    if [from, to].contains(&DType::BF16) && !same {
-        text += BFLOAT16;
-    }
-    if source.starts_with("usmq_complex") || target.starts_with("usmq_complex") {
-        text += COMPLEX;
+    // Includes come first: they are in the earlier rows of the table.
+    let preludes = [from.min(to).row().cpp_prelude, from.max(to).row().cpp_prelude];
+    text += preludes[0];
+    if preludes[1] != preludes[0] {
+        text += preludes[1];
     }
     let list = |prefix: &str, first: usize| {
         (first..axes).fold(String::new(), |mut all, axis| {
@@ -106,7 +80,7 @@ fn text(from: DType, to: DType, axes: usize) -> String {
     if axes > 0 {
         body += "  s += rest * s0; t += rest * t0;\n";
     }
-    let value = conversion(from, to, same);
+    let value = conversion(from, to);
     let _ = write!(
         text,
         "extern \"C\" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(\
@@ -120,24 +94,25 @@ fn text(from: DType, to: DType, axes: usize) -> String {
     text
 }
 
-fn bits(dtype: DType) -> &'static str {
+/// The type that copies elements of this size.
+fn same_size(dtype: DType) -> DType {
     match dtype.itemsize() {
-        1 => "unsigned char",
-        2 => "unsigned short",
-        4 => "unsigned int",
-        8 => "unsigned long",
-        _ => "usmq_complex<double>",
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        8 => DType::U64,
+        _ => DType::C128,
     }
 }
 
 /// The C++ expression that turns `x` into the target type.
-fn conversion(from: DType, to: DType, same: bool) -> String {
-    if same {
+fn conversion(from: DType, to: DType) -> String {
+    if from == to {
         return "x".to_owned();
     }
-    let target = to.cpp_name();
+    let target = to.row().cpp;
     // The small floats convert through float only.
-    let small = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
+    let small = |dtype: DType| dtype.family() == Family::Float && dtype.itemsize() < 4;
     let x = if small(from) { "static_cast<float>(x)" } else { "x" };
     match (from.family(), to.family()) {
         (Family::Complex, Family::Complex) => format!("{target}::of(x)"),

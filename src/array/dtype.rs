@@ -1,28 +1,7 @@
-//! Element types: names, sizes and their names in other libraries. Pure.
+//! The table of element types: names, sizes, and their codes and spellings in other libraries. Pure.
 
 use crate::error::{Error, Result};
 use std::fmt;
-
-/// The type of an array's elements. All are little-endian.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // Each name says all there is.
-pub enum DType {
-    Bool,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    F16,
-    BF16,
-    F32,
-    F64,
-    C64,
-    C128,
-}
 
 /// The family of a numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,88 +13,147 @@ pub(crate) enum Family {
     Complex,
 }
 
-/// One row per type: name, short name (numpy's letter and size in bytes), C++ name in kernels, size.
-const TABLE: [(DType, &str, &str, &str, usize); 15] = [
-    (DType::Bool, "bool", "b1", "bool", 1),
-    (DType::I8, "int8", "i1", "signed char", 1),
-    (DType::I16, "int16", "i2", "short", 2),
-    (DType::I32, "int32", "i4", "int", 4),
-    (DType::I64, "int64", "i8", "long", 8),
-    (DType::U8, "uint8", "u1", "unsigned char", 1),
-    (DType::U16, "uint16", "u2", "unsigned short", 2),
-    (DType::U32, "uint32", "u4", "unsigned int", 4),
-    (DType::U64, "uint64", "u8", "unsigned long", 8),
-    (DType::F16, "float16", "f2", "sycl::half", 2),
-    (DType::BF16, "bfloat16", "bf2", "usmq_bfloat16", 2),
-    (DType::F32, "float32", "f4", "float", 4),
-    (DType::F64, "float64", "f8", "double", 8),
-    (DType::C64, "complex64", "c8", "usmq_complex<float>", 8),
-    (DType::C128, "complex128", "c16", "usmq_complex<double>", 16),
-];
+/// One type's facts. `None`: it cannot be expressed there.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) short_name: &'static str,
+    pub(crate) typestr: Option<&'static str>,
+    pub(crate) itemsize: usize,
+    pub(crate) family: Family,
+    /// DLPack's code. Source: `DLDataTypeCode` in `dlpack/dlpack.h`, version 1.3.
+    pub(crate) dlpack: u8,
+    /// Arrow's format string of one number per value. Source: "Format strings" of the C data interface.
+    pub(crate) arrow: Option<&'static str>,
+    /// The buffer protocol's format; complex numbers as numpy writes them. Source: PEP 3118 and Python's `struct`.
+    #[cfg_attr(not(feature = "python"), expect(dead_code, reason = "only Python has the protocol"))]
+    pub(crate) buffer: Option<&'static str>,
+    /// The C++ type in the kernels of `cast_kernel.rs`, and the text that declares it.
+    pub(crate) cpp: &'static str,
+    pub(crate) cpp_prelude: &'static str,
+    /// Its spellings as one word in SYCL C++ and OpenCL C, without namespaces.
+    pub(crate) words: &'static [&'static str],
+}
+
+/// Makes [`DType`], [`DType::ALL`] and the rows from the table. "" stands for `None`.
+macro_rules! dtypes {
+    ($($dtype:ident $name:literal $short:literal $typestr:literal $itemsize:literal $family:ident $dlpack:literal
+       $arrow:literal $buffer:literal $cpp:literal $(+ $prelude:ident)? $(, $($word:literal)+)?;)*) => {
+        /// The type of an array's elements. All are little-endian.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)] // Each name says all there is.
+        pub enum DType {
+            $($dtype,)*
+        }
+
+        impl DType {
+            /// Every type.
+            pub const ALL: [Self; ROWS.len()] = [$(Self::$dtype,)*];
+        }
+
+        /// In the order of the enum.
+        const ROWS: &[Row] = &[$(Row {
+            name: $name,
+            short_name: $short,
+            typestr: optional($typestr),
+            itemsize: $itemsize,
+            family: Family::$family,
+            dlpack: $dlpack,
+            arrow: optional($arrow),
+            buffer: optional($buffer),
+            cpp: $cpp,
+            cpp_prelude: [$($prelude,)? ""][0],
+            words: &[$($($word,)+)?],
+        },)*];
+    };
+}
+
+const fn optional(text: &'static str) -> Option<&'static str> {
+    if text.is_empty() { None } else { Some(text) }
+}
+
+// Sorted as numpy promotes them: `DType` has this order.
+dtypes! {
+    // DType, name, short name, typestr, bytes, family, DLPack, Arrow, buffer, C++ in casts + its prelude, words in kernels
+    Bool "bool"       "b1"  "|b1"   1 Bool     6  ""   "?"  "bool",                            "bool";
+    I8   "int8"       "i1"  "|i1"   1 Signed   0  "c"  "b"  "signed char",                     "int8_t";
+    I16  "int16"      "i2"  "<i2"   2 Signed   0  "s"  "h"  "short",                           "int16_t";
+    I32  "int32"      "i4"  "<i4"   4 Signed   0  "i"  "i"  "int",                             "int32_t";
+    I64  "int64"      "i8"  "<i8"   8 Signed   0  "l"  "l"  "long",                            "int64_t" "ptrdiff_t"
+                                                                                               "ssize_t" "intptr_t";
+    U8   "uint8"      "u1"  "|u1"   1 Unsigned 1  "C"  "B"  "unsigned char",                   "uint8_t" "uchar" "byte";
+    U16  "uint16"     "u2"  "<u2"   2 Unsigned 1  "S"  "H"  "unsigned short",                  "uint16_t" "ushort";
+    U32  "uint32"     "u4"  "<u4"   4 Unsigned 1  "I"  "I"  "unsigned int",                    "uint32_t" "uint";
+    U64  "uint64"     "u8"  "<u8"   8 Unsigned 1  "L"  "L"  "unsigned long",                   "uint64_t" "size_t"
+                                                                                               "ulong" "uintptr_t";
+    F16  "float16"    "f2"  "<f2"   2 Float    2  "e"  "e"  "sycl::half" + HALF,               "half";
+    BF16 "bfloat16"   "bf2" ""      2 Float    4  ""   ""   "usmq_bfloat16" + BFLOAT16,        "bfloat16";
+    F32  "float32"    "f4"  "<f4"   4 Float    2  "f"  "f"  "float",                           "float";
+    F64  "float64"    "f8"  "<f8"   8 Float    2  "g"  "d"  "double",                          "double";
+    C64  "complex64"  "c8"  "<c8"   8 Complex  5  ""   "Zf" "usmq_complex<float>" + COMPLEX;
+    C128 "complex128" "c16" "<c16" 16 Complex  5  ""   "Zd" "usmq_complex<double>" + COMPLEX;
+}
+
+const HALF: &str = "#include <sycl/half_type.hpp>\n";
+
+/// SYCL's own type adds device images that crash libsycl 9 when it looks them up in its disk cache.
+const BFLOAT16: &str = "\
+struct usmq_bfloat16 {
+  unsigned short bits;
+  usmq_bfloat16() = default;
+  explicit usmq_bfloat16(float value) {
+    unsigned all = __builtin_bit_cast(unsigned, value);
+    bool nan = (all & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? all >> 16 | 0x40u : (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+  }
+  explicit operator float() const { return __builtin_bit_cast(float, static_cast<unsigned>(bits) << 16); }
+};
+";
+
+const COMPLEX: &str = "\
+template <typename T> struct usmq_complex {
+  T re, im;
+  template <typename U> static usmq_complex of(U real) { return {static_cast<T>(real), T(0)}; }
+  template <typename U> static usmq_complex of(usmq_complex<U> z) { return {static_cast<T>(z.re), static_cast<T>(z.im)}; }
+};
+";
 
 impl DType {
-    /// Every type.
-    pub const ALL: [Self; 15] = [
-        Self::Bool,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::U8,
-        Self::U16,
-        Self::U32,
-        Self::U64,
-        Self::F16,
-        Self::BF16,
-        Self::F32,
-        Self::F64,
-        Self::C64,
-        Self::C128,
-    ];
+    pub(crate) const fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
 
-    const fn row(self) -> &'static (Self, &'static str, &'static str, &'static str, usize) {
-        &TABLE[self as usize]
+    /// The type whose row this is true of.
+    pub(crate) fn find(is: impl Fn(&Row) -> bool) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| is(dtype.row()))
     }
 
     /// numpy's name, as `float32`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.row().1
+        self.row().name
     }
 
     /// The letter and size, as `f4`.
     #[must_use]
     pub const fn short_name(self) -> &'static str {
-        self.row().2
-    }
-
-    /// The type's spelling in the kernels of `cast_kernel.rs`.
-    pub(crate) const fn cpp_name(self) -> &'static str {
-        self.row().3
+        self.row().short_name
     }
 
     /// Bytes of one element.
     #[must_use]
     pub const fn itemsize(self) -> usize {
-        self.row().4
+        self.row().itemsize
     }
 
     /// The string of `__sycl_usm_array_interface__` and numpy's array interface, as `<f4` or `|b1`; `None`
     /// for bfloat16, which neither can express.
     #[must_use]
-    pub fn typestr(self) -> Option<String> {
-        let order = if self.itemsize() == 1 { '|' } else { '<' };
-        (self != Self::BF16).then(|| format!("{order}{}", self.short_name()))
+    pub const fn typestr(self) -> Option<&'static str> {
+        self.row().typestr
     }
 
     pub(crate) const fn family(self) -> Family {
-        match self {
-            Self::Bool => Family::Bool,
-            Self::I8 | Self::I16 | Self::I32 | Self::I64 => Family::Signed,
-            Self::U8 | Self::U16 | Self::U32 | Self::U64 => Family::Unsigned,
-            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Family::Float,
-            Self::C64 | Self::C128 => Family::Complex,
-        }
+        self.row().family
     }
 
     /// Parses a name, a short name or a type string: `float32`, `f4`, `<f4`, `=f4`, `>i1`.
@@ -126,11 +164,10 @@ impl DType {
         let bare = text.strip_prefix(['<', '=', '|']).unwrap_or(text);
         // One byte has no byte order.
         let byte = text.strip_prefix('>').unwrap_or(bare);
-        let found = TABLE
-            .iter()
-            .find(|row| row.1 == text || row.2 == bare || (row.4 == 1 && row.2 == byte))
-            .map(|row| row.0);
-        found
+        let is_named = |row: &Row| {
+            row.name == text || row.short_name == bare || (row.itemsize == 1 && row.short_name == byte)
+        };
+        Self::find(is_named)
             .or(match text {
                 "?" => Some(Self::Bool),
                 "float" => Some(Self::F64),
@@ -159,20 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_of_the_enum() {
-        for (dtype, row) in DType::ALL.iter().zip(TABLE) {
-            assert_eq!(*dtype, row.0);
-            assert_eq!(dtype.name(), row.1);
-        }
-    }
-
-    #[test]
     fn every_spelling_of_a_type_reads_back() {
         for dtype in DType::ALL {
             assert_eq!(DType::parse(dtype.name()).unwrap(), dtype);
             assert_eq!(DType::parse(dtype.short_name()).unwrap(), dtype);
             if let Some(typestr) = dtype.typestr() {
-                assert_eq!(DType::parse(&typestr).unwrap(), dtype);
+                assert_eq!(DType::parse(typestr).unwrap(), dtype);
             }
             // Only one byte is the same in both byte orders.
             assert_eq!(DType::parse(&format!(">{}", dtype.short_name())).is_ok(), dtype.itemsize() == 1);

@@ -10,8 +10,9 @@ mod scalar;
 mod transfer;
 
 pub use dtype::DType;
+pub(crate) use dtype::Family;
 pub use element::Element;
-pub(crate) use element::bytes_of;
+pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use layout::Index;
 pub(crate) use layout::Layout;
 pub use scalar::Scalar;

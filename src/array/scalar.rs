@@ -1,6 +1,6 @@
 //! Untyped numbers, as Python has them, and their bytes as any dtype. Pure.
 
-use super::{DType, bytes_of};
+use super::{DType, Number, bytes_of, with_element};
 use num_complex::Complex;
 use smallvec::SmallVec;
 use std::fmt;
@@ -42,61 +42,38 @@ impl Scalar {
     /// The bytes of this number as a `dtype`, or why the dtype cannot represent it: 0.5 is not an integer,
     /// 300 exceeds uint8, 1e300 exceeds float32. Floats are rounded to the precision of the dtype.
     pub(crate) fn bytes_as(self, dtype: DType) -> Result<Bytes, String> {
-        let whole = || self.whole().ok_or_else(|| format!("{self} is not an integer, which {dtype} needs"));
-        let real = || self.real().ok_or_else(|| format!("{self} is complex, and {dtype} is real"));
-        macro_rules! int {
-            ($type:ty) => {{
-                let beyond = |_| {
-                    let (least, most) = (<$type>::MIN, <$type>::MAX);
-                    format!("{self} is out of range for {dtype} ({least} to {most})")
-                };
-                <$type>::try_from(whole()?).map_err(beyond)?.to_le_bytes().as_slice().into()
-            }};
-        }
-        // A finite number must not silently become infinite.
-        let finite = |before: f64, after: f64, most: f64| {
-            if before.is_finite() && after.is_infinite() {
-                return Err(format!("{self} is out of range for {dtype} (largest {most:e})"));
-            }
-            Ok(())
-        };
-        macro_rules! float {
-            ($type:ty, $from:expr) => {{
-                let value = real()?;
-                let rounded = $from(value);
-                finite(value, rounded.into(), <$type>::MAX.into())?;
-                rounded.to_le_bytes().as_slice().into()
-            }};
-        }
-        Ok(match dtype {
-            DType::Bool => match whole()? {
-                value @ (0 | 1) => [value as u8].as_slice().into(),
-                _ => return Err(format!("{self} is out of range for bool (0 to 1)")),
-            },
-            DType::I8 => int!(i8),
-            DType::I16 => int!(i16),
-            DType::I32 => int!(i32),
-            DType::I64 => int!(i64),
-            DType::U8 => int!(u8),
-            DType::U16 => int!(u16),
-            DType::U32 => int!(u32),
-            DType::U64 => int!(u64),
-            DType::F16 => float!(half::f16, half::f16::from_f64),
-            DType::BF16 => float!(half::bf16, half::bf16::from_f64),
-            DType::F32 => float!(f32, |value| value as f32),
-            DType::F64 => real()?.to_le_bytes().as_slice().into(),
-            DType::C64 => {
-                let value = self.complex();
-                let rounded = Complex::new(value.re as f32, value.im as f32);
-                finite(value.re, rounded.re.into(), f32::MAX.into())?;
-                finite(value.im, rounded.im.into(), f32::MAX.into())?;
-                bytes_of(&[rounded]).into()
-            }
-            DType::C128 => bytes_of(&[self.complex()]).into(),
-        })
+        with_element!(dtype, T => Ok(bytes_of(&[T::from_scalar(self)?]).into()))
     }
 
-    fn complex(self) -> Complex<f64> {
+    /// The value for an integer type of these bounds.
+    pub(super) fn to_whole(self, dtype: DType, least: i128, most: i128) -> Result<i128, String> {
+        let whole = self.whole().ok_or_else(|| format!("{self} is not an integer, which {dtype} needs"))?;
+        if (least..=most).contains(&whole) {
+            return Ok(whole);
+        }
+        Err(format!("{self} is out of range for {dtype} ({least} to {most})"))
+    }
+
+    pub(super) fn to_real(self, dtype: DType) -> Result<f64, String> {
+        self.real().ok_or_else(|| format!("{self} is complex, and {dtype} is real"))
+    }
+
+    /// Rounds this number's real or imaginary part. A finite number must not silently become infinite.
+    pub(super) fn rounded<T: Copy + Into<f64>>(
+        self,
+        part: f64,
+        dtype: DType,
+        round: fn(f64) -> T,
+        most: T,
+    ) -> Result<T, String> {
+        let rounded = round(part);
+        if part.is_finite() && rounded.into().is_infinite() {
+            return Err(format!("{self} is out of range for {dtype} (largest {:e})", most.into()));
+        }
+        Ok(rounded)
+    }
+
+    pub(super) fn complex(self) -> Complex<f64> {
         match self {
             Self::Complex(value) => value,
             other => Complex::new(other.real().unwrap_or(f64::NAN), 0.0),

@@ -2,30 +2,20 @@
 
 use super::memory::block;
 use super::status::{call, give, text};
-use crate::array::{Array, DType, Layout};
+use crate::array::{Array, DType, Family, Layout};
 use crate::error::{Error, Result};
 use crate::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, SyncMode};
 use std::ffi::{c_char, c_int, c_void};
 
 /// The format strings of the Arrow C data interface for numbers.
 fn dtype(format: &str) -> Result<DType> {
-    Ok(match format {
-        "c" => DType::I8,
-        "C" => DType::U8,
-        "s" => DType::I16,
-        "S" => DType::U16,
-        "i" => DType::I32,
-        "I" => DType::U32,
-        "l" => DType::I64,
-        "L" => DType::U64,
-        "e" => DType::F16,
-        "f" => DType::F32,
-        "g" => DType::F64,
-        other => {
-            return Err(Error::Type(format!(
-                "format {other:?} is not one of Arrow's number formats: c C s S i I l L e f g"
-            )));
-        }
+    DType::find(|row| row.arrow == Some(format)).ok_or_else(|| {
+        // Arrow's own order: by size, floats last.
+        let mut numbers: Vec<_> =
+            DType::ALL.into_iter().filter(|dtype| dtype.row().arrow.is_some()).collect();
+        numbers.sort_by_key(|dtype| (dtype.row().family == Family::Float, dtype.itemsize()));
+        let known: Vec<_> = numbers.iter().filter_map(|dtype| dtype.row().arrow).collect();
+        Error::Type(format!("format {format:?} is not one of Arrow's number formats: {}", known.join(" ")))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
-use crate::array::{Array, DType, Element, Scalar, bytes_of};
+use crate::array::{Array, DType, Element, Number, Scalar, bytes_of, element_of, with_element};
 use crate::device::submit::KernelArg;
 use crate::memory::Access;
 
@@ -181,33 +181,5 @@ pub(super) fn shown(arg: &Arg) -> String {
 
 /// The number that these bytes represent.
 fn value(dtype: DType, bytes: &[u8; 16]) -> String {
-    macro_rules! read {
-        ($type:ty) => {{
-            let mut own = [0; size_of::<$type>()];
-            own.copy_from_slice(&bytes[..size_of::<$type>()]);
-            <$type>::from_le_bytes(own)
-        }};
-    }
-    let part = |at: usize, size: usize| {
-        let mut own = [0; 16];
-        own[..size].copy_from_slice(&bytes[at..at + size]);
-        own
-    };
-    match dtype {
-        DType::Bool => (bytes[0] != 0).to_string(),
-        DType::I8 => read!(i8).to_string(),
-        DType::U8 => read!(u8).to_string(),
-        DType::I16 => read!(i16).to_string(),
-        DType::U16 => read!(u16).to_string(),
-        DType::I32 => read!(i32).to_string(),
-        DType::U32 => read!(u32).to_string(),
-        DType::I64 => read!(i64).to_string(),
-        DType::U64 => read!(u64).to_string(),
-        DType::F16 => half::f16::from_bits(read!(u16)).to_string(),
-        DType::BF16 => half::bf16::from_bits(read!(u16)).to_string(),
-        DType::F32 => read!(f32).to_string(),
-        DType::F64 => read!(f64).to_string(),
-        DType::C64 => format!("{}+{}i", value(DType::F32, bytes), value(DType::F32, &part(4, 4))),
-        DType::C128 => format!("{}+{}i", value(DType::F64, bytes), value(DType::F64, &part(8, 8))),
-    }
+    with_element!(dtype, T => element_of::<T>(bytes).map(T::to_text)).unwrap_or_default()
 }

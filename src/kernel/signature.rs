@@ -6,7 +6,7 @@
 
 use super::definitions::Token;
 use super::macros::expand;
-use crate::array::DType;
+use crate::array::{DType, Family};
 use crate::memory::Access;
 use std::fmt;
 
@@ -267,28 +267,11 @@ fn words_to_type(words: &[&str]) -> Option<Pointee> {
         (Some("char"), 0, false) => pick(DType::I8, DType::U8),
         (Some("short"), 0, _) => pick(DType::I16, DType::U16),
         (Some("void"), 0, false) => Some(Pointee::Void),
-        (Some(name), 0, false) if sign.is_none() => plain(name).map(Pointee::Number),
+        (Some(name), 0, false) if sign.is_none() => {
+            DType::find(|row| row.words.contains(&name)).map(Pointee::Number)
+        }
         _ => None,
     }
-}
-
-fn plain(name: &str) -> Option<DType> {
-    Some(match name {
-        "bool" => DType::Bool,
-        "int8_t" => DType::I8,
-        "int16_t" => DType::I16,
-        "int32_t" => DType::I32,
-        "int64_t" | "ptrdiff_t" | "ssize_t" | "intptr_t" => DType::I64,
-        "uint8_t" | "uchar" | "byte" => DType::U8,
-        "uint16_t" | "ushort" => DType::U16,
-        "uint32_t" | "uint" => DType::U32,
-        "uint64_t" | "size_t" | "ulong" | "uintptr_t" => DType::U64,
-        "half" => DType::F16,
-        "bfloat16" => DType::BF16,
-        "float" => DType::F32,
-        "double" => DType::F64,
-        _ => return None,
-    })
 }
 
 /// Merges the given parameters with those in the source; an error if they contradict each other.
@@ -336,11 +319,9 @@ fn reconcile_one(given: &Param, read: &Param) -> Option<Param> {
 /// Whether elements of a type have the memory layout that the kernel takes: the same type, the same bits, or
 /// the parts of complex numbers.
 fn carries(pointee: DType, element: DType) -> bool {
-    let bits = match pointee {
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => pointee.itemsize() == element.itemsize(),
-        _ => false,
-    };
-    let parts = matches!((pointee, element), (DType::F32, DType::C64) | (DType::F64, DType::C128));
+    let (size, families) = (pointee.itemsize(), (pointee.family(), element.family()));
+    let bits = pointee.family() == Family::Unsigned && size == element.itemsize();
+    let parts = families == (Family::Float, Family::Complex) && 2 * size == element.itemsize();
     pointee == element || bits || parts
 }
 

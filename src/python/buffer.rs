@@ -3,7 +3,7 @@
 use super::array::Array;
 use super::gil::{detach, quietly, remembered};
 use crate::DType;
-use crate::array::Layout;
+use crate::array::{Family, Layout};
 use crate::memory::{Access, ForeignOwner, try_reserve};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -36,7 +36,7 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     if flags & ffi::PyBUF_WRITABLE != 0 && array.is_readonly() {
         return Err(PyBufferError::new_err("the array is read-only"));
     }
-    let Some(format) = format_of(array.dtype()) else {
+    let Some(format) = array.dtype().row().buffer.and_then(|format| CString::new(format).ok()) else {
         return Err(PyBufferError::new_err(format!(
             "the buffer protocol has no format for {}",
             array.dtype()
@@ -121,28 +121,6 @@ pub(super) unsafe fn release(view: *mut ffi::Py_buffer) {
     let internal = unsafe { (*view).internal };
     // SAFETY: `export` put the box there, and this is its only release.
     drop(unsafe { Box::from_raw(internal.cast::<ExportedBuffer>()) });
-}
-
-/// The `struct` format of a type; complex numbers as numpy writes them.
-fn format_of(dtype: DType) -> Option<CString> {
-    let format = match dtype {
-        DType::Bool => "?",
-        DType::I8 => "b",
-        DType::I16 => "h",
-        DType::I32 => "i",
-        DType::I64 => "l",
-        DType::U8 => "B",
-        DType::U16 => "H",
-        DType::U32 => "I",
-        DType::U64 => "L",
-        DType::F16 => "e",
-        DType::F32 => "f",
-        DType::F64 => "d",
-        DType::C64 => "Zf",
-        DType::C128 => "Zd",
-        DType::BF16 => return None,
-    };
-    CString::new(format).ok()
 }
 
 /// A view of another object's buffer; it keeps the memory alive.
@@ -254,16 +232,16 @@ impl<'py> ForeignBuffer<'py> {
                 text.starts_with(['>', '!']) && itemsize > 1,
             ),
         };
-        let letter = match bare {
-            "?" => "b",
-            "b" | "h" | "i" | "l" | "q" | "n" => "i",
-            "B" | "H" | "I" | "L" | "Q" | "N" => "u",
-            "e" | "f" | "d" => "f",
-            "Zf" | "Zd" | "F" | "D" => "c",
-            _ => "",
+        // The size of a letter depends on the machine and on the mark before it.
+        let family = match bare {
+            "q" | "n" => Some(Family::Signed),
+            "Q" | "N" => Some(Family::Unsigned),
+            "F" | "D" => Some(Family::Complex),
+            _ => DType::find(|row| row.buffer == Some(bare)).map(DType::family),
         };
-        let found =
-            DType::parse(&format!("{letter}{itemsize}")).ok().filter(|_| !letter.is_empty() && !swapped);
+        let found = DType::find(|row| {
+            row.buffer.is_some() && Some(row.family) == family && row.itemsize == itemsize && !swapped
+        });
         found.ok_or_else(|| {
             let hint = if swapped { "; big-endian data must be converted first" } else { "" };
             PyTypeError::new_err(format!("buffer format {text:?} is not a dtype that usmq supports{hint}"))

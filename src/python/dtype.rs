@@ -46,7 +46,7 @@ impl DType {
 
     /// The type string, as ``"<f4"``; None for bfloat16.
     #[getter]
-    fn str(&self) -> Option<String> {
+    fn str(&self) -> Option<&'static str> {
         self.0.typestr()
     }
 
@@ -128,7 +128,7 @@ pub(super) fn parse_opt(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<cr
 /// The numpy dtype of a usmq dtype.
 pub(super) fn numpy_dtype(py: Python<'_>, dtype: crate::DType) -> PyResult<Bound<'_, PyAny>> {
     let Some(typestr) = dtype.typestr() else {
-        return Err(PyTypeError::new_err("numpy has no bfloat16; astype(\"float32\") first"));
+        return Err(PyTypeError::new_err(format!("numpy has no {dtype}; astype(\"float32\") first")));
     };
     optional(py, "numpy", "a numpy dtype", "")?.getattr("dtype")?.call1((typestr,))
 }

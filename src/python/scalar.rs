@@ -1,8 +1,9 @@
 //! Elements as Python numbers: nested lists, or a single number.
 
 use super::gil::detach;
+use crate::Scalar;
+use crate::array::{Number, with_element};
 use crate::memory::try_reserve;
-use crate::{DType, Element};
 use num_complex::Complex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -36,46 +37,27 @@ fn nested<'py>(
 
 /// All elements in C order.
 fn elements<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let float = |value: f64| Ok(PyFloat::new(py, value).into_any());
-    let complex = |value: Complex<f64>| Ok(PyComplex::from_doubles(py, value.re, value.im).into_any());
-    macro_rules! whole {
-        ($type:ty) => {
-            each(py, array, |value: $type| Ok(value.into_pyobject(py)?.into_any()))
-        };
-    }
-    match array.dtype() {
-        DType::Bool => each(py, array, |value: bool| Ok(PyBool::new(py, value).to_owned().into_any())),
-        DType::I8 => whole!(i8),
-        DType::I16 => whole!(i16),
-        DType::I32 => whole!(i32),
-        DType::I64 => whole!(i64),
-        DType::U8 => whole!(u8),
-        DType::U16 => whole!(u16),
-        DType::U32 => whole!(u32),
-        DType::U64 => whole!(u64),
-        DType::F16 => each(py, array, |value: half::f16| float(value.into())),
-        DType::BF16 => each(py, array, |value: half::bf16| float(value.into())),
-        DType::F32 => each(py, array, |value: f32| float(value.into())),
-        DType::F64 => each(py, array, float),
-        DType::C64 => {
-            each(py, array, |value: Complex<f32>| complex(Complex::new(value.re.into(), value.im.into())))
+    with_element!(array.dtype(), T => {
+        let values = detach(py, || array.to_vec::<T>())?;
+        let mut objects =
+            try_reserve::try_with_capacity(values.len(), "the elements of an array as Python objects")?;
+        for value in values {
+            objects.push(object(py, value.to_scalar())?);
         }
-        DType::C128 => each(py, array, complex),
-    }
+        Ok(objects)
+    })
 }
 
-fn each<'py, T: Element>(
-    py: Python<'py>,
-    array: &crate::Array,
-    object: impl Fn(T) -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let values = detach(py, || array.to_vec::<T>())?;
-    let mut objects =
-        try_reserve::try_with_capacity(values.len(), "the elements of an array as Python objects")?;
-    for value in values {
-        objects.push(object(value)?);
-    }
-    Ok(objects)
+fn object(py: Python<'_>, number: Scalar) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match number {
+        Scalar::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
+        Scalar::Int(value) => match i64::try_from(value) {
+            Ok(value) => value.into_pyobject(py)?.into_any(),
+            Err(_) => value.into_pyobject(py)?.into_any(),
+        },
+        Scalar::Float(value) => PyFloat::new(py, value).into_any(),
+        Scalar::Complex(Complex { re, im }) => PyComplex::from_doubles(py, re, im).into_any(),
+    })
 }
 
 /// The only element. `what` is for the error of other arrays.

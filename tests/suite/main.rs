@@ -6,6 +6,8 @@
 mod arrays;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/dtype_facts.rs"]
+mod dtype_facts;
 #[path = "../common/spirv.rs"]
 mod spirv;
 #[path = "../common/structs.rs"]
@@ -20,6 +22,7 @@ mod arrow_streams;
 mod axpy;
 mod build_script;
 mod dlpack;
+mod dtypes;
 mod interrupt;
 mod kernels;
 mod order;

@@ -51,7 +51,7 @@ impl Column {
     #[must_use]
     pub fn is_numeric(&self) -> bool {
         let format = self.field().format();
-        self.dictionary().is_none() && DType::ALL.iter().any(|dtype| format_of(*dtype) == Ok(format))
+        self.dictionary().is_none() && DType::find(|row| row.arrow == Some(format)).is_some()
     }
 
     /// A column of this type without values.
@@ -90,20 +90,9 @@ impl Column {
 
 /// Arrow's format of an element type, or the reason why it has none.
 pub(super) fn format_of(dtype: DType) -> std::result::Result<&'static str, &'static str> {
-    Ok(match dtype {
-        DType::I8 => "c",
-        DType::U8 => "C",
-        DType::I16 => "s",
-        DType::U16 => "S",
-        DType::I32 => "i",
-        DType::U32 => "I",
-        DType::I64 => "l",
-        DType::U64 => "L",
-        DType::F16 => "e",
-        DType::F32 => "f",
-        DType::F64 => "g",
-        DType::Bool => return Err("Arrow's booleans are bits; cast it to uint8"),
-        DType::BF16 | DType::C64 | DType::C128 => return Err("Arrow has no such type; cast it"),
+    dtype.row().arrow.ok_or(match dtype {
+        DType::Bool => "Arrow's booleans are bits; cast it to uint8",
+        _ => "Arrow has no such type; cast it",
     })
 }
 

@@ -58,16 +58,15 @@ pub(super) enum Part {
 impl Layout {
     pub(super) fn parse(format: &str) -> Result<Self> {
         let unknown = || Error::Interop(format!("Arrow format string {format:?} is not known"));
+        if let Some(number) = DType::find(|row| row.arrow == Some(format)) {
+            return Ok(Self::Fixed(number.itemsize()));
+        }
         let (head, rest) = format.split_once(':').map_or((format, None), |(head, rest)| (head, Some(rest)));
         Ok(match (head, rest) {
             ("n", None) => Self::Null,
             ("b", None) => Self::Bits,
-            ("c" | "C", None) => Self::Fixed(1),
-            ("s" | "S" | "e", None) => Self::Fixed(2),
-            ("i" | "I" | "f" | "tdD" | "tts" | "ttm" | "tiM", None) => Self::Fixed(4),
-            ("l" | "L" | "g" | "tdm" | "ttu" | "ttn" | "tDs" | "tDm" | "tDu" | "tDn" | "tiD", None) => {
-                Self::Fixed(8)
-            }
+            ("tdD" | "tts" | "ttm" | "tiM", None) => Self::Fixed(4),
+            ("tdm" | "ttu" | "ttn" | "tDs" | "tDm" | "tDu" | "tDn" | "tiD", None) => Self::Fixed(8),
             ("tss" | "tsm" | "tsu" | "tsn", Some(_)) => Self::Fixed(8),
             ("tin", None) => Self::Fixed(16),
             ("d", Some(rest)) => Self::Fixed(decimal_bytes(rest).ok_or_else(unknown)?),
@@ -144,18 +143,11 @@ impl Layout {
 
 /// The element type of the values for kernels, and the number of elements per value.
 pub(super) fn values_type(format: &str, layout: Layout) -> Option<(DType, usize)> {
+    if let Some(number) = DType::find(|row| row.arrow == Some(format)) {
+        return Some((number, 1));
+    }
     let dtype = match format {
-        "c" => DType::I8,
-        "C" => DType::U8,
-        "s" => DType::I16,
-        "S" => DType::U16,
-        "i" | "tdD" | "tts" | "ttm" | "tiM" => DType::I32,
-        "I" => DType::U32,
-        "l" => DType::I64,
-        "L" => DType::U64,
-        "e" => DType::F16,
-        "f" => DType::F32,
-        "g" => DType::F64,
+        "tdD" | "tts" | "ttm" | "tiM" => DType::I32,
         // Days and milliseconds.
         "tiD" => return Some((DType::I32, 2)),
         _ => match (format.as_bytes(), layout) {

@@ -4,23 +4,8 @@ use super::abi::DLDataType;
 use crate::array::DType;
 use crate::error::{Error, Result};
 
-const INT: u8 = 0;
-const UINT: u8 = 1;
-const FLOAT: u8 = 2;
-const BFLOAT: u8 = 4;
-const COMPLEX: u8 = 5;
-const BOOL: u8 = 6;
-
 pub(super) fn to_dlpack(dtype: DType) -> DLDataType {
-    let code = match dtype {
-        DType::Bool => BOOL,
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => INT,
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => UINT,
-        DType::F16 | DType::F32 | DType::F64 => FLOAT,
-        DType::BF16 => BFLOAT,
-        DType::C64 | DType::C128 => COMPLEX,
-    };
-    DLDataType { code, bits: (8 * dtype.itemsize()) as u8, lanes: 1 }
+    DLDataType { code: dtype.row().dlpack, bits: (8 * dtype.itemsize()) as u8, lanes: 1 }
 }
 
 pub(super) fn read(dtype: DLDataType) -> Result<DType> {

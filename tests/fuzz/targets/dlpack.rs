@@ -2,6 +2,7 @@
 //! elements, and the deleter is called once.
 
 use super::choices::Choices;
+use super::dtype_facts::DTYPES;
 use super::settled;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,25 +11,6 @@ use usmq::{Array, DType, Error, UsmKind};
 
 const CPU: i32 = 1;
 const ONEAPI: i32 = 14;
-
-/// Code, bits and the type of usmq.
-const TYPES: [(u8, u8, DType); 15] = [
-    (6, 8, DType::Bool),
-    (0, 8, DType::I8),
-    (0, 16, DType::I16),
-    (0, 32, DType::I32),
-    (0, 64, DType::I64),
-    (1, 8, DType::U8),
-    (1, 16, DType::U16),
-    (1, 32, DType::U32),
-    (1, 64, DType::U64),
-    (2, 16, DType::F16),
-    (4, 16, DType::BF16),
-    (2, 32, DType::F32),
-    (2, 64, DType::F64),
-    (5, 64, DType::C64),
-    (5, 128, DType::C128),
-];
 
 #[repr(C)]
 struct Tensor {
@@ -82,7 +64,7 @@ struct Case {
 
 pub fn check(data: &[u8]) {
     let mut choices = Choices::new(data);
-    let (code, bits, dtype) = choices.pick(&TYPES);
+    let (dtype, _, _, (code, bits), _) = choices.pick(&DTYPES);
     let device = choices.flag();
     let shape: Vec<usize> = (0..choices.below(4)).map(|_| choices.pick(&[1, 2, 3, 5, 0])).collect();
     // Steps of C order, stretched, reversed, or 0; then moved so that the lowest is at 0.

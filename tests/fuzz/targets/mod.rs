@@ -3,6 +3,8 @@
 mod arrow;
 mod choices;
 mod dlpack;
+#[path = "../../common/dtype_facts.rs"]
+mod dtype_facts;
 mod format;
 mod selector;
 mod signature;
