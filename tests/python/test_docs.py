@@ -59,8 +59,8 @@ def test_rows_that_the_comparison_names_say_what_it_says() -> None:
     adds, better, slower = set[str](), set[str](), set[str]()
     side = better
     for line in comparison.splitlines():
-        side = {"What usmq adds:": adds, "## Where usmq is slower": slower}.get(line, side)
-        if line.startswith("What ") and line.endswith("better:"):
+        side = {"usmq adds:": adds, "## Where usmq is slower": slower}.get(line, side)
+        if line.startswith("Advantages of "):
             side = better
         side.update(re.findall(r"`((?:py|rust|arrow)\.\w+(?:\.\d+)?)`", line))
     assert len(adds) > 4
