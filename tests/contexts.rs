@@ -33,7 +33,7 @@ fn add() -> Result<Kernel> {
 }
 
 #[test]
-fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
+fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
     let _alone = alone()?;
     let home = default_queue()?;
     let device = home.device();
@@ -70,7 +70,7 @@ fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
 }
 
 #[test]
-fn memory_in_use_stays_though_nobody_has_the_context() -> Result<()> {
+fn memory_in_use_outlives_the_handles_of_its_context() -> Result<()> {
     let _alone = alone()?;
     let home = default_queue()?;
     let device = home.device();
@@ -111,7 +111,7 @@ fn the_same_arguments_give_the_same_queue_while_it_lives() -> Result<()> {
 
 /// The runtime has the addresses of contexts and queues that went for new ones: nothing may be mistaken for them.
 #[test]
-fn what_comes_after_a_context_is_not_taken_for_it() -> Result<()> {
+fn a_new_context_at_an_old_address_is_not_mistaken_for_the_old_one() -> Result<()> {
     let home = default_queue()?;
     let add = add()?;
     for round in 0..30u32 {
@@ -127,7 +127,7 @@ fn what_comes_after_a_context_is_not_taken_for_it() -> Result<()> {
 }
 
 #[test]
-fn threads_that_make_the_same_share_it_until_the_last_lets_go() -> Result<()> {
+fn threads_share_one_queue_until_the_last_handle_is_dropped() -> Result<()> {
     let home = default_queue()?;
     for round in 0..20u32 {
         let context = fresh(home.device())?;
@@ -154,7 +154,7 @@ fn threads(name: &str) -> usize {
 }
 
 #[test]
-fn any_number_of_contexts_needs_two_threads() -> Result<()> {
+fn any_number_of_contexts_uses_two_threads() -> Result<()> {
     let home = default_queue()?;
     if home.device().backend() != usmq::Backend::OpenCl {
         println!("no thread is needed between contexts of {}: nothing to test", home.device());

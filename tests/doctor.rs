@@ -3,7 +3,7 @@
 use usmq::doctor::{State, Topic};
 
 #[test]
-fn the_report_agrees_with_the_runtime_before_and_after_it_has_started() {
+fn the_report_matches_the_runtime_before_and_after_its_start() {
     let asked = usmq::doctor();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(!maps.contains("libur_adapter_"), "asking has started the runtime here");

@@ -71,7 +71,7 @@ fn every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
 }
 
 #[test]
-fn a_child_forked_after_the_first_use_is_told_so_and_the_parent_goes_on() -> Result<()> {
+fn a_child_forked_after_the_first_use_gets_an_error_and_the_parent_continues() -> Result<()> {
     let queue = default_queue()?;
     let work = Work::new(&queue)?;
     let x = states_of(&[3], &queue)?;
@@ -93,7 +93,7 @@ fn a_child_forked_after_the_first_use_is_told_so_and_the_parent_goes_on() -> Res
 }
 
 #[test]
-fn a_fork_under_work_in_flight_and_from_a_thread_harms_nobody() -> Result<()> {
+fn a_fork_with_work_in_flight_or_from_a_thread_is_harmless() -> Result<()> {
     let queue = default_queue()?;
     let work = Work::new(&queue)?;
     let x = states_of(&[3], &queue)?;
@@ -122,7 +122,7 @@ impl Drop for AtEnd<'_> {
 
 /// A lock that another thread held at the fork is never released in the child.
 #[test]
-fn a_child_waits_for_no_thread_that_only_its_parent_has() -> Result<()> {
+fn a_child_does_not_wait_for_threads_of_its_parent() -> Result<()> {
     let queue = default_queue()?;
     let over = AtomicBool::new(false);
     let churn = || -> Result<()> {
@@ -161,7 +161,7 @@ fn use_a_device() -> i32 {
 }
 
 #[test]
-fn a_fork_before_the_first_use_works_on_both_sides_and_so_does_a_command() {
+fn a_fork_or_command_before_the_first_use_works_on_both_sides() {
     if std::env::var_os(BEFORE).is_some() {
         // SAFETY: nothing of the runtime has been used in this process.
         let child = unsafe { libc::fork() };
@@ -172,7 +172,7 @@ fn a_fork_before_the_first_use_works_on_both_sides_and_so_does_a_command() {
         assert_eq!((own, ended(child)), (6, 6));
         return;
     }
-    let name = "a_fork_before_the_first_use_works_on_both_sides_and_so_does_a_command";
+    let name = "a_fork_or_command_before_the_first_use_works_on_both_sides";
     let program = std::env::current_exe().expect("a test binary has a path");
     // After the first use here: what a command starts is a new process.
     assert_eq!(use_a_device(), 6);

@@ -13,7 +13,7 @@ use usmq::memory::{set_limit, trim};
 use usmq::{Array, DType, Error, Queue, Result, UsmKind};
 
 #[test]
-fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Result<()> {
+fn threads_beyond_the_limit_get_an_error_with_sizes_and_others_continue() -> Result<()> {
     const THREADS: usize = 16;
     const ROUNDS: usize = 100;
     let _alone = alone()?;
@@ -65,7 +65,7 @@ fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Re
 }
 
 #[test]
-fn at_the_limit_blocks_that_wait_for_their_work_are_waited_for_by_every_thread() -> Result<()> {
+fn at_the_limit_every_thread_waits_for_blocks_with_pending_work() -> Result<()> {
     const THREADS: usize = 4;
     let _alone = alone()?;
     let home = default_queue()?;
@@ -100,7 +100,7 @@ fn at_the_limit_blocks_that_wait_for_their_work_are_waited_for_by_every_thread()
 }
 
 #[test]
-fn a_full_device_is_an_error_and_serves_again_when_it_has_room() -> Result<()> {
+fn a_full_device_is_an_error_and_allocates_again_after_frees() -> Result<()> {
     let _alone = alone()?;
     let queue = default_queue()?;
     let device = queue.device();
@@ -149,7 +149,7 @@ fn size(random: &mut Random) -> usize {
 /// Measures, so it needs an optimised build: `tests/run test-pressure`.
 #[test]
 #[ignore = "a minute, optimised"]
-fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {
+fn ten_million_random_sizes_have_a_small_overhead() -> Result<()> {
     const LIVE: usize = 256 * MIB;
     let _alone = alone()?;
     let queue = default_queue()?;

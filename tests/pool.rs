@@ -14,7 +14,7 @@ use usmq::{Array, DType, Error, Queue, Result, UsmKind, explain};
 const LONG: u32 = 100_000_000;
 
 #[test]
-fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
+fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
     let _alone = alone()?;
     for queue in &four_queues(default_queue()?.device(), None)?[..2] {
         let work = Work::new(queue)?;
@@ -44,7 +44,7 @@ fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
 }
 
 #[test]
-fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> {
+fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()> {
     let _alone = alone()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
@@ -136,7 +136,7 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
 }
 
 #[test]
-fn a_limit_is_an_error_with_numbers_and_then_no_harm() -> Result<()> {
+fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
     let _alone = alone()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
@@ -172,7 +172,7 @@ fn a_limit_is_an_error_with_numbers_and_then_no_harm() -> Result<()> {
 }
 
 #[test]
-fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Result<()> {
+fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()> {
     let _alone = alone()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
@@ -202,7 +202,7 @@ fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Resul
 }
 
 #[test]
-fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Result<()> {
+fn a_device_limit_applies_to_all_its_contexts_only() -> Result<()> {
     let _alone = alone()?;
     let home = default_queue()?;
     let elsewhere = queues_elsewhere(&home)?;
@@ -219,7 +219,7 @@ fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Resu
 }
 
 #[test]
-fn a_lowered_limit_holds_for_memory_that_was_kept() -> Result<()> {
+fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
     let _alone = alone()?;
     let queue = default_queue()?;
     let blocks = || (0..4).map(|_| Array::zeros::<u8>([8 * MIB])).collect::<Result<Vec<_>>>();
@@ -275,7 +275,7 @@ fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> 
 }
 
 #[test]
-fn more_than_there_is_is_an_error_that_says_so() -> Result<()> {
+fn a_request_beyond_device_memory_is_an_allocation_error() -> Result<()> {
     let _alone = alone()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
@@ -301,7 +301,7 @@ fn resident() -> usize {
 }
 
 #[test]
-fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_than_a_thousand() -> Result<()> {
+fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Result<()> {
     let _alone = alone()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
@@ -341,7 +341,7 @@ fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_tha
 }
 
 #[test]
-fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
+fn many_blocks_dropped_under_running_work_are_reused() -> Result<()> {
     let _alone = alone()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
@@ -368,8 +368,8 @@ fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
 const OFF: &str = "USMQ_TEST_POOL_OFF";
 
 #[test]
-fn without_pooling_memory_goes_straight_back_to_the_runtime() -> Result<()> {
-    let name = "without_pooling_memory_goes_straight_back_to_the_runtime";
+fn without_pooling_memory_returns_directly_to_the_runtime() -> Result<()> {
+    let name = "without_pooling_memory_returns_directly_to_the_runtime";
     if std::env::var_os(OFF).is_none() {
         let program = std::env::current_exe().expect("a test binary has a path");
         let child =

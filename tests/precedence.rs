@@ -45,7 +45,7 @@ fn first(ladder: &[Queue; 5], is_there: impl Fn(usize) -> bool) -> &Queue {
 }
 
 #[test]
-fn a_launch_goes_to_the_explicit_queue_else_the_datas_else_the_scopes_else_the_defaults() -> Result<()> {
+fn a_launch_uses_the_explicit_then_data_then_scope_then_default_queue() -> Result<()> {
     let _default = process_default();
     let ladder = ladder()?;
     let [explicit, data, scope, default, _] = &ladder;
@@ -71,7 +71,7 @@ fn a_launch_goes_to_the_explicit_queue_else_the_datas_else_the_scopes_else_the_d
 }
 
 #[test]
-fn follow_and_new_arrays_obey_the_same_table() -> Result<()> {
+fn follow_and_new_arrays_follow_the_same_precedence() -> Result<()> {
     let _default = process_default();
     let ladder = ladder()?;
     let [explicit, data, scope, default, _] = &ladder;
@@ -105,7 +105,7 @@ fn follow_and_new_arrays_obey_the_same_table() -> Result<()> {
 }
 
 #[test]
-fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default() -> Result<()> {
+fn a_manager_checks_its_scope_its_default_then_the_global_ones() -> Result<()> {
     let _default = process_default();
     let ladder = ladder()?;
     let [own_scope, own_default, scope, default, _] = &ladder;
@@ -162,7 +162,7 @@ fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> 
 }
 
 #[test]
-fn a_default_that_cannot_be_had_leaves_the_former_one() -> Result<()> {
+fn a_failed_change_of_the_default_keeps_the_former_one() -> Result<()> {
     let _default = process_default();
     let [_, _, _, default, _] = ladder()?;
     let manager = QueueManager::new("pkg");
@@ -178,7 +178,7 @@ fn a_default_that_cannot_be_had_leaves_the_former_one() -> Result<()> {
 }
 
 #[test]
-fn a_filter_string_a_device_and_a_queue_mean_the_same_queue() -> Result<()> {
+fn a_filter_string_a_device_and_a_queue_give_the_same_queue() -> Result<()> {
     let _default = process_default();
     let queue = default_queue()?;
     let device = queue.device().clone();

@@ -26,7 +26,7 @@ fn profiled(work: impl FnOnce() -> Result<()>) -> Result<Profile> {
 }
 
 #[test]
-fn copies_have_the_bytes_and_the_reasons_of_what_was_asked() -> Result<()> {
+fn copies_record_bytes_and_reasons() -> Result<()> {
     let queue = default_queue()?;
     // Built before, so that the builds are in no profile below.
     let warm = Array::from_slice(&[1i32, 2, 3, 4, 5, 6])?;
@@ -63,7 +63,7 @@ fn copies_have_the_bytes_and_the_reasons_of_what_was_asked() -> Result<()> {
 }
 
 #[test]
-fn a_fill_is_a_fill_however_it_is_done() -> Result<()> {
+fn a_fill_is_recorded_as_a_fill_in_every_implementation() -> Result<()> {
     let profile = profiled(|| {
         Array::zeros::<u8>([1000])?;
         Array::full::<f32>([100_000], 1.5)?.wait()
@@ -75,7 +75,7 @@ fn a_fill_is_a_fill_however_it_is_done() -> Result<()> {
 }
 
 #[test]
-fn collocate_says_why_it_copies_and_where() -> Result<()> {
+fn collocate_records_reason_and_target_of_its_copies() -> Result<()> {
     let queue = default_queue()?;
     let Some(other) = other_root(&queue)? else { return Ok(()) };
     let there = Queue::new(&other, None, IN_ORDER)?;
@@ -131,7 +131,7 @@ fn times_of_a_profiling_queue_are_those_of_its_events() -> Result<()> {
 }
 
 #[test]
-fn times_without_timestamps_are_the_hosts_and_hold_the_work() -> Result<()> {
+fn times_without_timestamps_are_host_times_that_include_the_work() -> Result<()> {
     let queue = default_queue()?;
     let timed = Queue::new(&queue, None, PROFILING)?;
     let work = Work::new(&queue)?;
@@ -173,7 +173,7 @@ fn a_command_waits_for_those_of_other_queues() -> Result<()> {
 }
 
 #[test]
-fn memory_is_counted_with_its_peak_and_what_the_pool_had() -> Result<()> {
+fn memory_is_recorded_with_its_peak_and_pool_hits() -> Result<()> {
     let bytes = 3 << 20;
     usmq::memory::trim(None)?;
     let keep = Array::zeros::<u8>([1000])?;
@@ -197,7 +197,7 @@ fn memory_is_counted_with_its_peak_and_what_the_pool_had() -> Result<()> {
 }
 
 #[test]
-fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
+fn each_session_records_only_while_it_is_open() -> Result<()> {
     let fill = |bytes: usize| Array::zeros::<u8>([bytes]).map(drop);
     let outer = Session::start();
     fill(1)?;
@@ -222,7 +222,7 @@ fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
 }
 
 #[test]
-fn a_session_that_is_given_up_leaves_the_others_alone() -> Result<()> {
+fn a_dropped_session_does_not_affect_others() -> Result<()> {
     let fill = || Array::zeros::<u8>([3]).map(drop);
     let outer = Session::start();
     fill()?;
@@ -238,7 +238,7 @@ fn a_session_that_is_given_up_leaves_the_others_alone() -> Result<()> {
 }
 
 #[test]
-fn every_thread_is_seen_and_dropped_arrays_lose_nothing() -> Result<()> {
+fn every_thread_is_recorded_and_dropped_arrays_lose_no_record() -> Result<()> {
     const THREADS: usize = 4;
     const ROUNDS: usize = 200;
     let queue = default_queue()?;
@@ -270,7 +270,7 @@ fn every_thread_is_seen_and_dropped_arrays_lose_nothing() -> Result<()> {
 }
 
 #[test]
-fn there_is_a_limit_and_what_is_beyond_it_is_counted() -> Result<()> {
+fn records_beyond_the_limit_are_counted() -> Result<()> {
     let queue = default_queue()?;
     let profile = profiled(|| {
         for _ in 0..140_000 {
@@ -303,7 +303,7 @@ fn thousands_of_events_make_a_small_picture() -> Result<()> {
 }
 
 #[test]
-fn a_forked_child_is_told_and_can_go_on() -> Result<()> {
+fn a_forked_child_gets_an_error_and_continues() -> Result<()> {
     let session = Session::start();
     let x = Array::zeros::<u8>([1000])?;
     // SAFETY: the child only drops, asks and leaves at once.
@@ -325,7 +325,7 @@ fn a_forked_child_is_told_and_can_go_on() -> Result<()> {
 }
 
 #[test]
-fn a_profile_is_saved_by_the_ending_of_the_name() -> Result<()> {
+fn the_file_extension_selects_the_format_of_a_saved_profile() -> Result<()> {
     let profile = profiled(|| Array::zeros::<u8>([1]).map(drop))?;
     let folder = std::env::temp_dir().join(format!("usmq-profile-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

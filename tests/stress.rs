@@ -96,7 +96,7 @@ impl Common {
 }
 
 #[test]
-fn many_threads_with_scopes_and_arrays_in_common_lose_nothing() -> Result<()> {
+fn many_threads_with_scopes_and_shared_arrays_lose_nothing() -> Result<()> {
     let seconds = std::env::var("USMQ_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let common = Common::new()?;
     let before = live()?;

@@ -51,7 +51,7 @@ impl Subscriber for Recorder {
 }
 
 #[test]
-fn a_subscriber_is_told_of_commands_memory_builds_and_moves() -> Result<()> {
+fn a_subscriber_receives_commands_memory_builds_and_moves() -> Result<()> {
     tracing::subscriber::set_global_default(Recorder(AtomicU64::new(0))).unwrap();
     let queue = default_queue()?;
     let work = Work::new(&queue)?;

@@ -10,7 +10,7 @@ use usmq::memory::trim;
 use usmq::{Result, UsmKind};
 
 #[test]
-fn trimming_gives_back_what_nobody_uses() -> Result<()> {
+fn trimming_frees_unused_memory() -> Result<()> {
     let _alone = alone()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
@@ -27,7 +27,7 @@ fn trimming_gives_back_what_nobody_uses() -> Result<()> {
 
 /// Trimming while other threads allocate, and while arrays live, leaves a pool that keeps memory as before.
 #[test]
-fn a_trimmed_pool_keeps_memory_as_before() -> Result<()> {
+fn a_trimmed_pool_keeps_pooling_memory() -> Result<()> {
     let _alone = alone()?;
     let queue = &default_queue()?;
     let sizes = [8, 32 << 10, (32 << 10) + 1, MIB];

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_only_what_they_fit() {
+    fn numbers_convert_only_to_types_that_hold_them() {
         assert_eq!(u8::from_arg(255u64.into()), Some(255));
         assert_eq!(u8::from_arg(256u64.into()), None);
         assert_eq!(usize::from_arg((-1i32).into()), None);

@@ -165,7 +165,7 @@ fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Cons
 }
 
 #[test]
-fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
+fn a1_to_a12_arrow_cpp_reads_every_exported_batch() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (ahead, batches) in [(1, 50), (5, 0), (5, 1), (5, 500), (1000, 500)] {
@@ -183,7 +183,7 @@ fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
 }
 
 #[test]
-fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
+fn a10_arrow_cpp_receives_our_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for at in [0, 1, 20] {
@@ -201,7 +201,7 @@ fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
 }
 
 #[test]
-fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<()> {
+fn a8_arrow_cpp_cancels_in_the_middle_and_our_stream_stops() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for most in [0, 1, 7] {
@@ -228,7 +228,7 @@ fn rows(
 }
 
 #[test]
-fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
+fn a20_to_a25_every_batch_of_arrow_cpp_is_imported() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (ahead, batches, rows_each) in [(1, 40, 5), (4, 0, 1), (4, 1, 0), (4, 400, 10), (1000, 400, 3)] {
@@ -252,7 +252,7 @@ fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
 }
 
 #[test]
-fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
+fn a20_an_error_of_arrow_cpp_follows_the_batches_before_it() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for fails in [0, 3] {
@@ -270,7 +270,7 @@ fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
 }
 
 #[test]
-fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
+fn a23_an_error_of_arrow_cpp_after_our_cancellation_is_ignored() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     let mut errors = 0;
@@ -291,7 +291,7 @@ fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
 }
 
 #[test]
-fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> Result<()> {
+fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_its_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
@@ -313,7 +313,7 @@ fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> 
 }
 
 #[test]
-fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()> {
+fn s10_a_device_stream_of_arrow_cpp_is_read_to_end_or_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {

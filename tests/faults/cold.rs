@@ -10,7 +10,7 @@ use usmq::{Array, Partition, Result, platform_problems, with_queue};
 const CHILD: &str = "USMQ_FAULTS_COLD";
 
 /// Which test the child is to run again.
-const NAME: &str = "the_first_calls_of_a_process_bear_every_fault";
+const NAME: &str = "the_first_calls_of_a_process_survive_every_fault";
 
 /// The first array of a process, or (`parts`) of a part of a device: parts are made once, and there are few.
 fn first(parts: bool) -> Result<Vec<u32>> {

@@ -48,7 +48,7 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
 }
 
 #[test]
-fn an_array_of_every_type_comes_back_from_the_same_addresses() -> Result<()> {
+fn arrays_of_every_type_round_trip_at_the_same_addresses() -> Result<()> {
     leaving_nothing(|| {
         let mut random = Random::new(1);
         for data_type in every_type() {
@@ -69,7 +69,7 @@ fn an_array_of_every_type_comes_back_from_the_same_addresses() -> Result<()> {
 }
 
 #[test]
-fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
+fn slices_of_every_type_round_trip_on_either_side() -> Result<()> {
     leaving_nothing(|| {
         let mut random = Random::new(2);
         for data_type in every_type() {
@@ -96,7 +96,7 @@ fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
 }
 
 #[test]
-fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
+fn a_host_array_is_copied_from_its_offset() -> Result<()> {
     leaving_nothing(|| {
         let mut random = Random::new(3);
         for data_type in every_type() {
@@ -124,7 +124,7 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
 }
 
 #[test]
-fn the_host_reads_host_and_shared_memory_where_it_is() -> Result<()> {
+fn the_host_reads_host_and_shared_memory_in_place() -> Result<()> {
     leaving_nothing(|| {
         let array: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-2.0)]));
         for kind in UsmKind::ALL {
@@ -165,7 +165,7 @@ fn a_column_of_an_array_shares_its_memory() -> Result<()> {
 }
 
 #[test]
-fn empty_columns_of_every_type_are_made_and_handed_over() -> Result<()> {
+fn empty_columns_of_every_type_are_imported_and_exported() -> Result<()> {
     leaving_nothing(|| {
         for data_type in every_type() {
             let nothing = arrow_array::new_empty_array(&data_type);
@@ -178,7 +178,7 @@ fn empty_columns_of_every_type_are_made_and_handed_over() -> Result<()> {
 }
 
 #[test]
-fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
+fn columns_imported_from_arrow_rs_may_have_nulls() -> Result<()> {
     leaving_nothing(|| {
         for data_type in every_type() {
             let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
@@ -202,7 +202,7 @@ fn batch(rows: usize) -> RecordBatch {
 }
 
 #[test]
-fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()> {
+fn a_record_batch_round_trips_as_a_table_with_its_schema() -> Result<()> {
     leaving_nothing(|| {
         for rows in [0, 1, 50] {
             let batch = batch(rows);
@@ -216,7 +216,7 @@ fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()>
 }
 
 #[test]
-fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
+fn a_slice_of_a_table_is_exported_as_a_record_batch() -> Result<()> {
     leaving_nothing(|| {
         let batch = batch(50);
         let table = Table::from_arrow(&batch.slice(3, 40), ImportOptions::default())?;
@@ -238,7 +238,7 @@ fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
 }
 
 #[test]
-fn structs_with_nulls_are_no_table() -> Result<()> {
+fn structs_with_nulls_are_not_a_table() -> Result<()> {
     leaving_nothing(|| {
         let structs = DataType::Struct(vec![ArrowField::new("a", DataType::Int32, true)].into());
         let column = on_device(&array(&structs, 40, true, &mut Random::new(6)).unwrap())?;
@@ -251,7 +251,7 @@ fn structs_with_nulls_are_no_table() -> Result<()> {
 }
 
 #[test]
-fn columns_of_different_lengths_are_no_table() -> Result<()> {
+fn columns_of_different_lengths_are_not_a_table() -> Result<()> {
     leaving_nothing(|| {
         let [short, long] =
             [2, 3].map(|rows| on_device(&(Arc::new(Float64Array::from(vec![0.0; rows])) as _)));
@@ -262,7 +262,7 @@ fn columns_of_different_lengths_are_no_table() -> Result<()> {
 }
 
 #[test]
-fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
+fn host_exports_need_host_accessible_memory() -> Result<()> {
     leaving_nothing(|| {
         let array: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
         let refused = on_device(&array)?.export_host().unwrap_err();
@@ -278,7 +278,7 @@ fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
 }
 
 #[test]
-fn a_column_that_was_packed_comes_back_and_a_short_buffer_is_an_error() {
+fn a_serialized_column_round_trips_and_a_short_buffer_is_an_error() {
     let queue = usmq::current_queue().unwrap();
     let column = Column::from_array("x", &usmq::Array::from_slice(&[1i32, 2, 3, 4]).unwrap()).unwrap();
     let part = column.slice(1, 2).unwrap();

@@ -48,7 +48,7 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
 }
 
 #[test]
-fn a_consumer_on_any_queue_sees_what_a_kernel_in_flight_writes() -> Result<()> {
+fn a_consumer_on_any_queue_sees_the_writes_of_a_kernel_in_flight() -> Result<()> {
     leaving_nothing(|| {
         let queues = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&queues[0])?;
@@ -65,7 +65,7 @@ fn a_consumer_on_any_queue_sees_what_a_kernel_in_flight_writes() -> Result<()> {
 }
 
 #[test]
-fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
+fn the_event_covers_work_on_other_queues_than_the_arrays_own() -> Result<()> {
     leaving_nothing(|| {
         let [own, writer, reader, _] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&own)?;
@@ -134,7 +134,7 @@ fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
 }
 
 #[test]
-fn an_export_that_waits_needs_no_event() -> Result<()> {
+fn an_export_that_waits_has_no_event() -> Result<()> {
     leaving_nothing(|| {
         let [writer, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&writer)?;
@@ -184,7 +184,7 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
 }
 
 #[test]
-fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Result<()> {
+fn host_memory_is_released_only_after_its_copies_complete() -> Result<()> {
     leaving_nothing(|| {
         let queue = Queue::new(default_queue()?.device(), None, IN_ORDER)?;
         let work = Work::new(&queue)?;
@@ -228,7 +228,7 @@ fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result
 }
 
 #[test]
-fn work_in_flight_on_a_second_device_is_seen_there_and_copied_from_there() -> Result<()> {
+fn work_in_flight_on_a_second_device_is_ordered_and_copied_from_it() -> Result<()> {
     leaving_nothing(|| {
         let here = default_queue()?;
         let Some(device) = other_root(&here)? else { return Ok(()) };

@@ -92,7 +92,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_array_goes_out_and_comes_back(
+    fn random_arrays_round_trip(
         case in any_case(), before in any_cut(), there in any_cut(), later in any_cut(),
     ) {
         let clean = Clean::start()?;
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn any_host_array_is_copied_without_what_it_does_not_show(case in any_case(), there in any_cut()) {
+    fn random_host_arrays_are_copied_without_hidden_elements(case in any_case(), there in any_cut()) {
         let clean = Clean::start()?;
         let whole = case.array();
         let column = Column::from_arrow("x", &whole, HOST)?;
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn any_table_goes_through_a_device_stream(
+    fn random_tables_round_trip_through_a_device_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
         let clean = Clean::start()?;
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn any_table_goes_to_arrow_rs_through_a_host_stream(
+    fn random_tables_reach_arrow_rs_through_a_host_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
         let clean = Clean::start()?;
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn any_host_stream_of_arrow_rs_becomes_one_table(
+    fn random_host_streams_of_arrow_rs_become_one_table(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
         let clean = Clean::start()?;
@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn the_generator_reaches_deep_types_and_long_arrays() {
+fn the_generator_produces_deep_types_and_long_arrays() {
     // Else the tests above would prove less than they say.
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let cases = (0..300).map(|_| any_case().new_tree(&mut runner).unwrap().current()).collect::<Vec<_>>();

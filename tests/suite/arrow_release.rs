@@ -42,7 +42,7 @@ fn once(releases: &Releases) -> Result<bool> {
 }
 
 #[test]
-fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Result<()> {
+fn a_moved_struct_can_be_released_on_any_thread() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
@@ -64,7 +64,7 @@ fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Resul
 }
 
 #[test]
-fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
+fn each_export_keeps_the_memory_independently() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
@@ -81,7 +81,7 @@ fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
 }
 
 #[test]
-fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
+fn an_import_keeps_its_struct_until_its_last_slice_is_dropped() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let (raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Event)?);
@@ -135,7 +135,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
 }
 
 #[test]
-fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
+fn a_child_of_a_host_array_may_be_moved_out() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = Column::from_arrow("x", &array, HOST)?;
@@ -160,7 +160,7 @@ fn restored(raw: RawArray) -> ArrowArray {
 }
 
 #[test]
-fn threads_import_slice_and_release_at_once() -> Result<()> {
+fn threads_import_slice_and_release_concurrently() -> Result<()> {
     leaving_nothing(|| {
         let array = nested();
         let column = on_device(&array)?;
@@ -222,7 +222,7 @@ fn a_device_array_that_breaks_a_rule_is_refused_and_released() -> Result<()> {
 }
 
 #[test]
-fn buffers_and_children_that_are_missing_or_no_usm_are_refused() -> Result<()> {
+fn missing_and_non_usm_buffers_and_children_are_refused() -> Result<()> {
     leaving_nothing(|| {
         let (field, deep) = (on_device(&numbers())?.field().clone(), on_device(&nested())?.field().clone());
         let on_stack = [0u64; 64];
@@ -256,7 +256,7 @@ fn buffers_and_children_that_are_missing_or_no_usm_are_refused() -> Result<()> {
 }
 
 #[test]
-fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<()> {
+fn a_host_array_that_is_invalid_half_way_is_refused_and_released() -> Result<()> {
     leaving_nothing(|| {
         let column = Column::from_arrow("x", &nested(), HOST)?;
         // The copies of the first child are under way by then.
@@ -271,7 +271,7 @@ fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<
 }
 
 #[test]
-fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
+fn decreasing_offsets_of_a_host_array_are_refused() -> Result<()> {
     leaving_nothing(|| {
         let mut offsets = [0i32, 4, 2, 6];
         let list = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
@@ -294,7 +294,7 @@ fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
 }
 
 #[test]
-fn text_that_its_offsets_show_is_not_null() -> Result<()> {
+fn text_covered_by_its_offsets_must_not_be_null() -> Result<()> {
     leaving_nothing(|| {
         let text = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
         let column = Column::from_arrow("x", &text, HOST)?;
@@ -316,7 +316,7 @@ fn text_that_its_offsets_show_is_not_null() -> Result<()> {
 }
 
 #[test]
-fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
+fn a_released_child_with_a_negative_count_is_refused() -> Result<()> {
     leaving_nothing(|| {
         let item = Arc::new(Field::new("item", "i")?);
         let field = Arc::new(Field::nested("x", "+w:2147483647", vec![item])?);
@@ -339,7 +339,7 @@ fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
 }
 
 #[test]
-fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
+fn an_array_of_usmq_is_not_reinterpreted_as_another_type() -> Result<()> {
     leaving_nothing(|| {
         let bytes = usmq::Array::uninit([64], usmq::DType::I8, UsmKind::Host, &default_queue()?)?;
         bytes.fill(1i8)?;
@@ -382,7 +382,7 @@ fn an_array_of_another_library_needs_its_field() -> Result<()> {
 }
 
 #[test]
-fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Result<()> {
+fn foreign_contents_are_validated_before_arrow_rs_reads_them() -> Result<()> {
     leaving_nothing(|| {
         let text = Arc::new(arrow_array::StringArray::from(vec!["hello", "wörld", "!"])) as ArrayRef;
         let words = Arc::new(
@@ -443,7 +443,7 @@ fn released_structs_are_refused() -> Result<()> {
 }
 
 #[test]
-fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
+fn memory_without_a_device_ordinal_is_not_exported() -> Result<()> {
     leaving_nothing(|| {
         let array = numbers();
         let root = default_queue()?;
@@ -472,7 +472,7 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
 }
 
 #[test]
-fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<()> {
+fn the_device_of_memory_comes_from_the_runtime_not_the_producer() -> Result<()> {
     leaving_nothing(|| {
         let array = numbers();
         let column = on_device(&array)?;
@@ -487,7 +487,7 @@ fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<
 }
 
 #[test]
-fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
+fn an_import_can_be_moved_to_another_context_and_usm_kind() -> Result<()> {
     let clean = Clean::start()?;
     let array = nested();
     let column = on_device(&array)?;

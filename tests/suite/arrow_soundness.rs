@@ -53,7 +53,7 @@ fn an_export_is_imported_with_the_field_of_its_column() -> Result<()> {
 }
 
 #[test]
-fn what_is_written_later_does_not_change_an_array_of_arrow_rs() -> Result<()> {
+fn later_writes_do_not_change_an_array_of_arrow_rs() -> Result<()> {
     for kind in UsmKind::ALL {
         let x = Array::uninit([4], DType::I32, kind, &current_queue()?)?;
         x.copy_from_slice(&[1i32, 2, 3, 4])?;
@@ -79,7 +79,7 @@ fn what_is_written_later_does_not_change_an_array_of_arrow_rs() -> Result<()> {
 }
 
 #[test]
-fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
+fn memory_without_writable_handles_is_read_in_place() -> Result<()> {
     for kind in [UsmKind::Shared, UsmKind::Host] {
         let x = Array::uninit([4], DType::I32, kind, &current_queue()?)?;
         x.fill(5i32)?;
@@ -105,7 +105,7 @@ fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
 }
 
 #[test]
-fn the_batches_of_a_host_stream_are_joined_as_they_are_then() -> Result<()> {
+fn the_batches_of_a_host_stream_are_joined_with_their_current_contents() -> Result<()> {
     let x = Array::uninit([3], DType::I64, UsmKind::Host, &current_queue()?)?;
     x.copy_from_slice(&[1i64, 2, 3])?;
     let column = Column::from_array("x", &x)?;
@@ -133,7 +133,7 @@ fn set<const N: usize>(at: usize, bytes: [u8; N]) -> Box<dyn Fn(&mut Vec<u8>)> {
 }
 
 #[test]
-fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
+fn invalid_serialized_contents_are_refused() -> Result<()> {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["hello", "world"]));
     let indices: ArrayRef = Arc::new(["a", "b", "a"].into_iter().collect::<DictionaryArray<Int32Type>>());
     let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
@@ -181,7 +181,7 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
 }
 
 #[test]
-fn short_views_come_back_from_a_device_export() -> Result<()> {
+fn short_views_round_trip_through_a_device_export() -> Result<()> {
     let short: ArrayRef =
         Arc::new(StringViewArray::from(vec![Some("a"), None, Some("twelve bytes"), Some("")]));
     let long: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a"), Some("more than twelve bytes")]));
@@ -235,7 +235,7 @@ fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
 }
 
 #[test]
-fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> {
+fn top_level_nullable_structs_are_a_table_unless_some_are_null() -> Result<()> {
     let column = Column::from_arrow("", &structs(4, false), ImportOptions::default())?;
     assert!(column.field().is_nullable());
     let ColumnOrTable::Table(table) = ColumnOrTable::from_column(column.clone())? else {
@@ -272,7 +272,7 @@ fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> 
 }
 
 #[test]
-fn the_batch_of_another_schema_is_named() -> Result<()> {
+fn a_batch_with_another_schema_is_named() -> Result<()> {
     let queue = current_queue()?;
     let table = |dtype, name: &str| -> Result<Column> {
         let columns = vec![
@@ -324,7 +324,7 @@ fn schema_with_odd_metadata() -> Field {
 }
 
 #[test]
-fn metadata_that_is_not_text_survives_several_batches_as_one() -> Result<()> {
+fn non_utf8_metadata_survives_joining_batches() -> Result<()> {
     let schema = Arc::new(schema_with_odd_metadata());
     let values = Column::from_arrow("a", &Int64Array::from(vec![Some(1), None]), HOST)?;
     let batch = Table::new(vec![values])?.batches()[0].clone();
@@ -345,7 +345,7 @@ fn metadata_that_is_not_text_survives_several_batches_as_one() -> Result<()> {
 }
 
 #[test]
-fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
+fn the_nesting_of_fields_and_columns_is_limited() -> Result<()> {
     let mut field = Arc::new(Field::new("x", "i")?);
     let refused = loop {
         match Field::nested("x", "+s", vec![field.clone()]) {
@@ -367,7 +367,7 @@ fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
 }
 
 #[test]
-fn arrays_of_a_stream_bring_their_field() -> Result<()> {
+fn arrays_of_a_stream_have_their_field() -> Result<()> {
     let column = Column::from_array("x", &Array::from_slice(&[1i64, 2])?)?;
     let stream =
         ArrowDeviceArrayStream::new(column.field().clone(), Box::new(std::iter::once(Ok(column.clone()))));

@@ -74,7 +74,7 @@ fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
 }
 
 #[test]
-fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<()> {
+fn arrays_outlive_their_stream_and_batches_are_made_on_demand() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 6, 7]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;
@@ -98,7 +98,7 @@ fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<(
 }
 
 #[test]
-fn the_end_of_a_stream_stays_the_end() -> Result<()> {
+fn a_finished_stream_stays_finished() -> Result<()> {
     leaving_nothing(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut arrays = StreamReader::new(ArrowDeviceArrayStream::new(schema, all(columns)).into())?;
@@ -109,7 +109,7 @@ fn the_end_of_a_stream_stays_the_end() -> Result<()> {
 }
 
 #[test]
-fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
+fn a_stream_without_arrays_has_a_type() -> Result<()> {
     leaving_nothing(|| {
         let (schema, _) = on_device(&batches(&[1]), ImportOptions::default())?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(Vec::new()));
@@ -123,7 +123,7 @@ fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
 }
 
 #[test]
-fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
+fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
     leaving_nothing(|| {
         let numbers = array(&DataType::Int32, 9, true, &mut Random::new(2)).unwrap();
         let column = Column::from_arrow("x", &numbers, ImportOptions::default())?;
@@ -141,7 +141,7 @@ fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
 }
 
 #[test]
-fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
+fn the_producers_error_reaches_the_consumer_once() -> Result<()> {
     leaving_nothing(|| {
         let (schema, columns) = on_device(&batches(&[5, 6]), ImportOptions::default())?;
         let broken = Err(Error::Value("the disk\0 is full".to_owned()));
@@ -211,7 +211,7 @@ fn a_released_stream_is_refused() -> Result<()> {
 }
 
 #[test]
-fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
+fn memory_without_a_device_ordinal_is_an_error_of_the_stream() -> Result<()> {
     leaving_nothing(|| {
         let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
         let queue = Queue::new(&part, None, crate::common::IN_ORDER)?;
@@ -225,7 +225,7 @@ fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
 }
 
 #[test]
-fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
+fn arrow_rs_reads_a_host_stream_in_place() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, HOST)?;
@@ -242,7 +242,7 @@ fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
 }
 
 #[test]
-fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()> {
+fn arrow_rs_reports_device_memory_in_a_host_stream() -> Result<()> {
     leaving_nothing(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowArrayStream::new(schema.clone(), all(columns.clone()));
@@ -261,7 +261,7 @@ fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()
 }
 
 #[test]
-fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()> {
+fn a_device_stream_on_the_host_is_copied_as_one_batch() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, HOST)?;
@@ -280,7 +280,7 @@ fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()
 }
 
 #[test]
-fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
+fn an_error_of_an_arrow_rs_reader_fails_the_import() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5]);
         let schema = batches[0].schema();
@@ -297,7 +297,7 @@ fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
 }
 
 #[test]
-fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
+fn a_device_stream_is_imported_to_the_requested_queue() -> Result<()> {
     leaving_nothing(|| {
         let batches = batches(&[5, 6]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;

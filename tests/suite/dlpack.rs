@@ -101,7 +101,7 @@ fn our_exports_pass<B: Both>() -> Result<()> {
 }
 
 #[test]
-fn what_usmq_exports_passes_the_checks_of_dlpark() -> Result<()> {
+fn exports_pass_the_checks_of_dlpark() -> Result<()> {
     leaving_nothing(|| {
         our_exports_pass::<Old>()?;
         our_exports_pass::<New>()
@@ -109,7 +109,7 @@ fn what_usmq_exports_passes_the_checks_of_dlpark() -> Result<()> {
 }
 
 #[test]
-fn the_host_reads_a_copy_of_device_memory_and_is_told() -> Result<()> {
+fn a_host_export_of_device_memory_is_a_flagged_copy() -> Result<()> {
     leaving_nothing(|| {
         let array = six(UsmKind::Device)?;
         let asked = Export { destination: Some(HOST), ..Export::default() };
@@ -124,7 +124,7 @@ fn the_host_reads_a_copy_of_device_memory_and_is_told() -> Result<()> {
 }
 
 #[test]
-fn a_tensor_keeps_its_memory_and_ends_on_any_thread() -> Result<()> {
+fn a_tensor_keeps_its_memory_and_can_be_deleted_on_any_thread() -> Result<()> {
     leaving_nothing(|| {
         let asked = Export { destination: Some(HOST), ..Export::default() };
         let theirs = given::<New>(export(&six(UsmKind::Host)?, asked)?);
@@ -141,7 +141,7 @@ fn a_tensor_keeps_its_memory_and_ends_on_any_thread() -> Result<()> {
 }
 
 #[test]
-fn a_read_only_array_is_one_for_dlpark_and_has_no_legacy_tensor() -> Result<()> {
+fn a_read_only_array_stays_read_only_and_has_no_legacy_tensor() -> Result<()> {
     let array = six(UsmKind::Host)?.as_readonly();
     let mut theirs = given::<New>(export(&array, Export::default())?);
     assert_eq!(theirs.flags(), DlpackFlags::READ_ONLY);
@@ -233,7 +233,7 @@ fn usm_is_taken_in_place<B: Both>() -> Result<()> {
 }
 
 #[test]
-fn usm_in_a_tensor_of_dlpark_is_taken_in_place_and_deleted_after_its_last_use() -> Result<()> {
+fn usm_of_dlpark_is_imported_in_place_and_deleted_after_its_last_use() -> Result<()> {
     leaving_nothing(|| {
         usm_is_taken_in_place::<Old>()?;
         usm_is_taken_in_place::<New>()
@@ -256,7 +256,7 @@ const BROKEN: [Break; 9] = [
 ];
 
 #[test]
-fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
+fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
     leaving_nothing(|| {
         for broken in BROKEN {
             let make =
@@ -279,7 +279,7 @@ fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
 }
 
 #[test]
-fn padding_of_small_types_means_nothing_to_larger_ones() -> Result<()> {
+fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
     leaving_nothing(|| {
         let (mut theirs, _) = made::<New, _>(six(UsmKind::Shared)?, on_device, (&[2, 3], &[3, 1]), |_| {});
         // SAFETY: no type of less than a byte.
@@ -292,7 +292,7 @@ fn padding_of_small_types_means_nothing_to_larger_ones() -> Result<()> {
 }
 
 #[test]
-fn an_export_in_the_order_of_a_queue_waits_for_nothing_and_comes_after_all() -> Result<()> {
+fn an_export_ordered_on_a_queue_does_not_wait_and_follows_all_work() -> Result<()> {
     leaving_nothing(|| {
         const STEPS: u32 = 60_000_000;
         let queue = default_queue()?;
@@ -319,7 +319,7 @@ fn an_export_in_the_order_of_a_queue_waits_for_nothing_and_comes_after_all() -> 
 }
 
 #[test]
-fn the_place_to_work_is_the_current_queue_where_a_number_can_say_so() -> Result<()> {
+fn the_working_device_is_the_current_queue_if_it_has_an_ordinal() -> Result<()> {
     let queue = default_queue()?;
     let device = Destination { kind: 14, id: queue.device().ordinal() as i32 };
     assert_eq!(work_queue(HOST)?, None);
@@ -357,7 +357,7 @@ fn the_place_to_work_is_the_current_queue_where_a_number_can_say_so() -> Result<
 }
 
 #[test]
-fn a_new_tensor_is_like_its_prototype() -> Result<()> {
+fn a_new_tensor_matches_its_prototype() -> Result<()> {
     leaving_nothing(|| {
         for device in [HOST, device_of(&six(UsmKind::Device)?)] {
             let (values, place) = host_memory(&[]);

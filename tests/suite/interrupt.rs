@@ -37,7 +37,7 @@ fn busy(queue: &Queue) -> Result<(Array, Event)> {
 }
 
 #[test]
-fn every_wait_can_be_given_up_and_the_work_goes_on() -> Result<()> {
+fn every_wait_can_be_interrupted_and_the_work_continues() -> Result<()> {
     for properties in [IN_ORDER, LOOSE] {
         let queue = Queue::new(default_queue()?.device(), None, properties)?;
         type Wait = fn(&Array, &Event) -> Result<()>;
@@ -59,7 +59,7 @@ fn every_wait_can_be_given_up_and_the_work_goes_on() -> Result<()> {
 }
 
 #[test]
-fn a_copy_of_borrowed_memory_has_not_begun_when_it_is_given_up() -> Result<()> {
+fn an_interrupted_copy_of_borrowed_memory_has_not_started() -> Result<()> {
     let queue = default_queue()?;
     let y = states_of(&[1, 2, 3], &queue)?;
     let (x, event) = busy(&queue)?;
@@ -75,7 +75,7 @@ fn a_copy_of_borrowed_memory_has_not_begun_when_it_is_given_up() -> Result<()> {
 }
 
 #[test]
-fn a_wait_that_nobody_interrupts_ends_with_its_command() -> Result<()> {
+fn an_uninterrupted_wait_ends_with_its_command() -> Result<()> {
     let queue = default_queue()?;
     let work = Work::new(&queue)?;
     let x = states_of(&[7], &queue)?;

@@ -68,7 +68,7 @@ fn elsewhere_action(kind: UsmKind) -> Action {
 }
 
 #[test]
-fn an_array_on_the_target_queue_is_kept_and_one_in_its_context_is_bound_to_it() -> Result<()> {
+fn an_array_on_the_target_queue_is_kept_and_one_in_its_context_is_rebound() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     for kind in UsmKind::ALL {
         for shape in [&[1000][..], &[3, 0, 2], &[]] {
@@ -141,7 +141,7 @@ fn strided_views_arrive_contiguous_with_the_same_elements() -> Result<()> {
 }
 
 #[test]
-fn nothing_moves_of_an_array_without_elements() -> Result<()> {
+fn an_empty_array_moves_no_bytes() -> Result<()> {
     let home = default_queue()?;
     for away in queues_elsewhere(&home)? {
         for kind in UsmKind::ALL {
@@ -156,7 +156,7 @@ fn nothing_moves_of_an_array_without_elements() -> Result<()> {
 }
 
 #[test]
-fn parts_of_a_device_share_host_memory_within_one_context() -> Result<()> {
+fn sub_devices_share_host_memory_within_one_context() -> Result<()> {
     let home = default_queue()?;
     let Some(parts) = two_parts(home.device())? else { return Ok(()) };
     let shared = Context::new(&parts)?;
@@ -228,7 +228,7 @@ fn large_arrays_of_odd_sizes_arrive_exactly() -> Result<()> {
 }
 
 #[test]
-fn a_copy_does_not_hold_up_the_host_and_comes_after_the_work_on_its_source() -> Result<()> {
+fn a_copy_does_not_block_the_host_and_follows_the_work_on_its_source() -> Result<()> {
     let home = default_queue()?;
     let work = Work::new(&home)?;
     for away in queues_elsewhere(&home)? {
@@ -278,7 +278,7 @@ fn without_a_target_the_fewest_bytes_move() -> Result<()> {
 }
 
 #[test]
-fn follow_names_every_argument_its_queue_and_context_and_the_call_that_mends_it() -> Result<()> {
+fn follow_names_each_argument_queue_and_context_and_the_fix() -> Result<()> {
     let home = default_queue()?;
     let [_, profiling, ..] = four_queues(home.device(), None)?;
     let away = queues_elsewhere(&home)?;
@@ -309,7 +309,7 @@ fn follow_names_every_argument_its_queue_and_context_and_the_call_that_mends_it(
 }
 
 #[test]
-fn an_explicit_queue_wins_only_where_it_can_use_every_array() -> Result<()> {
+fn an_explicit_queue_wins_only_if_it_can_use_every_array() -> Result<()> {
     let home = default_queue()?;
     let [_, profiling, loose, _] = four_queues(home.device(), None)?;
     let work = Work::new(&home)?;

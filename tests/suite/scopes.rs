@@ -22,7 +22,7 @@ fn eight_queues() -> Result<Vec<Queue>> {
 }
 
 #[test]
-fn nested_scopes_give_way_and_return_in_turn() -> Result<()> {
+fn nested_scopes_replace_and_restore_the_queue() -> Result<()> {
     let queues = eight_queues()?;
     let outside = current_queue()?;
     fn nest(queues: &[Queue], outside: &Queue) -> Result<usize> {
@@ -42,7 +42,7 @@ fn nested_scopes_give_way_and_return_in_turn() -> Result<()> {
 }
 
 #[test]
-fn an_error_inside_a_scope_comes_out_and_restores_the_queue() -> Result<()> {
+fn an_error_inside_a_scope_propagates_and_restores_the_queue() -> Result<()> {
     let queues = eight_queues()?;
     let outside = current_queue()?;
     let failed = with_queue(&queues[0], || {
@@ -59,7 +59,7 @@ fn an_error_inside_a_scope_comes_out_and_restores_the_queue() -> Result<()> {
 }
 
 #[test]
-fn a_scope_that_cannot_be_had_does_not_run_its_body() -> Result<()> {
+fn a_failed_scope_does_not_run_its_body() -> Result<()> {
     let queues = eight_queues()?;
     with_queue(&queues[0], || {
         for (wrong, is_right_error) in [
@@ -99,7 +99,7 @@ fn panic_inside_a_scope_restores_the_stack() -> Result<()> {
 }
 
 #[test]
-fn sixty_four_threads_each_keep_their_own_scope() -> Result<()> {
+fn sixty_four_threads_keep_separate_scopes() -> Result<()> {
     let queues = eight_queues()?;
     let outside = default_queue()?;
     let all_inside = Barrier::new(64);
@@ -131,7 +131,7 @@ fn sixty_four_threads_each_keep_their_own_scope() -> Result<()> {
 }
 
 #[test]
-fn a_captured_scope_is_entered_on_any_thread_and_replaces_what_is_there() -> Result<()> {
+fn a_captured_scope_can_be_entered_on_any_thread_and_replaces_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let outside = default_queue()?;
     let manager = QueueManager::new("carried");
@@ -260,7 +260,7 @@ fn run(mut tasks: Vec<Task<'_>>) -> Result<()> {
 }
 
 #[test]
-fn futures_that_interleave_on_one_thread_each_keep_their_queue() -> Result<()> {
+fn interleaved_futures_on_one_thread_keep_their_queues() -> Result<()> {
     let queues = eight_queues()?;
     let order = Mutex::new(Vec::new());
     let work = async |number: usize, queue: &Queue| {
@@ -359,7 +359,7 @@ impl Drop for SaysQueue {
 }
 
 #[test]
-fn a_future_that_is_cancelled_drops_its_locals_inside_its_queue() -> Result<()> {
+fn a_cancelled_future_drops_its_locals_in_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let (say, said) = mpsc::channel();
     let mut task = Box::pin(
@@ -379,7 +379,7 @@ fn a_future_that_is_cancelled_drops_its_locals_inside_its_queue() -> Result<()> 
 }
 
 #[test]
-fn a_future_that_was_never_polled_drops_what_it_captured_inside_its_queue() -> Result<()> {
+fn an_unpolled_future_drops_its_captures_in_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let (say, said) = mpsc::channel();
     let captured = SaysQueue(say);
@@ -426,7 +426,7 @@ impl Drop for AsksLate {
 }
 
 #[test]
-fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
+fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     std::thread_local! {
         static KEPT: std::cell::RefCell<Option<AsksLate>> = const { std::cell::RefCell::new(None) };
     }
@@ -460,7 +460,7 @@ fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
 }
 
 #[test]
-fn a_queue_asked_for_twice_is_one_queue() -> Result<()> {
+fn a_queue_requested_twice_is_one_queue() -> Result<()> {
     let device = default_queue()?.device().clone();
     let filter = device.filter_string().unwrap_or_default();
     assert_eq!(Queue::new(filter, None, IN_ORDER)?, Queue::new(&device, None, IN_ORDER)?);

@@ -30,7 +30,7 @@ fn text(error: Error) -> String {
 }
 
 #[test]
-fn a_task_runs_where_its_data_is() -> Result<()> {
+fn a_task_runs_on_the_queue_of_its_data() -> Result<()> {
     let (first, second) = two_queues()?;
     let x = with_queue(&second, || Array::from_slice(&[1u32, 2]))?;
     let body = |task: &mut TaskContext| -> Result<Queue> {
@@ -47,7 +47,7 @@ fn a_task_runs_where_its_data_is() -> Result<()> {
 }
 
 #[test]
-fn without_data_a_task_runs_on_the_current_queue_or_its_managers() -> Result<()> {
+fn without_arrays_a_task_runs_on_its_managers_or_the_current_queue() -> Result<()> {
     let (first, second) = two_queues()?;
     let queue = |task: &mut TaskContext| -> Result<Queue> { Ok(task.queue().clone()) };
     with_queue(&first, || -> Result<()> {
@@ -83,7 +83,7 @@ fn arguments_on_different_queues_are_refused_before_the_function_runs() -> Resul
 }
 
 #[test]
-fn an_explicit_queue_of_the_same_context_takes_the_arguments_along() -> Result<()> {
+fn an_explicit_queue_of_the_same_context_rebinds_the_arguments() -> Result<()> {
     let queue = Queue::new("cpu", None, Default::default())?;
     let other = Queue::new("cpu", None, QueueProperties { in_order: false, ..Default::default() })?;
     let x = with_queue(&queue, || Array::from_slice(&[1u32, 2]))?;
@@ -123,7 +123,7 @@ fn the_cursor_is_typed_and_ordered() -> Result<()> {
 }
 
 #[test]
-fn arguments_that_are_left_are_an_error_unless_taken_as_the_rest() {
+fn unread_arguments_are_an_error_unless_taken_as_the_rest() {
     let task = || Task::new("arity").arg(1i32).arg(2i32).arg(3i32);
     let left = task().run(|task| task.arg::<i32>()).unwrap_err();
     assert!(matches!(left, Error::Type(_)));
@@ -137,7 +137,7 @@ fn arguments_that_are_left_are_an_error_unless_taken_as_the_rest() {
 }
 
 #[test]
-fn errors_and_panics_of_the_function_come_out_and_leave_nothing() {
+fn errors_and_panics_of_the_function_propagate_without_leaks() {
     let before = live();
     let kept = Arc::new(());
     let failed: Result<()> = Task::new("fails").object(kept.clone()).run(|task| {
@@ -160,7 +160,7 @@ fn errors_and_panics_of_the_function_come_out_and_leave_nothing() {
 }
 
 #[test]
-fn memory_counts_what_is_alive_and_keeps_the_limit() -> Result<()> {
+fn task_memory_counts_live_bytes_and_keeps_the_limit() -> Result<()> {
     Task::new("limited").memory_limit(1000).run(|task| -> Result<()> {
         let memory = task.memory();
         assert_eq!((memory.used(), memory.peak(), memory.limit()), (0, 0, Some(1000)));
@@ -220,7 +220,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
 }
 
 #[test]
-fn after_its_end_memory_gives_nothing_out() -> Result<()> {
+fn task_memory_allocates_nothing_after_its_task() -> Result<()> {
     let mut outlived = None;
     Task::new("over").run(|task| -> Result<()> {
         outlived = Some(task.memory().full([3], 5i32)?);
@@ -231,7 +231,7 @@ fn after_its_end_memory_gives_nothing_out() -> Result<()> {
 }
 
 #[test]
-fn many_threads_run_tasks_of_their_own() {
+fn many_threads_run_separate_tasks() {
     let before = live();
     std::thread::scope(|scope| {
         for thread in 0..8u32 {

@@ -80,7 +80,7 @@ fn an_array_dropped_on_another_thread_while_its_kernel_runs_stays_until_the_end(
 }
 
 #[test]
-fn everything_dropped_with_work_in_flight_but_the_result_leaves_the_result_exact() -> Result<()> {
+fn dropping_everything_but_the_result_in_flight_keeps_it_exact() -> Result<()> {
     let home = default_queue()?;
     for round in 0..6u32 {
         // A context, a queue and kernels that no one else has.
@@ -102,7 +102,7 @@ fn everything_dropped_with_work_in_flight_but_the_result_leaves_the_result_exact
 }
 
 #[test]
-fn two_threads_that_allocate_launch_and_drop_do_not_disturb_each_other() -> Result<()> {
+fn two_threads_allocate_launch_and_drop_independently() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     // On two queues, on one in-order queue, on one out-of-order queue.
     for pair in [[0, 1], [0, 0], [2, 2]] {
@@ -142,7 +142,7 @@ fn two_threads_that_allocate_launch_and_drop_do_not_disturb_each_other() -> Resu
 }
 
 #[test]
-fn an_array_that_wanders_through_threads_and_queues_is_exact() -> Result<()> {
+fn an_array_moved_through_threads_and_queues_is_exact() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let x = states_of(&[1; 16], &queues[0])?;
@@ -243,11 +243,11 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
 }
 
 #[test]
-fn a_process_that_exits_with_work_in_flight_ends_well_and_soon() -> Result<()> {
+fn a_process_with_work_in_flight_exits_cleanly_and_soon() -> Result<()> {
     if let Ok(way) = std::env::var(EXIT) {
         return leave_with_work_in_flight(&way);
     }
-    let name = "threads::a_process_that_exits_with_work_in_flight_ends_well_and_soon";
+    let name = "threads::a_process_with_work_in_flight_exits_cleanly_and_soon";
     let program = std::env::current_exe().expect("a test binary has a path");
     for way in WAYS {
         let mut child = Command::new(&program)
