@@ -138,7 +138,7 @@ def lists(offset: int) -> pa.Array:
     return pa.ListViewArray.from_arrays(offsets, sizes, pa.array([1.0, 2.0, 3.0]))
 
 
-def test_values_that_cannot_be_looked_at_are_not_taken() -> None:
+def test_values_that_cannot_be_inspected_are_refused() -> None:
     given = OnCard(lists(2))
     assert usmq.from_arrow(given).to_arrow().to_pylist() == [[1, 2], [3]]
     for at in range(1, 500):

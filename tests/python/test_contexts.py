@@ -37,7 +37,7 @@ Maker = Callable[[usmq.Queue], usmq.Queue]
 
 @MAKERS
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_memory_goes_with_the_last_array_of_a_context(
+def test_memory_is_freed_with_the_last_array_of_a_context(
     make: Maker, kind: str, queue: usmq.Queue, eventually: Callable[[Callable[[], bool]], bool]
 ) -> None:
     usmq.trim_memory()
@@ -55,7 +55,7 @@ def test_memory_goes_with_the_last_array_of_a_context(
 
 
 @MAKERS
-def test_nothing_of_usmq_is_left_of_a_context(make: Maker, queue: usmq.Queue) -> None:
+def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Queue) -> None:
     def run(rounds: int) -> int:
         for _ in range(rounds):
             x = usmq.empty(1000, queue=make(queue))
@@ -70,7 +70,7 @@ def test_nothing_of_usmq_is_left_of_a_context(make: Maker, queue: usmq.Queue) ->
 
 
 @MAKERS
-def test_a_kernel_runs_in_each_context_that_comes(make: Maker, queue: usmq.Queue) -> None:
+def test_a_kernel_runs_in_each_new_context(make: Maker, queue: usmq.Queue) -> None:
     add = usmq.Kernel.from_opencl(ADD, "add")
     for term in range(20):
         x = usmq.arange(100, dtype="i4", queue=make(queue))
@@ -92,7 +92,7 @@ def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Que
     assert dpnp.asnumpy(x).tolist() == [10] * 100
 
 
-def test_a_queue_is_the_same_while_someone_has_it(queue: usmq.Queue) -> None:
+def test_a_queue_is_the_same_object_while_it_is_referenced(queue: usmq.Queue) -> None:
     context = usmq.Context([queue.device])
     first = usmq.Queue(queue, context=context)
     assert usmq.Queue(queue, context=context) == first

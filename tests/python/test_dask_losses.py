@@ -68,7 +68,7 @@ def die_amid(moved_bytes: int, method: str, marker: str) -> None:
 @pytest.mark.parametrize(
     ("victim", "method"), [(0, "write_to_fd"), (1, "read_from_fd")], ids=["sender", "receiver"]
 )
-def test_a_worker_that_is_killed_while_bytes_flow_costs_no_array(
+def test_a_worker_killed_during_a_transfer_loses_no_array(
     victim: int, method: str, tmp_path: Path
 ) -> None:
     size, count, most = 4 << 20, 3, 8 << 20
@@ -116,7 +116,7 @@ def die_sharing(reader: bool, marker: str) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["sender", "receiver"])
-def test_a_worker_that_is_killed_with_an_array_in_shared_memory_costs_no_array(
+def test_a_worker_killed_with_an_array_in_shared_memory_loses_no_array(
     victim: int, tmp_path: Path
 ) -> None:
     size, count = 1 << 18, 3
@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_with_an_array_in_shared_memory_costs_no_array(
             assert int(array.to_numpy().sum()) == sum(range(n * size, (n + 1) * size))
 
 
-def test_a_device_that_goes_away_while_a_graph_runs_leaves_its_tasks_to_the_others() -> None:
+def test_tasks_of_a_device_lost_in_a_graph_run_on_the_others() -> None:
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "60 s"}),
         LocalUsmCluster(n_workers=2, **QUIET) as cluster,
@@ -161,7 +161,7 @@ def test_a_device_that_goes_away_while_a_graph_runs_leaves_its_tasks_to_the_othe
     assert not [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
 
 
-def test_a_task_that_names_a_device_its_worker_lacks_is_an_error() -> None:
+def test_a_task_that_names_a_device_missing_on_its_worker_is_an_error() -> None:
     def elsewhere() -> int:
         with usmq.use_queue("cpu:7"):
             return part(0, 10).size
@@ -172,7 +172,7 @@ def test_a_task_that_names_a_device_its_worker_lacks_is_an_error() -> None:
         assert client.submit(total, client.submit(part, 0, 10)).result(timeout=40) == 45
 
 
-def test_a_host_limit_below_one_partition_ends_the_task_and_not_the_cluster() -> None:
+def test_a_host_limit_below_one_partition_fails_the_task_not_the_cluster() -> None:
     # Of a process with its drivers loaded, and no room for the partition beside them.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),

@@ -55,7 +55,7 @@ def row(text: str, carrier: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_missing_numbers_and_airports_are_counted_and_left_out_of_the_means(
+def test_missing_numbers_and_airports_are_counted_but_not_averaged(
     folder: Path, run_python: Run, dtype: str
 ) -> None:
     if dtype == "f8" and "fp64" not in usmq.current_queue().device.aspects:
@@ -72,7 +72,7 @@ def test_missing_numbers_and_airports_are_counted_and_left_out_of_the_means(
     assert "does not list LAX (1), XXX (1)" in text
 
 
-def test_columns_without_nulls_come_zipped_too(folder: Path, run_python: Run) -> None:
+def test_columns_without_nulls_are_read_from_zip_files(folder: Path, run_python: Run) -> None:
     (folder / "flights.csv").unlink()
     with zipfile.ZipFile(folder / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", COMPLETE)
@@ -88,7 +88,7 @@ def test_columns_without_nulls_come_zipped_too(folder: Path, run_python: Run) ->
         ("carrier,origin,dest,arr_delay,distance\nB6,JFK,BOS,soon,187\n", "soon"),
     ],
 )
-def test_tables_that_cannot_be_used_are_one_line(
+def test_unusable_tables_are_a_one_line_error(
     folder: Path, run_python: Run, flights: str, why: str
 ) -> None:
     (folder / "flights.csv").write_text(flights)
@@ -99,7 +99,7 @@ def test_tables_that_cannot_be_used_are_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_pyarrow_reads_from_nothing_of_pythons(
+def test_pyarrow_does_not_read_from_python_objects(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread may let go of the source while Python ends, which aborts: once in 70 failures."""
@@ -116,7 +116,7 @@ def test_pyarrow_reads_from_nothing_of_pythons(
 
 
 @pytest.mark.parametrize("package", ["numpy", "pyarrow"])
-def test_a_package_that_is_missing_is_named_with_its_extra(run_python: Run, package: str) -> None:
+def test_a_missing_package_is_named_with_its_extra(run_python: Run, package: str) -> None:
     code = f"""
 import sys
 sys.modules[{package!r}] = None

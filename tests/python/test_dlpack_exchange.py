@@ -50,7 +50,7 @@ def test_the_table_is_static_and_on_the_type() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_both_ways_out_say_what_a_capsule_says(view: str, kind: str) -> None:
+def test_both_exports_describe_the_same_as_a_capsule(view: str, kind: str) -> None:
     x = VIEWS[view](usmq.asarray(base(), usm_type=kind))
     expected = Tensor(x)
     owned, borrowed = Owned(x), lent(x)
@@ -67,7 +67,7 @@ def test_both_ways_out_say_what_a_capsule_says(view: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
-def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
+def test_every_dtype_round_trips(dtype: str) -> None:
     x = usmq.empty(3, dtype)
     given = Owned(x)
     assert (
@@ -79,7 +79,7 @@ def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
     assert (back.dtype, back.ptr, back.shape) == (x.dtype, x.ptr, x.shape)
 
 
-def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
+def test_a_tensor_keeps_its_memory_until_deleted_on_any_thread() -> None:
     before = live()
     given = Owned(usmq.asarray(base(), usm_type="shared"))
     gc.collect()
@@ -92,7 +92,7 @@ def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_a_read_only_array_needs_the_flag_which_a_bare_tensor_has_not() -> None:
+def test_a_read_only_array_needs_the_flag_of_a_managed_tensor() -> None:
     memory, x = dl.read_only()
     given = Owned(x)
     assert given.flags == dl.READ_ONLY
@@ -102,7 +102,7 @@ def test_a_read_only_array_needs_the_flag_which_a_bare_tensor_has_not() -> None:
     del memory
 
 
-def test_objects_that_are_no_arrays_and_pointers_to_nothing_are_errors() -> None:
+def test_objects_other_than_arrays_and_null_pointers_are_errors() -> None:
     out, x = c_void_p(), usmq.zeros(1)
     for obj in (None, 5, base(), usmq.Array):
         with pytest.raises(TypeError, match="Array"):
@@ -126,7 +126,7 @@ def test_objects_that_are_no_arrays_and_pointers_to_nothing_are_errors() -> None
 
 
 @pytest.mark.parametrize("place", ["sub-device", "context of its own"])
-def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
+def test_memory_without_a_device_ordinal_is_a_buffer_error(
     request: pytest.FixtureRequest, place: str
 ) -> None:
     if place == "sub-device":
@@ -145,7 +145,7 @@ def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("way", [Owned, lent])
 @pytest.mark.parametrize("scope", ["the array's", "another of ours", "one of dpctl"])
-def test_work_on_the_stream_comes_after_ours_and_before_ours_without_a_wait(
+def test_work_on_the_stream_is_ordered_with_ours_without_a_wait(
     scope: str, way: Callable[[Any], Tensor], in_order: bool, advanced: Oracle
 ) -> None:
     own = usmq.Queue(in_order=in_order)
@@ -208,7 +208,7 @@ def test_a_stream_outlives_the_scope_and_every_handle_to_its_queue() -> None:
 
 
 @pytest.mark.parametrize("device", [(ONEAPI, 99), (ONEAPI, -1), (2, 0), (3, 0), (0, 0), (99, 0)])
-def test_a_device_that_usmq_has_not_has_no_stream_and_no_memory(device: tuple[int, int]) -> None:
+def test_an_unsupported_device_has_no_stream_and_no_memory(device: tuple[int, int]) -> None:
     with pytest.raises(BufferError, match=str(device[1])):
         stream(device)
     tensor, said = allocated((3,), device=device)
@@ -221,7 +221,7 @@ def test_a_device_that_usmq_has_not_has_no_stream_and_no_memory(device: tuple[in
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_comes_in_is_taken_in_place_and_deleted_after_its_last_use(kind: str) -> None:
+def test_an_import_is_used_in_place_and_deleted_after_its_last_use(kind: str) -> None:
     producer = on_device(kind, flags=dl.READ_ONLY)
     x = taken_from(producer)
     assert (x.ptr, x.shape, x.usm_type, x.readonly) == (producer.data._pointer, (4, 6), kind, True)
@@ -244,7 +244,7 @@ def test_host_tensors_are_copied_and_empty_ones_are_empty() -> None:
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI, 4, 99])
 @pytest.mark.parametrize("case", [*dl.MALFORMED, "version"])
-def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
+def test_the_caller_keeps_a_refused_tensor(case: str, device: int) -> None:
     options: dict[str, Any] = {
         "shape": (4, 6),
         "dtype": I4,
@@ -273,7 +273,7 @@ def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
     ],
     ids=["device", "host", "empty"],
 )
-def test_a_tensor_stays_its_callers_where_python_has_no_memory(
+def test_the_caller_keeps_a_tensor_if_python_has_no_memory(
     make: Callable[[], dl.Producer],
 ) -> None:
     memory = pytest.importorskip("_testcapi", reason="this Python is without its own tests")
@@ -331,7 +331,7 @@ def test_a_new_tensor_has_the_shape_type_and_device_of_its_prototype(
         assert eventually(lambda before=before: live() == before)
 
 
-def test_a_new_tensor_is_memory_of_the_current_queue_and_comes_back() -> None:
+def test_a_new_tensor_is_on_the_current_queue_and_round_trips() -> None:
     queue = usmq.Queue(profiling=True)
     with usmq.use_queue(queue):
         tensor, _ = allocated((4, 6))
@@ -357,14 +357,14 @@ def test_a_new_tensor_is_memory_of_the_current_queue_and_comes_back() -> None:
     ],
 )
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
-def test_an_allocation_that_cannot_be_says_why(device: int, kind: bytes, options: Any) -> None:
+def test_a_failed_allocation_reports_the_reason(device: int, kind: bytes, options: Any) -> None:
     tensor, said = allocated(device=(device, 0), **options)
     assert tensor is None
     assert [k for k, _ in said] == [kind]
     assert said[0][1]
 
 
-def test_the_allocator_serves_threads_without_the_lock_in_their_own_scope() -> None:
+def test_the_allocator_works_without_the_gil_in_each_threads_scope() -> None:
     found = []
 
     def work() -> None:

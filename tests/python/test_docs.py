@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
+def test_each_rule_of_the_interop_page_names_an_existing_test() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([DSAY]\d+) \|.*\| `([\w.]+)`: `(\w+)` \|$", page, re.MULTILINE)
     assert len(rows) > 40, "the table is not where it was"
@@ -22,7 +22,7 @@ def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
         assert rule.lower() in test.split("_"), f"{rule} is not what {test} is about"
 
 
-def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
+def test_the_dlpack_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(test_dlpack_\w+\.py)`: `(\w+)`", page)
     assert len(named) > 12, "the table is not where it was"
@@ -31,7 +31,7 @@ def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
         assert f"def {test}(" in text, f"{file} has no {test}"
 
 
-def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> None:
+def test_the_cuda_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", page)
     assert len(named) > 8, "the table is not where it was"
@@ -42,14 +42,14 @@ def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> Non
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     for link in links:
         if "://" not in link:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-def test_rows_that_the_comparison_names_say_what_it_says() -> None:
+def test_the_comparison_matches_the_benchmark_rows_it_names() -> None:
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     found = re.findall(
         r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE

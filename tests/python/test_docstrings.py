@@ -62,7 +62,7 @@ def test_the_public_name_has_a_docstring(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_do_what_they_show(name: str) -> None:
+def test_the_examples_give_the_shown_output(name: str) -> None:
     report: list[str] = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(optionflags=flags)
@@ -89,13 +89,13 @@ USED = [
 
 
 @pytest.mark.parametrize("name", sorted(USED))
-def test_the_class_says_what_a_special_member_does(name: str) -> None:
+def test_the_class_documents_its_special_members(name: str) -> None:
     cls, _, member = name.partition(".")
     doc = inspect.getdoc(PUBLIC[cls]) or ""
     assert re.search(USES[member], doc), f"{cls} shows no use of {member}: {USES[member]}"
 
 
-def test_no_page_shows_a_special_member_with_a_text_of_python() -> None:
+def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
     shown = []
     for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -122,5 +122,5 @@ def test_the_entry_or_one_of_its_methods_has_an_example(name: str) -> None:
     assert any(key == name or key.startswith(f"{name}.") for key in EXAMPLES)
 
 
-def test_the_package_itself_opens_with_an_example() -> None:
+def test_the_package_docstring_starts_with_an_example() -> None:
     assert "usmq" in EXAMPLES

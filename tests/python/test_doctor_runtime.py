@@ -111,7 +111,7 @@ __attribute__((constructor)) static void start(void) { abort(); }"""
     found.applied(fix)
 
 
-def test_a_loader_of_adapters_from_elsewhere(
+def test_an_adapter_loader_from_another_folder(
     doctor: Callable[..., Checked], pristine: Environment, tmp_path: Path
 ) -> None:
     second_name((FOLDER / "libur_loader.so.0").resolve(), tmp_path / "libur_loader.so.0")
@@ -127,7 +127,7 @@ def test_a_loader_of_adapters_from_elsewhere(
 
 
 @pytest.mark.parametrize("name", ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"])
-def test_adapters_that_a_variable_names_but_are_not_there(
+def test_adapters_named_by_a_variable_that_do_not_exist(
     doctor: Callable[..., Checked], name: str
 ) -> None:
     found = doctor(**{name: "/nonexistent/libur_adapter_opencl.so.0"})
@@ -158,7 +158,7 @@ def answers_without_the_extension(environment: Environment, gone: str, fix: str)
         ("libsvml.so", "intel-cmplr-lib-rt", ("intel-cmplr-lib-rt",)),
     ],
 )
-def test_without_a_part_of_the_runtime_the_command_still_answers(
+def test_the_command_reports_even_if_part_of_the_runtime_is_missing(
     doctor: Callable[..., Checked],
     fresh: Callable[..., Environment],
     gone: str,
@@ -281,13 +281,13 @@ def index_of(environment: Environment) -> Path:
 
 
 @pytest.mark.parametrize("name", ["dpctl", "dpnp"])
-def test_a_package_that_shares_the_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
+def test_a_package_with_the_same_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
     pytest.importorskip(name)
     done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
     assert re.search(rf"{name} \S+ shares the runtime of usmq", done.stdout)
 
 
-def test_a_package_that_brings_another_runtime(
+def test_a_package_with_another_runtime(
     doctor: Callable[..., Checked], runtime_copy: Callable[..., Path], tmp_path: Path
 ) -> None:
     other = runtime_copy()
@@ -326,7 +326,7 @@ def test_a_package_that_cannot_be_imported(
     assert environment.shell("python -c 'import torch'", {}).returncode == 0
 
 
-def test_a_package_that_a_variable_keeps_from_being_imported(
+def test_a_package_whose_import_is_blocked_by_a_variable(
     doctor: Callable[..., Checked], tmp_path: Path
 ) -> None:
     make_package(tmp_path, "import os; assert 'ONEAPI_DEVICE_SELECTOR' not in os.environ, 'no'")
@@ -339,7 +339,7 @@ def test_a_package_that_a_variable_keeps_from_being_imported(
 # --- in a process of one's own
 
 
-def test_the_report_is_an_object(pristine: Environment) -> None:
+def test_the_report_is_available_as_an_object(pristine: Environment) -> None:
     code = """
 import usmq
 report = usmq.doctor()
@@ -357,7 +357,7 @@ print(repr(report), repr(finding))
     assert "<usmq.DoctorFinding runtime: ok: libsycl" in out
 
 
-def test_asking_starts_nothing_in_this_process(pristine: Environment) -> None:
+def test_the_doctor_starts_no_runtime_in_this_process(pristine: Environment) -> None:
     code = """
 import os, usmq
 before = dict(os.environ)
@@ -375,7 +375,7 @@ print(first.devices, len(usmq.devices()), usmq.doctor().devices)
     assert int(out[0]) >= 1
 
 
-def test_where_devices_are_in_use_they_are_asked_here(pristine: Environment) -> None:
+def test_devices_in_use_are_queried_in_this_process(pristine: Environment) -> None:
     code = """
 import usmq
 x = usmq.zeros(3)
@@ -390,7 +390,7 @@ print(x.tolist())
     assert out.rstrip().endswith("[0.0, 0.0, 0.0]")
 
 
-def test_where_another_library_uses_devices_they_are_asked_here(run_python: Run) -> None:
+def test_devices_used_by_another_library_are_queried_in_this_process(run_python: Run) -> None:
     pytest.importorskip("dpctl")
     driver = str(FOLDER / "libintelocl.so")
     code = """
@@ -405,7 +405,7 @@ print(report.devices, len(dpctl.get_devices()), "tests them" in str(report))
     assert out[2] == "True"
 
 
-def test_where_another_library_asked_first_that_is_the_cause(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_is_the_cause(pristine: Environment) -> None:
     pytest.importorskip("dpctl")
     code = """
 import dpctl
@@ -437,7 +437,7 @@ except usmq.RuntimeNotFoundError as error:
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
 
 
-def test_where_another_library_asked_first_with_a_selector(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_with_a_selector(pristine: Environment) -> None:
     pytest.importorskip("dpctl")
     if list(FOLDER.glob("libur_adapter_opencl.so*")):
         pytest.skip("this runtime finds devices for selectors of the backend opencl alone")
@@ -460,7 +460,7 @@ print(report.devices)
     assert done.stdout.splitlines() == ["[]", "1"], done.stderr
 
 
-def test_in_a_forked_child_it_says_so(pristine: Environment) -> None:
+def test_a_forked_child_is_reported(pristine: Environment) -> None:
     code = """
 import os, usmq
 usmq.devices()
@@ -475,7 +475,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert "python -m usmq doctor" in out
 
 
-def test_many_threads_may_ask_at_once(pristine: Environment) -> None:
+def test_many_threads_may_run_the_doctor_concurrently(pristine: Environment) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
 import usmq
@@ -489,7 +489,7 @@ print(*[(report.ok, report.devices) for report in reports], sep="\\n")
 
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "soon"])
-def test_a_timeout_is_a_positive_number(run_python: Run, timeout: str) -> None:
+def test_a_timeout_must_be_positive(run_python: Run, timeout: str) -> None:
     done = run_python(None, "-m", "usmq", "doctor", f"--timeout={timeout}", check=False)
     assert done.returncode == 2
     assert "usage" in done.stderr

@@ -183,7 +183,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_process_ends_as_it_was_told_with_work_in_flight(run_python: Run, name: str) -> None:
+def test_a_process_with_work_in_flight_exits_with_its_own_status(
+    run_python: Run, name: str
+) -> None:
     code, status, last = WAYS[name]
     done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)
     assert done.returncode == status, done.stderr

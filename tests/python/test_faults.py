@@ -28,7 +28,7 @@ FAULTS = [
 ALLOCATION, SYCL = 4, 14
 
 
-def test_a_usual_build_cannot_be_made_to_fail():
+def test_a_regular_build_contains_no_fault_injection():
     if HAS_FAULTS:
         pytest.skip("this extension is built with USMQ_FAULTS")
     with open(_core.__file__, "rb") as file:
@@ -102,7 +102,7 @@ NAMES = [operation.name for operation in OPERATIONS + c_operations(None)]
     [(False, *fault) for fault in FAULTS] + [(True, *fault) for fault in FAULTS[:2]],
     ids=["runtime", "memory", "unknown", "runtime on and on", "memory on and on"],
 )
-def test_each_fault_is_the_right_error(operations, name, lasting, fault, code, text):
+def test_each_fault_raises_the_right_error(operations, name, lasting, fault, code, text):
     operation = operations[name]
     for _ in range(2):
         wanted, error, _ = attempt(operation)

@@ -51,7 +51,9 @@ def code(of: str, then: str) -> str:
 
 
 @pytest.mark.parametrize("of", OWNERS)
-def test_an_owner_goes_within_a_tenth_of_a_second_without_a_call(run_python: Run, of: str) -> None:
+def test_an_owner_is_released_within_a_tenth_of_a_second_without_a_call(
+    run_python: Run, of: str
+) -> None:
     then = """
 took = []
 for _ in range(5):  # the machine may be busy with others
@@ -104,7 +106,7 @@ assert begun.wait(3), "the owner was not released without another call"
         "usmq.empty(1 << 20, 'u1')",
     ],
 )
-def test_an_owner_whose_release_blocks_delays_no_one(run_python: Run, call: str) -> None:
+def test_an_owner_whose_release_blocks_delays_no_other_release(run_python: Run, call: str) -> None:
     then = f"took = timed(lambda: {call}); print(took, ended.is_set())"
     took, ended = run_python(PRELUDE + BLOCKS + then).stdout.split()
     assert ended == "False", "the release did not block all the time"
@@ -154,7 +156,7 @@ def collect(pid):
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_process_with_pending_releases_ends_with_its_status(run_python: Run, name: str) -> None:
+def test_a_process_with_pending_releases_exits_with_its_status(run_python: Run, name: str) -> None:
     end, status = ENDS[name]
     done = run_python(PRELUDE + HELPERS + PENDING + end, check=False, timeout=70)
     assert (done.returncode, done.stderr) == (status, "")

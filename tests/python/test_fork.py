@@ -155,7 +155,7 @@ CASES += [(way, when) for way in OTHERS for when in ["before the first use", "in
 
 
 @pytest.mark.parametrize(("way", "when"), CASES)
-def test_a_child_works_or_is_told_why_not_and_its_parent_is_unharmed(
+def test_a_child_works_or_gets_an_error_and_its_parent_is_unaffected(
     run_python: Run, tmp_path: Path, way: str, when: str
 ) -> None:
     (tmp_path / "module.py").write_text(MODULE)
@@ -182,5 +182,5 @@ print(child != 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_handler_that_forks_in_a_wait_leaves_a_child_that_is_told(run_python: Run) -> None:
+def test_a_child_forked_by_a_signal_handler_in_a_wait_gets_an_error(run_python: Run) -> None:
     assert run_python(HANDLER, timeout=60).stdout == "True 3\n"

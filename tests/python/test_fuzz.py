@@ -82,7 +82,7 @@ def chosen_by_sycl(text: str) -> str | None:
         return None
 
 
-def test_filter_strings_choose_as_libsycl_does() -> None:
+def test_filter_strings_select_like_libsycl() -> None:
     for source in inputs("filter strings", 3000):
         text = "".join(
             source.choice(PIECES) + source.choice([":", ":", ",", "::", ",,", ""])
@@ -122,7 +122,7 @@ def same(
     return call(ours), expected
 
 
-def test_views_casts_and_assignments_are_those_of_numpy() -> None:
+def test_views_casts_and_assignments_match_numpy() -> None:
     dtypes = ["u1", "i2", "i4", "u8", "f4", "f8", "c8", "b1"]
     for source in inputs("views", 80):
         shape = tuple(source.choice([0, 1, 2, 3, 5]) for _ in range(source.randrange(4)))
@@ -317,7 +317,7 @@ def used(queue: usmq.Queue) -> Any:
     return made
 
 
-def test_an_interface_dict_is_the_view_it_says_or_an_error() -> None:
+def test_an_interface_dict_gives_the_described_view_or_an_error() -> None:
     content = np.arange(MEMORY, dtype="u1") % 2
     base = usmq.asarray(content, usm_type="shared")
     raw = content.tobytes()
@@ -418,7 +418,7 @@ class Stream:
         return self.stream
 
 
-def test_capsules_of_other_names_and_used_ones_are_errors() -> None:
+def test_consumed_capsules_and_other_names_are_errors() -> None:
     array = usmq.asarray(np.arange(4.0), usm_type="shared")
     table = usmq.from_arrow(pa.table({"x": [1, 2, 3]}))
     sound = dict(array.__sycl_usm_array_interface__)
@@ -465,7 +465,7 @@ def changed(source: random.Random, data: bytes) -> bytes:
     return bytes(new)
 
 
-def test_a_changed_header_or_frame_of_a_pickle_is_an_error_or_something_sound() -> None:
+def test_a_changed_pickle_header_or_frame_is_an_error_or_a_valid_object() -> None:
     table = usmq.from_arrow(
         pa.table(
             {

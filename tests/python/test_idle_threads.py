@@ -61,6 +61,6 @@ running.wait()
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_threads_are_idle_beside_1000_events_in_flight(run_python: Run, work: str) -> None:
+def test_threads_are_idle_with_1000_events_in_flight(run_python: Run, work: str) -> None:
     done = run_python(PRELUDE + CODE, WORK[work])
     assert float(done.stdout) < 0.02, done.stderr

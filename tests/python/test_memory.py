@@ -41,7 +41,7 @@ def number(name: str, kind: str = "device") -> int:
     return value
 
 
-def test_each_kind_has_the_same_seven_numbers() -> None:
+def test_each_usm_kind_has_the_same_seven_statistics() -> None:
     found = usmq.memory_stats()
     assert set(found) == set(KINDS)
     for kind in KINDS:
@@ -79,7 +79,7 @@ def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("size", [8, MIB])
-def test_memory_comes_from_the_pool_again(size: int) -> None:
+def test_memory_is_reused_from_the_pool(size: int) -> None:
     kept = [usmq.empty(size, "u1") for _ in range(10)]
     for then in (lambda: None, kept.clear, usmq.trim_memory):
         then()
@@ -104,14 +104,14 @@ def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNames
     assert number("reserved") == reserved
 
 
-def test_nothing_takes_no_memory() -> None:
+def test_empty_arrays_take_no_memory() -> None:
     used = number("used")
     kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
     assert number("used") == used
     assert all(x.size == 0 for x in kept)
 
 
-def test_foreign_memory_is_not_ours_to_count() -> None:
+def test_foreign_memory_is_not_counted() -> None:
     theirs = dpnp.zeros(MIB, dtype="u1")
     used, live = number("used"), number("live")
     x = usmq.asarray(theirs, copy=False)
@@ -123,7 +123,7 @@ def test_foreign_memory_is_not_ours_to_count() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_trim_gives_back_what_nobody_uses(kind: str) -> None:
+def test_trim_frees_unused_memory(kind: str) -> None:
     kept = usmq.full(1000, 7, "u1", usm_type=kind)
     x = usmq.empty(64 * MIB, "u1", usm_type=kind)
     reserved = number("reserved", kind)
@@ -135,7 +135,7 @@ def test_trim_gives_back_what_nobody_uses(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_limit_is_an_error_with_numbers_and_then_no_harm(kind: str) -> None:
+def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind: str) -> None:
     limit = number("reserved", kind) + 8 * MIB
     usmq.set_memory_limit(limit, usm_type=kind)
     assert number("limit", kind) == limit
@@ -153,7 +153,7 @@ def test_a_limit_is_an_error_with_numbers_and_then_no_harm(kind: str) -> None:
     assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
 
 
-def test_a_limit_is_never_passed(kernels: SimpleNamespace) -> None:
+def test_a_limit_is_never_exceeded(kernels: SimpleNamespace) -> None:
     limit = number("reserved") + 16 * MIB
     usmq.set_memory_limit(limit, usm_type="device")
     kept: list[usmq.Array] = []
@@ -174,7 +174,7 @@ def test_a_limit_is_never_passed(kernels: SimpleNamespace) -> None:
     assert number("reserved") <= limit
 
 
-def test_under_pressure_the_pool_is_trimmed_and_asked_again() -> None:
+def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried() -> None:
     usmq.set_memory_limit(number("reserved") + 64 * MIB, usm_type="device")
     for size in (48, 7, 60, 1, 30, 60, 15):
         for _ in range(2):
@@ -199,7 +199,7 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
     ("limit", "error"),
     [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)],
 )
-def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -> None:
+def test_an_invalid_limit_is_refused(limit: Any, error: type[Exception]) -> None:
     found = re.escape(repr(limit))
     with pytest.raises(error, match=rf"^bytes must be a number of bytes .*, not {found}$"):
         usmq.set_memory_limit(limit)
@@ -209,7 +209,7 @@ def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_than_there_is_is_an_error_with_numbers(kind: str) -> None:
+def test_a_request_beyond_device_memory_is_an_error_with_sizes(kind: str) -> None:
     with pytest.raises(usmq.AllocationError) as caught:
         usmq.empty(2**50, "u1", usm_type=kind)
     assert isinstance(caught.value, MemoryError)
@@ -304,7 +304,7 @@ assert target.to_numpy().sum() == 0
 """
 
 
-def test_a_shortage_of_memory_on_the_host_is_an_error_and_no_end(
+def test_a_shortage_of_host_memory_is_an_error_not_an_abort(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     lines = run_python(SHORT).stdout.splitlines()

@@ -45,7 +45,7 @@ print("well")
         (20 * KIB, 20 * KIB),
     ],
 )
-def test_a_limit_that_fits_the_request_is_enough(
+def test_a_limit_that_fits_the_request_suffices(
     run_python: Run, limit: int, size: int, kind: str
 ) -> None:
     done = run_python(CODE, str(limit), str(size), kind, check=False)

@@ -45,7 +45,7 @@ def test_writes_that_alternate_between_two_queues_are_never_lost(
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), sum(steps)))
 
 
-def test_a_consumer_sees_all_of_its_producer_and_nothing_of_the_next(
+def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     producer, consumer = pair
@@ -59,7 +59,7 @@ def test_a_consumer_sees_all_of_its_producer_and_nothing_of_the_next(
         np.testing.assert_array_equal(y.to_numpy(), expected, err_msg=f"round {turn}")
 
 
-def test_views_that_overlap_are_ordered(
+def test_overlapping_views_are_ordered(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     host = np.arange(32, dtype="u4")
@@ -71,7 +71,7 @@ def test_views_that_overlap_are_ordered(
     np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-def test_an_out_of_order_queue_keeps_the_order_of_dependent_work(
+def test_dependent_work_on_an_out_of_order_queue_is_ordered(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     loose = usmq.Queue(queue.device, in_order=False)
@@ -85,7 +85,7 @@ def test_an_out_of_order_queue_keeps_the_order_of_dependent_work(
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_every_way_to_read_waits_for_the_writer(
+def test_every_kind_of_read_waits_for_the_writer(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, kind: str
 ) -> None:
     loose = usmq.Queue(queue.device, in_order=False)
@@ -123,7 +123,7 @@ def test_copies_and_fills_are_ordered_with_kernels(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_work_on_random_queues_is_as_if_done_in_program_order(
+def test_random_work_on_random_queues_matches_program_order(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -164,7 +164,7 @@ SECOND = {
 
 
 @pytest.mark.parametrize("second", SECOND)
-def test_work_that_hops_between_two_contexts_is_exact(
+def test_work_alternating_between_two_contexts_is_exact(
     request: pytest.FixtureRequest, run_python: Run, source: str, advanced: Oracle, second: str
 ) -> None:
     request.getfixturevalue(second)
@@ -188,7 +188,7 @@ for _ in range(10):
         assert [[int(state) for state in line.split()] for line in lines] == [expected] * 10
 
 
-def test_queues_of_another_owner_may_go_with_work_in_flight(
+def test_foreign_queues_may_be_dropped_with_work_in_flight(
     run_python: Run, source: str, advanced: Oracle
 ) -> None:
     code = f"""
@@ -241,7 +241,7 @@ def foreign() -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_pending_work_of_dpctl_comes_before_ours(
+def test_our_work_follows_pending_work_of_dpctl(
     foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
 ) -> None:
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
@@ -267,7 +267,7 @@ def test_reading_imported_memory_waits_for_dpctl(
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
+def test_work_alternates_with_dpctl_without_a_host_wait(
     foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
 ) -> None:
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
@@ -283,7 +283,7 @@ def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_what_dpnp_does_with_our_array_comes_after_our_kernel(
+def test_work_of_dpnp_on_our_array_follows_our_kernel(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, in_order: bool
 ) -> None:
     q = usmq.Queue(queue.device, in_order=in_order)
@@ -296,7 +296,7 @@ def test_what_dpnp_does_with_our_array_comes_after_our_kernel(
         np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
 
 
-def test_what_we_do_with_an_array_of_dpnp_comes_after_its_work(
+def test_our_work_on_an_array_of_dpnp_follows_its_work(
     kernels: SimpleNamespace,
 ) -> None:
     for turn in range(60):
@@ -307,7 +307,7 @@ def test_what_we_do_with_an_array_of_dpnp_comes_after_its_work(
         assert (x.to_numpy() == 2 * turn + 1).all()
 
 
-def test_two_threads_on_two_halves_of_an_array_do_not_disturb_each_other(
+def test_two_threads_write_two_halves_of_an_array_correctly(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])

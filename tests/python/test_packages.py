@@ -133,7 +133,7 @@ def assert_close(x: usmq.Array, expected: Any) -> None:
 
 @needs_transforms
 @pytest.mark.parametrize("place", PLACES)
-def test_one_queue_serves_all_and_nothing_moves(places: Places, place: str) -> None:
+def test_all_packages_share_one_queue_without_copies(places: Places, place: str) -> None:
     queue = places[place]
     elsewhere = places["second" if place == "first" else "first"]
     with usmq.use_queue(queue) as q:
@@ -159,7 +159,7 @@ def test_one_queue_serves_all_and_nothing_moves(places: Places, place: str) -> N
     assert expected.sum() == N
 
 
-def test_a_histogram_is_that_of_numpy_at_the_edges_and_beyond() -> None:
+def test_a_histogram_matches_numpy_at_and_beyond_the_edges() -> None:
     edges = np.array([-1, 0, 0.5, 4], "f4")
     x = np.array([-1, -2, 0, 0.5, 0.25, 4, np.nextafter(np.float32(4), np.float32(5))], "f4")
     expected, _ = np.histogram(x, edges)
@@ -171,7 +171,7 @@ def test_a_histogram_is_that_of_numpy_at_the_edges_and_beyond() -> None:
 
 
 @needs_transforms
-def test_arguments_that_make_no_sense_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     two, three = usmq.zeros(2, "f4"), usmq.zeros(3, "f4")
     with pytest.raises(ValueError, match=r"one shape: \(2,\) and \(3,\)"):
         pkg1.axpy(1.0, two, three, queue=two.queue)
@@ -205,7 +205,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
 
 
 @needs_transforms
-def test_each_on_another_device_and_together_by_collocate(places: Places) -> None:
+def test_packages_on_different_devices_combine_by_collocate(places: Places) -> None:
     first, second, left, right = places.values()
     pkg2.set_default_queue(left)
     smooth = pkg5.Filter(TAPS, N, right)
@@ -243,7 +243,7 @@ def test_each_on_another_device_and_together_by_collocate(places: Places) -> Non
     np.testing.assert_array_equal(noise.to_numpy(), samples(7))
 
 
-def test_scopes_nest_across_packages_and_end_with_errors(places: Places) -> None:
+def test_scopes_nest_across_packages_and_end_on_errors(places: Places) -> None:
     first, second, left, right = places.values()
 
     def made_on(own: usmq.Queue, shared: usmq.Queue) -> None:
@@ -279,7 +279,7 @@ def test_scopes_nest_across_packages_and_end_with_errors(places: Places) -> None
     made_on(second, second)
 
 
-def test_samples_of_pkg2_are_counted_by_pkg3_where_they_are(places: Places) -> None:
+def test_samples_of_pkg2_are_counted_in_place_by_pkg3(places: Places) -> None:
     pkg2.set_default_queue(places["second"])
     x = pkg2.samples(N, 11)
     before = at(x, places["second"])
@@ -344,7 +344,7 @@ CLASHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
 
 
 @pytest.mark.parametrize("clash", CLASHES)
-def test_a_clash_names_both_places_and_its_fix_works(places: Places, clash: str) -> None:
+def test_a_queue_mismatch_names_both_queues_and_its_fix_works(places: Places, clash: str) -> None:
     if is_emulated() and clash.startswith("an object"):
         pytest.skip("pkg5 uses oneMKL's transforms for GPUs, which emulated GPUs do not run")
     pkg2.set_default_queue(places["left"])
@@ -381,7 +381,7 @@ def test_a_clash_names_both_places_and_its_fix_works(places: Places, clash: str)
 # --- threads and tasks
 
 
-def test_a_thread_sees_defaults_and_a_copied_context_scopes(places: Places) -> None:
+def test_a_thread_has_the_default_and_a_copied_context_the_scope(places: Places) -> None:
     first, second, left, right = places.values()
     usmq.set_default_queue(second)
     pkg2.set_default_queue(right)
@@ -400,7 +400,7 @@ def test_a_thread_sees_defaults_and_a_copied_context_scopes(places: Places) -> N
         at(y, own)
 
 
-def test_threads_each_in_a_scope_of_its_own_at_once(places: Places) -> None:
+def test_concurrent_threads_have_separate_scopes(places: Places) -> None:
     start = Barrier(len(places))
 
     def work(queue: usmq.Queue) -> list[usmq.Array]:
@@ -421,7 +421,7 @@ def test_threads_each_in_a_scope_of_its_own_at_once(places: Places) -> None:
 
 
 @needs_transforms
-def test_tasks_keep_their_scopes_and_to_thread_carries_them(places: Places) -> None:
+def test_tasks_keep_their_scopes_and_to_thread_copies_them(places: Places) -> None:
     async def work(shared: usmq.Queue, own: usmq.Queue, smooth: pkg5.Filter) -> None:
         with usmq.use_queue(shared), pkg2.use_queue(own):
             for turn in range(5):
@@ -451,7 +451,7 @@ def test_tasks_keep_their_scopes_and_to_thread_carries_them(places: Places) -> N
 
 
 @needs_transforms
-def test_a_filter_keeps_the_queue_of_its_making_beside_all_scopes(places: Places) -> None:
+def test_a_filter_keeps_its_construction_queue_in_any_scope(places: Places) -> None:
     first, second, left, right = places.values()
     with usmq.use_queue(left):
         scoped, named = pkg5.Filter(TAPS, N), pkg5.Filter(TAPS, N, "cpu:1")
@@ -482,7 +482,7 @@ def test_a_filter_keeps_the_queue_of_its_making_beside_all_scopes(places: Places
 
 @needs_transforms
 @pytest.mark.parametrize("place", PLACES)
-def test_arrays_of_dpnp_come_in_and_go_out_where_they_are(places: Places, place: str) -> None:
+def test_arrays_of_dpnp_are_imported_and_exported_in_place(places: Places, place: str) -> None:
     queue = places[place]
     elsewhere = places["second" if place == "first" else "first"]
     x = plain_peer.ramp(N, theirs(queue))
@@ -511,7 +511,7 @@ def test_arrays_of_dpnp_come_in_and_go_out_where_they_are(places: Places, place:
     np.testing.assert_array_equal(both.to_numpy(), 3 * host)
 
 
-def test_work_of_both_sides_on_one_array_takes_its_turns(places: Places) -> None:
+def test_work_of_both_libraries_on_one_array_is_ordered(places: Places) -> None:
     queue = places["second"]
     x = pkg1.constant(N, 1.0, queue=queue)
     before = at(x, queue)
@@ -523,7 +523,7 @@ def test_work_of_both_sides_on_one_array_takes_its_turns(places: Places) -> None
 
 
 @needs_transforms
-def test_queues_of_dpctl_serve_every_style(places: Places) -> None:
+def test_queues_of_dpctl_work_in_every_calling_style(places: Places) -> None:
     # Out of order, and made by dpctl: a queue that usmq has never seen.
     foreign = dpctl.SyclQueue(places["second"].device.filter_string)
     queue = usmq.Queue(foreign)
@@ -547,7 +547,7 @@ def test_queues_of_dpctl_serve_every_style(places: Places) -> None:
 
 @needs_transforms
 @pytest.mark.parametrize("seed", range(4))
-def test_any_mixture_of_scopes_and_calls_goes_by_the_rules(places: Places, seed: int) -> None:
+def test_random_scopes_and_calls_follow_the_precedence_rules(places: Places, seed: int) -> None:
     chance = random.Random(seed)
     sycl = usmq.current_queue()
     pick = list(places.values())
@@ -617,7 +617,7 @@ def imported(source: Path) -> set[str]:
     return found - set(sys.stdlib_module_names)
 
 
-def test_none_knows_another() -> None:
+def test_no_package_imports_another() -> None:
     known = {
         name: set.union(*(imported(path) for path in (PACKAGES / name).rglob("*.py")))
         for name in NAMES
@@ -626,14 +626,14 @@ def test_none_knows_another() -> None:
     assert imported(Path(plain_peer.__file__)) == {"dpctl", "dpnp"}
 
 
-def test_their_import_asks_no_device(run_python: Run) -> None:
+def test_importing_the_packages_queries_no_device(run_python: Run) -> None:
     code = f"import {', '.join(NAMES)}; print(open('/proc/self/maps').read())"
     maps = run_python(code, PYTHONPATH=python_path(*sources())).stdout
     assert "_core" in maps
     assert set(DRIVER.findall(maps)) == set()
 
 
-def test_the_example_of_their_page_runs(run_python: Run) -> None:
+def test_the_example_of_the_packages_page_runs(run_python: Run) -> None:
     [block] = [b for b in doc_blocks.blocks(PACKAGES / "README.md") if b.language == "python"]
     done = run_python(block.code, PYTHONPATH=python_path(*sources()))
     assert done.stdout == block.output

@@ -29,7 +29,7 @@ def actions(plan: usmq.Plan) -> list[str]:
     return [action(step) for step in plan.steps]
 
 
-def test_follow_gives_the_one_queue_of_all_arguments(neighbour: usmq.Queue) -> None:
+def test_follow_returns_the_common_queue_of_all_arguments(neighbour: usmq.Queue) -> None:
     arrays = [usmq.zeros(2, queue=neighbour) for _ in range(3)]
     assert usmq.follow(*arrays) == neighbour
     assert usmq.follow(arrays[0][1:], arrays[1].T) == neighbour
@@ -61,7 +61,7 @@ def test_follow_across_contexts_names_both_devices(
     assert "collocate(" in str(caught.value)
 
 
-def test_an_explicit_queue_wins_where_the_data_can_be_used(
+def test_an_explicit_queue_wins_if_it_can_use_the_data(
     queue: usmq.Queue, neighbour: usmq.Queue
 ) -> None:
     arrays = usmq.zeros(2), usmq.zeros(2, queue=neighbour)
@@ -79,12 +79,12 @@ def test_an_explicit_queue_of_another_context_is_refused(
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object], ids=repr)
-def test_what_is_no_array_has_no_queue_to_follow(wrong: Any) -> None:
+def test_follow_refuses_objects_other_than_arrays(wrong: Any) -> None:
     with pytest.raises((TypeError, usmq.Error)):
         usmq.follow(usmq.zeros(2), wrong)
 
 
-def test_on_its_own_queue_an_array_is_kept(queue: usmq.Queue) -> None:
+def test_an_array_is_kept_on_its_own_queue(queue: usmq.Queue) -> None:
     x = usmq.arange(0, 6, 1, dtype="i4")
     for plan in (usmq.explain(x, queue=queue), usmq.explain(x, like=usmq.zeros(1))):
         assert actions(plan) == ["keep"]
@@ -96,7 +96,7 @@ def test_on_its_own_queue_an_array_is_kept(queue: usmq.Queue) -> None:
         assert kept.shape == x.shape
 
 
-def test_within_a_context_a_rebind_costs_nothing(neighbour: usmq.Queue) -> None:
+def test_a_rebind_within_a_context_moves_no_bytes(neighbour: usmq.Queue) -> None:
     for x in (usmq.arange(0, 6, 1, dtype="i4"), usmq.empty(64 << 20, "u1")):
         plan = usmq.explain(x, queue=neighbour)
         assert actions(plan) == ["rebind"]
@@ -125,7 +125,7 @@ def test_a_rebound_array_shares_values_and_keeps_the_memory(
     del others
 
 
-def test_a_rebind_is_ordered_after_the_producer(
+def test_work_after_a_rebind_follows_the_producer(
     neighbour: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
 ) -> None:
     for turn in range(20):
@@ -164,7 +164,7 @@ def test_across_contexts_every_kind_arrives_and_comes_back(
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)], ids=str)
-def test_across_contexts_nothing_and_one_element_arrive(
+def test_across_contexts_empty_and_one_element_arrays_arrive(
     other_queue: usmq.Queue, shape: tuple[int, ...]
 ) -> None:
     moved = usmq.collocate(usmq.full(shape, 5, "i4"), queue=other_queue)
@@ -215,7 +215,7 @@ def test_a_copy_across_contexts_is_ordered_with_what_comes_before_and_after(
         np.testing.assert_array_equal(moved.to_numpy(), expected)
 
 
-def test_host_data_is_brought_to_the_queue(neighbour: usmq.Queue) -> None:
+def test_host_data_is_copied_to_the_queue(neighbour: usmq.Queue) -> None:
     host = np.arange(12, dtype="i4").reshape(3, 4)[:, ::-1]
     plan = usmq.explain(host, queue=neighbour)
     assert actions(plan) == ["fromhost"]
@@ -225,7 +225,7 @@ def test_host_data_is_brought_to_the_queue(neighbour: usmq.Queue) -> None:
     np.testing.assert_array_equal(moved.to_numpy(), host)
 
 
-def test_several_arrays_come_back_as_a_tuple_in_their_order(
+def test_several_arrays_are_returned_as_a_tuple_in_order(
     queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
     a, b = usmq.full(3, 1, "i4"), usmq.full(2, 2, "i4", queue=neighbour)
@@ -253,7 +253,7 @@ def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: 
     assert usmq.explain(usmq.zeros(1000, "u1", queue=other_queue), *small).target == queue
 
 
-def test_host_data_among_the_arguments_goes_where_the_arrays_are(
+def test_host_data_among_the_arguments_is_copied_to_the_queue_of_the_arrays(
     queue: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
     small, large = usmq.zeros(2, "u1", queue=other_queue), usmq.zeros(100, "u1", queue=queue)
@@ -277,7 +277,7 @@ def test_host_data_among_the_arguments_goes_where_the_arrays_are(
                 call(*arguments)
 
 
-def test_explain_moves_nothing_and_reads_as_a_table(
+def test_explain_moves_nothing_and_prints_a_table(
     queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
     a, b = usmq.zeros(1000, "f8"), usmq.zeros(10, queue=neighbour)

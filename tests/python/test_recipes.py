@@ -59,7 +59,7 @@ def mpiexec() -> str:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_exchange_host_usm_and_have_a_device_each(ranks: int, tmp_path: Path) -> None:
+def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: Path) -> None:
     command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
     lines = sorted(run(command, tmp_path, timeout=60).splitlines())
     seen = [re.fullmatch(r"rank (\d) on (\S+): (\d+\.\d+)", line) for line in lines]
@@ -70,7 +70,7 @@ def test_ranks_exchange_host_usm_and_have_a_device_each(ranks: int, tmp_path: Pa
     assert len(devices) == min(ranks, len(usmq.devices()))
 
 
-def test_actors_have_a_device_each_and_pass_arrays(
+def test_actors_have_one_device_each_and_pass_arrays(
     tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     if importlib.util.find_spec("ray") is None:

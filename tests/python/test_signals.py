@@ -158,7 +158,7 @@ def outcomes(run_python: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_ends_the_wait_and_the_array_stays_sound(
+def test_ctrl_c_ends_the_wait_and_the_array_stays_valid(
     outcomes: dict[str, Any], name: str
 ) -> None:
     assert name in outcomes, outcomes["stderr"]
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_the_wait_and_the_array_stays_sound(
     assert outcomes[name] < 0.2
 
 
-def test_nothing_is_printed_meanwhile(outcomes: dict[str, Any]) -> None:
+def test_nothing_is_printed_during_a_wait(outcomes: dict[str, Any]) -> None:
     assert outcomes["stderr"] == ""
 
 
@@ -210,7 +210,7 @@ print(seen() is None)
 """
 
 
-def test_host_memory_of_an_interrupted_copy_stays_until_the_device_is_done(run_python: Run) -> None:
+def test_host_memory_of_an_interrupted_copy_is_kept_until_it_completes(run_python: Run) -> None:
     done = run_python(PRELUDE + KEPT, timeout=120)
     assert done.stdout.splitlines() == ["True", "True", "True True"]
     assert done.stderr == ""
@@ -280,7 +280,7 @@ print("then", usmq.arange(3).to_numpy().tolist())
 """
 
 
-def test_handlers_of_signals_run_during_a_wait_and_decide(run_python: Run) -> None:
+def test_signal_handlers_run_during_a_wait_and_can_end_it(run_python: Run) -> None:
     done = run_python(PRELUDE + HANDLERS, timeout=120)
     assert done.stdout.splitlines() == [
         "own exception True",
@@ -293,7 +293,7 @@ def test_handlers_of_signals_run_during_a_wait_and_decide(run_python: Run) -> No
     assert done.stderr == ""
 
 
-def test_ctrl_c_of_a_program_ends_it_as_usual(run_python: Run) -> None:
+def test_ctrl_c_ends_a_program_as_usual(run_python: Run) -> None:
     done = run_python(
         PRELUDE + 'x = usmq.zeros(4, "u4")\nspin(1, x, STEPS)\nsoon()\nx.wait()', check=False
     )
@@ -336,7 +336,7 @@ thread.join()
 """
 
 
-def test_ctrl_c_works_whatever_the_first_call_was(run_python: Run) -> None:
+def test_ctrl_c_works_after_any_first_call(run_python: Run) -> None:
     first = "import sys, usmq" + FIRST_CALL
     work = """
 x = usmq.zeros(4, "u4")
@@ -346,7 +346,7 @@ print(isinstance(interrupted(x.wait), float) and not event.done())
     assert run_python(first + PRELUDE + work).stdout.split() == ["True"]
 
 
-def test_ctrl_c_works_in_a_child_that_another_thread_has_forked(run_python: Run) -> None:
+def test_ctrl_c_works_in_a_child_forked_by_another_thread(run_python: Run) -> None:
     code = f"prelude = {PRELUDE!r}\nimport threading, usmq\n" + FORKED
     assert run_python(code).stdout.split() == ["True"]
 
@@ -372,6 +372,6 @@ print(int(x.to_numpy()[0]) == AFTER)
 """
 
 
-def test_ctrl_c_cancels_the_main_task_of_asyncio(run_python: Run) -> None:
+def test_ctrl_c_cancels_the_main_asyncio_task(run_python: Run) -> None:
     done = run_python(PRELUDE + ASYNCIO)
     assert done.stdout.split() == ["cancelled", "KeyboardInterrupt", "True"]

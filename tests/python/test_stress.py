@@ -60,7 +60,7 @@ def rounds(most: int) -> Callable[[], bool]:
     return goes_on
 
 
-def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
+def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced
 ) -> None:
     outside = usmq.current_queue()
@@ -124,7 +124,7 @@ def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
 
 
 @pytest.mark.parametrize("lock", ["released in waits", "held"])
-def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
+def test_threads_with_scopes_and_shared_arrays_lose_nothing(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, lock: str
 ) -> None:
     first = queues[0]
@@ -179,7 +179,7 @@ def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
     print(f"{sum(counts)} operations of 32 threads")
 
 
-def test_contexts_that_are_entered_by_many_threads_in_turn_keep_their_scope(
+def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(
     queues: list[usmq.Queue],
 ) -> None:
     contexts = []

@@ -176,7 +176,7 @@ def malformed(memory: Any, change: dict[str, Any]) -> dict[str, Any]:
     return interface
 
 
-def test_the_description_that_is_changed_below_is_good(memory: Any) -> None:
+def test_the_unmodified_description_is_valid(memory: Any) -> None:
     assert usmq.asarray(Foreign(good(memory)), copy=False).ptr == memory._pointer
 
 
@@ -190,12 +190,12 @@ def test_a_malformed_description_is_refused(memory: Any, name: str) -> None:
 @pytest.mark.parametrize(
     "interface", [None, 3, "x", [], (), {}, MappingProxyType({"version": 1}), dict], ids=str
 )
-def test_an_interface_that_is_no_dict_is_refused(interface: Any) -> None:
+def test_an_interface_that_is_not_a_dict_is_refused(interface: Any) -> None:
     with pytest.raises(REFUSED):
         usmq.asarray(Foreign(interface), copy=False)
 
 
-def test_the_error_says_which_key_is_wrong(memory: Any) -> None:
+def test_the_error_names_the_invalid_key(memory: Any) -> None:
     for name, word in [
         ("version 2", "version"),
         ("data of one", "data"),
@@ -237,7 +237,7 @@ def test_freed_memory_is_refused() -> None:
         usmq.asarray(Foreign(interface), copy=False)
 
 
-def test_an_error_of_the_producer_reaches_the_caller(memory: Any) -> None:
+def test_an_exception_of_the_producer_propagates(memory: Any) -> None:
     class Broken:
         @property
         def __sycl_usm_array_interface__(self) -> Any:
@@ -249,7 +249,7 @@ def test_an_error_of_the_producer_reaches_the_caller(memory: Any) -> None:
         usmq.asarray(Foreign(good(memory) | {"syclobj": Raises()}))
 
 
-def test_an_attribute_error_means_that_there_is_no_interface() -> None:
+def test_an_attribute_error_means_no_interface() -> None:
     class Without:
         @property
         def __sycl_usm_array_interface__(self) -> Any:
@@ -262,7 +262,7 @@ def test_an_attribute_error_means_that_there_is_no_interface() -> None:
         usmq.asarray(Without(), copy=False)
 
 
-def test_a_dict_that_changes_while_it_is_read_does_no_harm(memory: Any) -> None:
+def test_a_dict_that_changes_while_it_is_read_is_harmless(memory: Any) -> None:
     interface = good(memory)
 
     class Clears:
@@ -278,7 +278,7 @@ def test_a_dict_that_changes_while_it_is_read_does_no_harm(memory: Any) -> None:
     assert (x.ptr, x.shape) == (memory._pointer, (64,))
 
 
-def test_refusing_leaks_no_reference(memory: Any) -> None:
+def test_a_refusal_leaks_no_reference(memory: Any) -> None:
     queue = memory.sycl_queue
     names = ["version 2", "pointer to host memory", "shape negative", "typestr of objects"]
     before = sys.getrefcount(queue), sys.getrefcount(memory)
@@ -295,7 +295,7 @@ def test_refusing_leaks_no_reference(memory: Any) -> None:
     KEPT.clear()
 
 
-def test_after_all_refusals_the_memory_is_untouched(memory: Any) -> None:
+def test_refusals_do_not_change_the_memory(memory: Any) -> None:
     np.asarray(memory)[:] = 5
     for change in MALFORMED.values():
         with pytest.raises(REFUSED):

@@ -59,7 +59,7 @@ def live() -> int:
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has its lock (GIL)"
 )
-def test_the_import_leaves_the_lock_away(
+def test_the_import_keeps_the_gil_disabled(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     code = "import sys, usmq; usmq.zeros(3).to_numpy(); print(sys._is_gil_enabled())"
@@ -135,7 +135,7 @@ ONCE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", ONCE)
-def test_of_threads_that_take_one_capsule_one_gets_it(what: str) -> None:
+def test_only_one_of_many_threads_consumes_a_capsule(what: str) -> None:
     make, use, right = ONCE[what]
     before = live()
     for _ in range(100):
@@ -149,7 +149,7 @@ def test_of_threads_that_take_one_capsule_one_gets_it(what: str) -> None:
     assert live() == before
 
 
-def test_a_schema_that_is_only_shown_stays_whole_for_all_who_look() -> None:
+def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
     table = usmq.from_arrow(TABLE, usm_type="host")
     for _ in range(100):
         wish = TABLE.schema.__arrow_c_schema__()
@@ -178,13 +178,13 @@ def use_in_many_ways_at_once() -> None:
         assert all(all_right(at_once(*uses)))
 
 
-def test_one_array_serves_all_protocols_at_once() -> None:
+def test_one_array_supports_all_protocols_concurrently() -> None:
     before = live()
     use_in_many_ways_at_once()
     assert live() == before
 
 
-def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: Any) -> None:
+def test_threads_share_kernels_queues_columns_and_devices(kernels: Any, advanced: Any) -> None:
     column = usmq.from_arrow(TABLE)["a"]
     x = usmq.full(8, 5, "u4")
 
@@ -203,7 +203,7 @@ def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: A
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
-def test_the_rows_of_one_iterator_come_once() -> None:
+def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
     before = live()
     x = usmq.arange(200)
     assert operator.length_hint(iter(x)) == 200
@@ -217,7 +217,7 @@ def test_the_rows_of_one_iterator_come_once() -> None:
     assert live() == before
 
 
-def test_threads_of_a_task_get_an_argument_each() -> None:
+def test_threads_of_a_task_get_separate_arguments() -> None:
     def work(task: usmq.TaskContext) -> list[int]:
         return all_right(at_once(*[lambda: task.arg(int)] * THREADS))
 
@@ -225,7 +225,7 @@ def test_threads_of_a_task_get_an_argument_each() -> None:
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
 
 
-def test_the_default_queue_is_one_object_for_all() -> None:
+def test_all_threads_get_the_same_default_queue() -> None:
     device = usmq.current_queue().device
     for number in range(50):
         usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
@@ -233,7 +233,7 @@ def test_the_default_queue_is_one_object_for_all() -> None:
         assert all(queue is seen[0] for queue in seen)
 
 
-def test_the_default_queue_is_one_that_somebody_set() -> None:
+def test_the_default_queue_is_one_that_a_thread_set() -> None:
     device = usmq.current_queue().device
     queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
     usmq.set_default_queue(queues[0])
@@ -250,7 +250,7 @@ def test_the_default_queue_is_one_that_somebody_set() -> None:
     assert all(all_right(at_once(*changes, *[look] * 6)))
 
 
-def test_a_scope_object_is_left_by_those_who_entered_it() -> None:
+def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
     outside = usmq.current_queue()
     queue = usmq.Queue(outside.device, profiling=True)
     scope = usmq.use_queue(queue)
@@ -265,7 +265,7 @@ def test_a_scope_object_is_left_by_those_who_entered_it() -> None:
     assert all(all_right(at_once(*[enter] * THREADS)))
 
 
-def test_one_profile_is_begun_and_ended_once() -> None:
+def test_one_profile_is_started_and_ended_once() -> None:
     for _ in range(50):
         profile = usmq.profile()
         begun = at_once(*[profile.__enter__] * THREADS)
@@ -283,7 +283,7 @@ def test_one_profile_is_begun_and_ended_once() -> None:
 # --- what changes meanwhile
 
 
-def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> None:
+def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> None:
     numbers = [[float(number)] * 3 for number in range(50)]
 
     def change() -> bool:
@@ -305,7 +305,7 @@ def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> Non
     assert all(all_right(at_once(*[change] * 2, *[read] * 4)))
 
 
-def test_a_dict_that_changes_while_a_table_is_made_is_a_table_or_an_error() -> None:
+def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error() -> None:
     columns = {str(number): usmq.zeros(3) for number in range(20)}
     extra = usmq.zeros(3)
 
@@ -322,7 +322,7 @@ def test_a_dict_that_changes_while_a_table_is_made_is_a_table_or_an_error() -> N
     assert at_once(*changes, *[make] * 4) == [True] * 6
 
 
-def test_arrays_that_one_thread_drops_and_others_take_are_right_or_gone() -> None:
+def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others() -> None:
     before = live()
     shelf: dict[int, usmq.Array] = {}
 
