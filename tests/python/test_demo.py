@@ -64,7 +64,7 @@ def test_missing_numbers_and_airports_are_counted_but_not_averaged(
     text = run_python(None, "-m", "usmq", *arguments).stdout
     assert "5 columns, 9 rows" in text
     assert "carrier, origin, dest as dictionaries" in text
-    assert "gives back all 45 values" in text
+    assert "returns all 45 values" in text
     assert row(text, "AA")[:4] == ["3", "0", "-1.00", "1"]
     assert row(text, "B6")[:4] == ["5", "2", "11.00", "1"]
     assert row(text, "ZZ") == ["1", "1", "nan", "1", "nan"]
