@@ -1,4 +1,4 @@
-"""The flights of 2013, in parts on dask workers with a device each: statistics per carrier.
+"""Statistics per carrier of the flights of 2013, on dask workers with one device each.
 
     python examples/flights_dask.py [--workers N] [--parts N] [--data FOLDER]
 

@@ -1,4 +1,4 @@
-//! Contexts that come and go, and what goes with them.
+//! The lifetime of contexts, and of queues, memory, kernels and threads in them.
 
 #![allow(clippy::unwrap_used)] // A helper that fails is a test that fails.
 

@@ -1,4 +1,4 @@
-//! The doctor next to the runtime itself: what it says without starting it, and what is then there.
+//! The doctor's report, obtained without starting the runtime, matches the runtime itself.
 
 use usmq::doctor::{State, Topic};
 

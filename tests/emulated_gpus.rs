@@ -1,4 +1,4 @@
-//! Emulated GPUs from Rust: each test runs again in a process of its own, since the runtime reads its settings once.
+//! Emulated GPUs from Rust; each test runs in its own process because the runtime reads its settings once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-"""The wheel and the crate in new environments as users make them, with HOME and PATH set only.
+"""Test the wheel and the crate in new environments, with only HOME and PATH set.
 
     .venv/bin/python tests/environments.py target/wheels/usmq-*.whl [--only NAME …] [--list]
 

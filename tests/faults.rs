@@ -1,6 +1,6 @@
-//! Every public operation, with each call that it makes of the SYCL runtime failing in turn.
+//! Runs every public operation and fails each of its calls into the SYCL runtime in turn.
 //!
-//! For a build with `USMQ_FAULTS=1`, in a target folder of its own: `tests/run test-faults`.
+//! Needs a build with `USMQ_FAULTS=1` in a separate target folder: `tests/run test-faults`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! Forks: a child that is told why it cannot go on and ends well, a parent that notices nothing.
+//! Forks: the child gets an error and exits cleanly, the parent is unaffected.
 
 #![allow(clippy::panic, reason = "a helper that fails is a test that fails")]
 

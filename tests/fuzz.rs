@@ -1,7 +1,7 @@
-//! Inputs that once went wrong, and random ones by a fixed seed, on every target of `fuzz/`.
+//! Runs every target of `fuzz/` on inputs that failed before, and on random inputs with a fixed seed.
 //!
-//! `tests/run fuzz` tries many more, chosen by libFuzzer for the code that they reach. `FUZZ_INPUT=<hex>` with the name of
-//! one test tries that input alone.
+//! `tests/run fuzz` runs many more inputs, chosen by libFuzzer for coverage. `FUZZ_INPUT=<hex>` with the name of
+//! one test runs only that input.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

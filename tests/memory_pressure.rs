@@ -1,4 +1,4 @@
-//! Memory pressure: more threads than a limit has room for, work in flight at the limit, a full device, and ten million
+//! Memory pressure: more threads than a limit allows, work in flight at the limit, a full device, and ten million
 //! random sizes.
 
 mod common;

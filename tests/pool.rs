@@ -1,4 +1,4 @@
-//! Memory: reuse in stream order, limits, and pools that stay as small as the work needs.
+//! Memory pools: stream-ordered reuse, limits, and bounded pool size.
 
 mod common;
 #[path = "common/memory.rs"]

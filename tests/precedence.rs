@@ -1,4 +1,4 @@
-//! Where work runs: the precedence of explicit argument, data, scope and default, over every combination of them.
+//! The precedence of explicit argument, data, scope and default queue, in every combination.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a profile says is what happened: commands, bytes, reasons, times, on whichever thread and queue.
+//! Profiles match the executed commands, bytes, reasons and times on every thread and queue.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up must fail.
 

@@ -1,4 +1,4 @@
-"""The long run: everything usmq does, over and over in one process, and what grows meanwhile.
+"""The soak test: repeat mixed work in one process, and watch for growth.
 
     python tests/soak.py [--minutes 30]
 

@@ -1,4 +1,4 @@
-//! Messages name calls in the language of their reader: below src/python, a call of Python is inside `spelled`.
+//! Messages name calls in the caller's language: outside src/python, Python calls appear only inside `spelled`.
 
 #![allow(clippy::unwrap_used)] // A test that cannot read its files must fail.
 

@@ -1,6 +1,6 @@
-//! 64 threads with scopes of their own and arrays in common: nothing is lost, and everything comes back.
+//! 64 threads with separate scopes and shared arrays: no operation is lost and all memory is freed.
 //!
-//! Half a minute at most; `USMQ_STRESS_SECONDS` says for how long instead.
+//! Runs for at most half a minute; `USMQ_STRESS_SECONDS` sets another duration.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What usmq tells the subscribers of `tracing`: launches, copies, memory, collocate, builds.
+//! Events for subscribers of `tracing`: launches, copies, memory, collocate, builds.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up must fail.
 

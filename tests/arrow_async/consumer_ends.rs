@@ -1,4 +1,4 @@
-//! Our consumer against a producer written in C's terms: who may go when.
+//! Our consumer with a producer written against the C structs: release and drop at any time.
 
 use crate::arrow_c::Balance;
 use crate::consumer::{pair, poll};

@@ -1,4 +1,4 @@
-//! Arrow C++ as the other side: its consumer with our producer, its producer with our consumer.
+//! Arrow C++ as peer: its consumer with our producer, its producer with our consumer.
 //!
 //! tests/cpp/arrow_async_peer.cc is compiled against pyarrow's headers and library, and loaded into the test.
 

@@ -1,4 +1,4 @@
-//! Our producer against a consumer written in C's terms: what comes, in which order, and how much of it.
+//! Our producer with a consumer written against the C structs: order and number of callbacks.
 
 use crate::arrow_c::{Balance, empty_array, extract, host_values, number_field, numbers, release};
 use crate::common::{Random, Work, default_queue, states_of};

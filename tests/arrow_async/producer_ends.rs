@@ -1,4 +1,4 @@
-//! Our producer against a consumer written in C's terms: every way in which a stream ends.
+//! Our producer with a consumer written against the C structs: every way in which a stream ends.
 
 use crate::arrow_c::{Balance, extract_into, host_values, number_field, numbers, release};
 use crate::common::Random;

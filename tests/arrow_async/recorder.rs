@@ -1,4 +1,4 @@
-//! A consumer as C code would write one: callbacks that record what a producer does, and do what the test says.
+//! A consumer written against the C structs: callbacks that record the producer's calls and act as the test requests.
 
 use crate::arrow_c::{CHandler, CSchema, CTask, empty_array, extract, host_values, release};
 use std::ffi::{CStr, c_char, c_int};

@@ -1,4 +1,4 @@
-//! A producer as C code would write one: it says what the test wants, in any order, and notes what it is told.
+//! A producer written against the C structs: it makes the calls that a test requests and records those it gets.
 
 use crate::arrow_c::{
     CDeviceArray, CHandler, CProducer, CSchema, CTask, empty_array, host_device_array, number_field, release,

@@ -1,4 +1,4 @@
-"""Cases of the coexistence suite in a process of their own: `case.py SPECIFICATION`.
+"""Run one case of the coexistence suite in its own process: `case.py SPECIFICATION`.
 
 The specification is JSON: `cases`, the `seconds` of rounds for each, the `limit` in seconds after
 which the stacks of all Python threads are printed, and the `progress` file, in which each thread

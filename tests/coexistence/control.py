@@ -1,4 +1,4 @@
-"""dpnp alone, in several threads: what the suite leaves out since it hangs without usmq.
+"""dpnp alone in several threads: cases that the suite excludes because they hang without usmq.
 
     OCL_ICD_FILENAMES=.venv/lib/libintelocl.so .venv/bin/python tests/coexistence/control.py NAME
 

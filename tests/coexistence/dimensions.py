@@ -1,4 +1,4 @@
-"""The dimensions of the coexistence suite, what cannot exist, and cases that cover all pairs."""
+"""The dimensions of the coexistence suite, impossible combinations, and pairwise-covering cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-//! The structs of Arrow's C interfaces, written again from `arrow/c/abi.h` so that the tests see what C sees, and
-//! columns made through them.
+//! An independent definition of the structs of Arrow's C interfaces, from `arrow/c/abi.h`, and
+//! columns created through them.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 

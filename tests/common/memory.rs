@@ -1,4 +1,4 @@
-//! Tests of memory: one at a time, from pools that hold nothing.
+//! Shared code of memory tests, which run one at a time and start with empty pools.
 
 use crate::common::{default_queue, four_queues};
 use parking_lot::{Mutex, MutexGuard};

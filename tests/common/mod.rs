@@ -1,4 +1,4 @@
-//! What the device tests share: the kernels' source text and their host model, queues to run on, random numbers.
+//! Shared code of device tests: kernel sources and their host model, queues, random numbers.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 

@@ -1,4 +1,4 @@
-//! The Arrow structs as another library sees them, written a second time, and a producer that counts its releases.
+//! An independent definition of the Arrow structs, and a producer that counts its releases.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 

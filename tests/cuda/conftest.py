@@ -1,4 +1,4 @@
-"""The driver of the tests in this folder: that of an NVIDIA GPU, or the mock driver."""
+"""Choose the driver of the tests in this folder: an NVIDIA driver or the mock driver."""
 
 import pytest
 import usmq

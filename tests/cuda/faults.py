@@ -1,4 +1,4 @@
-"""Operations on CUDA memory, each call of the driver failing in turn: needs the mock driver.
+"""Run operations on CUDA memory and fail each driver call in turn; needs the mock driver.
 
 Run by `tests/python/test_faults.py`, since it takes minutes.
 """

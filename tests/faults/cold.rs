@@ -1,4 +1,4 @@
-//! Faults in the first calls of a process, each in a process of its own.
+//! Faults in the first calls of a process, one process per fault.
 
 use crate::common::{default_queue, two_parts};
 use crate::harness::right_class;

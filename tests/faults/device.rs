@@ -1,4 +1,4 @@
-//! Faults in devices, contexts, queues, scopes and kernels; each operation makes what no cache has yet.
+//! Faults in devices, contexts, queues, scopes and kernels; each operation creates uncached objects.
 
 use crate::common::{SOURCE, states_of};
 use crate::harness::{Sweep, Threads};

@@ -1,4 +1,4 @@
-//! Every fault of one operation, one after the other, and what must hold after each.
+//! Runs one operation with each of its faults in turn, and checks the state after each.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

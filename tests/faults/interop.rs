@@ -1,4 +1,4 @@
-//! Faults in hand-over: the array interface, Arrow, DLPack, profiles and the doctor. Owners are let go, once each.
+//! Faults in imports and exports (array interface, Arrow, DLPack), profiles and the doctor. Owners are released once.
 
 use crate::common::{LOOSE, Work, advanced, states_of};
 use crate::harness::{Sweep, Threads};

@@ -1,4 +1,4 @@
-//! Faults in creation, copies, fills, conversions, views, limits and the way between contexts.
+//! Faults in creation, copies, fills, conversions, views, limits and copies between contexts.
 
 use crate::common::{Work, advanced, four_queues, other_root, states_of, two_parts};
 use crate::harness::{Sweep, Threads};

@@ -1,4 +1,4 @@
-"""Producers of Arrow data that are not usmq: structs in ctypes that write down who calls what."""
+"""Foreign producers of Arrow data: structs in ctypes that record the calls made on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structs of the Arrow C interfaces in ctypes, and what usmq exports, read through them.
+"""The structs of the Arrow C interfaces in ctypes, and readers of usmq's exports.
 
 Nothing here knows usmq's own structs: it is the specification, written a second time.
 """

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools pipe: open a page, ask it, take its picture."""
+"""A headless Chromium, driven through its DevTools pipe: pages, scripts and screenshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DLPack's C exchange API in ctypes, called as C would call it: the header, a second time."""
+"""DLPack's C exchange API in ctypes: an independent definition of the header."""
 
 from __future__ import annotations
 

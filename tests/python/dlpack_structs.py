@@ -1,4 +1,4 @@
-"""The structs of dlpack.h in ctypes: what usmq exports, read by hand, and a producer of tensors.
+"""The structs of dlpack.h in ctypes: a reader of usmq's exports, and a producer of tensors.
 
 Nothing here knows usmq's own structs: it is the specification, written a second time.
 """

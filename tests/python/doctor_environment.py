@@ -1,4 +1,4 @@
-"""Environments broken on purpose, what the doctor says there, and its fix in a new shell."""
+"""Run the doctor in environments broken on purpose, and apply its fix in a new shell."""
 
 from __future__ import annotations
 

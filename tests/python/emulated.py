@@ -1,4 +1,4 @@
-"""Child processes that see emulated GPUs, in an environment of HOME, PATH and what is given."""
+"""Child processes with emulated GPUs, in an environment of HOME, PATH and given variables."""
 
 from __future__ import annotations
 

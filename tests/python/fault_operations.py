@@ -1,4 +1,4 @@
-"""What usmq does for Python, as operations of which `test_faults.py` has each call fail.
+"""Operations of the Python API; `test_faults.py` fails each of their runtime calls.
 
 An operation makes what it needs, computes, and returns plain values, the same each time. What an
 error might change is made by `set_up`, without faults, and looked at by `after`.

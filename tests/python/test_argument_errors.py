@@ -1,4 +1,4 @@
-"""A wrong argument is an error that names the parameter, what it takes, and what was given."""
+"""A wrong argument is an error that names the parameter, the expected type and the value."""
 
 from __future__ import annotations
 

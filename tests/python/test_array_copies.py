@@ -1,4 +1,4 @@
-"""Copies: copy, copy_from, astype, to_numpy, and the buffer protocol that makes none."""
+"""Copies: copy, copy_from, astype and to_numpy; the buffer protocol makes no copy."""
 
 from __future__ import annotations
 

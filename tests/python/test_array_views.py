@@ -1,4 +1,4 @@
-"""Views: basic indexing, reshape and transpose share memory and mean what they mean in numpy."""
+"""Views: basic indexing, reshape and transpose share memory and match numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays: creation, the attributes they show, and every dtype there and back against numpy."""
+"""Arrays: creation, attributes, and round trips of every dtype, compared with numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in C, compiled and driven through capsules: they know nothing of usmq."""
+"""The C examples, compiled and called through capsules; they do not depend on usmq."""
 
 from __future__ import annotations
 

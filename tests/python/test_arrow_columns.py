@@ -1,4 +1,4 @@
-"""Columns: their arrays are views of Arrow's buffers; cuts, places and what is refused."""
+"""Columns: arrays as views of Arrow's buffers, slices, copies between queues, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of usmq, read by hand: batches, then the end; each part lives on its own."""
+"""Streams of usmq, read through the C structs: batches, then the end; independent lifetimes."""
 
 from __future__ import annotations
 

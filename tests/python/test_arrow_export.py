@@ -1,4 +1,4 @@
-"""What usmq exports as an ArrowDeviceArray, rule by rule (D of the specification)."""
+"""Exports as ArrowDeviceArray, rule by rule (D of the specification)."""
 
 from __future__ import annotations
 

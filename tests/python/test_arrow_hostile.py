@@ -1,4 +1,4 @@
-"""Structs that lie: each is refused with an InteropError, nothing crashes, nothing leaks."""
+"""Invalid structs: each is refused with an InteropError, without a crash or a leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What usmq takes over from others: where it lies, in order, and released once, when done."""
+"""Imports of foreign Arrow data: in place, ordered, and released once after the last use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels on columns: values, bitmaps, offsets and codes go in, tables come out."""
+"""Kernels on columns: they read values, bitmaps, offsets and codes, and produce tables."""
 
 from __future__ import annotations
 

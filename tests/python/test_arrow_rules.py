@@ -1,4 +1,4 @@
-"""The rules of device arrays that no other file has for its subject."""
+"""Rules of device arrays that the other files do not cover."""
 
 from __future__ import annotations
 

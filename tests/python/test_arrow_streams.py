@@ -1,4 +1,4 @@
-"""Streams of others: read by the rules, to their end or their error, and all of it released."""
+"""Foreign streams: read to their end or error, and released completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every type of Arrow goes from pyarrow into USM and back: with nulls, without, cut, empty."""
+"""Every Arrow type round-trips from pyarrow through USM: with and without nulls, sliced, empty."""
 
 from __future__ import annotations
 

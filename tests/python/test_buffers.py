@@ -1,4 +1,4 @@
-"""The buffer protocol: a consumer gets the order in memory that it asked for, or an error."""
+"""The buffer protocol: a consumer gets the requested memory order, or an error."""
 
 from __future__ import annotations
 

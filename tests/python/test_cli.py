@@ -1,4 +1,4 @@
-"""The commands: python -m usmq list and doctor, and what they say of wrong arguments."""
+"""The commands python -m usmq list and doctor, and their errors for wrong arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands in a shell: version, wrong options, closed output, files that cannot be written."""
+"""The commands in a shell: version, wrong options, closed output, unwritable files."""
 
 from __future__ import annotations
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import dpctl
 import dpnp
 import numpy as np
 import pytest
 import usmq
+from process_memory import resident_bytes
 
-PAGE = os.sysconf("SC_PAGE_SIZE") // 1024
 ADD = "kernel void add(global int *x, int term) { x[get_global_id(0)] += term; }"
-
-
-def resident() -> int:
-    """Return the memory of this process in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 def of_usmq(queue: usmq.Queue) -> usmq.Queue:
@@ -62,7 +55,7 @@ def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Que
             assert x.queue.context != queue.context
         del x
         gc.collect()
-        return resident()
+        return resident_bytes() // 1024
 
     before = run(200)
     # It was 46 KiB for each. The OpenCL driver keeps some of a context whose queue had work.

@@ -1,4 +1,4 @@
-"""usmq.dask on real workers: one device each, arrays between them, exact results whatever dies."""
+"""usmq.dask on real workers: one device each, transfers of arrays, exact results after failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""usmq.dask while a graph runs: workers, devices and memory that go away under it."""
+"""usmq.dask during a graph: loss of workers, devices and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DLPack with live libraries on the other side: dpnp for USM, numpy and jax for the host."""
+"""DLPack with other libraries: dpnp for USM, numpy and jax for the host."""
 
 from __future__ import annotations
 

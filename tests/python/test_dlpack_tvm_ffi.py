@@ -1,4 +1,4 @@
-"""apache-tvm-ffi on the other side of the C exchange API: a consumer of it that is not a test."""
+"""The DLPack C exchange API with apache-tvm-ffi, an independent consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages under docs/ say of files and tests is there."""
+"""The files and tests that the pages under docs/ name exist."""
 
 from __future__ import annotations
 

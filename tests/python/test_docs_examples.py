@@ -1,4 +1,4 @@
-"""Python examples of the pages do what the page says; for docstrings see test_docstrings.py."""
+"""Python examples of the pages give the shown output; for docstrings see test_docstrings.py."""
 
 from __future__ import annotations
 

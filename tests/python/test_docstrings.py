@@ -1,4 +1,4 @@
-"""Docstrings: every public name has one, and their examples do what they show.
+"""Docstrings: every public name has one, and the examples give the shown output.
 
 Python's own text for a special member says nothing of the class ("Call self as a function."), and
 an extension cannot replace it. So the class says it, and no page shows the member.

@@ -1,4 +1,4 @@
-"""The doctor and devices: broken drivers, variables and settings; line, status, applied fix."""
+"""The doctor on devices: broken drivers, variables and settings; line, status, applied fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor and the emulated GPUs: what keeps them from being seen, and its fix."""
+"""The doctor on emulated GPUs: why they are not visible, and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor and kernels: headers, temporary files, limits of memory, LD_LIBRARY_PATH."""
+"""The doctor on kernels: headers, temporary files, memory limits, LD_LIBRARY_PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor and the runtime: parts missing or mixed, other packages, processes that use it."""
+"""The doctor on the runtime: missing or mixed parts, other packages, processes that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m usmq emulate``: a command that sees emulated GPUs, and what it says of wrong ones."""
+"""``python -m usmq emulate``: run a command with emulated GPUs, and errors of wrong options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""USMQ_EMULATE_GPUS: devices of type GPU on the CPU driver, seen by usmq, dpctl, dpnp and dask."""
+"""USMQ_EMULATE_GPUS: GPU devices on the CPU driver, visible to usmq, dpctl, dpnp and dask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenCL layer of the emulated GPUs, by plain OpenCL: its strict rule, limits and faults."""
+"""The OpenCL layer of the emulated GPUs, through plain OpenCL: strict rule, limits and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of examples/ run and print what they should."""
+"""The programs of examples/ run and print the expected output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process may end with work in flight: at once, by an error, with Python code still running.
+"""Processes that exit with work in flight: at once, by an error, with Python code still running.
 
 More ways are in test_runtime.py.
 """
@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from test_runtime import KERNEL
+from children import KERNEL
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -1,4 +1,4 @@
-"""Faults of SYCL and of CUDA arrive in Python and C as the right errors, and nothing is lost.
+"""Faults of SYCL and CUDA become the right errors in Python and C, and nothing is lost.
 
 For an extension built with USMQ_FAULTS=1; that a usual one has nothing to arm is tested, too.
 """

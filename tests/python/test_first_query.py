@@ -1,4 +1,4 @@
-"""usmq finds the pip-installed device whichever library asks first, or says why it cannot."""
+"""usmq finds the pip-installed device in any order of queries, or names the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues of another library: handles that come and go, and work at the end of the process."""
+"""Queues of another library: creation and drop of handles, and work at process exit."""
 
 from __future__ import annotations
 

@@ -10,26 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_runtime import KERNEL
+from children import KERNEL, SPIN_SOURCE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # A module, so that spawned children can import it.
-MODULE = """
+MODULE = (
+    """
 import os, subprocess, sys, threading, time
 import multiprocessing
 import usmq
 
-SOURCE = '''
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-'''
+SOURCE = '''"""
+    + SPIN_SOURCE
+    + """'''
 
 def use():
     "What a process can do with a device: a number, or the name of the error."
@@ -140,6 +134,7 @@ if __name__ == "__main__":
     import module
     module.main(*sys.argv[1:])
 """
+)
 
 FORKS = ["fork, os._exit", "fork, sys.exit", "fork in a thread", "Process fork", "Pool fork"]
 FORKS += ["executor fork"]

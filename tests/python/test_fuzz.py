@@ -1,4 +1,4 @@
-"""Random filter strings, dicts, capsules, pickles and views, next to dpctl's and numpy's reading.
+"""Random filter strings, dicts, capsules, pickles and views, compared with dpctl and numpy.
 
 Each test tries a fixed number of inputs by a fixed seed. With `FUZZ_MINUTES` each goes on from a
 new seed for so long, as `tests/run fuzz` does. A failure names a seed; `FUZZ_SEED` starts with it.

@@ -1,4 +1,4 @@
-"""usmq's own threads use no core while work is in flight and nothing is to be done."""
+"""usmq's threads stay idle while work is in flight."""
 
 from __future__ import annotations
 

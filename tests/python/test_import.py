@@ -1,4 +1,4 @@
-"""What `import usmq` costs and what it must leave alone."""
+"""The cost and the side effects of `import usmq`."""
 
 from __future__ import annotations
 

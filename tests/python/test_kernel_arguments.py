@@ -1,4 +1,4 @@
-"""Kernel arguments: what does not fit the signature is refused before anything runs."""
+"""Kernel arguments: those that do not match the signature are refused before the launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: sources are built with a log, arguments checked against the signature, results exact."""
+"""Kernels: builds and their logs, argument checks against the signature, exact results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory: statistics that add up, limits with numbers, reuse, trim, and a peak that stays flat."""
+"""Memory: consistent statistics, limits, reuse, trim, and a flat peak."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dpnp
 import pytest
 import usmq
+from process_memory import resident_bytes
 
 KINDS = ["device", "shared", "host"]
 MIB = 1 << 20
@@ -236,11 +236,6 @@ def test_memory_may_be_dropped_by_another_thread(kernels: SimpleNamespace) -> No
     assert number("live") == live
 
 
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
-
-
 def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
     kernels: SimpleNamespace,
 ) -> None:
@@ -252,24 +247,24 @@ def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
 
     rounds(10_000)
     usmq.current_queue().wait()
-    peak, before = number("peak"), resident()
+    peak, before = number("peak"), resident_bytes()
     rounds(90_000)
     usmq.current_queue().wait()
     assert number("peak") <= peak + 64 * 1024
-    assert resident() - before < 64 * MIB
+    assert resident_bytes() - before < 64 * MIB
 
 
 def test_rounds_over_two_queues_are_bounded_too(kernels: SimpleNamespace) -> None:
     here = usmq.current_queue()
     there = usmq.Queue(here.device, in_order=False)
-    before = resident()
+    before = resident_bytes()
     for _ in range(10_000):
         x = usmq.empty(4096, "f4", queue=here)
         kernels.fill(4096, x, 1.0, queue=there)
         del x
     here.wait()
     there.wait()
-    assert resident() - before < 128 * MIB
+    assert resident_bytes() - before < 128 * MIB
 
 
 SHORT = """

@@ -1,4 +1,4 @@
-"""A limit that fits a request is enough: sizes of blocks and slabs are usmq's own affair."""
+"""A limit that fits a request suffices, independent of block and slab sizes."""
 
 from __future__ import annotations
 

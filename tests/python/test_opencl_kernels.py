@@ -121,18 +121,13 @@ def test_options_reach_the_opencl_c_compiler() -> None:
 
 
 @pytest.mark.parametrize("local", [1, 4, 16])
-def test_local_memory_is_shared_by_a_work_group(local: int) -> None:
+@pytest.mark.parametrize("language", ["OpenCL C", "SYCL"])
+def test_local_memory_is_shared_by_a_work_group(language: str, local: int) -> None:
     x, y = usmq.arange(0, 64, 1, dtype="i4"), usmq.zeros(64, "i4")
-    reverse = usmq.Kernel.from_opencl(SOURCE, "reverse")
-    reverse(64, x, y, usmq.local(4 * local), local_size=local)
-    expected = np.arange(64).reshape(-1, local)[:, ::-1].ravel()
-    np.testing.assert_array_equal(y.to_numpy(), expected)
-
-
-@pytest.mark.parametrize("local", [1, 4, 16])
-def test_local_memory_of_a_sycl_kernel_is_shared_by_a_work_group(local: int) -> None:
-    x, y = usmq.arange(0, 64, 1, dtype="i4"), usmq.zeros(64, "i4")
-    reverse = usmq.Kernel.from_sycl(SYCL_LOCAL, "reverse")
+    if language == "SYCL":
+        reverse = usmq.Kernel.from_sycl(SYCL_LOCAL, "reverse")
+    else:
+        reverse = usmq.Kernel.from_opencl(SOURCE, "reverse")
     reverse(64, x, y, usmq.local(4 * local), local_size=local)
     expected = np.arange(64).reshape(-1, local)[:, ::-1].ravel()
     np.testing.assert_array_equal(y.to_numpy(), expected)

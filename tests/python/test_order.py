@@ -1,4 +1,4 @@
-"""Order: work on any number of queues gives the results of one, and the host never has to wait."""
+"""Order: work on several queues gives the results of one queue, without host waits."""
 
 from __future__ import annotations
 

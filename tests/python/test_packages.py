@@ -1,4 +1,4 @@
-"""Five packages of five styles and one that knows only dpctl and dpnp, mixed in one program."""
+"""Five packages of different styles, and one that uses only dpctl and dpnp, in one program."""
 
 from __future__ import annotations
 

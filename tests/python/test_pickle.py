@@ -1,4 +1,4 @@
-"""Arrays, columns, tables, devices and queues travel: pickled, copied, sent to other processes."""
+"""Arrays, columns, tables, devices and queues are pickled, copied and sent to other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles: events, reasons and lines are what happened; the files can be read and are sound."""
+"""Profiles: events, reasons and lines match the executed work; the saved files are valid."""
 
 from __future__ import annotations
 

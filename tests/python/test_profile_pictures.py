@@ -1,4 +1,4 @@
-"""The timeline and the page as a browser shows them: not blank, no complaint, no text on text."""
+"""The timeline and the page in a browser: not blank, no errors, no overlapping text."""
 
 from __future__ import annotations
 

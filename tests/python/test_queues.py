@@ -1,8 +1,7 @@
-"""Queues: one for one set of properties, shared with dpctl both ways, waiting without the GIL."""
+"""Queues: one per set of properties, exchanged with dpctl, waiting without the GIL."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import time
@@ -14,23 +13,13 @@ from typing import Any
 import dpctl
 import pytest
 import usmq
+from arrow_structs import capsule
 
 PROPERTIES = list(itertools.product([True, False], repeat=2))
 
 
 def in_dpctl(queue: usmq.Queue) -> dpctl.SyclQueue:
     return dpctl.SyclQueue(queue._get_capsule())
-
-
-NAMES: list[bytes] = []
-
-
-def capsule(name: bytes) -> Any:
-    NAMES.append(name)  # the capsule borrows it
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(1, NAMES[-1], None)
 
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
@@ -219,7 +208,7 @@ def test_unconsumed_capsules_are_freed(queue: usmq.Queue) -> None:
 @pytest.mark.parametrize("name", [b"dltensor", b"SyclEventRef", b"used_SyclQueueRef", b""])
 def test_a_capsule_with_another_name_is_refused_unread(name: bytes) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):
-        usmq.Queue(capsule(name))
+        usmq.Queue(capsule(1, name))
 
 
 class Impostor:
@@ -237,7 +226,7 @@ def test_an_object_with_a_queue_capsule_is_a_foreign_queue(queue: usmq.Queue) ->
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 3, "cpu", capsule(b"nosuch")], ids=["None", "int", "str", "other capsule"]
+    "answer", [None, 3, "cpu", capsule(1, b"nosuch")], ids=["None", "int", "str", "other capsule"]
 )
 def test_an_object_with_an_invalid_capsule_is_refused(answer: object) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):

@@ -1,4 +1,4 @@
-"""A launch costs the same however many reads of its arguments are in flight."""
+"""The cost of a launch is independent of the number of reads in flight."""
 
 from __future__ import annotations
 

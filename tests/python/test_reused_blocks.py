@@ -1,4 +1,4 @@
-"""Memory that the host can write is not given out while a queued kernel still writes it."""
+"""Host-accessible memory is not reused while a queued kernel still writes it."""
 
 from __future__ import annotations
 

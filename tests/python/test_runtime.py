@@ -1,4 +1,4 @@
-"""The runtime in a process: forks, missing devices, doubled drivers, two runtimes, and the exit."""
+"""The runtime in a process: forks, missing devices, duplicate drivers, two runtimes, and exit."""
 
 from __future__ import annotations
 
@@ -11,25 +11,9 @@ from pathlib import Path
 
 import pytest
 import usmq
+from children import KERNEL
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-KERNEL = '''
-import usmq
-SOURCE = """
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-"""
-spin = usmq.Kernel.from_sycl(SOURCE, "spin")
-x, h = usmq.zeros(1, "u4"), usmq.zeros(1, "u4", usm_type="host")
-spin(1, x, 1).wait()
-'''
 
 FORK = (
     KERNEL

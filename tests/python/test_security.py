@@ -1,4 +1,4 @@
-"""What another user of the machine may have left: folders of kernels, folders of locks, links."""
+"""Files that another user of the machine may have prepared: kernel caches, lock folders, links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filter strings: what SYCL accepts is accepted, the rest is refused, and both are explained."""
+"""Filter strings: those that SYCL accepts are accepted, others are refused with an explanation."""
 
 from __future__ import annotations
 

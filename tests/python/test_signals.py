@@ -1,4 +1,4 @@
-"""Ctrl-C during a wait: KeyboardInterrupt soon, and nothing is lost or wrong afterwards."""
+"""Ctrl-C during a wait: KeyboardInterrupt soon, and valid state afterwards."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from children import SPIN_SOURCE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # The kernel burns one core for about 0.6 s on a quick machine, longer on a slow one.
-PRELUDE = """
+PRELUDE = (
+    """
 import gc, os, pickle, signal, sys, threading, time
 import numpy as np
 import usmq
 
-SOURCE = '''
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-'''
+SOURCE = '''"""
+    + SPIN_SOURCE
+    + """'''
 spin = usmq.Kernel.from_sycl(SOURCE, "spin")
 STEPS = 400_000_000
 
@@ -73,6 +68,7 @@ def interrupted(call):
         result = "the call ended before the signal"
     return result
 """
+)
 
 # What is called while `x`, or `shared` where that is named, is worked on.
 CALLS = {

@@ -1,4 +1,4 @@
-"""The site of `make docs`: complete, no dead link, nothing from the network, fits its window."""
+"""The site of `make docs`: complete, no dead links, no network access, no overflow."""
 
 from __future__ import annotations
 

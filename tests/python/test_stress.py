@@ -1,4 +1,4 @@
-"""Hundreds of tasks and dozens of threads at once, with scopes of their own and arrays in common.
+"""Hundreds of concurrent tasks and dozens of threads, with separate scopes and shared arrays.
 
 Short forms; `USMQ_STRESS_SECONDS` says for how long instead.
 """

@@ -1,4 +1,4 @@
-"""`__sycl_usm_array_interface__` with dpctl and dpnp, both ways: one address, no copy, alive."""
+"""`__sycl_usm_array_interface__` to and from dpctl and dpnp: same address, no copy, lifetimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every malformed `__sycl_usm_array_interface__` is an exception, never a crash or a wrong view."""
+"""Malformed `__sycl_usm_array_interface__`: an exception, never a crash or a wrong view."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import dpctl.memory
 import numpy as np
 import pytest
 import usmq
+from arrow_structs import capsule
 
 ABSENT = object()
 REFUSED = (ValueError, TypeError, OverflowError, BufferError, usmq.Error)
@@ -30,17 +31,6 @@ class Answers:
 
     def _get_capsule(self) -> Any:
         return self.answer
-
-
-NAMES: list[bytes] = []
-
-
-def capsule(name: bytes) -> Any:
-    NAMES.append(name)  # the capsule borrows it
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(1, NAMES[-1], None)
 
 
 def used_capsule() -> Any:
@@ -90,10 +80,10 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "syclobj an empty filter": {"syclobj": ""},
     "syclobj an absent device": {"syclobj": "gpu:99"},
     "syclobj a platform": {"syclobj": lambda _: dpctl.SyclDevice().sycl_platform},
-    "syclobj another capsule": {"syclobj": lambda _: capsule(b"dltensor")},
+    "syclobj another capsule": {"syclobj": lambda _: capsule(1, b"dltensor")},
     "syclobj a used capsule": {"syclobj": lambda _: used_capsule()},
     "syclobj whose capsule is None": {"syclobj": Answers(None)},
-    "syclobj whose capsule is another": {"syclobj": lambda _: Answers(capsule(b"nosuch"))},
+    "syclobj whose capsule is another": {"syclobj": lambda _: Answers(capsule(1, b"nosuch"))},
     "syclobj whose capsule is used": {"syclobj": lambda _: Answers(used_capsule())},
     "shape missing": {"shape": ABSENT},
     "shape None": {"shape": None},

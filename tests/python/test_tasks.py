@@ -1,4 +1,4 @@
-"""Tasks: one context has the arguments, the queue and the memory of a function."""
+"""Tasks: a task context holds the arguments, the queue and the memory of a function."""
 
 import gc
 import threading
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
-from test_runtime import KERNEL
+from children import KERNEL
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Objects that threads share: what serves once serves one of them, and nobody sees half of it.
+"""Objects shared by threads: single-use objects serve one thread, others stay consistent.
 
 Python's lock (GIL) does most of that; `tests/run test-free-threaded` is for a Python that has none.
 """

@@ -1,4 +1,4 @@
-"""``tolist``: the elements as nested lists of Python numbers, as numpy's, and without numpy."""
+"""``tolist``: nested lists of Python numbers that match numpy's, without numpy."""
 
 from __future__ import annotations
 

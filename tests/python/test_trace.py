@@ -1,4 +1,4 @@
-"""``python -m usmq trace``: a script runs as it would without, and what it did is in the files."""
+"""``python -m usmq trace``: a script runs unchanged, and the files describe its work."""
 
 from __future__ import annotations
 

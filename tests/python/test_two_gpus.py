@@ -1,4 +1,4 @@
-"""Two devices of one context: copies go through host memory, and nothing names the wrong device.
+"""Two devices of one context: copies use host memory, and every device is named correctly.
 
 Each program runs in a process of its own on two emulated GPUs. Like the GPUs of one vendor they
 share a platform and its default context.

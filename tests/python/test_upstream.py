@@ -1,4 +1,4 @@
-"""The page on defects of other projects, their programs and the workarounds belong together."""
+"""The page on upstream defects, its programs and the workarounds in usmq are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows parse, and what they call exists; actionlint judges the rest, in test.yml."""
+"""The workflows parse; their targets and files exist; actionlint checks the rest, in test.yml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of no elements keep the kind and the address of USM that their producer gave."""
+"""Empty arrays keep the USM kind and the address of their producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! Arrow: arrays of every type to the device, to another library and back, next to arrow-rs.
+//! Arrow: round trips of arrays of every type through devices and other libraries, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 

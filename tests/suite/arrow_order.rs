@@ -1,4 +1,4 @@
-//! Arrow: an event is what keeps producer and consumer in order; neither has the host wait.
+//! Arrow: events order producer and consumer without host waits.
 
 use crate::arrays::array;
 use crate::common::{

@@ -1,4 +1,4 @@
-//! Arrow: random nested types with random data and cuts, to the device and back, next to arrow-rs.
+//! Arrow: round trips of random nested types, data and slices through the device, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! Arrow: who owns a struct, until when, and what happens to one that breaks the rules.
+//! Arrow: ownership and lifetime of structs, and the refusal of invalid ones.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! Arrow from safe Rust: whatever is done with columns, arrow-rs gets arrays that are valid and stay as they are.
+//! Arrow from safe Rust: arrow-rs always gets arrays that are valid and immutable.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]

@@ -1,4 +1,4 @@
-//! Arrow: streams of arrays, as a producer and as a consumer, next to arrow-rs.
+//! Arrow: streams of arrays, as producer and consumer, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! What the build script decides: whose dependency it builds, which environments it looks at, which versions it warns of.
+//! Decisions of the build script: the application's root, searched environments, warnings about versions.
 
 #![allow(clippy::unwrap_used)] // A test that cannot make its folders must fail.
 

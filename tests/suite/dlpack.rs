@@ -1,4 +1,4 @@
-//! DLPack with the crate dlpark on the other side: what usmq exports passes its checks, and what it makes comes in.
+//! DLPack with the crate dlpark: exports pass its checks, and its tensors are imported.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 

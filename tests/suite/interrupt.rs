@@ -1,4 +1,4 @@
-//! Waits that are given up: soon, with everything as it was, and only where nothing is left behind.
+//! Interrupted waits: they end soon, without side effects, and only where that is safe.
 
 #![allow(clippy::panic, reason = "a helper that fails is a test that fails")]
 

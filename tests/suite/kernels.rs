@@ -1,4 +1,4 @@
-//! Kernels: from SYCL C++, OpenCL C and SPIR-V, their arguments and ranges, and what is refused before a launch.
+//! Kernels from SYCL C++, OpenCL C and SPIR-V: arguments, ranges, and errors before the launch.
 
 use crate::common::{
     IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of,

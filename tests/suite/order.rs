@@ -1,4 +1,4 @@
-//! Order: work on any number of queues gives the results of one queue, and the host never waits for that.
+//! Order: work on several queues gives the results of one queue, without host waits.
 
 use crate::common::{
     IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,

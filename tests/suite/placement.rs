@@ -1,4 +1,4 @@
-//! Compute follows data: the errors of `follow`, and that `collocate` does the least that is right, exactly.
+//! Compute follows data: the errors of `follow`, and the minimal, exact copies of `collocate`.
 
 use crate::common::{
     IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of, two_parts,

@@ -1,4 +1,4 @@
-//! Scopes: entered, nested and left however the body ends, on every thread and in every future its own.
+//! Scopes: entry, nesting and exit for every end of the body, separate per thread and future.
 
 use crate::common::{IN_ORDER, default_queue, four_queues};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! `__sycl_usm_array_interface__` in Rust: descriptions are read as they say, and owners are let go once.
+//! `__sycl_usm_array_interface__` in Rust: descriptions are read correctly, and owners are released once.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! Tasks on real devices: where they run, what their functions may ask for, and what their memory gives out.
+//! Tasks on real devices: their queue, the arguments of their functions, and their memory.
 
 #![allow(clippy::unwrap_used)] // A test that cannot count its memory must fail.
 

@@ -1,4 +1,4 @@
-//! Threads: aliases used at once, memory and queues dropped under running work, and a process that exits meanwhile.
+//! Threads: concurrent aliases, memory and queues dropped during work, and process exit during work.
 
 use crate::common::{
     IN_ORDER, LOOSE, Work, advanced, all_advanced, default_queue, four_queues, other_root, states, states_of,

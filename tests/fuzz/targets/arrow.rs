@@ -1,6 +1,6 @@
 //! Trees of ArrowSchema and ArrowArray with buffers of exactly their size, some with a field or number that breaks the
-//! rules: what must be refused is, what comes in goes out with the same values, and each tree is released once. What comes
-//! in is also packed, and changed in places: what `unpack` accepts is valid for arrow-rs.
+//! rules: invalid ones are refused, valid ones are exported with the same values, and each tree is released once. Imports
+//! are also serialized and changed in places: arrays that `unpack` accepts are valid for arrow-rs.
 
 use super::choices::Choices;
 use super::settled;

@@ -1,4 +1,4 @@
-//! DLPack structs, some with a field that breaks the rules: what must be refused is, what must come in has the right
+//! DLPack structs, some with an invalid field: invalid ones are refused, imported ones have the right
 //! elements, and the deleter is called once.
 
 use super::choices::Choices;

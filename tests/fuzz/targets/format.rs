@@ -1,4 +1,4 @@
-//! Arrow format strings and names of element types against tables of what there is.
+//! Arrow format strings and dtype names, compared with tables of the valid ones.
 
 use super::choices::Choices;
 use std::sync::Arc;

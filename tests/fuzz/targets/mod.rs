@@ -1,4 +1,4 @@
-//! What inputs are tried on: for each target, what must come out is worked out apart from usmq.
+//! The fuzz targets: each computes the expected result independently of usmq.
 
 mod arrow;
 mod choices;

@@ -1,4 +1,4 @@
-//! Filter strings and choices among devices against the rules of the SYCL extension, written a second time.
+//! Filter strings and device choices, compared with an independent implementation of the SYCL extension's rules.
 
 use super::choices::Choices;
 use usmq::{Error, Selector, fuzzing};

@@ -1,4 +1,4 @@
-//! Parameter lists that are spelled at random, in sources with everything that looks like one.
+//! Parameter lists with random spelling, in sources with lookalikes of parameter lists.
 
 use super::choices::Choices;
 use usmq::DType::{self, *};

@@ -1,4 +1,4 @@
-//! A trace of calls on random queues and threads, next to plain vectors of numbers that say what every array holds.
+//! A trace of calls on random queues and threads, compared with host vectors that model every array.
 
 use super::choices::Choices;
 use super::settled;

@@ -1,4 +1,4 @@
-//! Arrow's structs, written down once more: trees that own their buffers, and a reader that knows nothing of usmq.
+//! An independent definition of Arrow's structs: trees that own their buffers, and a reader without usmq.
 
 use super::choices::Choices;
 use std::ffi::{CStr, CString, c_char, c_void};

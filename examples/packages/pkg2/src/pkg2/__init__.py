@@ -1,4 +1,4 @@
-"""Random samples: the package has a default queue and scopes of its own."""
+"""Random samples: the package has its own default queue and scopes."""
 
 from __future__ import annotations
 

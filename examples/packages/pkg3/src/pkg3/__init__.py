@@ -1,4 +1,4 @@
-"""Histograms: the data decides where the work runs."""
+"""Histograms: the work runs on the queue of the data."""
 
 from __future__ import annotations
 

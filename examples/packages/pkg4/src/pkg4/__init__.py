@@ -1,4 +1,4 @@
-"""Signals: made on the current queue, which all packages of this style share."""
+"""Signals: created on the current queue, which all packages of this style share."""
 
 from __future__ import annotations
 
