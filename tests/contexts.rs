@@ -56,7 +56,7 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
             assert_eq!(copy.to_vec::<u8>()?, vec![2; MIB]);
             drop(copy);
             home.wait()?;
-            // Nobody trims; whoever works elsewhere lets it go.
+            // Without a trim: work in other contexts releases it.
             let gone = || {
                 drop(bytes(1, UsmKind::Host, &home).unwrap());
                 reserved().unwrap() < before + 20 * MIB as u64

@@ -50,7 +50,7 @@ fn the_first_calls_of_a_process_survive_every_fault() -> usmq::Result<()> {
     cold::all()
 }
 
-/// What another library gives on is copied each time, and a queue that is always busy is never released.
+/// Handles from another library are copied each time, and a queue that is always busy is never released.
 #[cfg(usmq_faults)]
 #[test]
 fn handles_to_a_busy_queue_do_not_accumulate() -> usmq::Result<()> {
@@ -72,14 +72,14 @@ fn handles_to_a_busy_queue_do_not_accumulate() -> usmq::Result<()> {
     Ok(())
 }
 
-/// Of what a usual build is made, this test is: the layer must not be in it.
+/// This test has the code of a regular build, which must not contain the layer.
 #[cfg(not(usmq_faults))]
 #[test]
 fn a_regular_build_contains_no_fault_injection() {
     let name = ["usmq", "fault", "arm"].join("_");
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     assert!(!program.windows(name.len()).any(|bytes| bytes == name.as_bytes()), "{name} is in a usual build");
-    // What is in one is found so.
+    // The search finds names that a build contains.
     assert!(usmq::devices().is_ok());
     let known = ["usmq", "cxxbridge1"].join("$");
     assert!(

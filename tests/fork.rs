@@ -13,9 +13,9 @@ use usmq::{Array, DType, Error, Result, UsmKind, current_queue, devices, memory,
 /// A second of work and more, for one element: two children come and go meanwhile.
 const LONG: u32 = 1_000_000_000;
 
-/// Runs `body` in a forked child, and gives what it returned; the child ends in the way asked for.
+/// Runs `body` in a forked child and returns its result; the child exits in the given way.
 fn in_child(exits: bool, body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child calls `body`, which the tests keep to what a forked child may do, and ends.
+    // SAFETY: the child calls `body`, which makes only calls permitted in a forked child, and exits.
     match unsafe { libc::fork() } {
         -1 => panic!("no child: {}", std::io::Error::last_os_error()),
         0 => {
@@ -48,8 +48,8 @@ fn told<T>(result: Result<T>) -> bool {
     matches!(result, Err(Error::Fork))
 }
 
-/// 7 when each use of what the parent has made, and of what the child would make, is the named error. What is known to
-/// be complete needs no runtime, and may say so.
+/// 7 if each use of the parent's objects, and each creation in the child, is the named error. Work known to
+/// be complete needs no runtime and may be reported as complete.
 fn every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
     let uses = [
         told(devices()),
@@ -79,7 +79,7 @@ fn a_child_forked_after_the_first_use_gets_an_error_and_the_parent_continues() -
     event.wait()?;
     for exits in [false, true] {
         assert_eq!(in_child(exits, || every_use(&x, &event, false)), 7, "exits: {exits}");
-        // What a child drops must not touch the driver either.
+        // Drops in the child must not call the driver either.
         let mine = (x.clone(), event.clone());
         let status = in_child(exits, move || {
             drop(mine);
@@ -174,7 +174,7 @@ fn a_fork_or_command_before_the_first_use_works_on_both_sides() {
     }
     let name = "a_fork_or_command_before_the_first_use_works_on_both_sides";
     let program = std::env::current_exe().expect("a test binary has a path");
-    // After the first use here: what a command starts is a new process.
+    // After the first use here: a command starts a new process.
     assert_eq!(use_a_device(), 6);
     let output = Command::new(program).args(["--exact", name]).env(BEFORE, "1").output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

@@ -35,7 +35,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// One input per line, in hexadecimal digits; what stands after a blank says what it is.
+/// One input per line, in hexadecimal digits; a comment follows after a blank.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fuzz/corpus/{name}.txt"));
     let text = std::fs::read_to_string(path).unwrap();

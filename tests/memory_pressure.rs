@@ -73,7 +73,7 @@ fn at_the_limit_every_thread_waits_for_blocks_with_pending_work() -> Result<()> 
     let work = Work::new(&queues[0])?;
     let small = states_of(&[1], &queues[0])?;
     trim(None)?;
-    // Room for what the threads hold, and for none of what they have dropped under its commands.
+    // Enough for the live arrays of the threads, but not for those dropped with pending commands.
     let share = 4 * MIB;
     let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * share) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
@@ -110,7 +110,7 @@ fn a_full_device_is_an_error_and_allocates_again_after_frees() -> Result<()> {
         Some(Error::Allocation { note, .. }) => assert!(note.contains("largest single allocation"), "{note}"),
         other => println!("{device} gives more than its largest allocation: {other:?}"),
     }
-    // None of it is touched. Twice what the device has is more than any driver that counts gives.
+    // None of it is touched. A driver that counts allocations refuses twice the device memory.
     let mut held = Vec::new();
     let refusal = loop {
         let piece = (most / 2).min(total / 8) as usize;

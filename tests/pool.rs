@@ -10,7 +10,7 @@ use std::process::Command;
 use usmq::memory::{set_limit, stats, trim};
 use usmq::{Array, DType, Error, Queue, Result, UsmKind, explain};
 
-/// Steps of a command that runs long enough for a test to look at what happens meanwhile.
+/// Steps of a command that runs long enough for a test to observe it.
 const LONG: u32 = 100_000_000;
 
 #[test]
@@ -57,7 +57,7 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
         work.advance_into(user, &x, &y, 1)?;
         let address = x.address();
         drop(x);
-        // Whatever is written here must not reach the kernel that still runs.
+        // Writes here must not reach the kernel that still runs.
         let mut others = Vec::new();
         for _ in 0..40 {
             let other = states(1000, next)?;
@@ -160,7 +160,7 @@ fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
         }
         let now = of(kind, queue.device())?;
         assert_eq!((now.used, now.live), (used, start.live + 1), "a refusal counts for nothing");
-        // What is left can be had, and with the first array gone the rest too.
+        // The remainder can be allocated, and all of it after the first array is dropped.
         bytes(8 * MIB, kind, &queue)?.fill(1u8)?;
         drop(held);
         bytes(48 * MIB, kind, &queue)?.fill(1u8)?;
@@ -249,13 +249,13 @@ fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> 
     let _alone = alone()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
-    // Room for what all threads hold at once, and for nothing that waits to be let go.
+    // Enough for the live arrays of all threads, but for no memory that waits for its release.
     let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let run = |number: usize| -> Result<()> {
         for round in 0..200 {
             let queue = &queues[(number + round) % 2];
-            // Sizes of different pages of the pool, so that what one thread lets go does not fit the next.
+            // Sizes of different pool classes, so that a block freed by one thread does not fit the next.
             let size = SHARE >> ((number + round) % 3);
             let x = bytes(size, UsmKind::Device, queue)?;
             x.fill(number as u8)?;

@@ -91,7 +91,7 @@ fn collocate_records_reason_and_target_of_its_copies() -> Result<()> {
         .into_iter()
         .filter(|event| event.reason == Reason::ContextMismatch)
         .collect();
-    // Each byte goes to the host and from there on.
+    // Each byte is copied to the host and from the host.
     assert_eq!(moved.iter().map(|event| event.bytes).sum::<u64>(), 2 * bytes as u64);
     let filters: Vec<_> =
         moved.iter().map(|event| &*profile.devices()[event.device.unwrap()].filter).collect();
@@ -142,7 +142,7 @@ fn times_without_timestamps_are_host_times_that_include_the_work() -> Result<()>
     let start = Instant::now();
     let profile = profiled(|| {
         work.advance(&queue, &x, 20_000_000)?;
-        // Nobody waits: the end is seen by looking.
+        // Without a wait: polling detects the end.
         Ok(())
     })?;
     let most = start.elapsed().as_nanos() as u64;

@@ -66,7 +66,7 @@ fn a20_a24_arrays_of_a_producer_arrive_in_order() -> Result<()> {
     assert_eq!((next(&mut stream), next(&mut stream)), (vec![1, 2], vec![]));
     assert_eq!(source.end(), 0);
     source.release();
-    // What was accepted before the release is there after it.
+    // Tasks accepted before the release are available after it.
     assert_eq!(next(&mut stream), [3]);
     assert!(is_over(&mut stream));
     drop(stream);

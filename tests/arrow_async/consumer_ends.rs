@@ -52,7 +52,7 @@ fn a3_a_release_waits_for_a_producer_call_in_progress() -> Result<()> {
 #[test]
 fn a3_the_stream_may_be_dropped_at_any_stage() -> Result<()> {
     let balance = Balance::new()?;
-    // After so many steps the stream goes; then the producer goes on to its end.
+    // The stream is dropped after this many steps; then the producer continues to its end.
     let steps: [fn(&Source); 6] = [
         |source| drop(source.schema()),
         |source| assert_eq!(source.values(&[1]), 0),

@@ -53,7 +53,7 @@ macro_rules! peer {
             let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             assert!(!handle.is_null(), "{} does not load", library.display());
             let symbol = |name: &CStr| {
-                // SAFETY: the library was loaded and stays.
+                // SAFETY: the library was loaded and is never unloaded.
                 let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
                 assert!(!symbol.is_null(), "{name:?} is missing");
                 symbol
@@ -75,7 +75,7 @@ peer! {
     stream = c"peer_stream": extern "C" fn(i64, i64, i64, *mut ArrowDeviceArrayStream, *mut Found),
 }
 
-/// `None`, and a line that says so, where there is no Arrow C++.
+/// `None`, with a printed line, if Arrow C++ is absent.
 fn peer() -> Option<&'static Peer> {
     static PEER: OnceLock<Option<Peer>> = OnceLock::new();
     let peer = PEER.get_or_init(|| pyarrow().map(|arrow| load(&build(&arrow)))).as_ref();
@@ -123,7 +123,7 @@ fn build(arrow: &Path) -> PathBuf {
 fn settled(peer: &Peer, before: i64) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     while (peer.bytes)() != before {
-        // What waits for the device goes with later allocations.
+        // Memory that waits for the device is freed by later allocations.
         drop(usmq::Array::empty::<u8>([1])?);
         assert!(Instant::now() < end, "{} bytes of Arrow's, {before} before", (peer.bytes)());
         std::thread::sleep(Duration::from_millis(2));
@@ -148,7 +148,7 @@ struct Consumed {
     forgotten: i64,
 }
 
-/// What Arrow C++ finds of at most `most` batches, and how our side ended.
+/// The result of Arrow C++ for at most `most` batches, and how our side ended.
 fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Consumed> {
     let (mut handler, mut found) = (ptr::null_mut(), Found::new());
     let consumer = (peer.consumer)(ahead, &mut handler);
@@ -191,7 +191,7 @@ fn a10_arrow_cpp_receives_our_failure() -> Result<()> {
             if number == at { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
         });
         let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new(batches), i64::MAX)?;
-        // What Arrow C++ has taken when the error comes it may show, forget, or drop; `balance` counts the releases.
+        // Arrow C++ may return or drop batches that it took before the error; `balance` counts the releases.
         assert!(forgotten <= 3 && found.batches + forgotten <= at as i64, "{forgotten} of {at}");
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
         assert!(matches!(ended, StreamEnd::Failed(Error::Value(_))), "{ended:?}");

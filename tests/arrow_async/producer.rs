@@ -19,7 +19,7 @@ fn batch(number: usize) -> Result<Column> {
     numbers(&values_of(number), UsmKind::Shared)
 }
 
-/// Batches whose number the producer can see, made when they are asked for.
+/// Batches created on demand, whose number the producer knows.
 pub fn known(count: usize) -> Batches {
     Box::new((0..count).map(batch))
 }

@@ -182,7 +182,7 @@ fn a9_a_refused_but_extracted_task_is_freed_once() -> Result<()> {
     balance.check()
 }
 
-/// Batches of which the one numbered `at` is what `spoil` makes.
+/// Batches in which `spoil` creates the one numbered `at`.
 fn spoiled(at: usize, mut spoil: impl FnMut() -> Option<Result<Column>> + Send + 'static) -> Batches {
     let mut number = 0;
     Box::new(std::iter::from_fn(move || {

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use usmq::Result;
 use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, ArrowSchema};
 
-/// What a task does when it is extracted.
+/// The action of a task when it is extracted.
 #[derive(Clone)]
 pub enum Give {
     Values(Vec<i64>),
-    /// An array that says it is on a device of this type.
+    /// An array with this device type.
     Device(i32),
     /// No array and this status; Arrow C++ gives 0 when its export fails.
     Nothing(c_int),
@@ -184,7 +184,7 @@ unsafe fn own<'a>(producer: *mut CProducer) -> &'a Source {
 }
 
 unsafe extern "C" fn request(producer: *mut CProducer, count: i64) {
-    // SAFETY: as `own` says.
+    // SAFETY: as documented at `own`.
     let own = unsafe { own(producer) };
     let mut said = lock(&own.said);
     said.requests.push(count);
@@ -208,7 +208,7 @@ unsafe extern "C" fn cancel(producer: *mut CProducer) {
 unsafe extern "C" fn extract_data(task: *mut CTask, out: *mut CDeviceArray) -> c_int {
     // SAFETY: the consumer passes a task of `Source::offer`, maybe in another place.
     let data = unsafe { (*task).private_data };
-    // SAFETY: the source keeps what it offered.
+    // SAFETY: the source keeps the tasks that it offered.
     let offered = unsafe { &*data.cast::<Offered>() };
     let mut array = match &offered.give {
         Give::Values(values) => host_device_array(values),

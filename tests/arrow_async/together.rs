@@ -15,7 +15,7 @@ use usmq::{Error, Result, UsmKind};
 fn pair(ahead: usize, on_host: bool, batches: Batches) -> Result<(AsyncStreamReader, AsyncExport)> {
     let (stream, handler) = AsyncStreamReader::new(ahead);
     let start = if on_host { AsyncExport::start_on_host } else { AsyncExport::start };
-    // SAFETY: the handler goes to this producer only.
+    // SAFETY: only this producer gets the handler.
     Ok((stream, unsafe { start(handler.into_raw(), number_field()?, batches) }?))
 }
 
@@ -92,7 +92,7 @@ fn a10_batches_before_a_failure_are_kept_and_its_reason_reported() -> Result<()>
         }
         assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
     }
-    // A producer that gives up while the consumer waits.
+    // A producer that aborts while the consumer waits.
     let (mut stream, producing) = pair(2, false, Box::new(std::iter::empty()))?;
     drop(block_on(stream.next()));
     producing.stop();
@@ -118,7 +118,7 @@ fn a8_a20_a_stream_dropped_on_another_thread_at_any_moment_ends_its_producer() -
         });
         let kept = taker.join().expect("no panic");
         assert!(matches!(producing.wait(), StreamEnd::Cancelled | StreamEnd::Refused(_)));
-        // What was taken outlives both sides.
+        // Imported columns outlive both sides.
         assert_eq!(kept.len(), wanted);
         for (number, array) in kept.into_iter().enumerate() {
             assert_eq!(values(array?)?, values_of(number));

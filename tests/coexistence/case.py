@@ -79,7 +79,7 @@ def bring_up(order: str, peer: str) -> None:
 
 
 def advanced(states: Any, steps: int) -> Any:
-    """Return what the kernel `advance` makes of these states, all steps at once."""
+    """Return the result of the kernel `advance` for these states, in closed form."""
     factor, term, step_factor, step_term = 1, 0, 1664525, 1013904223
     while steps:
         if steps & 1:
@@ -248,7 +248,7 @@ def through_arrow(x: Any, protocol: str) -> Any:
 
 
 class Worker:
-    """What one thread works with: one device and context, a queue of usmq and one of the peer."""
+    """The objects of one thread: a device, a context, a queue of usmq and one of the peer."""
 
     def __init__(self, case: Case, number: int, progress: Progress) -> None:
         self.case, self.number, self.progress = case, number, progress
@@ -289,7 +289,7 @@ class Worker:
             )
 
     def result_protocol(self) -> str | None:
-        """Return how the peer's result comes back; None where each way makes the peer wait."""
+        """Return how the peer's result is returned; None if every way makes the peer wait."""
         if self.case["peer"] == "dpctl":
             return "SUAI"
         if self.case["device"] == "root" and self.case["context"] == "default":
@@ -329,7 +329,7 @@ class Worker:
             expected = expected + np.uint32(7)
             if (
                 self.rounds % 2 or self.result_protocol() is None
-            ):  # every other round goes on at once: handles go as early as can be
+            ):  # every other round continues at once, so handles are dropped as early as possible
                 copy = x.copy()
                 return Begun(copy, expected, [], {"ours": [x], "theirs": [lent]})
         self.say("work of the peer")
@@ -395,7 +395,7 @@ class Worker:
         for array, values in begun.others:
             self.say("to_numpy of the peer's result")
             self.check("the peer's result", array.to_numpy(), values)
-        # The peer sees what usmq wrote. It waits inside libsycl, which only a lone thread may do.
+        # The peer sees the writes of usmq. It waits inside libsycl: only a single thread may do that.
         theirs = begun.handles["theirs"]
         if self.case["threads"] == "1" and theirs and "SUAI" in self.case["protocol"]:
             self.say("read by the peer")
@@ -419,7 +419,7 @@ class Worker:
 
 
 class Begun(NamedTuple):
-    """A round with work in flight: a copy that goes on, what it holds, and the handles."""
+    """A round with work in flight: a running copy, its memory, and the handles."""
 
     copy: Any
     expected: Any
@@ -427,7 +427,7 @@ class Begun(NamedTuple):
     handles: dict[str, list[Any]]
 
 
-# What a case leaves in flight at the end of the process.
+# The work that a case leaves in flight at process exit.
 LEFT: list[Any] = []
 
 

@@ -49,7 +49,7 @@ class Thread:
         self.rounds = 0
 
     def submit_and_ask(self) -> None:
-        """Submit, let go, and ask for the end without a wait."""
+        """Submit, drop the handles, and query completion without a wait."""
         made = dpnp.add(self.base, self.seven)
         dpnp.add(made, self.seven, out=made)
         result = dpnp.add(made, self.seven)

@@ -18,7 +18,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 use std::sync::Arc;
 
-/// What arrow-rs refuses of its own arrays would be a mistake of these tests.
+/// An array that arrow-rs itself refuses is an error of these tests.
 pub type Made<T> = std::result::Result<T, arrow_schema::ArrowError>;
 
 /// The field of a nullable child.

@@ -43,7 +43,7 @@ pub struct RawDeviceArray {
     pub reserved: [i64; 3],
 }
 
-/// What a struct of usmq is to C. The copy owns nothing: it is for looking, while the struct lives.
+/// The C view of a struct of usmq. The copy owns nothing and is valid while the struct lives.
 pub fn look(array: &ArrowDeviceArray) -> RawDeviceArray {
     let array = ptr::from_ref(array).cast::<RawDeviceArray>();
     // SAFETY: both are the struct of the interface, and `array` comes from a reference.
@@ -82,14 +82,14 @@ impl RawArray {
         self.child_pointers().into_iter().chain(dictionary).map(|child| unsafe { *child }).collect()
     }
 
-    /// Addresses of all buffers, its own and those of what it nests.
+    /// Addresses of all buffers, including those of nested arrays.
     pub fn addresses(&self) -> Vec<usize> {
         let nested = self.nested();
         self.buffers().into_iter().chain(nested.iter().flat_map(RawArray::addresses)).collect()
     }
 }
 
-/// What a producer's struct keeps until its release.
+/// The memory that a producer's struct keeps until its release.
 struct Watched {
     _inner: Box<dyn Send>,
     releases: Arc<AtomicUsize>,
@@ -169,7 +169,7 @@ pub fn live() -> Result<u64> {
     Ok(stats(None)?.iter().map(|(_, stats)| stats.live).sum())
 }
 
-/// Whether something becomes true while usmq does other things, with which it releases what is due.
+/// Returns whether a condition becomes true while other calls of usmq run the due releases.
 pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds()? {

@@ -6,7 +6,7 @@ import usmq
 
 @pytest.fixture(scope="session", autouse=True)
 def card() -> None:
-    """Skip, with what is missing, where there is neither."""
+    """Skip with a reason if neither is available."""
     try:
         usmq.asarray([0], device="cuda:0")
     except usmq.RuntimeNotFoundError as missing:

@@ -61,7 +61,7 @@ def live() -> dict[str, int]:
 
 
 def settled(before: dict[str, int]) -> dict[str, int]:
-    """Return what lives in the end."""
+    """Return the objects alive at the end."""
     deadline = time.monotonic() + 20
     while live() != before and time.monotonic() < deadline:
         gc.collect()
@@ -95,7 +95,7 @@ def test_each_call_that_fails_is_an_error(operation: Callable[[Any], Any], on: b
             assert "CUDA_ERROR_UNKNOWN" in str(error)
             errors += 1
         del error
-        # What no operation was told comes out of the next wait.
+        # The next wait reports errors that no operation reported.
         with contextlib.suppress(usmq.SyclError):
             usmq.current_queue().wait()
         np.testing.assert_array_equal(peer.read(memory), VALUES)

@@ -165,7 +165,7 @@ def test_memory_is_released_after_the_transfer() -> None:
 
     before = live()
     values = np.arange(LARGE, dtype="f4")
-    there = usmq.asarray(peer.Memory(values))  # the producer's object goes at once
+    there = usmq.asarray(peer.Memory(values))  # the producer's object is dropped at once
     np.testing.assert_array_equal(there.to_numpy(), values)
     for _ in range(3):
         usmq.asarray(there, device="cuda:0")  # and so does ours

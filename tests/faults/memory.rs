@@ -12,7 +12,7 @@ pub fn expect<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<()>
     if found == wanted { Ok(()) } else { Err(Error::Value(format!("{found:?}, not {wanted:?}"))) }
 }
 
-/// Every second of them, which is no contiguous view.
+/// Every second element: a view that is not contiguous.
 const SECOND: Index = Index::Slice { start: None, stop: None, step: Some(2) };
 
 pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
@@ -78,7 +78,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
     let numbers: Vec<u32> = (0..1000).collect();
     let filled = || states_of(&numbers, home);
     let still = |x: &Array| expect(x.to_vec::<u32>()?, numbers.clone());
-    // Few, since what a runtime may still write to after every call has failed is lost: half of the faults do that.
+    // Few, because memory that the runtime may still write after every call failed is leaked, in half of the faults.
     let few = &numbers[..300];
     sweep.run(
         "to_vec",
@@ -122,7 +122,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
         |x| x.fill(0u32),
         |x, done| expect(x.to_vec()?, if done.is_some() { vec![0; 1000] } else { numbers.clone() }),
     );
-    // What an error leaves of a fill by doubling is not said, but it is one or the other.
+    // After a failed fill by doubling each element has the old or the new value.
     sweep.run(
         "fill, by doubling",
         || states_of(&vec![5; 100_000], home),

@@ -117,7 +117,7 @@ class Browser:
         return done["result"].get("value")
 
     def picture(self, *, whole: bool = False) -> bytes:
-        """Return the page as PNG: what the window shows, or all of it."""
+        """Return a screenshot as PNG: of the window, or of the whole page."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(made["data"])
 

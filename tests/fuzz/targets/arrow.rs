@@ -1,5 +1,5 @@
 //! Trees of ArrowSchema and ArrowArray with buffers of exactly their size, some with a field or number that breaks the
-//! rules: invalid ones are refused, valid ones are exported with the same values, and each tree is released once. Imports
+//! rules: invalid ones are refused, valid ones exported with the same values, and each tree is released once. Imports
 //! are also serialized and changed in places: arrays that `unpack` accepts are valid for arrow-rs.
 
 use super::choices::Choices;
@@ -29,7 +29,7 @@ pub fn check(data: &[u8]) {
     let kind = choices.pick(&[UsmKind::Host, UsmKind::Device, UsmKind::Shared]);
     let placed = ImportOptions { kind: Some(kind), ..ImportOptions::default() };
     let column = Field::import(&schema).and_then(|field| {
-        // SAFETY: as above; the array is of this type, but for what usmq is to see.
+        // SAFETY: as above; the array has this type, except for the fault that usmq must detect.
         Column::import(unsafe { ForeignStruct::take_array(&Arc::new(field), &mut array) }, placed)
     });
     drop((schema, array));
@@ -48,7 +48,7 @@ pub fn check(data: &[u8]) {
     assert!(settled(|| RELEASED.load(Ordering::SeqCst) == before + releases), "a tree was not released once");
 }
 
-/// Packs a column, changes a few bytes of that by chance, and unpacks it: what is accepted is valid for arrow-rs.
+/// Serializes a column, changes random bytes, and deserializes it: accepted columns are valid for arrow-rs.
 fn packed(column: &Column, seed: &[u8]) {
     let packed = column.pack().unwrap();
     let frames: Vec<_> = packed.buffers.iter().map(|buffer| buffer.to_bytes().unwrap()).collect();
@@ -80,14 +80,14 @@ fn packed(column: &Column, seed: &[u8]) {
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         match Column::unpack(&header, &frames, column.queue()).and_then(|column| column.to_arrow()) {
             Ok(array) => array.to_data().validate_full().unwrap(),
-            // What arrow-rs has no type for, or what was refused.
+            // arrow-rs has no such type, or the array was refused.
             Err(Error::Interop(text)) => assert!(!text.is_empty()),
             Err(error) => panic!("{error:?}"),
         }
     }
 }
 
-/// What a column holds, read from what usmq exports.
+/// The values of a column, read from its export.
 fn out(column: &Column) -> Vec<String> {
     let schema = column.export_schema().unwrap();
     let array = column.to_host().unwrap().export_host().unwrap();

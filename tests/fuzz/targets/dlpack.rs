@@ -63,12 +63,12 @@ struct NewStruct {
 static DELETED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn delete<T>(managed: *mut T) {
-    // SAFETY: made from a box by `hand_over`, and the consumer deletes once; twice is what AddressSanitizer reports.
+    // SAFETY: created from a box by `hand_over`; the consumer deletes it once, AddressSanitizer reports a second time.
     drop(unsafe { Box::from_raw(managed) });
     DELETED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A tensor, and what its rules make of it.
+/// A tensor, and the expected result of its import.
 struct Case {
     tensor: Tensor,
     /// Kept while the tensor is used.
@@ -211,7 +211,7 @@ fn spoil(choices: &mut Choices<'_>, case: &mut Case, version: Option<&mut (u32, 
             true
         }
         7 if axes > 0 && elements => {
-            // More than any memory has, or than can be counted. A step of 0 stays where it is, however often.
+            // More than any memory or integer holds. A stride of 0 does not move, for any extent.
             let axis = choices.below(axes);
             let steps = tensor.strides.is_null() || case.lists[1][axis] != 0;
             if steps {

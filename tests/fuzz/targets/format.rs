@@ -132,7 +132,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// How many children a format has; `None` where there is no such format.
+/// The number of children of a format; `None` if the format is invalid.
 fn expected(format: &str) -> Option<Option<usize>> {
     if let Some((_, children)) = PLAIN.iter().find(|(plain, _)| *plain == format) {
         return Some(*children);

@@ -28,7 +28,7 @@ pub fn check(name: &str, input: &[u8]) {
     check(input);
 }
 
-/// Whether something becomes true while usmq does other things, with which it releases what is due.
+/// Returns whether a condition becomes true while other calls of usmq run the due releases.
 fn settled(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds() {

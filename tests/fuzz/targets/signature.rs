@@ -61,7 +61,7 @@ const UNKNOWN: [&str; 10] = [
     "std::array<int, 3>",
 ];
 
-/// What may stand before, between and after definitions and is none of `k`.
+/// Text that may precede, separate or follow definitions and does not define `k`.
 const NOISE: [&str; 26] = [
     "",
     "\n",
@@ -163,7 +163,7 @@ fn noise(choices: &mut Choices<'_>, source: &mut String) {
         }
         *source += text;
     }
-    // What comes next is no part of a comment.
+    // The following text is not part of a comment.
     source.push('\n');
 }
 

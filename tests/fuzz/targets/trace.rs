@@ -11,7 +11,7 @@ use usmq::interop::suai::{self, SyclObject};
 use usmq::memory::stats;
 use usmq::{Array, DType, Index, Queue, UsmKind, collocate};
 
-/// What one allocation holds, and the queue that its two owners know it by, once it went out and came in again. Each
+/// The contents of one allocation, and the queue of its two owners after an export and import. Each
 /// then logs its own work, and the protocols promise them an order on that queue only.
 struct Memory {
     values: Mutex<Vec<u32>>,
@@ -43,7 +43,7 @@ impl Pair {
         self.places.iter().zip(values).for_each(|(place, value)| memory[*place] = value);
     }
 
-    /// The same elements, in memory of their own unless `array` is where they are.
+    /// The same elements, in separate memory unless they are in `array`.
     fn moved(&self, array: Array) -> Self {
         if array.size() == 0 || array.address() == self.array.address() {
             return Self { array, ..self.clone() };
@@ -195,7 +195,7 @@ fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
             (back.array.queue() == pair.array.queue() && pair.goes_out()).then_some(back)
         }
         15 if pair.goes_out() => Some(through_suai(&pair)),
-        // Arrow's arrays never change, so this one is read at once and goes.
+        // Arrow's arrays never change, so this one is read at once and dropped.
         16 if home.is_some_and(|home| home < SHARED)
             && pair.array.ndim() == 1
             && pair.array.is_contiguous() =>

@@ -165,7 +165,7 @@ impl Owned {
         self.array.null_count = if counted { nulls as i64 } else { -1 };
     }
 
-    /// How many values each child must have, where the layout says so.
+    /// The number of values that the layout requires of each child, if any.
     pub fn needs_of_children(&self) -> usize {
         let end = (self.array.length + self.array.offset) as usize;
         match self.head() {
@@ -187,7 +187,7 @@ impl Owned {
         else {
             return false;
         };
-        // Of text rather the text itself, which the offsets say is there.
+        // For strings, the bytes covered by the offsets.
         let bytes =
             matches!(self.text(), "u" | "z" | "U" | "Z") && !self.buffers[2].as_ref().unwrap().is_empty();
         let buffer = if bytes && self.array.length > 0 && self.last_offset() > 0 { 2 } else { at };
