@@ -65,7 +65,7 @@ impl Common {
             assert_eq!(&current_queue()?, queue);
             match random.below(6) {
                 0 | 1 if reaches => self.send(number, place, steps)?,
-                // What is there now is some state on the chain; alike in every element, or a write was torn.
+                // Every element has the same state of the chain; otherwise a write was torn.
                 2 => {
                     let seen = collocate(&self.arrays[number], queue)?.copy()?.to_vec::<u32>()?;
                     assert!(seen.iter().all(|state| *state == seen[0]), "torn: {seen:?}");

@@ -15,7 +15,7 @@ use usmq::{Array, Result, collocate};
 
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Writes down what it is told.
+/// Records the events that it gets.
 struct Recorder(AtomicU64);
 
 struct Text(String);

@@ -395,7 +395,7 @@ class Worker:
         for array, values in begun.others:
             self.say("to_numpy of the peer's result")
             self.check("the peer's result", array.to_numpy(), values)
-        # The peer sees the writes of usmq. It waits inside libsycl: only a single thread may do that.
+        # The peer sees the writes of usmq. It waits inside libsycl: for single threads only.
         theirs = begun.handles["theirs"]
         if self.case["threads"] == "1" and theirs and "SUAI" in self.case["protocol"]:
             self.say("read by the peer")

@@ -91,7 +91,7 @@ def queue_at(address: int | None) -> usmq.Queue:
 def allocated(
     shape: tuple[int, ...], dtype: Any = I4, device: Any = (ONEAPI, 0), **fields: Any
 ) -> tuple[Owned | None, list[tuple[bytes, bytes]]]:
-    """Return a new tensor, or what the allocator said instead."""
+    """Return a new tensor, or the allocator's error."""
     extents = (c_int64 * max(len(shape), 1))(*shape)
     prototype = dl.DLTensor(
         # Nothing but these may be looked at.

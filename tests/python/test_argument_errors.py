@@ -52,8 +52,8 @@ def in_task(call: Callable[[usmq.TaskContext, Any], Any]) -> Callable[[Any, Any]
     return lambda given, value: usmq.run_task(lambda task: call(task, value))
 
 
-# Every parameter of the public functions that is converted: what it is called in the error, what
-# the error says that it takes, and wrong values beside those of WRONG that it does take.
+# Every converted parameter of the public functions: its name and its expected type in the error,
+# and the values of WRONG that it accepts.
 CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = {
     "empty.shape": (lambda g, v: usmq.empty(v), "shape", SIZES, ()),
     "empty.usm_type": (lambda g, v: usmq.empty(3, usm_type=v), "usm_type", KIND, ("text",)),
@@ -339,7 +339,7 @@ WRONG: dict[str, Any] = {
     "class": object,
     "path": Path("x.txt"),
 }
-# A negative number is of the right type where a number is asked for.
+# A negative number has the right type for a number.
 NUMBERS = (SIZES, BYTES, "a whole number", "an address", "whole numbers")
 
 
@@ -366,7 +366,7 @@ def test_the_error_names_parameter_expected_type_and_value(
 
 
 def test_every_parameter_of_the_public_functions_is_covered(given: SimpleNamespace) -> None:
-    """Words of PyO3 and of Python's own conversions reach nobody, whatever is given."""
+    """Check that no message of PyO3 or of Python's own conversions is visible."""
     raw = re.compile(
         r"object is not an instance of|Can't extract|cannot be interpreted as|must be real number|"
         r"too (large|big) to|can't convert negative|is not iterable|expected tuple|'r#"

@@ -216,7 +216,7 @@ def test_a_large_array_survives_the_round_trip() -> None:
 
 def test_bfloat16_rounds_to_nearest_even_and_round_trips() -> None:
     every = np.arange(1 << 16, dtype="u4") << 16
-    # All bfloat16, and what lies just below, at and just above the middle of two.
+    # All bfloat16 values, and numbers just below, at and just above the midpoints.
     source = (every[:, None] + np.array([0, 0x7FFF, 0x8000, 0x8001], "u4")).reshape(-1).view("f4")
     bits = source.view("u4")
     up = (bits >> 16) + ((bits & 0xFFFF) + ((bits >> 16) & 1) > 0x8000)

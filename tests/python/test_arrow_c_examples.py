@@ -193,7 +193,7 @@ class Batch:
 
     def __init__(self, producer: ctypes.CDLL, rows: int) -> None:
         self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
-        # What a consumer may find in memory that it did not clear.
+        # Junk that a consumer may find in memory that it did not clear.
         ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
         self.status = producer.producer_batch(rows, addressof(self.schema), addressof(self.device))
 
@@ -215,7 +215,7 @@ def released(producer: ctypes.CDLL) -> dict[str, int]:
 
 @pytest.fixture
 def all_released(producer: ctypes.CDLL) -> Callable[..., bool]:
-    """Return a call that says whether so many were released since the test began, no more."""
+    """Return a function that checks for exactly this number of releases since the test began."""
     before = released(producer)
 
     def all_released(count: int = 1) -> bool:

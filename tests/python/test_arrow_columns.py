@@ -17,7 +17,7 @@ from arrow_structs import KINDS, Exported, buffers, live, wait_for
 no_leaks = arrow_structs.no_leaks
 
 CUTS = [(0, 20), (0, 7), (1, 9), (7, 20), (8, 16), (9, 9)]
-# The dtype of a column's values, and what it is made of.
+# The dtype of a column's values, and its source.
 NUMBERS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "int8": ("i1", pa.int8(), [-128, 0, 127]),
     "uint16": ("u2", pa.uint16(), [0, 1, 65535]),

@@ -171,7 +171,7 @@ def test_a_table_of_several_batches_is_imported_batch_by_batch() -> None:
 
 
 def test_d7_a_release_during_an_error_keeps_the_error() -> None:
-    """The table goes while the error is under way, and the source's release is Python's."""
+    """The table is dropped during the error, and the source's release runs Python code."""
     with pytest.raises(usmq.InteropError, match="batch"):
         of_four().__arrow_c_device_array__()
 

@@ -130,7 +130,7 @@ def too_deep(producer: Producer) -> None:
         root.children = addressof(links)
 
 
-# What is changed, in which array.
+# The change, and the array to change.
 ARRAYS: dict[str, tuple[str, Callable[[Producer], None]]] = {
     "released": ("ints", of_array(release=None)),
     "negative length": ("ints", of_array(length=-1)),

@@ -61,7 +61,7 @@ VIEWS = Node(
         np.array([14], "i8"),
     ],
 )
-# Arrays of another library, and what they are in Python.
+# Arrays of another library, and their Python values.
 NODES: dict[str, tuple[Node, list[Any]]] = {
     "ints": (ints([1, 2, 3]), [1, 2, 3]),
     "ints with nulls": (ints([1, None, 3]), [1, None, 3]),
@@ -255,7 +255,7 @@ def test_d22_later_work_waits_for_the_producers_event(
     column = usmq.from_arrow(producer, queue=queue)
     pending = event.execution_status != dpctl.event_status_type.complete
     assert pending, "the import waited on the host"
-    del event  # what the import needs of it, it has copied
+    del event  # the import has its own copy
     if use == "values":
         found = column.values().to_numpy()
     elif use == "to_arrow":

@@ -43,7 +43,7 @@ def test_record_batches_tables_and_structs_become_tables_others_columns() -> Non
         assert [column.name for column in table.columns] == ["a", "b", "c"]
         assert [column.format for column in table.columns] == ["i", "u", "+l"]
         assert all(isinstance(column, usmq.Column) for column in table.columns)
-    # Structs at the top are rows, unless some are null; in a table of their own they are a column.
+    # Top-level structs are rows unless some are null; in a table they are a column.
     struct = batch.to_struct_array()
     assert usmq.from_arrow(struct).to_arrow().equals(pa.table(batch))
     assert usmq.from_arrow(struct, columns=["b"]).column_names == ["b"]

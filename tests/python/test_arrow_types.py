@@ -220,7 +220,7 @@ def same(found: pa.Array, expected: pa.Array, note: str) -> None:
         found.validate(full=True)  # pyarrow finds its own round trip of no views at an offset wrong
     assert found.type == expected.type, note
     assert found.equals(expected), f"{note}: {found} is not {expected}"
-    # The lists of its type are compared too, with their names and what may be null.
+    # The nested types are compared, too, with names and nullability.
     assert str(found.type) == str(expected.type), note
 
 
@@ -232,7 +232,7 @@ def test_an_array_of_every_type_round_trips(name: str, kind: str) -> None:
         note = f"{cut}, {'with' if nulls else 'without'} nulls"
         column = as_column(array, usm_type=kind)
         assert len(column) == len(array), note
-        # What has no buffers, a column of nulls for one, lies nowhere.
+        # A column without buffers, e.g. of nulls, has no address.
         holds = any(every_address(Exported(column).array))
         assert column.usm_type == (kind if holds else None), note
         assert column.null_count == array.null_count, note

@@ -401,7 +401,7 @@ def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
 
 
 class Exported:
-    """What usmq_arrow_export gave, as an object that takes part in the protocol."""
+    """The result of usmq_arrow_export, as an object that implements the protocol."""
 
     def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
         self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
@@ -452,7 +452,7 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None
     assert usmq.memory_stats()["device"]["live"] == live + 1
     assert column.values().ptr == memory
     del column
-    # The release of what the column came from is due soon.
+    # The source of the column is released soon.
     usmq.trim_memory()
     assert usmq.memory_stats()["device"]["live"] == live
 

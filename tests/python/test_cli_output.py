@@ -18,7 +18,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "usmq"
 COMMANDS = {"usmq": [str(SCRIPT)], "python -m usmq": [sys.executable, "-m", "usmq"]}
-# With a buffer, what is printed fails late, in the flush at the end; without one, at once.
+# With a buffer, printing fails late, in the flush at exit; without one, at once.
 BUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": None}
 UNBUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": "1"}
 

@@ -179,7 +179,7 @@ def test_gcc_finds_sycl_in_the_environment(tmp_path: Path, usmq_dir: str) -> Non
 
 
 def test_a_compiler_with_fsycl_uses_its_own_headers(tmp_path: Path, usmq_dir: str) -> None:
-    # What icpx gets by itself: a config that asks the compiler's name cannot be fooled by a script.
+    # The settings that icpx gets by default; a script cannot imitate icpx's compiler name.
     found = configured(tmp_path / "p", usmq_dir, "", "-DUSMQ_FSYCL=ON")
     assert "-fsycl" in found["INTERFACE_COMPILE_OPTIONS"]
     assert "-fsycl" in found["INTERFACE_LINK_OPTIONS"]

@@ -24,7 +24,7 @@ NAMES = ("usmq", "dpctl", "dpnp", "pyarrow", "jax")
 # On a machine where the system's OpenCL registers a driver, every order finds a device.
 DRIVER_IS_REGISTERED = any(Path("/etc/OpenCL/vendors").glob("*.icd"))
 
-# Each is imported and used before the next one is imported; then arrays are handed over.
+# Each is imported and used before the next one is imported; then arrays are exchanged.
 CODE = """
 import os, sys, warnings
 warnings.filterwarnings("ignore")  # the neighbours' own, of each other's versions

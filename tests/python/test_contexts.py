@@ -1,4 +1,4 @@
-"""Contexts that come and go: what is made in them goes with them."""
+"""Lifetime of contexts: their queues, memory and kernels are released with them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Que
     with usmq.profile() as profile:
         for _ in range(10):
             add(100, x, 1).wait()
-            usmq.zeros(1).to_numpy()  # lets go of what the launch had kept
+            usmq.zeros(1).to_numpy()  # releases the references of the launch
     assert [event.kind for event in profile.events].count("build") == 1
     assert dpnp.asnumpy(x).tolist() == [10] * 100
 

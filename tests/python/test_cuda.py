@@ -18,7 +18,7 @@ def mock_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(driver: Path, **extra: str) -> str:
-    """Return the error of a fresh process that asks for CUDA memory."""
+    """Return the error of a new process that requests CUDA memory."""
     code = """
 import usmq
 try:
@@ -98,7 +98,7 @@ def test_an_absent_device_is_refused(mock_driver: Path) -> None:
 
 
 class Foreign:
-    """An object that says it has CUDA memory."""
+    """An object with a `__cuda_array_interface__`."""
 
     def __init__(self, **entries: Any) -> None:
         self.__cuda_array_interface__ = {

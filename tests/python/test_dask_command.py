@@ -46,7 +46,7 @@ def points() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where dask finds the command: by the installed package, or by what it would install."""
+    """Return an environment in which dask finds the command, by written metadata if necessary."""
     written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [(name, value)] = written["project"]["entry-points"]["dask_cli"].items()
     assert (name, value) == POINT
@@ -67,7 +67,7 @@ def dask(*words: str) -> list[str]:
 
 @contextmanager
 def process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Start one in a group of its own, as a shell does, and leave nothing of it."""
+    """Start one in its own process group, as a shell does, and kill the group at the end."""
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     ) as started:
@@ -85,7 +85,7 @@ def scheduler(
     """Return the file of a real one."""
     file = tmp_path_factory.mktemp("scheduler") / "scheduler.json"
     command = dask("scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
-    # Its words are for the log, which nobody reads here.
+    # It writes to the log, which is not read here.
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as started:
         try:
             with Client(scheduler_file=str(file), timeout=40):
@@ -178,7 +178,7 @@ def test_sub_devices_and_preloads(
 ) -> None:
     preload = tmp_path / "loaded_first.py"
     preload.write_text("import os\nos.environ['LOADED_FIRST'] = 'yes'\n")
-    address = client.scheduler.address  # The other way to say where it is.
+    address = client.scheduler.address  # By address instead of a scheduler file.
     command = dask("usmq", "worker", address, "--devices", "opencl:0", "--sub-devices", "1")
     command += ["--preload", str(preload), "--no-dashboard", "--host", "127.0.0.1"]
     with process(command, env=environment) as started:

@@ -160,7 +160,7 @@ def dask_worker(address: str, name: str, **environment: str) -> Iterator[Any]:
         try:
             yield process
         finally:
-            # At once: what a worker does at its end is dask's to test.
+            # At once: dask tests the shutdown of a worker.
             process.kill()
 
 

@@ -152,7 +152,7 @@ def test_tasks_of_a_device_lost_in_a_graph_run_on_the_others() -> None:
         sums = client.map(total, parts, pure=False)
         assert client.submit(sum, sums).result(timeout=45) == sum(range(20_000))
         assert 0 not in by_name(client)
-        # The nanny tries again and again, for a device may come back; it stops with the cluster.
+        # The nanny retries because a device may return; it stops with the cluster.
         cluster.workers[0].env["ONEAPI_DEVICE_SELECTOR"] = "opencl:0"
         client.wait_for_workers(2, timeout=40)
         assert set(by_name(client)) == {0, 1}
@@ -216,7 +216,7 @@ def test_a_worker_with_another_version_is_refused_by_the_plugin(tmp_path: Path) 
     ):
         with pytest.raises(RuntimeError, match=r"has usmq 0\.0\.1, the client has .*same version"):
             client.register_plugin(QueuePlugin())
-        # It is no worker of ours, and still one of dask's.
+        # It is a dask worker, but not one of usmq.
         assert client.submit(sum, [1, 2]).result(timeout=20) == 3
 
 
@@ -236,7 +236,7 @@ def test_dask_counts_the_bytes_on_the_device() -> None:
             assert least <= seen < least + 4000
             there = client.submit(sizeof, future).result(timeout=40)
             assert there == seen
-        # What the worker holds says the same.
+        # The worker's own data agrees.
         back = future.result(timeout=40)
         assert [back["list"][1][0].size, back["table"].num_rows] == [1000, 1000]
         assert 24_000 <= sizeof(back) < 28_000

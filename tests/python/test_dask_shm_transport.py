@@ -44,7 +44,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @pytest.fixture
 def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return what is known of a worker of this machine that asks this process for an array."""
+    """Return the context of a local worker that requests an array from this process."""
     name = machine()
     assert name is not None
     monkeypatch.setattr(HERE, "name", name)
@@ -204,7 +204,7 @@ def test_workers_use_shared_memory_and_clients_do_not(pair: tuple[Client, bool])
     assert client.gather(sums) == [most[0], most[1] + most[2]]
     bytes_shared = client.run(shared, workers=[first])[first]
     assert bytes_shared == (3 * 8 * COUNT if expected else 0)
-    # The client's connection, and the scheduler's, say nothing of a machine.
+    # The connections of client and scheduler carry no host name.
     assert total(array.result(timeout=40)) == most[0]
     assert total(client.gather(nested, direct=True)) == most[1] + most[2]
     assert client.run(shared, workers=[first])[first] == bytes_shared

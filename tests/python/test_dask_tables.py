@@ -1,4 +1,4 @@
-"""Logical tables: what pyarrow computes on the host, from partitions on the workers' devices."""
+"""Logical tables: partitions on the workers' devices give the same results as pyarrow."""
 
 import itertools
 import os
@@ -54,7 +54,7 @@ def grouped(table, keys, wanted, cuts=(0.5,)):
 
 
 def rows(table, keys):
-    """Return the rows in an order of their own, with NaN as a word: it equals nothing."""
+    """Return the sorted rows, with NaN as a string because NaN does not equal itself."""
 
     def plain(value):
         return "nan" if isinstance(value, float) and value != value else value
@@ -350,7 +350,7 @@ def known_or_die(task):
 def test_a_worker_that_dies_loses_no_data(client, tmp_path):
     table = numbers()
     logical = LogicalTable.from_arrow(table, 6).wait()
-    # One worker dies with its partitions; they are made again from what the scheduler has.
+    # One worker dies with its partitions; the scheduler recomputes them.
     total = logical.reduce(known_or_die, sum, str(tmp_path / "died")).result(PATIENCE)
     assert (tmp_path / "died").exists()
     assert total == table["v"].null_count

@@ -23,7 +23,7 @@ LAX,Los Angeles Intl,NA,NA
 BOS,General Edward Lawrence Logan Intl,42.364347,-71.005181
 """
 AIRLINES = "carrier,name\nB6,JetBlue Airways\nAA,American Airlines Inc.\n"
-# ZZ is no airline of the list, and none of its delays is known.
+# ZZ is not in the list of airlines, and none of its delays is known.
 FLIGHTS = """year,carrier,origin,dest,arr_delay,distance
 2013,B6,JFK,BOS,10,187
 2013,AA,JFK,BOS,-4,187
@@ -102,7 +102,7 @@ def test_unusable_tables_are_a_one_line_error(
 def test_pyarrow_does_not_read_from_python_objects(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its thread may let go of the source while Python ends, which aborts: once in 70 failures."""
+    """Its thread may release a Python source during shutdown and abort: once in 70 failures."""
     sources: list[object] = []
     read = csv.read_csv
 

@@ -1,4 +1,4 @@
-"""Devices and sub-devices: what usmq says of them is what dpctl says."""
+"""Devices and sub-devices: usmq and dpctl describe them equally."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_the_caller_keeps_a_refused_tensor(case: str, device: int) -> None:
     assert out.value is None
     gc.collect()
     assert producer.deleted == 0
-    # What tvm-ffi does then.
+    # As tvm-ffi does.
     dl.DELETER(producer.struct.deleter)(addressof(producer.struct))
     assert producer.deleted == 1
     arrow_structs.PRODUCERS.remove(producer)

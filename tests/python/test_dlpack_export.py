@@ -1,4 +1,4 @@
-"""What usmq exports through `__dlpack__`: the tensor field by field, its order, its life, peers."""
+"""Exports through `__dlpack__`: fields of the tensor, order, lifetime, peers."""
 
 from __future__ import annotations
 

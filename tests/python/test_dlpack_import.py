@@ -1,4 +1,4 @@
-"""What `usmq.from_dlpack` makes of tensors: in place, copied, or refused, and deleted once."""
+"""Imports by `usmq.from_dlpack`: in place, copied or refused, and deleted once."""
 
 from __future__ import annotations
 

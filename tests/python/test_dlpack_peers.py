@@ -28,7 +28,7 @@ Oracle = Callable[[Any, int], Any]
 
 
 class OnHost:
-    """An array for consumers that take only what says that it is on the host."""
+    """An array for consumers that accept only arrays on the host."""
 
     def __init__(self, array: usmq.Array) -> None:
         self.array = array
@@ -59,7 +59,7 @@ def test_dpnp_imports_our_array_at_the_same_address(peer: str, kind: str, dtype:
 def test_our_views_round_trip_through_dpnp_at_their_address(view: str, peer: str) -> None:
     ours, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
     if not expected.size:
-        # dpnp 0.20 takes no NULL, which the header asks for where there are no bytes.
+        # dpnp 0.20 refuses NULL, which the header requires for empty tensors.
         with pytest.raises(TypeError):
             LENDERS[peer](ours)
         return
@@ -132,7 +132,7 @@ def test_dpnp_memory_without_a_device_ordinal_is_our_buffer_error(place: str) ->
     assert isinstance(refused.value, BufferError)
     assert type(refused.value.__cause__).__name__ == "DLPackCreationError"
     assert "default" in str(refused.value)
-    x = usmq.asarray(theirs)  # as the message says
+    x = usmq.asarray(theirs)  # as the message suggests
     assert x.ptr == address(theirs)
     np.testing.assert_array_equal(x.to_numpy(), base())
 
@@ -235,7 +235,7 @@ def test_jax_imports_our_arrays_through_numpy_as_documented() -> None:
     np.testing.assert_array_equal(np.asarray(theirs), base())
 
 
-# jax knows no strides but those of a transposition; it says so instead of reading elsewhere.
+# jax supports only strides of a transposition and refuses others.
 REFUSED_BY_JAX = {"columns", "reversed", "both", "part"}
 
 

@@ -117,7 +117,7 @@ def test_memory_lives_as_long_as_the_tvm_tensor() -> None:
 
 
 class DLPrototype(dl.DLTensor):
-    """A tensor that asks for memory like it."""
+    """A prototype tensor for the allocator."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: tuple[int, int]) -> None:
         self.extents = (c_int64 * len(shape))(*shape)

@@ -14,7 +14,7 @@ from conftest import ENVIRONMENT
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): doc_blocks.blocks(page) for page in PAGES}
-# What a fence may say, so that a misspelt one does not hide a block. Those in braces are MyST's.
+# The valid fence languages, so that a misspelt one does not hide a block. Braces are MyST's.
 LANGUAGES = {"python", "rust", "cpp", "c", "cmake", "sh", "text", "toml", "yaml", "json"}
 
 

@@ -112,7 +112,7 @@ def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
     assert not default, f"describe these with their classes: {default}"
 
 
-# What a user calls first; the other classes are what these return.
+# The entry points; the other classes are their results.
 ENTRIES = [name for name in sorted(usmq.__all__) if inspect.isroutine(getattr(usmq, name))]
 ENTRIES += ["Array", "DType", "Device", "Kernel", "Queue", "QueueManager"]
 

@@ -112,7 +112,7 @@ def test_two_copies_of_one_driver(
     fix = found.problem(str(second), f"is a copy of {cpu_driver}")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
     found.applied(fix, broken=False)
-    # Beside another fault each fix removes both drivers: none brings back what another one removes.
+    # With a second fault each fix removes both drivers: no fix restores a removed driver.
     broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}:{broken}")
     assert found.problem(str(second), "is a copy") == fix
@@ -169,7 +169,7 @@ __attribute__((constructor)) static void start(void) {{
     assert found.devices() == []
 
 
-# A driver that starts, and then does what it is compiled for when its devices are listed.
+# A driver that starts, and performs its compiled-in fault when its devices are listed.
 ICD = """
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
@@ -434,7 +434,7 @@ def test_an_unwritable_cache(doctor: Callable[..., Checked], tmp_path: Path) -> 
     fix = found.problem(f"cannot be kept in {folder}", "is not a folder")
     assert fix.startswith("unset SYCL_CACHE_DIR")
     found.applied(fix, broken=False)
-    # The place that usmq chooses, in a home that is no folder.
+    # The default cache folder, in a home that is not a folder.
     found = doctor(HOME=str(tmp_path / "file"))
     fix = found.problem("cannot be kept in", "is not a folder")
     assert fix.startswith("export SYCL_CACHE_PERSISTENT=0")

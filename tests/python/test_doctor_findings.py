@@ -16,7 +16,7 @@ NO_GPU = (
 ABOVE = "no: it points to another finding, whose fix is applied"
 PROSE = "no: the fix depends on what else is installed, so it is a sentence"
 
-# By file: words of each problem and note, and its test.
+# By file: text of each problem and note, and its test.
 FINDINGS = {
     "adapters": {
         "{name}: {} {how}": "test_an_adapter_that_crashes",
@@ -160,7 +160,7 @@ def test_every_finding_is_listed_here() -> None:
     ("file", "words"), [(file, words) for file in FINDINGS for words in FINDINGS[file]]
 )
 def test_every_finding_has_a_test_or_a_reason(file: str, words: str) -> None:
-    # What several files say is written in one of them.
+    # Texts of several files are defined in one of them.
     shared = {"does not answer within", "cannot be loaded"}
     assert words in CODE[file] or words in shared, f"src/doctor/{file}.rs does not say {words!r}"
     test = FINDINGS[file][words]

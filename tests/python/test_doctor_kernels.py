@@ -163,7 +163,7 @@ def test_a_full_default_temporary_folder(
     found.applied(fix)
 
 
-# What puts the headers back here; elsewhere it installs them.
+# Restores the headers here; elsewhere the command installs them.
 INSTALLS = """case "$*" in
 *install*g++*|*install*gcc*|-S*gcc*) umount /usr/include /usr/lib/gcc ;;
 update) ;;
@@ -191,7 +191,7 @@ def test_a_machine_without_the_cxx_headers(
     fix = found.problem("was not found", "headers of a C++ standard library", "OpenCL C work")
     if " install " not in fix and " -S " not in fix:
         pytest.skip(f"no command is known for this distribution: {fix}")
-    # The error of a kernel says the same.
+    # The error of a kernel has the same text.
     program = pristine.root / "fails.py"
     program.write_text(f"import usmq\nusmq.Kernel.from_sycl('''{SOURCE}''', 'f')")
     done = environment.shell(f"python {program}", {})

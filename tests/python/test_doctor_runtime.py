@@ -16,7 +16,7 @@ from doctor_environment import CLEAN, FOLDER, Checked, Environment, second_name,
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# Where a system has libraries of its own.
+# The library folders of the system.
 USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 # --- the runtime and its adapters
@@ -137,7 +137,7 @@ def test_adapters_named_by_a_variable_that_do_not_exist(
 
 
 def answers_without_the_extension(environment: Environment, gone: str, fix: str) -> None:
-    """See that the command answers, as text too, and that the import says the same."""
+    """Check that the command reports, also as text, and that the import error agrees."""
     done = environment.shell("python -m usmq doctor", {})
     assert (done.returncode, done.stderr) == (1, "")
     assert gone in done.stdout
@@ -195,7 +195,7 @@ def test_without_libsycl_or_its_compiler(
 
 
 def as_if_of_release(environment: Environment, package: str, other: str) -> None:
-    """Let an installed wheel say that it is of another version."""
+    """Give an installed wheel the metadata of another version."""
     (info,) = environment.site.glob(f"{package.replace('-', '_')}-*.dist-info")
     metadata = (info / "METADATA").read_text()
     (info / "METADATA").write_text(re.sub(r"(?m)^Version: .*$", f"Version: {other}", metadata))
@@ -216,7 +216,7 @@ def test_wheels_of_two_releases(
     environment = fresh(*UR)
     as_if_of_release(environment, "intel-cmplr-lib-ur", "2026.9.0")
     if not loads:
-        # A newer loader may lack what an older libsycl asks for.
+        # A newer loader may lack functions that an older libsycl needs.
         environment.without("libur_loader.so")
         compiled("environment/lib/libur_loader.so.0", "int none;", "-Wl,-soname,libur_loader.so.0")
         if environment.shell("python -c 'import usmq'", {}).returncode == 0:
@@ -431,7 +431,7 @@ except usmq.RuntimeNotFoundError as error:
     assert len(lines) == 4, "the fix is one line"
     done = pristine.shell(f"{lines[3]}\n{sys.executable} {program}", {})
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
-    # And as its comment says: usmq first.
+    # And, as its comment suggests, usmq first.
     program.write_text(code.replace("import dpctl", "import usmq, dpctl"))
     done = pristine.shell(f"{sys.executable} {program}", {})
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr

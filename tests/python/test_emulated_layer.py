@@ -232,7 +232,7 @@ status, behind = gpus._enqueue(gpus._fill, gpus.queues[1], two,
 assert status == 0 and wait_for(behind) == FAILED_WAIT and status_of(behind) == FAILED_WAIT
 assert ctypes.string_at(one, 64) == bytes([7] * 64), "the command did nothing"
 assert release_event(behind) == release_event(failed) == 0
-# The queue goes on once the failure was told.
+# The queue continues after the failure was reported.
 status, event = gpus.fill(0, one, 10)
 assert status == 0 and wait_for(event) == 0 and ctypes.string_at(one, 1) == bytes([10])
 assert gpus.finish(0) == gpus.finish(1) == 0

@@ -15,7 +15,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 STEPS = 60_000_000
 
-# What a program leaves behind, and how it ends: its exit status, and the last line that it says.
+# The work left in flight and the end of a program: its exit status and its last line.
 WAYS: dict[str, tuple[str, int, str]] = {
     "os._exit": ("spin(1, x, STEPS); import os; os._exit(3)", 3, ""),
     "os.abort is the user's own": ("spin(1, x, STEPS); import os; os.abort()", -6, "Aborted"),

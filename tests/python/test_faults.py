@@ -65,7 +65,7 @@ def operations(tmp_path_factory):
 
 
 def attempt(operation, arguments=(0, 0, False)):
-    """Return value, error, and whether a fault was reached: 0 for none is asked for."""
+    """Return value, error, and whether a fault was reached; 0 requests none."""
     made = operation.set_up()
     value = error = None
     arm(*arguments)
@@ -86,7 +86,7 @@ def check_error(error, code, text):
     elif isinstance(error, PeerError):
         assert error.status == ALLOCATION or (error.status == SYCL and text in error.text)
     elif isinstance(error, usmq.KernelBuildError | usmq.InteropError):
-        # What a build, or the producer of a stream, has said.
+        # The message of a build, or of the producer of a stream.
         assert text in str(error)
     else:
         assert isinstance(error, usmq.AllocationError | MemoryError)

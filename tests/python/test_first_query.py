@@ -13,7 +13,7 @@ DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code with nothing in the environment but HOME, PATH and what is given."""
+    """Run code with only HOME, PATH and the given variables in the environment."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code],
@@ -39,7 +39,7 @@ def test_a_peer_that_queries_after_importing_usmq_finds_the_device(peer: str) ->
 
 @pytest.mark.parametrize("peer", ASKS)
 def test_after_a_peers_query_usmq_finds_the_device_or_names_the_reason(peer: str) -> None:
-    """The runtime keeps what it found at its first query, which is nothing here."""
+    """Check that the runtime caches its first query, which finds no device here."""
     done = run(
         f"{ASKS[peer]}\nimport usmq\ntry: {USES}\nexcept usmq.Error as error: print(repr(error))"
     )

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pytest
 import usmq
 
-# What an object from outside may be refused with.
+# The errors that may refuse a foreign object.
 REFUSED = (ValueError, TypeError, OverflowError, BufferError, usmq.Error)
 
 
 def inputs(name: str, count: int) -> Iterator[random.Random]:
-    """Yield a source of random choices per input, and say how many there were."""
+    """Yield a source of random choices per input, and print the number of inputs."""
     start, minutes = time.monotonic(), float(os.environ.get("FUZZ_MINUTES", "0"))
     seed = int(os.environ.get("FUZZ_SEED", time.time_ns() % 10**9 * 10**6 if minutes else 8))
     tried = 0
@@ -141,7 +141,7 @@ def test_views_casts_and_assignments_match_numpy() -> None:
                 shape = tuple(
                     source.choice([-1, 1, 2, 3, 5, 6]) for _ in range(source.randrange(4))
                 )
-                # A copy where numpy and usmq each must: only what it holds is compared.
+                # A copy where numpy and usmq both need one: only the values are compared.
                 both = same(lambda x, s=shape: x.reshape(s), ours, theirs)
                 if both is not None:
                     both = both[0].copy(), both[1].copy()
@@ -163,7 +163,7 @@ def test_views_casts_and_assignments_match_numpy() -> None:
             np.testing.assert_array_equal(ours.to_numpy(), theirs)
 
 
-# --- interface dicts, against rules of their own
+# --- interface dicts, against independent rules
 
 MEMORY = 64
 ITEM = {
@@ -219,7 +219,7 @@ def interface(source: random.Random, base: usmq.Array) -> tuple[dict[str, Any], 
 
 
 def spoil(source: random.Random, entries: dict[str, Any]) -> bool:
-    """Break one entry; False where what comes of it is not wrong."""
+    """Break one entry; return False if the result is still valid."""
     key = source.choice(list(entries))
     empty = 0 in entries["shape"]
     if source.random() < 0.15 and key not in ("strides", "offset"):
@@ -304,7 +304,7 @@ NAMES = [
 
 
 def capsule(name: bytes | None) -> Any:
-    """Return a capsule whose pointer nobody may follow; it borrows the name."""
+    """Return a capsule with an invalid pointer; it borrows the name."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -374,7 +374,7 @@ CAPSULES = [
 
 
 def used_up(source: random.Random, array: usmq.Array, table: usmq.Table) -> Any:
-    """Return a capsule that a consumer has taken what it holds from."""
+    """Return a capsule that was already consumed."""
     kind = source.randrange(4)
     if kind == 0:
         return used(array.queue)
@@ -503,7 +503,7 @@ def test_a_changed_pickle_header_or_frame_is_an_error_or_a_valid_object() -> Non
             thing = function(*new)
         except (*REFUSED, UnicodeDecodeError):
             continue
-        # What came in goes out again, without a crash: its bytes may say anything.
+        # Imports are exported again without a crash; the bytes are arbitrary.
         for protocol in (4, 5):
             pickle.loads(pickle.dumps(thing, protocol=protocol))
         if isinstance(thing, usmq.Array):

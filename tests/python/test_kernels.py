@@ -24,7 +24,7 @@ KERNEL = """
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
 """
 OPAQUE = f"""{HEAD}
-// A reader of the text cannot know what this type is.
+// The signature parser cannot resolve this type.
 using real = std::conditional_t<(sizeof(size_t) > 4), float, double>;
 {KERNEL} scale(const real *x, real *y, real a, real b) {{
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();

@@ -156,7 +156,7 @@ def test_random_work_on_random_queues_matches_program_order(
         np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-# These run in a process of their own: they guard against a hang, or a crash in a driver thread.
+# These run in a separate process, to detect a hang or a crash in a driver thread.
 SECOND = {
     "sub_device": "usmq.Queue(queue.device.sub_devices(1)[0])",
     "two_devices": "usmq.Queue(next(d for d in usmq.devices() if d != queue.device))",

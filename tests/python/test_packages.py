@@ -72,12 +72,12 @@ def no_default_of_pkg2() -> Iterator[None]:
 
 
 def theirs(queue: usmq.Queue) -> dpctl.SyclQueue:
-    """Return dpctl's view of a queue, which knows nothing of ours."""
+    """Return dpctl's view of a queue, which is independent of ours."""
     return dpctl.SyclQueue(queue._get_capsule())
 
 
 def address(array: Any) -> int:
-    """Return where an array of whatever library begins."""
+    """Return the address of an array of any library."""
     interface = array.__sycl_usm_array_interface__
     offset = int(interface.get("offset", 0)) * np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + offset
@@ -107,7 +107,7 @@ def tones() -> Any:
 
 
 def samples(seed: int) -> Any:
-    """Return what pkg2 should make: MurmurHash3's finaliser, in numpy."""
+    """Return the expected samples of pkg2: MurmurHash3's finaliser, in numpy."""
 
     def mixed(h: Any) -> Any:
         h = h ^ (h >> 16)
@@ -128,7 +128,7 @@ def assert_close(x: usmq.Array, expected: Any) -> None:
     np.testing.assert_allclose(x.to_numpy(), expected, rtol=0, atol=1e-5)
 
 
-# --- what each does, wherever it does it
+# --- results of each package on any queue
 
 
 @needs_transforms
@@ -238,7 +238,7 @@ def test_packages_on_different_devices_combine_by_collocate(places: Places) -> N
     assert_close(clean, filtered(0.1 * samples(7) + tones()))
     expected, _ = np.histogram(clean.to_numpy(), edges.to_numpy())
     assert counts.to_numpy().tolist() == expected.tolist()
-    # The sources are where and what they were.
+    # The sources are unchanged.
     assert (at(signal, first), at(noise, left), at(noisy, second)) == (on_first, on_left, on_second)
     np.testing.assert_array_equal(noise.to_numpy(), samples(7))
 
@@ -477,7 +477,7 @@ def test_a_filter_keeps_its_construction_queue_in_any_scope(places: Places) -> N
     assert_close(x, tones())
 
 
-# --- a package that has never heard of usmq
+# --- a package that does not use usmq
 
 
 @needs_transforms

@@ -184,7 +184,7 @@ def test_a_slice_is_pickled_without_the_other_rows() -> None:
 
 
 def test_strings_at_unaligned_addresses_are_unpickled() -> None:
-    # As pyarrow's own pickles may lie in a message of dask.
+    # Like pyarrow's own pickles in a message of dask.
     whole = pa.array(["a", None, "ccc"])
     odd = [
         buffer and pa.py_buffer(b"x" + buffer.to_pybytes()).slice(1) for buffer in whole.buffers()
@@ -323,7 +323,7 @@ def test_an_invalid_description_is_an_error_not_a_crash() -> None:
 
 
 def test_invalid_offsets_and_type_ids_are_refused() -> None:
-    # Only what points somewhere: offsets, sizes, type ids, run ends.
+    # Only indices: offsets, sizes, type ids, run ends.
     for array, frame in [
         (pa.array(["ab", "c"]), 0),
         (pa.array([[1], [2, 3]]), 0),

@@ -21,7 +21,7 @@ def neighbour(queue: usmq.Queue) -> usmq.Queue:
 
 
 def action(step: Any) -> str:
-    """Return the action of a step without regard to how its words are joined."""
+    """Return the action of a step, independent of how its words are joined."""
     return re.sub("[^a-z]", "", str(step.action).lower())
 
 

@@ -54,7 +54,7 @@ def busy(kernels: SimpleNamespace) -> usmq.Profile:
 
 def test_each_kind_of_copy_records_reason_and_bytes(queue: usmq.Queue) -> None:
     x = usmq.asarray(np.arange(12, dtype="i4").reshape(3, 4))
-    x.T.copy()  # builds what strided copies need
+    x.T.copy()  # builds the kernel for strided copies
     x.astype("f8").wait()
     cases: list[tuple[Callable[[], Any], list[tuple[str, int]]]] = [
         (lambda: usmq.asarray(np.zeros(10, "u1")), [("import", 10)]),

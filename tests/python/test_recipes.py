@@ -1,4 +1,4 @@
-"""The programs of docs/howto/ray-mpi.md, run as the page says, where Ray and MPI are installed."""
+"""The programs of docs/howto/ray-mpi.md, run by the page's commands; needs Ray and MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program(name: str, folder: Path) -> Path:
 
 
 def run(command: list[str], folder: Path, timeout: float, **environment: str) -> str:
-    """Return what a command prints; leave no process of it when it takes too long."""
+    """Return the output of a command; kill all its processes at the time limit."""
     with subprocess.Popen(
         command,
         cwd=folder,

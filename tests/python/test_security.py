@@ -14,7 +14,7 @@ from doctor_environment import Checked
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# The kernel has a name of its own, so that no other test has left it in a cache.
+# The kernel has a unique name, so that no other test has cached it.
 BUILD = '''
 import os, sys
 import usmq

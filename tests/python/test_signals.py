@@ -70,7 +70,7 @@ def interrupted(call):
 """
 )
 
-# What is called while `x`, or `shared` where that is named, is worked on.
+# The calls made while work on `x`, or on `shared` if named, is in flight.
 CALLS = {
     "Array.wait": "x.wait()",
     "Queue.wait": "x.queue.wait()",
@@ -178,7 +178,7 @@ x.wait()
 x.queue.wait()
 print(all((other == 7).all() for other in others))
 
-# The same the other way round: what is copied stays, although its owner is gone.
+# The reverse copy: its memory is kept although its owner was dropped.
 y = usmq.zeros(4 << 20, "u4")
 spin(1, x, STEPS)
 source = np.full(4 << 20, 3, "u4")
@@ -231,7 +231,7 @@ except Own:
     print("own exception", not event.done())
 event.wait()
 
-# A handler that raises nothing: the wait goes on to its end. It may use usmq itself.
+# A handler that raises nothing: the wait continues to its end. The handler may use usmq.
 def uses(*_):
     with usmq.use_queue(y.queue):
         seen.append((y.to_numpy().tolist(), usmq.current_queue() == y.queue))
@@ -298,7 +298,7 @@ def test_ctrl_c_ends_a_program_as_usual(run_python: Run) -> None:
 
 
 FIRST_CALL = """
-# The first call of all has no stack left for questions; that is no answer to them.
+# The first call has no stack left to check for signals; later calls must still check.
 def deep(left):
     return deep(left - 1) if left else usmq.set_default_queue(None)
 

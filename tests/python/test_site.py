@@ -27,7 +27,7 @@ RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", ROOT / "target" / "docs" / "rustdo
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads and can be linked to."""
+    """The links, resources and anchors of a page."""
 
     text: str
     anchors: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site as `make docs` does; of the Rust reference what `cargo doc` has left."""
+    """Build the site like `make docs`, with the Rust reference from the last `cargo doc`."""
     if missing := [tool for tool in TOOLS if importlib.util.find_spec(tool) is None]:
         pytest.skip(f"needs {', '.join(missing)}: requirements/test.txt")
     folder = tmp_path_factory.mktemp("site")

@@ -49,7 +49,7 @@ def live() -> int:
 
 
 def rounds(most: int) -> Callable[[], bool]:
-    """Say whether to go on: so many times, or for the time that was asked for."""
+    """Return whether to continue: for a number of rounds, or for the requested time."""
     begun, done = time.monotonic(), 0
 
     def goes_on() -> bool:
@@ -200,7 +200,7 @@ def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(
 def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, count: int
 ) -> None:
-    """Each thread has a queue of its own: dpnp alone hangs where threads share an in-order one."""
+    """Each thread has its own queue: dpnp alone hangs if threads share an in-order queue."""
     dpctl, dpnp = pytest.importorskip("dpctl"), pytest.importorskip("dpnp")
     pa = pytest.importorskip("pyarrow")
     size = 5000

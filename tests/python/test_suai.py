@@ -64,7 +64,7 @@ class Holder:
 
 
 def address(array: Any) -> int:
-    """Return where the first element of a dpnp array or a usm_ndarray lies."""
+    """Return the address of the first element of a dpnp array or a usm_ndarray."""
     interface = array.__sycl_usm_array_interface__
     itemsize = np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize
@@ -318,7 +318,7 @@ def test_the_owner_lives_until_the_work_on_it_completes(
     assert alive() is not None
     event.wait()
     queue.wait()
-    # Released by whatever usmq does next.
+    # Released by the next call of usmq.
     assert eventually(lambda: usmq.empty(1, queue=queue).size == 1 and alive() is None)
 
 

@@ -278,7 +278,7 @@ def test_a_refusal_leaks_no_reference(memory: Any) -> None:
             with pytest.raises(REFUSED):
                 usmq.asarray(Foreign(interface), copy=False)
     del interface
-    usmq.trim_memory()  # with owners that the release thread has yet to let go
+    usmq.trim_memory()  # while the release thread still has owners to release
     after = sys.getrefcount(queue), sys.getrefcount(memory)
     assert after[0] - before[0] < 10
     assert after[1] - before[1] < 10

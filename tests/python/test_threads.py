@@ -25,7 +25,7 @@ TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"
 
 
 def at_once(*work: Callable[[], Any]) -> list[Any]:
-    """Return what each call gave or raised, when all of them begin together."""
+    """Return the result or the exception of each call, all started together."""
     outcomes: list[Any] = [None] * len(work)
     start = threading.Barrier(len(work))
 
@@ -66,11 +66,11 @@ def test_the_import_keeps_the_gil_disabled(
     assert run_python(code, PYTHON_GIL=None).stdout == "False\n"
 
 
-# --- what serves once
+# --- single-use objects
 
 
 class Gives:
-    """Gives one capsule, or one pair, to whoever asks."""
+    """Gives the same capsule, or pair, to every caller."""
 
     def __init__(self, given: Any) -> None:
         self.given = given
@@ -158,7 +158,7 @@ def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
         assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(wish))
 
 
-# --- what all may use
+# --- shared objects
 
 
 def use_in_many_ways_at_once() -> None:
@@ -280,7 +280,7 @@ def test_one_profile_is_started_and_ended_once() -> None:
         assert [event.kind for event in profile.events][:2] == ["allocate", "fill"]
 
 
-# --- what changes meanwhile
+# --- concurrent changes
 
 
 def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> None:
@@ -298,7 +298,7 @@ def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> No
             try:
                 shape = usmq.asarray(numbers).shape
             except (usmq.Error, ValueError, TypeError, IndexError, RuntimeError):
-                continue  # as numpy, which refuses what changes under it
+                continue  # like numpy, which refuses concurrent changes
             assert shape[1] == 3
         return True
 

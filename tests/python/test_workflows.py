@@ -101,7 +101,7 @@ def test_the_release_notes_come_from_the_changelog(capsys: pytest.CaptureFixture
     for body in changes.values():
         kinds = re.findall(r"^### (.*)$", body, re.MULTILINE)
         assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    # Before a release the section is missing, and that is said.
+    # Before a release the section is missing, and the error names it.
     missing = [problem for problem in tool.problems() if "CHANGELOG" not in problem]
     assert missing == ([] if tool.repository() else [tool.NO_ADDRESS])
     assert tool.main(["notes", "v99.0.0"]) == 1

@@ -80,7 +80,7 @@ fn slices_of_every_type_round_trip_on_either_side() -> Result<()> {
                     for length in [0, 1, 8, 40 - offset] {
                         let what = format!("{length} of {data_type} from {offset}, nulls: {nulls}");
                         let part = whole.slice(offset, length);
-                        // Before it goes to the device, and there.
+                        // Before the copy to the device, and on it.
                         assert_comes_back(&on_device(&part)?, &part, &what)?;
                         let cut = column.slice(offset, length)?;
                         // A part without values begins nowhere.

@@ -161,7 +161,7 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
         let [writer, reader, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Arc::new(Work::new(&writer)?);
         let (field, _) = column_of(&states(SIZE, &writer)?)?;
-        // Each batch is begun when it is asked for.
+        // Each batch is created on demand.
         let (worker, on) = (work.clone(), writer.clone());
         let begin = move |value: u32| {
             let x = states_of(&[value; SIZE], &on)?;

@@ -19,7 +19,7 @@ use usmq::interop::arrow::{
 };
 use usmq::{Error, UsmKind};
 
-/// Arrays are short: what goes wrong does so at an edge, and the edges are many.
+/// Arrays are short: faults occur at edges, and there are many.
 const LONGEST: usize = 70;
 
 const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
@@ -32,7 +32,7 @@ fn any_type() -> impl Strategy<Value = DataType> {
     })
 }
 
-/// An array, and what made it, which is what a failure shows.
+/// An array and its parameters, which a failure shows.
 #[derive(Debug, Clone)]
 struct Case {
     data_type: DataType,
@@ -199,7 +199,7 @@ proptest! {
 
 #[test]
 fn the_generator_produces_deep_types_and_long_arrays() {
-    // Else the tests above would prove less than they say.
+    // Otherwise the tests above would cover less.
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let cases = (0..300).map(|_| any_case().new_tree(&mut runner).unwrap().current()).collect::<Vec<_>>();
     let depth = |case: &Case| format!("{:?}", case.data_type).matches("data_type").count();

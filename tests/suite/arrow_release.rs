@@ -179,7 +179,7 @@ fn threads_import_slice_and_release_concurrently() -> Result<()> {
     })
 }
 
-/// What was said of a struct that a spoiler made wrong; it is released by then, once.
+/// The error for a struct that a spoiler made invalid, after it was released once.
 fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Result<String> {
     let array = if field.children().is_empty() { numbers() } else { nested() };
     let (mut raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Now)?);
@@ -360,7 +360,7 @@ fn an_array_of_usmq_is_not_reinterpreted_as_another_type() -> Result<()> {
             }
             assert!(device.is_released() && host.is_released());
         }
-        // Another name is no other type.
+        // Another name is the same type.
         let field = Arc::new(Field::new("y", "c")?);
         let mut host = column.export_host()?;
         let back = Column::import(take_array(&field, ptr::from_mut(&mut host)), ImportOptions::default())?;
@@ -456,14 +456,14 @@ fn memory_without_a_device_ordinal_is_not_exported() -> Result<()> {
                 Ok(export) => {
                     assert!(named, "{queue}");
                     assert_eq!(export.device_id(), queue.device().ordinal() as i64);
-                    // The current queue is on another device: the memory stays on its own.
+                    // The current queue is on another device: the memory stays on its device.
                     let back = through(export)?;
                     assert_eq!((back.queue().device(), &back.to_arrow()?), (queue.device(), &array));
                 }
                 Err(Error::Interop(text)) => assert!(!named && text.contains("collocate"), "{text}"),
                 Err(other) => panic!("{queue}: {other}"),
             }
-            // On the root device it can be handed over.
+            // On the root device it can be exported.
             let moved = column.to(None, Some(&root))?;
             assert_eq!(&through(moved.export_device(SyncMode::Event)?)?.to_arrow()?, &array);
         }

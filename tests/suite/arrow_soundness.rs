@@ -91,7 +91,7 @@ fn memory_without_writable_handles_is_read_in_place() -> Result<()> {
         assert_ne!(address(&column.to_arrow()?), at, "{kind}: so does its view");
         drop(view);
         assert_eq!(address(&column.to_arrow()?), at, "{kind}: nobody does");
-        // What usmq imported is read-only for everyone.
+        // Imported memory is read-only.
         let source: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
         let imported = Column::from_arrow("x", &source, in_usm(kind))?;
         let values = imported.values()?;
@@ -119,7 +119,7 @@ fn the_batches_of_a_host_stream_are_joined_with_their_current_contents() -> Resu
     Ok(())
 }
 
-/// What becomes of a packed column once bytes of its buffers are others.
+/// The result of deserializing a column after some bytes of its buffers changed.
 fn changed(array: &ArrayRef, buffer: usize, change: impl FnOnce(&mut Vec<u8>)) -> Result<ArrayRef> {
     let packed = Column::from_arrow("c", array, ImportOptions::default())?.pack()?;
     let mut frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
@@ -169,11 +169,11 @@ fn invalid_serialized_contents_are_refused() -> Result<()> {
         let text = interop(changed(array, buffer, change));
         assert!(text.contains(says), "{says:?} is missing in {text}");
     }
-    // As they were they come back, and bytes need not be text.
+    // Unchanged buffers are accepted, and binary data need not be UTF-8.
     for array in [&text, &indices, &nulls, &views, &bytes, &lists] {
         assert_eq!(&changed(array, 0, |_| ())?, array);
     }
-    // What a null hides may be anything that is no harm.
+    // The value under a null may be anything harmless.
     let hidden: ArrayRef = Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>());
     let last = Column::from_arrow("c", &hidden, ImportOptions::default())?.pack()?.buffers.len() - 3;
     changed(&hidden, last, set(4, 99i32.to_ne_bytes()))?;
@@ -218,7 +218,7 @@ fn structs(rows: usize, nulls: bool) -> ArrayRef {
     Arc::new(StructArray::new(fields.into(), vec![values], bitmap))
 }
 
-/// What a stream of these columns gives, from their memory and through the host.
+/// The result of a stream of these columns, from their memory and through the host.
 fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
     let field = columns[0].field().clone();
     let own = columns.to_vec();
@@ -255,7 +255,7 @@ fn top_level_nullable_structs_are_a_table_unless_some_are_null() -> Result<()> {
             assert_eq!(table.num_rows(), 4 * count);
         }
     }
-    // A null is no row.
+    // A null is not a row.
     let some = Column::from_arrow("", &structs(4, true), ImportOptions::default())?;
     let ColumnOrTable::Column(some) = ColumnOrTable::from_column(some)? else { panic!("one struct is null") };
     assert_eq!(&some.to_arrow()?, &structs(4, true));
@@ -354,7 +354,7 @@ fn the_nesting_of_fields_and_columns_is_limited() -> Result<()> {
         }
     };
     assert!(refused.contains("65 levels"), "{refused}");
-    // The deepest there is can be made, packed, handed over and dropped.
+    // The deepest type can be created, serialized, exported and dropped.
     let column = Column::empty(&field, &current_queue()?)?;
     let back =
         Column::import_device(column.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;

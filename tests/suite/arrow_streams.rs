@@ -89,7 +89,7 @@ fn arrays_outlive_their_stream_and_batches_are_made_on_demand() -> Result<()> {
         let first = arrays.next().unwrap()?;
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(arrays);
-        // The iterator went with the stream, and what it had left.
+        // The iterator was dropped with the stream, with its remaining batches.
         assert_eq!(Arc::strong_count(&asked), 1);
         let column = Column::import_device(first, ImportOptions::default())?;
         assert_eq!(Table::from_structs(column)?.to_arrow()?, batches[..1]);

@@ -42,13 +42,13 @@ impl Both for New {
     type Theirs = DLManagedTensorVersioned;
 }
 
-/// What dlpark makes of a tensor of ours.
+/// A tensor of usmq, imported by dlpark.
 fn given<B: Both>(local: ExportedTensor<B::Ours>) -> dlpark::Managed<B::Theirs> {
     // SAFETY: a fresh tensor with this layout, whose owner dlpark is from here on.
     unsafe { dlpark::Managed::from_raw(local.into_raw().cast()) }.unwrap()
 }
 
-/// What usmq makes of a tensor of dlpark.
+/// A tensor of dlpark, imported by usmq.
 fn taken<B: Both>(theirs: dlpark::Managed<B::Theirs>) -> ForeignTensor<B::Ours> {
     // SAFETY: as above, the other way.
     unsafe { ForeignTensor::from_raw(theirs.into_raw().cast()) }.unwrap()
@@ -117,7 +117,7 @@ fn a_host_export_of_device_memory_is_a_flagged_copy() -> Result<()> {
         assert_eq!(theirs.flags(), DlpackFlags::IS_COPIED);
         assert_eq!(theirs.version(), DLPackVersion::CURRENT);
         let tensor = theirs.validate().unwrap();
-        // SAFETY: memory of the host that nobody writes to.
+        // SAFETY: host memory without writers.
         assert_eq!(unsafe { tensor.cpu_slice::<f32>() }.unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         Ok(())
     })
@@ -131,7 +131,7 @@ fn a_tensor_keeps_its_memory_and_can_be_deleted_on_any_thread() -> Result<()> {
         let others = (0..20).map(|_| six(UsmKind::Host)).collect::<Result<Vec<_>>>()?;
         let read = move || {
             let tensor = theirs.validate().unwrap();
-            // SAFETY: memory of the host that nobody writes to.
+            // SAFETY: host memory without writers.
             unsafe { tensor.cpu_slice::<f32>() }.unwrap().to_vec()
         };
         assert_eq!(thread::spawn(read).join().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -266,7 +266,7 @@ fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
             assert_eq!(ends.load(Ordering::SeqCst), 1);
 
             let (theirs, ends) = make();
-            // SAFETY: a live tensor, which stays dlpark's when it is refused.
+            // SAFETY: a live tensor, which dlpark keeps if it is refused.
             let refused =
                 unsafe { adopt(theirs.as_ptr().cast::<ours::DLManagedTensorVersioned>(), Ok::<_, Error>) };
             assert!(matches!(refused, Err(Error::Interop(_))));
@@ -351,7 +351,7 @@ fn the_working_device_is_the_current_queue_if_it_has_an_ordinal() -> Result<()> 
     }
     let address = work_stream(&named)?;
     assert_eq!(address, work_stream(&named)?);
-    // SAFETY: `work_stream` gives the address of a queue that stays.
+    // SAFETY: `work_stream` returns the address of a queue that lives.
     assert_eq!(unsafe { Queue::from_raw(address) }?, named);
     Ok(())
 }
@@ -365,7 +365,7 @@ fn a_new_tensor_matches_its_prototype() -> Result<()> {
                 tensor.device.device_type = DLDeviceType(device.kind as u32);
                 tensor.device.device_id = device.id;
             });
-            // SAFETY: nobody changes it.
+            // SAFETY: it has no writers.
             let like = std::ptr::from_ref(unsafe { prototype.tensor() }).cast::<ours::DLTensor>();
             // SAFETY: dlpark's struct has this layout, and lives.
             let like = unsafe { &*like };

@@ -10,10 +10,10 @@ use usmq::{Array, Error, Event, Queue, Result, with_interrupt};
 /// A second of work on a quick machine, for one element.
 const LONG: u32 = 400_000_000;
 
-/// What a person notices.
+/// A delay that a person notices.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Runs `wait`, which someone wants to end after 50 ms, and says how long after that it did.
+/// Runs `wait`, requests its end after 50 ms, and returns the delay from the request to its end.
 fn interrupted<T>(wait: impl FnOnce() -> Result<T>) -> Duration {
     let (begun, asked) = (Instant::now(), Cell::new(None));
     let check = || {
@@ -80,7 +80,7 @@ fn an_uninterrupted_wait_ends_with_its_command() -> Result<()> {
     let work = Work::new(&queue)?;
     let x = states_of(&[7], &queue)?;
     let mut steps = 0;
-    // Over before it is asked for, within the time of asking at once, and long after it.
+    // Complete before the wait, within the first polls, and long after them.
     for more in [1, 1000, 30_000, 30_000_000] {
         steps += more;
         let event = work.advance(&queue, &x, more)?;

@@ -248,7 +248,7 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
         assert!(text.contains(part) && text.contains("\"axpy\""), "{part:?} is missing in {text}");
     }
     assert_eq!(y.to_vec::<f32>()?, [1.0; 4], "nothing was launched");
-    // Where the kernel only reads, or the caller says so, a read-only array is welcome.
+    // A read-only array is accepted if the kernel only reads it or the caller marks it as read.
     start(&axpy, &[4], None, &[a.clone(), Arg::from(&x.as_readonly()), (&y).into(), n.clone()])?;
     assert_eq!(y.to_vec::<f32>()?, [3.0; 4]);
     for result in

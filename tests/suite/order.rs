@@ -158,7 +158,7 @@ fn fills_copies_and_host_writes_are_ordered_with_kernels() -> Result<()> {
     Ok(())
 }
 
-/// x goes to and fro between two queues that share no device memory; each side advances it and folds it into a digest.
+/// x alternates between two queues without shared device memory; each side advances it and folds it into a digest.
 fn hop(home: &Queue, away: &Queue, rounds: usize) -> Result<()> {
     let work = Work::new(home)?;
     Work::new(away)?;

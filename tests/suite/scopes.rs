@@ -33,7 +33,7 @@ fn nested_scopes_replace_and_restore_the_queue() -> Result<()> {
         Ok(inner + 1)
     }
     assert_eq!(nest(&queues, &outside)?, 8);
-    // No choice is no change.
+    // `None` changes nothing.
     with_queue(&queues[3], || {
         assert_eq!(with_queue(Target::Unset, current_queue)?, queues[3]);
         assert_eq!(with_queue(None::<&str>, current_queue)?, queues[3]);
@@ -301,7 +301,7 @@ fn a_future_keeps_its_queue_when_it_moves_to_another_thread() -> Result<()> {
         for _ in 0..8 {
             assert_eq!(current_queue()?, mine);
             pause().await;
-            // A future inside a future, with a queue of its own.
+            // A future inside a future, with its own queue.
             let nested = async {
                 pause().await;
                 current_queue()
@@ -389,7 +389,7 @@ fn an_unpolled_future_drops_its_captures_in_its_scope() -> Result<()> {
     Ok(())
 }
 
-/// What a destructor of thread-local data found, once the thread had dropped its scopes.
+/// The result in a destructor of thread-local data, after the thread dropped its scopes.
 #[derive(Debug)]
 struct AtEnd {
     current: Result<Queue>,
@@ -455,7 +455,7 @@ fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
         assert!(refused(result), "{found:?}");
     }
     assert!(matches!(&found.made, Err(Error::Value(_))), "{found:?}");
-    // What needs no current queue works.
+    // Calls without the current queue work.
     assert_eq!(found.elements.expect("its queue is known"), [1, 2]);
 }
 

@@ -49,7 +49,7 @@ fn an_array_dropped_on_another_thread_while_its_kernel_runs_stays_until_the_end(
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let (give, take) = mpsc::channel::<Array>();
-    // Whoever drops the last handle also grabs memory of the same size at once and overwrites it on another queue.
+    // The thread that drops the last handle then allocates the same size and overwrites it on another queue.
     let own = queues[2].clone();
     let dropper = std::thread::spawn(move || {
         for array in take {
@@ -223,7 +223,7 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
         for queue in queues.clone() {
             let (work, arrays) = (Work::new(&queue)?, arrays.clone());
             std::thread::spawn(move || {
-                // An error while the process ends is no concern of this test, a crash is.
+                // This test accepts an error during process exit, but not a crash.
                 while states(64, &queue).and_then(|x| work.advance(&queue, &x, 1000)).is_ok() {
                     let _ = work.advance(&queue, &arrays[0], 1000);
                 }
