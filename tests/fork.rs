@@ -37,7 +37,7 @@ fn ended(child: libc::pid_t) -> i32 {
         if begun.elapsed() > Duration::from_secs(30) {
             // SAFETY: our own child, which has not been waited for.
             unsafe { libc::kill(child, libc::SIGKILL) };
-            panic!("the child hangs");
+            panic!("the child did not exit in time");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -78,7 +78,7 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
         // Done, it serves anyone.
         let again = (0..count).map(|_| states(1000, next)).collect::<Result<Vec<_>>>()?;
         let now = of(UsmKind::Device, user.device())?.reserved;
-        assert!(now <= most, "{now} bytes where {most} were enough");
+        assert!(now <= most, "{now} bytes, although {most} suffice");
         drop(again);
     }
     Ok(())
@@ -112,13 +112,13 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
         let kept = [bytes(3 * MIB, kind, &queue)?, bytes(100, kind, &queue)?];
         let view = kept[0].reshape([3, -1])?;
         let empty = [bytes(0, kind, &queue)?, bytes(0, kind, &queue)?];
-        assert_ne!(empty[0].address(), empty[1].address(), "each of them is an array of its own");
+        assert_ne!(empty[0].address(), empty[1].address(), "each array has its own memory");
         let now = of(kind, queue.device())?;
         assert_eq!(now.used, before.used + 3 * MIB as u64 + 100);
         assert_eq!(now.live, before.live + 4);
         assert!(now.reserved >= now.used && now.peak >= now.used, "{now:?}");
         drop((kept, empty));
-        assert_eq!(of(kind, queue.device())?.used, before.used + 3 * MIB as u64, "the view holds its memory");
+        assert_eq!(of(kind, queue.device())?.used, before.used + 3 * MIB as u64, "the view keeps its memory");
         drop(view);
         let after = of(kind, queue.device())?;
         assert_eq!((after.used, after.live), (before.used, before.live));
@@ -159,7 +159,7 @@ fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
         let now = of(kind, queue.device())?;
-        assert_eq!((now.used, now.live), (used, start.live + 1), "a refusal counts for nothing");
+        assert_eq!((now.used, now.live), (used, start.live + 1), "a refused allocation must not be counted");
         // The remainder can be allocated, and all of it after the first array is dropped.
         bytes(8 * MIB, kind, &queue)?.fill(1u8)?;
         drop(held);
@@ -193,7 +193,7 @@ fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()
         drop(x);
         assert!(!event.done()?, "the test needs work in flight here");
         let y = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[1])?;
-        assert!(event.done()?, "the memory was given away under the command that uses it");
+        assert!(event.done()?, "memory was reused while a command used it");
         y.fill(round)?;
         assert_eq!(copy.to_vec::<u32>()?, [5; 64]);
         assert!(of(UsmKind::Device, queues[0].device())?.reserved <= limit);
@@ -360,7 +360,7 @@ fn many_blocks_dropped_under_running_work_are_reused() -> Result<()> {
         trim(None)?;
         let left = of(UsmKind::Device, queue.device())?;
         assert_eq!((left.used, left.live), (0, 0));
-        assert_eq!(left.reserved, 0, "blocks are still waiting for work on {queue} that is complete");
+        assert_eq!(left.reserved, 0, "blocks still wait for completed work on {queue}");
     }
     Ok(())
 }

@@ -217,7 +217,7 @@ fn each_session_records_only_while_it_is_open() -> Result<()> {
     assert_eq!((bytes(&outer), bytes(&inner), bytes(&late)), (vec![1, 2, 3, 4], vec![2, 3], vec![3, 4, 5]));
     let empty = Session::start().finish()?;
     assert!(empty.events().is_empty(), "{:?}", empty.events());
-    assert!(empty.to_string().contains("in all") && empty.to_svg().ends_with("</svg>\n"));
+    assert!(empty.to_string().contains("in total") && empty.to_svg().ends_with("</svg>\n"));
     Ok(())
 }
 
@@ -298,7 +298,7 @@ fn thousands_of_events_make_a_small_picture() -> Result<()> {
     assert_eq!(of(&profile, Kind::Fill).len(), 20_000);
     let picture = profile.to_svg();
     assert!(picture.len() < 200_000, "{} bytes", picture.len());
-    assert!(picture.contains("fill (20000, 1.2 MiB"), "the legend has all of them");
+    assert!(picture.contains("fill (20000, 1.2 MiB"), "the legend does not list all events");
     Ok(())
 }
 
@@ -318,7 +318,7 @@ fn a_forked_child_gets_an_error_and_continues() -> Result<()> {
     let mut status = -1;
     // SAFETY: waits for the child made above.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0, "the child has reported something else");
+    assert_eq!(status, 0, "the child reported another error");
     drop(x);
     assert_eq!(of(&session.finish()?, Kind::Free).len(), 1);
     Ok(())

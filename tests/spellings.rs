@@ -81,7 +81,7 @@ fn python_calls_in_messages_have_rust_spellings() {
             }
         }
     }
-    assert!(wrong.is_empty(), "in Rust these name calls of Python:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "these Rust messages name Python calls:\n{}", wrong.join("\n"));
     assert!(spelled > 5, "only {spelled} uses of `spelled` were found; does the search still work?");
 }
 

@@ -125,7 +125,7 @@ fn many_threads_with_scopes_and_shared_arrays_lose_nothing() -> Result<()> {
     for queue in &common.queues {
         queue.wait()?;
     }
-    assert_eq!(live()?, before, "arrays are left over");
+    assert_eq!(live()?, before, "arrays were leaked");
     println!("{} operations in {:.0?}", common.operations.load(Ordering::Relaxed), begun.elapsed());
     Ok(())
 }

@@ -216,7 +216,7 @@ class _Job:
             ordered = dpnp.sort(lent[known.astype(bool)])
             total = float(dpnp.sum(ordered))
             found = dpnp.asnumpy(ordered)
-            note += [f"sort and sum of {found.size:,} known delays: {total:,.0f} minutes in all"]
+            note += [f"sort and sum of {found.size:,} known delays: {total:,.0f} minutes in total"]
         for what, ours, theirs in (("delays", delay, lent), ("bitmap", bits, lent_bits)):
             address = int(theirs.__sycl_usm_array_interface__["data"][0])
             verdict = "equal, no copy" if ours.ptr == address else "DIFFERENT"

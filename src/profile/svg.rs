@@ -318,7 +318,7 @@ impl Profile {
         let mut names: Vec<_> = names.into_iter().collect();
         names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let more = names.len().saturating_sub(6);
-        let mut text = format!("{} events, {} in all", bar.events.len(), duration(time));
+        let mut text = format!("{} events, {} in total", bar.events.len(), duration(time));
         if bytes > 0 {
             let _ = write!(text, ", {}", size(bytes));
         }

@@ -200,7 +200,7 @@ impl Clean {
     /// To be called once everything of the test is dropped.
     pub fn end(self) -> Result<()> {
         let settled = eventually(|| Ok(live()? == self.before))?;
-        assert!(settled, "{} allocations live, {} when the test began", live()?, self.before);
+        assert!(settled, "{} live allocations, {} at the start of the test", live()?, self.before);
         Ok(())
     }
 }

@@ -85,7 +85,7 @@ def test_s1_s2_s3_our_stream_yields_its_batches_then_stays_at_the_end() -> None:
         release(part)
     assert lengths == [2, 0, 1, 3]
     for _ in range(3):
-        assert ours.next().array.release is None, "S3: the end stays the end"
+        assert ours.next().array.release is None, "S3: a finished stream stays finished"
     schemas.append(ours.schema())
     assert ours.last_error() is None, "S4"
     release(ours.struct)

@@ -412,7 +412,7 @@ def test_d21_cuda_data_needs_a_driver(device_type: int) -> None:
     except usmq.RuntimeNotFoundError:
         pass
     else:
-        pytest.skip("there is a driver here; tests/cuda has tests for it")
+        pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")
     producer = Producer(ints([1, 2]), device_type, device_id=0)
     buffer(1, at=16)(producer)  # not to be touched
     message = refused(producer, "device array", usmq.RuntimeNotFoundError)
@@ -463,4 +463,4 @@ def test_an_exception_of_the_object_itself_propagates() -> None:
 def test_the_struct_sizes_match_the_header() -> None:
     sizes = [ctypes.sizeof(kind) for kind in (ArrowSchema, ArrowArray)]
     sizes.append(ctypes.sizeof(arrow_structs.ArrowDeviceArray))
-    assert sizes == [72, 80, 128], "the tests themselves are wrong"
+    assert sizes == [72, 80, 128], "the definitions of the tests are wrong"

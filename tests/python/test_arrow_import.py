@@ -152,7 +152,7 @@ def test_host_data_of_another_library_is_copied(name: str) -> None:
     assert column.to_arrow().to_pylist() == values
     assert column.null_count == values.count(None)
     assert eventually(lambda: sorted(producer.log) == ["array", "schema"]), producer.log
-    assert column.to_arrow().to_pylist() == values, "it needs its source no more"
+    assert column.to_arrow().to_pylist() == values, "the source is no longer needed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,7 +167,7 @@ def test_d23_device_data_is_used_in_place(name: str, kind: str) -> None:
     assert column.to_arrow().to_pylist() == values
     assert column.null_count == values.count(None)
     given = [at for at in addresses(producer.root) if at]
-    assert ("array" in producer.log) is not bool(given), "kept if there is something to keep"
+    assert ("array" in producer.log) is not bool(given), "the source is kept if it has buffers"
     again = usmq.from_arrow(column)
     if values:
         assert column.usm_type == (kind if given else None)
@@ -334,7 +334,7 @@ def test_host_data_is_copied_without_a_wait_and_kept_until_copied() -> None:
     running = kernel("advance")(1, x, STEPS)
     table = usmq.from_arrow(producer)
     assert not running.done(), "the import waited for the queue"
-    assert "array" not in producer.log, "the copies cannot be done yet"
+    assert "array" not in producer.log, "the copies cannot be complete yet"
     table.wait()
     assert running.done()
     assert eventually(lambda: "array" in producer.log)

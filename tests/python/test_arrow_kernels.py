@@ -110,7 +110,7 @@ def test_an_exported_table_includes_the_writes_of_a_kernel_in_flight(
     running = kernel("advance")(4, x, STEPS)
     table = usmq.Table({"x": x})
     column = table["x"]
-    assert not running.done(), "making a table waited"
+    assert not running.done(), "creating the table waited"
     expected = advanced(np.arange(4), STEPS)
     np.testing.assert_array_equal(pa.array(column.host_view()).to_numpy(), expected)
     assert running.done()

@@ -91,7 +91,7 @@ def test_chunks_of_every_type_become_one_column(name: str) -> None:
     chunked = pa.chunked_array(chunks, array.type)
     column = usmq.from_arrow(chunked)
     if not chunked.null_count and pa.types.is_struct(array.type):
-        assert isinstance(column, usmq.Table), "structs at the top, none of them null"
+        assert isinstance(column, usmq.Table), "top-level structs, none of them null"
         assert column.to_arrow().to_pylist() == chunked.to_pylist()
         return
     assert isinstance(column, usmq.Column)
@@ -230,7 +230,7 @@ def test_a_stream_without_a_callback_is_refused(field: str) -> None:
         with pytest.raises(usmq.InteropError):
             usmq.from_arrow(giver(producer))
         if field == "release":
-            assert producer.calls == [], "that is a released stream"
+            assert producer.calls == [], "a released stream"
 
 
 def test_a_stream_whose_schema_is_released_is_refused() -> None:

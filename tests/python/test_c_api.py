@@ -370,7 +370,7 @@ def test_freed_memory_is_reused_after_the_work_of_its_queues(
     with usmq.use_queue(elsewhere):
         others = [peer.allocate(nbytes) for _ in range(3)]
     again = peer.allocate(nbytes)
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert memory not in others
     assert again == memory
     for block in [*others, again]:
@@ -391,7 +391,7 @@ def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
     event = busy(elsewhere)
     peer.call("free", memory)
     blocks = [peer.allocate(nbytes) for _ in range(3)]
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert memory not in blocks
     for block in blocks:
         peer.call("free", block)
@@ -436,7 +436,7 @@ def test_the_event_of_an_export_follows_the_work_of_the_queue(
     event = busy(queue)
     exported = Exported(peer, memory, b"l", 8)
     sync_event = exported.device.sync_event
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert sync_event
     column = usmq.from_arrow(exported)
     column.values().to_numpy()

@@ -131,7 +131,7 @@ def has_driver() -> bool:
 )
 def test_without_a_driver_every_entry_point_names_what_is_missing(call: Any) -> None:
     if has_driver():
-        pytest.skip("there is a driver here")
+        pytest.skip("a CUDA driver is installed")
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         call()
 

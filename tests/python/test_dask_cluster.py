@@ -108,7 +108,7 @@ def test_a_scattered_table_round_trips(client: Client) -> None:
 def test_copies_are_in_the_metrics_of_dask(client: Client, cluster: LocalUsmCluster) -> None:
     first, *_, last = addresses(client)
     if first == last:
-        pytest.skip("one worker sends nothing to another")
+        pytest.skip("workers exchange data only if there are two")
     array = client.submit(part, 77, 50_000, workers=first)
     assert client.submit(total, array, workers=last).result(timeout=40)
 

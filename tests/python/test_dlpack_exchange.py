@@ -192,7 +192,7 @@ def test_the_stream_is_the_current_queue_or_that_of_the_device(
     for queue in (usmq.Queue(sub_device), dl.other_context()):
         with usmq.use_queue(queue):
             assert queue_at(stream()) == usmq.Queue(queue.device.parent or queue.device)
-    assert stream() == stream(), "kept once"
+    assert stream() == stream(), "referenced once"
 
 
 def test_a_stream_outlives_the_scope_and_every_handle_to_its_queue() -> None:

@@ -186,7 +186,7 @@ CUDA = {2, 3, 13}
 @pytest.mark.parametrize("device", sorted(CUDA))
 def test_cuda_memory_needs_a_driver_and_is_deleted_without_one(device: int) -> None:
     if cuda_driver():
-        pytest.skip("there is a driver here; tests/cuda has tests for it")
+        pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")
     producer = Producer(base(), device=(device, 0))
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         usmq.from_dlpack(producer)

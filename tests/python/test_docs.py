@@ -14,18 +14,18 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CON
 def test_each_rule_of_the_interop_page_names_an_existing_test() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([DSAY]\d+) \|.*\| `([\w.]+)`: `(\w+)` \|$", page, re.MULTILINE)
-    assert len(rows) > 40, "the table is not where it was"
+    assert len(rows) > 40, "the table was not found"
     for rule, file, test in rows:
         folder = "arrow_async" if file.endswith(".rs") else "python"
         text = (ROOT / "tests" / folder / file).read_text(encoding="utf-8")
         assert re.search(rf"\b(def|fn) {test}\(", text), f"{rule}: {file} has no {test}"
-        assert rule.lower() in test.split("_"), f"{rule} is not what {test} is about"
+        assert rule.lower() in test.split("_"), f"{test} does not name {rule}"
 
 
 def test_the_dlpack_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(test_dlpack_\w+\.py)`: `(\w+)`", page)
-    assert len(named) > 12, "the table is not where it was"
+    assert len(named) > 12, "the table was not found"
     for file, test in named:
         text = (ROOT / "tests" / "python" / file).read_text(encoding="utf-8")
         assert f"def {test}(" in text, f"{file} has no {test}"
@@ -34,7 +34,7 @@ def test_the_dlpack_tests_named_by_the_interop_page_exist() -> None:
 def test_the_cuda_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", page)
-    assert len(named) > 8, "the table is not where it was"
+    assert len(named) > 8, "the table was not found"
     folders = {"test_cuda_device.py": "cuda", "test_cuda.py": "python"}
     for file, test in named:
         text = (ROOT / "tests" / folders[file] / file).read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ def test_the_public_name_has_a_docstring(name: str) -> None:
     doc = inspect.getdoc(DOCUMENTED[name])
     assert doc, f"{name} has no docstring"
     opening = doc.partition("\n\n")[0].rstrip()
-    assert opening.endswith((".", ":")), f"it opens with no sentence: {opening}"
+    assert opening.endswith((".", ":")), f"it does not start with a sentence: {opening}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -92,7 +92,7 @@ USED = [
 def test_the_class_documents_its_special_members(name: str) -> None:
     cls, _, member = name.partition(".")
     doc = inspect.getdoc(PUBLIC[cls]) or ""
-    assert re.search(USES[member], doc), f"{cls} shows no use of {member}: {USES[member]}"
+    assert re.search(USES[member], doc), f"{cls} does not document {member}: {USES[member]}"
 
 
 def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
@@ -109,7 +109,7 @@ def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
         for cls, member in shown
         if not member or isinstance(vars(getattr(usmq, cls))[member], WrapperDescriptorType)
     ]
-    assert not default, f"describe these with their classes: {default}"
+    assert not default, f"document these with their classes: {default}"
 
 
 # The entry points; the other classes are their results.

@@ -36,7 +36,7 @@ def test_the_text_is_grouped_and_ends_with_a_verdict(
     done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
     assert re.fullmatch(r"No problem found: 1 device is visible(, \d+ notes?)?\.", lines[-1])
-    assert "\033" not in done.stdout, "colours in what is no terminal"
+    assert "\033" not in done.stdout, "colours outside a terminal"
     for line in lines[:-1]:
         assert re.match(r"(?!\s)|  (ok|note|problem) +\S| {11}\S|$", line), line
     assert done.stderr == ""
@@ -47,7 +47,7 @@ def test_two_drivers_are_two_devices_without_a_problem(
 ) -> None:
     found = doctor(OCL_ICD_FILENAMES=os.environ["OCL_ICD_FILENAMES"])
     if ":" not in os.environ["OCL_ICD_FILENAMES"]:
-        pytest.skip("the loader has cut OCL_ICD_FILENAMES of this process")
+        pytest.skip("the loader truncated OCL_ICD_FILENAMES of this process")
     assert found.status == 0, found.text
     assert found.devices() == ["opencl:cpu:0", "opencl:cpu:1"]
 
@@ -487,7 +487,7 @@ def test_the_page_explains_the_messages_of_the_doctor(words: str) -> None:
     # Long texts are broken across lines.
     text = re.sub(r"\\\n\s+", "", text)
     for part in words.removeprefix("libsycl…").split("…"):
-        assert part in text, f"nothing says {part!r}"
+        assert part in text, f"no message contains {part!r}"
 
 
 def test_the_example_of_the_page_runs(run_python: Run) -> None:

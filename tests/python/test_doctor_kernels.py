@@ -53,7 +53,7 @@ def test_a_library_that_hides_a_runtime_library(
     found = doctor(LD_LIBRARY_PATH=f"{harmless}:{hiding}")
     fix = found.problem(words, "LD_LIBRARY_PATH", str(hiding / library))
     assert fix == "export LD_LIBRARY_PATH='{}'".format(str(harmless).replace("'", "'\\''"))
-    assert "pip install" not in found.text, "the runtime is not to blame"
+    assert "pip install" not in found.text, "the runtime is not the cause"
     found.all_applied()
     if content != TEXT:
         found = doctor(LD_LIBRARY_PATH=str(hiding))
@@ -117,7 +117,7 @@ def view(pristine: Environment, tmp_path: Path) -> Callable[..., Environment]:
     unshare = shutil.which("unshare")
     tried = [unshare or "false", "--mount", "true"]
     if unshare is None or subprocess.run(tried, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounts of its own need unshare, and the right to use it")
+        pytest.skip("private mounts need unshare and the permission to use it")
 
     def view(*mounts: str) -> Environment:
         script = tmp_path / "view.sh"
@@ -212,7 +212,7 @@ def test_a_memory_limit(doctor: Callable[..., Checked], limit: int) -> None:
     found = doctor(before=f"ulimit -c 0; ulimit -S -v {limit}")
     fix = found.problem("ulimit -v is", "too little")
     assert fix == "ulimit -v unlimited"
-    assert "pip install" not in found.text, "no package is to blame"
+    assert "pip install" not in found.text, "no package is the cause"
     found.all_applied()
 
 

@@ -34,7 +34,7 @@ def test_a_runtime_without_adapters(
     doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+        pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
     environment.without("libur_adapter_opencl")
     found = doctor(environment=environment)
@@ -97,7 +97,7 @@ def test_an_adapter_that_crashes(
     compiled: Callable[..., str],
 ) -> None:
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+        pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
     environment.without("libur_adapter_opencl")
     source = """
@@ -117,7 +117,7 @@ def test_an_adapter_loader_from_another_folder(
     second_name((FOLDER / "libur_loader.so.0").resolve(), tmp_path / "libur_loader.so.0")
     maps = pristine.shell("python -c 'import usmq; print(open(\"/proc/self/maps\").read())'", {})
     if "libur_loader" not in maps.stdout:
-        pytest.skip("this runtime has its loader of adapters inside libsycl")
+        pytest.skip("this runtime has its adapter loader inside libsycl")
     found = doctor(LD_LIBRARY_PATH=f"{tmp_path}:{pristine.lib}")
     fix = found.problem(
         "it uses an adapter loader from another folder", str(tmp_path / "libur_loader.so.0")
@@ -169,7 +169,7 @@ def test_the_command_reports_even_if_part_of_the_runtime_is_missing(
     environment.without(gone)
     fix = reinstalls(package)
     if environment.shell("python -c 'import usmq'", {}).returncode == 0:
-        pytest.skip(f"this runtime is loaded without {gone}")
+        pytest.skip(f"this runtime loads without {gone}")
     answers_without_the_extension(environment, gone, fix)
     found = doctor(environment=environment)
     assert found.problem(gone, f"though {package} {version(package)} is installed") == fix
@@ -220,7 +220,7 @@ def test_wheels_of_two_releases(
         environment.without("libur_loader.so")
         compiled("environment/lib/libur_loader.so.0", "int none;", "-Wl,-soname,libur_loader.so.0")
         if environment.shell("python -c 'import usmq'", {}).returncode == 0:
-            pytest.skip("this runtime has its loader of adapters inside libsycl")
+            pytest.skip("this runtime has its adapter loader inside libsycl")
     found = doctor(environment=environment)
     runtime = version("intel-sycl-rt")
     fix = found.problem(f"intel-cmplr-lib-ur 2026.9.0 is newer than intel-sycl-rt {runtime}")
@@ -440,7 +440,7 @@ except usmq.RuntimeNotFoundError as error:
 def test_an_earlier_query_of_another_library_with_a_selector(pristine: Environment) -> None:
     pytest.importorskip("dpctl")
     if list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime finds devices for selectors of the backend opencl alone")
+        pytest.skip("this runtime finds devices with selectors that name only the backend opencl")
     code = """
 import dpctl
 dpctl.get_devices()

@@ -120,7 +120,7 @@ def test_each_fault_raises_the_right_error(operations, name, lasting, fault, cod
             check_error(error, code, text)
         assert host(None) == [1.0, 2.0, 3.0]
     else:
-        pytest.fail("it never ends")
+        pytest.fail("the operation does not end")
     del error
     for _ in range(100):
         settle()

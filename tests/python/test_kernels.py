@@ -117,7 +117,7 @@ def test_an_explicit_queue_runs_the_kernel(queue: usmq.Queue, kernels: SimpleNam
     event = kernels.fill(10, x, 1.5, queue=profiled)
     submit, start, end = event.profiling
     assert x.to_numpy().tolist() == [1.5] * 10
-    assert x.queue == queue, "the array stays where it was"
+    assert x.queue == queue, "the array is not moved"
     assert 0 < submit <= start <= end
 
 

@@ -63,7 +63,7 @@ def test_an_allocation_counts_while_it_lives(nbytes: int, kind: str) -> None:
     assert {other: usmq.memory_stats()[other]["used"] for other in others} == others
     views = [x[:1], x.T, x.reshape(-1, 1)]
     del x
-    assert number("live", kind) == live + 1, "views keep it"
+    assert number("live", kind) == live + 1, "views keep the memory"
     del views
     assert number("live", kind) == live
     assert number("used", kind) == used
@@ -119,7 +119,7 @@ def test_foreign_memory_is_not_counted() -> None:
     assert number("live") == live
     del x
     assert number("used") == used
-    assert int(theirs.sum()) == 0, "and not ours to free"
+    assert int(theirs.sum()) == 0, "usmq does not own the memory"
 
 
 @pytest.mark.parametrize("kind", KINDS)

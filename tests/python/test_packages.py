@@ -375,7 +375,7 @@ def test_a_queue_mismatch_names_both_queues_and_its_fix_works(places: Places, cl
             assert_close(total, x.to_numpy() + y.to_numpy())
         with usmq.use_queue(places["second"]):
             x2, y2 = usmq.collocate(x, y)
-        assert x2.queue == y2.queue in (x.queue, y.queue), "no third place: one array stays"
+        assert x2.queue == y2.queue in (x.queue, y.queue), "one array is not copied"
 
 
 # --- threads and tasks

@@ -47,7 +47,7 @@ def test_follow_of_two_queues_is_an_error_that_names_each_argument(
     assert text.count(queue.device.filter_string) >= 3, "one device for each argument"
     assert "queue" in text
     assert "context" in text
-    assert "profiling" in text, "what tells the two queues apart"
+    assert "profiling" in text, "the difference between the two queues"
 
 
 def test_follow_across_contexts_names_both_devices(
@@ -106,7 +106,7 @@ def test_a_rebind_within_a_context_moves_no_bytes(neighbour: usmq.Queue) -> None
         assert usmq.memory_stats()["device"]["used"] == used
         assert moved.ptr == x.ptr
         assert moved.queue == neighbour
-        assert x.queue != neighbour, "the argument itself stays"
+        assert x.queue != neighbour, "the argument itself is not changed"
         assert (moved.shape, moved.strides, moved.dtype) == (x.shape, x.strides, x.dtype)
 
 
@@ -115,7 +115,7 @@ def test_a_rebound_array_shares_values_and_keeps_the_memory(
 ) -> None:
     x = usmq.zeros((4, 5), "f4")
     moved = usmq.collocate(x[1:, ::2], queue=neighbour)
-    assert moved.strides == (20, 8), "no copy, so the layout stays"
+    assert moved.strides == (20, 8), "no copy, so the layout is kept"
     kernels.fill(20, x, 3.0)
     assert moved.to_numpy().tolist() == [[3, 3, 3]] * 3
     del x

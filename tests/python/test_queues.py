@@ -281,5 +281,5 @@ def test_waiting_releases_the_gil(queue: usmq.Queue, kernels: SimpleNamespace, h
     waited, during = time.monotonic() - start, ticks - before
     stop.set()
     ticker.join()
-    assert waited > 0.05, "the kernel was too short to show anything"
+    assert waited > 0.05, "the kernel was too short for this test"
     assert during > waited / 0.002 / 10

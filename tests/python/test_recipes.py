@@ -74,7 +74,7 @@ def test_actors_have_one_device_each_and_pass_arrays(
     tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("ray is not installed: pip install ray (80 MB, which the tests do without)")
+        pytest.skip("ray is not installed: pip install ray (80 MB)")
     command = [sys.executable, str(program("actors.py", tmp_path))]
     printed = run(command, tmp_path, timeout=120, SELECTORS="opencl:0 opencl:1")
     where, total = printed.splitlines()[-2:]

@@ -84,7 +84,7 @@ print("parent", x.to_numpy().shape, usmq.zeros(2).to_numpy())
         name, rest = line.split("|", 1)
         text, status = rest.rsplit("|", 1)
         assert text.startswith("ForkError "), line
-        assert "spawn" in text, f"{name} does not say what to do instead"
+        assert "spawn" in text, f"{name} does not name an alternative"
         assert status == "0", line
     assert lines[-1] == "parent (1,) [0. 0.]"
 

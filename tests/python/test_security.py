@@ -56,7 +56,7 @@ def test_the_kernel_cache_folder_is_created_for_its_owner_only(
     done = run_python(BUILD, **unset(**where))
     assert (done.stdout, done.stderr) == ("9\n", "")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert files(folder), "nothing was kept"
+    assert files(folder), "no kernel was cached"
 
 
 def test_a_folder_of_an_older_usmq_gets_owner_only_permissions(
@@ -90,7 +90,9 @@ def test_a_folder_writable_by_others_is_not_used(run_python: Run, tmp_path: Path
     done = run_python(BUILD, **unset(**WAYS[way](tmp_path)))
     assert done.stdout == "9\n"
     assert files(folder) == []
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o777, "what may hold foreign files looks clean"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777, (
+        "a folder that may contain foreign files is reported as clean"
+    )
     (line,) = done.stderr.splitlines()
     assert line.startswith("usmq: kernels are not kept in ")
     assert f"others may write to {folder}" in line
@@ -183,7 +185,7 @@ def test_a_folder_created_by_another_user_is_not_used(
         elif os.getuid() == 0:
             os.chown(folder, 12345, 12345)
         else:
-            pytest.skip("only root can make a folder that belongs to others")
+            pytest.skip("only root can create a folder of another owner")
     refused = claim()
     assert refused.fault
     assert refused.holder is None

@@ -118,7 +118,7 @@ def test_memory_keeps_the_limit_and_ends_with_the_task():
     x = usmq.run_task(body, memory_limit=1000, name="limited")
     assert x.shape == (600,)
     memory, array, task = kept
-    assert live() == before + 2, "the block that was left is freed"
+    assert live() == before + 2, "the remaining block is freed"
     array[...] = 3
     assert array.to_numpy().tolist() == [3] * 1000
     with pytest.raises(ValueError, match="has ended"):

@@ -149,7 +149,7 @@ proptest! {
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(columns.into_iter().map(Ok)));
         let made = ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?;
         let ColumnOrTable::Table(table) = made else {
-            panic!("its schema is one of record batches")
+            panic!("its schema describes record batches")
         };
         prop_assert_eq!(table.to_arrow()?, batches);
         for (column, before) in table.batches().iter().zip(before) {
@@ -188,7 +188,7 @@ proptest! {
         let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
         let stream: ForeignStruct<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
         let ColumnOrTable::Table(table) = ColumnOrTable::from_stream(stream, ImportOptions::default())? else {
-            panic!("its schema is one of record batches")
+            panic!("its schema describes record batches")
         };
         prop_assert_eq!(table.batches().len(), 1);
         prop_assert_eq!(table.to_arrow()?, vec![concat_batches(&batch.schema(), &batches).unwrap()]);

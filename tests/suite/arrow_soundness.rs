@@ -88,9 +88,9 @@ fn memory_without_writable_handles_is_read_in_place() -> Result<()> {
         assert_ne!(address(&column.to_arrow()?), at, "{kind}: x writes to it");
         let view = x.reshape([2, 2])?;
         drop(x);
-        assert_ne!(address(&column.to_arrow()?), at, "{kind}: so does its view");
+        assert_ne!(address(&column.to_arrow()?), at, "{kind}: its view writes to it");
         drop(view);
-        assert_eq!(address(&column.to_arrow()?), at, "{kind}: nobody does");
+        assert_eq!(address(&column.to_arrow()?), at, "{kind}: it has no writers");
         // Imported memory is read-only.
         let source: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
         let imported = Column::from_arrow("x", &source, in_usm(kind))?;

@@ -41,7 +41,7 @@ fn all(columns: Vec<Column>) -> Batches {
 fn table(imported: ColumnOrTable) -> Table {
     match imported {
         ColumnOrTable::Table(table) => table,
-        ColumnOrTable::Column(column) => panic!("{column} is no table"),
+        ColumnOrTable::Column(column) => panic!("{column} is not a table"),
     }
 }
 
@@ -132,7 +132,7 @@ fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
             let stream = ArrowDeviceArrayStream::new(column.field().clone(), all(columns));
             ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())
         };
-        let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are no table") };
+        let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are not a table") };
         assert_eq!(&one.to_arrow()?, &numbers);
         assert_eq!(one.values()?.address(), column.values()?.address());
         assert!(failure(streams(2)).contains("2 arrays"));

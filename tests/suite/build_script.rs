@@ -88,7 +88,7 @@ fn folders_are_searched_upwards_and_the_checkout_last() {
     };
     assert_eq!(names(&inside), ["home/ws/member", "home/ws", "home", "", "usmq"].map(PathBuf::from));
     let folders = inside.folders();
-    assert!(folders.contains(&Path::new("/")), "the search goes to the root: {folders:?}");
+    assert!(folders.contains(&Path::new("/")), "the search reached the root: {folders:?}");
     assert_eq!(folders.last(), Some(&inside.manifest.as_path()));
 
     let outside = build(&place, "home/ws/target/debug/build/usmq-1/out", "other");
@@ -109,7 +109,7 @@ fn an_environment_of_another_user_is_not_executed() {
     let build = build(&place, "ws/target/debug/build/usmq-1/out", "ws");
     let environment = place.folder(&format!("ws/{}", ENVIRONMENTS[0]));
     assert!(build.trusts(&environment));
-    assert!(build.trusts(Path::new("/usr")), "what root made is trusted");
+    assert!(build.trusts(Path::new("/usr")), "files of root are trusted");
     assert!(!build.trusts(&place.0.join("missing")));
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!(

@@ -176,7 +176,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
         let text = refusal(&add, &[3], None, &[(&x).into()]);
         assert!(text.contains("takes 2 arguments") && text.contains("1 were given"), "{text}");
         let plain = [(&x).into(), Arg::number(Scalar::Int(1), None)];
-        assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type from somewhere");
+        assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type");
     }
     let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
     assert!(matches!(unknown, Err(Error::KernelBuild { .. })), "{unknown:?}");
@@ -401,7 +401,7 @@ fn bytes_that_are_not_spirv_are_refused_before_the_driver_reads_them() -> Result
         assert!(log.contains(part), "{part:?} is missing in {log}");
     }
     let log = log_of(Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default()));
-    assert!(log.contains("\"add\""), "the kernels it has are named: {log}");
+    assert!(log.contains("\"add\""), "the log must name the available kernels: {log}");
     Ok(())
 }
 

@@ -54,9 +54,9 @@ fn moves_as(source: &Array, target: &Queue, expected: Action) -> Result<Array> {
     assert_eq!(result.usm_kind(), source.usm_kind());
     if moves {
         assert_eq!(result.context(), target.context());
-        assert!(result.is_contiguous(), "a copy has no gaps");
+        assert!(result.is_contiguous(), "a copy is contiguous");
     } else {
-        assert_eq!(result.address(), source.address(), "the memory itself moves nowhere");
+        assert_eq!(result.address(), source.address(), "the memory itself does not move");
         assert_eq!(result.strides(), source.strides());
     }
     assert_eq!(&follow(&[&result])?, target);

@@ -139,7 +139,7 @@ fn a_captured_scope_can_be_entered_on_any_thread_and_replaces_its_scope() -> Res
     let scope = with_queue(&queues[0], || {
         with_queue(&queues[1], || manager.with_queue(&queues[2], || Ok::<_, Error>(Scope::capture())))
     })?;
-    assert_eq!(current_queue()?, outside, "capturing enters nothing");
+    assert_eq!(current_queue()?, outside, "capturing must not enter the scope");
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
@@ -244,7 +244,7 @@ fn run(mut tasks: Vec<Task<'_>>) -> Result<()> {
     let waker = Waker::from(wakes.clone());
     let own = current_queue()?;
     while !tasks.is_empty() {
-        assert!(wakes.0.swap(0, Ordering::Relaxed) > 0, "no task can go on");
+        assert!(wakes.0.swap(0, Ordering::Relaxed) > 0, "no task can continue");
         let mut waiting = Vec::new();
         for mut task in tasks {
             let polled = task.as_mut().poll(&mut std::task::Context::from_waker(&waker));
@@ -468,7 +468,7 @@ fn a_queue_requested_twice_is_one_queue() -> Result<()> {
     assert_eq!(several, four_queues(&device, None)?);
     for (position, queue) in several.iter().enumerate() {
         assert!(!several[..position].contains(queue));
-        assert_eq!(Queue::new(queue, None, IN_ORDER)?, *queue, "a queue as it is");
+        assert_eq!(Queue::new(queue, None, IN_ORDER)?, *queue, "the queue is used unchanged");
     }
     let threads: Vec<_> = (0..16)
         .map(|_| {

@@ -36,7 +36,7 @@ fn a_task_runs_on_the_queue_of_its_data() -> Result<()> {
     let body = |task: &mut TaskContext| -> Result<Queue> {
         let x = task.array::<u32>()?;
         assert_eq!(task.queue(), x.queue());
-        assert_eq!(&current_queue()?, task.queue(), "what the task calls sees its queue");
+        assert_eq!(&current_queue()?, task.queue(), "functions called by the task use its queue");
         let y = task.memory().zeros::<u32>([2])?;
         assert_eq!(y.queue(), task.queue());
         Ok(task.queue().clone())
@@ -107,7 +107,7 @@ fn the_cursor_is_typed_and_ordered() -> Result<()> {
         assert!(wrong.contains("argument 1 of task \"typed\"") && wrong.contains("float32[1]"), "{wrong}");
         assert!(wrong.contains("array of float64"), "{wrong}");
         assert!(matches!(task.arg::<Table>(), Err(Error::Type(_))));
-        assert_eq!(task.args_left(), 5, "what does not fit is not taken");
+        assert_eq!(task.args_left(), 5, "an argument of the wrong type is not taken");
         task.array::<f32>()?;
         let wrong = text(task.arg::<u8>().unwrap_err());
         assert!(wrong.contains("the number 300") && wrong.contains("type u8"), "{wrong}");
@@ -176,10 +176,10 @@ fn task_memory_counts_live_bytes_and_keeps_the_limit() -> Result<()> {
         drop(view);
         assert_eq!((memory.used(), memory.peak()), (0, 600));
         let y = memory.release(memory.empty::<u8>([900])?);
-        assert_eq!(memory.used(), 0, "an output is not the task's any more");
+        assert_eq!(memory.used(), 0, "an output no longer belongs to the task");
         let block = memory.allocate(1000, UsmKind::Host)?;
-        assert!(memory.allocate(1, UsmKind::Host).is_err(), "all kinds count together");
-        assert!(memory.empty::<u8>([0]).is_ok(), "nothing always fits");
+        assert!(memory.allocate(1, UsmKind::Host).is_err(), "all USM kinds are counted together");
+        assert!(memory.empty::<u8>([0]).is_ok(), "zero bytes always fit");
         memory.deallocate(block)?;
         assert!(memory.empty::<u8>([usize::MAX, 3]).is_err_and(|error| matches!(error, Error::Value(_))));
         assert_eq!(y.shape(), [900]);
@@ -195,7 +195,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
     Task::new("blocks").run(|task| -> Result<()> {
         let memory = task.memory();
         let (none, also_none) = (memory.allocate(0, UsmKind::Device)?, memory.allocate(0, UsmKind::Device)?);
-        assert!(none != 0 && none != also_none, "nothing has an address of its own");
+        assert!(none != 0 && none != also_none, "zero bytes have a unique address");
         memory.deallocate(none)?;
         for unknown in [0, none, foreign.address(), usize::MAX] {
             let error = memory.deallocate(unknown).unwrap_err();
@@ -204,7 +204,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
         }
         let block = memory.allocate(64, UsmKind::Shared)?;
         released = Some(memory.release_block(block)?);
-        assert!(memory.deallocate(block).is_err(), "it is the caller's now");
+        assert!(memory.deallocate(block).is_err(), "it belongs to the caller now");
         memory.allocate(4096, UsmKind::Device)?;
         Ok(())
     })?;
@@ -215,7 +215,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
     foreign.fill(1u8)?;
     assert_eq!(foreign.to_vec::<u8>()?, [1; 16]);
     drop((released, foreign));
-    assert_eq!(live(), before, "blocks that were left are freed with the task");
+    assert_eq!(live(), before, "remaining blocks are freed with the task");
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn task_memory_allocates_nothing_after_its_task() -> Result<()> {
         outlived = Some(task.memory().full([3], 5i32)?);
         Ok(())
     })?;
-    assert_eq!(outlived.unwrap().to_vec::<i32>()?, [5, 5, 5], "an array lives as long as its owner wants");
+    assert_eq!(outlived.unwrap().to_vec::<i32>()?, [5, 5, 5], "an array lives as long as its owner");
     Ok(())
 }
 

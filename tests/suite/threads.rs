@@ -262,7 +262,10 @@ fn a_process_with_work_in_flight_exits_cleanly_and_soon() -> Result<()> {
             if started.elapsed() > Duration::from_secs(30) {
                 child.kill().expect("a child can be ended");
                 let output = child.wait_with_output().expect("a child has output");
-                panic!("{way:?}: the process hangs\n{}", String::from_utf8_lossy(&output.stderr));
+                panic!(
+                    "{way:?}: the process did not exit in time\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -42,7 +42,7 @@ pub fn check(data: &[u8]) {
             packed(&column, data);
         }
         (Err(Error::Interop(text)), None) => assert!(!text.is_empty()),
-        (Ok(column), None) => panic!("a broken tree came in: {column:?}"),
+        (Ok(column), None) => panic!("an invalid tree was imported: {column:?}"),
         (Err(error), _) => panic!("{error:?}"),
     }
     assert!(settled(|| RELEASED.load(Ordering::SeqCst) == before + releases), "a tree was not released once");

@@ -153,8 +153,8 @@ pub fn check(data: &[u8]) {
         hand_over(case.tensor, old.then_some((version, readonly)), Import { copy, ..Import::default() });
     match result {
         Ok(array) => {
-            assert!(!case.broken, "a broken tensor came in as {array}");
-            assert!(copy != Some(false) || device, "host memory came in without a copy");
+            assert!(!case.broken, "an invalid tensor was imported as {array}");
+            assert!(copy != Some(false) || device, "host memory was imported without a copy");
             assert_eq!((array.dtype(), array.shape()), (case.dtype, &case.shape[..]));
             let expected: Vec<u8> =
                 places.iter().flat_map(|place| pattern[*place..place + itemsize].iter().copied()).collect();
@@ -165,7 +165,7 @@ pub fn check(data: &[u8]) {
         }
         Err(Error::Interop(_) | Error::Value(_)) => {
             let refused = case.broken || (copy == Some(false) && !device);
-            assert!(refused, "a sound tensor was refused");
+            assert!(refused, "a valid tensor was refused");
         }
         // A shape that nothing has room for.
         Err(Error::Allocation { .. }) if case.broken => {}

@@ -127,7 +127,7 @@ pub fn check(data: &[u8]) {
             assert!(text.contains(&format!("{format:?}")), "{format:?}: {text}")
         }
         (found, expected) => {
-            panic!("{format:?} with {children} children: {found:?}, and there is {expected:?}")
+            panic!("{format:?} with {children} children: {found:?}, expected {expected:?}")
         }
     }
 }
@@ -204,6 +204,6 @@ fn element_type(choices: &mut Choices<'_>) {
     match (DType::parse(&text), known.map(|row| row.2).or(extra)) {
         (Ok(found), Some(dtype)) => assert_eq!(found, dtype, "{text:?}"),
         (Err(Error::Type(error)), None) => assert!(error.contains(&format!("{text:?}")), "{error}"),
-        (found, expected) => panic!("{text:?}: {found:?}, and numpy says {expected:?}"),
+        (found, expected) => panic!("{text:?}: {found:?}, but numpy gives {expected:?}"),
     }
 }

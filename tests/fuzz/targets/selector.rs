@@ -59,7 +59,7 @@ pub fn check(data: &[u8]) {
             );
         }
         (Err(Error::Selector { asked, reason }), None) => assert!(asked == text && !reason.is_empty()),
-        (found, expected) => panic!("{text:?}: {found:?}, and the rules say {expected:?}"),
+        (found, expected) => panic!("{text:?}: {found:?}, but the rules give {expected:?}"),
     }
 }
 

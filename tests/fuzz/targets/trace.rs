@@ -119,7 +119,7 @@ fn run(machine: &Machine, choices: &mut Choices<'_>) {
     for queue in &machine.queues {
         queue.wait().unwrap();
     }
-    assert!(settled(|| live() == before), "{} allocations are live, {before} were", live());
+    assert!(settled(|| live() == before), "{} live allocations instead of {before}", live());
 }
 
 fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
