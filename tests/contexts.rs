@@ -7,7 +7,7 @@ mod common;
 mod memory;
 
 use common::{IN_ORDER, LOOSE, Work, advanced, default_queue, states_of};
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use std::time::{Duration, Instant};
 use usmq::{Array, Context, Device, Index, Kernel, KernelOptions, Queue, Result, UsmKind, collocate};
 
@@ -34,12 +34,12 @@ fn add() -> Result<Kernel> {
 
 #[test]
 fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let device = home.device();
     for properties in [IN_ORDER, LOOSE] {
         for kind in UsmKind::ALL {
-            let reserved = || of(kind, device).map(|stats| stats.reserved);
+            let reserved = || kind_stats(kind, device).map(|stats| stats.reserved);
             let before = reserved()?;
             let context = fresh(device)?;
             let queue = Queue::new(device, Some(&context), properties)?;
@@ -62,7 +62,7 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
                 reserved().unwrap() < before + 20 * MIB as u64
             };
             assert!(eventually(gone), "{kind} USM: {} bytes, {before} before", reserved()?);
-            let now = of(kind, device)?;
+            let now = kind_stats(kind, device)?;
             assert!(now.peak >= 40 * MIB as u64 && now.misses >= 2, "the past does not change: {now:?}");
         }
     }
@@ -71,7 +71,7 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
 
 #[test]
 fn memory_in_use_outlives_the_handles_of_its_context() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let device = home.device();
     let queue = Queue::new(device, Some(&fresh(device)?), IN_ORDER)?;

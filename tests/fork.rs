@@ -44,29 +44,29 @@ fn ended(child: libc::pid_t) -> i32 {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
-fn told<T>(result: Result<T>) -> bool {
+fn is_fork_error<T>(result: Result<T>) -> bool {
     matches!(result, Err(Error::Fork))
 }
 
 /// 7 if each use of the parent's objects, and each creation in the child, is the named error. Work known to
 /// be complete needs no runtime and may be reported as complete.
-fn every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
+fn check_every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
     let uses = [
-        told(devices()),
-        told(current_queue()),
-        told(with_queue("cpu", || Ok::<_, Error>(()))),
-        told(Array::zeros::<f32>([3])),
-        told(x.to_vec::<u32>()),
-        told(x.copy()),
-        !at_work || told(x.wait()),
-        !at_work || told(event.done()),
-        told(event.wait()),
-        told(x.queue().wait()),
+        is_fork_error(devices()),
+        is_fork_error(current_queue()),
+        is_fork_error(with_queue("cpu", || Ok::<_, Error>(()))),
+        is_fork_error(Array::zeros::<f32>([3])),
+        is_fork_error(x.to_vec::<u32>()),
+        is_fork_error(x.copy()),
+        !at_work || is_fork_error(x.wait()),
+        !at_work || is_fork_error(event.done()),
+        is_fork_error(event.wait()),
+        is_fork_error(x.queue().wait()),
     ];
-    if uses.iter().all(|told| *told) {
+    if uses.iter().all(|refused| *refused) {
         7
     } else {
-        uses.iter().position(|told| !told).map_or(99, |at| 10 + at as i32)
+        uses.iter().position(|refused| !refused).map_or(99, |at| 10 + at as i32)
     }
 }
 
@@ -78,7 +78,7 @@ fn a_child_forked_after_the_first_use_gets_an_error_and_the_parent_continues() -
     let event = work.advance(&queue, &x, 1)?;
     event.wait()?;
     for exits in [false, true] {
-        assert_eq!(in_child(exits, || every_use(&x, &event, false)), 7, "exits: {exits}");
+        assert_eq!(in_child(exits, || check_every_use(&x, &event, false)), 7, "exits: {exits}");
         // Drops in the child must not call the driver either.
         let mine = (x.clone(), event.clone());
         let status = in_child(exits, move || {
@@ -98,13 +98,13 @@ fn a_fork_with_work_in_flight_or_from_a_thread_is_harmless() -> Result<()> {
     let work = Work::new(&queue)?;
     let x = states_of(&[3], &queue)?;
     let event = work.advance(&queue, &x, LONG)?;
-    assert_eq!(in_child(false, || every_use(&x, &event, true)), 7);
+    assert_eq!(in_child(false, || check_every_use(&x, &event, true)), 7);
     let waits = std::thread::spawn({
         let event = event.clone();
         move || event.wait()
     });
     let (y, again) = (x.clone(), event.clone());
-    let forks = std::thread::spawn(move || in_child(false, || every_use(&y, &again, true)));
+    let forks = std::thread::spawn(move || in_child(false, || check_every_use(&y, &again, true)));
     assert_eq!(forks.join().expect("no panic"), 7);
     waits.join().expect("no panic")?;
     assert_eq!(x.to_vec::<u32>()?, [advanced(3, LONG)]);
@@ -143,7 +143,11 @@ fn a_child_does_not_wait_for_threads_of_its_parent() -> Result<()> {
             let mine: Result<Vec<_>> = (0..20).map(|_| Array::zeros::<u8>([40_000])).collect();
             let status = in_child(false, || {
                 drop(mine);
-                let told = [told(memory::stats(None)), told(memory::trim(None)), told(current_queue())];
+                let told = [
+                    is_fork_error(memory::stats(None)),
+                    is_fork_error(memory::trim(None)),
+                    is_fork_error(current_queue()),
+                ];
                 if told == [true; 3] { 7 } else { 8 }
             });
             assert_eq!(status, 7, "child {round}");

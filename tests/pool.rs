@@ -5,7 +5,7 @@ mod common;
 mod memory;
 
 use common::{Work, advanced, default_queue, four_queues, queues_elsewhere, states, states_of};
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use std::process::Command;
 use usmq::memory::{set_limit, stats, trim};
 use usmq::{Array, DType, Error, Queue, Result, UsmKind, explain};
@@ -15,7 +15,7 @@ const LONG: u32 = 100_000_000;
 
 #[test]
 fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     for queue in &four_queues(default_queue()?.device(), None)?[..2] {
         let work = Work::new(queue)?;
         for kind in UsmKind::ALL {
@@ -24,14 +24,14 @@ fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
             let event = work.advance(queue, &x, LONG / 100)?;
             let address = x.address();
             drop(x);
-            let before = of(kind, queue.device())?;
+            let before = kind_stats(kind, queue.device())?;
             let y = Array::uninit([1000], DType::U32, kind, queue)?;
             assert!(!event.done()?, "the test needs work in flight here");
             if kind.is_host_accessible() {
                 assert_ne!(y.address(), address, "the host may write to {kind} USM, so it is idle");
             } else {
                 assert_eq!(y.address(), address, "{kind} USM of {queue}");
-                let after = of(kind, queue.device())?;
+                let after = kind_stats(kind, queue.device())?;
                 assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
             }
             // The next use comes after the last one of the former owner.
@@ -45,7 +45,7 @@ fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
 
 #[test]
 fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     // Out-of-order queues give their own memory back to themselves no sooner than to others.
@@ -70,14 +70,14 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
         }
         assert!(!others.is_empty(), "the test needs work in flight here");
         assert_eq!(y.to_vec::<u32>()?, [advanced(7, LONG / 100 + 1); 1000]);
-        let most = of(UsmKind::Device, user.device())?.reserved;
+        let most = kind_stats(UsmKind::Device, user.device())?.reserved;
         let count = others.len() + 2;
         drop((others, y));
         user.wait()?;
         next.wait()?;
         // Done, it serves anyone.
         let again = (0..count).map(|_| states(1000, next)).collect::<Result<Vec<_>>>()?;
-        let now = of(UsmKind::Device, user.device())?.reserved;
+        let now = kind_stats(UsmKind::Device, user.device())?.reserved;
         assert!(now <= most, "{now} bytes, although {most} suffice");
         drop(again);
     }
@@ -86,7 +86,7 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
 
 #[test]
 fn memory_used_on_two_queues_waits_for_both() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let x = states_of(&[1; 16], &queues[0])?;
@@ -105,22 +105,26 @@ fn memory_used_on_two_queues_waits_for_both() -> Result<()> {
 
 #[test]
 fn statistics_count_what_arrays_hold() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let before = of(kind, queue.device())?;
+        let before = kind_stats(kind, queue.device())?;
         let kept = [bytes(3 * MIB, kind, &queue)?, bytes(100, kind, &queue)?];
         let view = kept[0].reshape([3, -1])?;
         let empty = [bytes(0, kind, &queue)?, bytes(0, kind, &queue)?];
         assert_ne!(empty[0].address(), empty[1].address(), "each array has its own memory");
-        let now = of(kind, queue.device())?;
+        let now = kind_stats(kind, queue.device())?;
         assert_eq!(now.used, before.used + 3 * MIB as u64 + 100);
         assert_eq!(now.live, before.live + 4);
         assert!(now.reserved >= now.used && now.peak >= now.used, "{now:?}");
         drop((kept, empty));
-        assert_eq!(of(kind, queue.device())?.used, before.used + 3 * MIB as u64, "the view keeps its memory");
+        assert_eq!(
+            kind_stats(kind, queue.device())?.used,
+            before.used + 3 * MIB as u64,
+            "the view keeps its memory"
+        );
         drop(view);
-        let after = of(kind, queue.device())?;
+        let after = kind_stats(kind, queue.device())?;
         assert_eq!((after.used, after.live), (before.used, before.live));
         assert!(after.peak >= now.used);
     }
@@ -137,13 +141,13 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
 
 #[test]
 fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let start = of(kind, queue.device())?;
+        let start = kind_stats(kind, queue.device())?;
         let limit = start.reserved + 64 * MIB as u64;
         set_limit(Some(limit), None, Some(kind))?;
-        assert_eq!(of(kind, queue.device())?.limit, Some(limit));
+        assert_eq!(kind_stats(kind, queue.device())?.limit, Some(limit));
         let held = bytes(40 * MIB, kind, &queue)?;
         let error = bytes(48 * MIB, kind, &queue).expect_err("88 MiB of 64");
         let text = error.to_string();
@@ -158,14 +162,14 @@ fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
         for part in ["48.0 MiB", "in use", "limit", kind.name(), device] {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
-        let now = of(kind, queue.device())?;
+        let now = kind_stats(kind, queue.device())?;
         assert_eq!((now.used, now.live), (used, start.live + 1), "a refused allocation must not be counted");
         // The remainder can be allocated, and all of it after the first array is dropped.
         bytes(8 * MIB, kind, &queue)?.fill(1u8)?;
         drop(held);
         bytes(48 * MIB, kind, &queue)?.fill(1u8)?;
         set_limit(None, None, Some(kind))?;
-        assert_eq!(of(kind, queue.device())?.limit, None);
+        assert_eq!(kind_stats(kind, queue.device())?.limit, None);
         assert_eq!(bytes(100 * MIB, kind, &queue)?.size(), 100 * MIB);
     }
     Ok(())
@@ -173,11 +177,11 @@ fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
 
 #[test]
 fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let small = states_of(&[1], &queues[0])?;
-    let limit = of(UsmKind::Device, queues[0].device())?.reserved + 64 * MIB as u64;
+    let limit = kind_stats(UsmKind::Device, queues[0].device())?.reserved + 64 * MIB as u64;
     set_limit(Some(limit), Some(queues[0].device()), Some(UsmKind::Device))?;
     for size in [48, 7, 60, 1, 30, 60, 15] {
         for _ in 0..2 {
@@ -196,14 +200,14 @@ fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()
         assert!(event.done()?, "memory was reused while a command used it");
         y.fill(round)?;
         assert_eq!(copy.to_vec::<u32>()?, [5; 64]);
-        assert!(of(UsmKind::Device, queues[0].device())?.reserved <= limit);
+        assert!(kind_stats(UsmKind::Device, queues[0].device())?.reserved <= limit);
     }
     Ok(())
 }
 
 #[test]
 fn a_device_limit_applies_to_all_its_contexts_only() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let elsewhere = queues_elsewhere(&home)?;
     set_limit(Some(64 * MIB as u64), Some(home.device()), None)?;
@@ -220,14 +224,14 @@ fn a_device_limit_applies_to_all_its_contexts_only() -> Result<()> {
 
 #[test]
 fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     let blocks = || (0..4).map(|_| Array::zeros::<u8>([8 * MIB])).collect::<Result<Vec<_>>>();
     let large = blocks()?;
     let small = Array::zeros::<u8>([100])?;
     large.iter().try_for_each(Array::wait)?;
     drop(large);
-    let held = of(UsmKind::Device, queue.device())?.used;
+    let held = kind_stats(UsmKind::Device, queue.device())?.used;
     set_limit(Some(held + MIB as u64), None, Some(UsmKind::Device))?;
     assert!(matches!(blocks().unwrap_err(), Error::Allocation { .. }));
     // Nor does the rest of a slab that is in use anyway.
@@ -235,7 +239,7 @@ fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
     assert!(matches!(Array::zeros::<u8>([1]).unwrap_err(), Error::Allocation { .. }));
     // One device without a limit, while each has one.
     set_limit(None, Some(queue.device()), Some(UsmKind::Device))?;
-    assert_eq!(of(UsmKind::Device, queue.device())?.limit, None);
+    assert_eq!(kind_stats(UsmKind::Device, queue.device())?.limit, None);
     blocks()?;
     set_limit(None, None, Some(UsmKind::Device))?;
     drop(small);
@@ -246,11 +250,11 @@ fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
 fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> {
     const THREADS: usize = 8;
     const SHARE: usize = 8 * MIB;
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
     // Enough for the live arrays of all threads, but for no memory that waits for its release.
-    let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
+    let limit = kind_stats(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let run = |number: usize| -> Result<()> {
         for round in 0..200 {
@@ -270,21 +274,21 @@ fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> 
         let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
         all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
     });
-    assert!(of(UsmKind::Device, home.device())?.reserved <= limit);
+    assert!(kind_stats(UsmKind::Device, home.device())?.reserved <= limit);
     Ok(())
 }
 
 #[test]
 fn a_request_beyond_device_memory_is_an_allocation_error() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let before = of(kind, queue.device())?;
+        let before = kind_stats(kind, queue.device())?;
         let error = bytes(1 << 50, kind, &queue).expect_err("a pebibyte");
         let text = error.to_string();
         assert!(matches!(error, Error::Allocation { asked, limit: None, .. } if asked == 1 << 50), "{text}");
         assert!(text.contains("1.0 PiB") && text.contains("largest single allocation"), "{text}");
-        let after = of(kind, queue.device())?;
+        let after = kind_stats(kind, queue.device())?;
         assert_eq!((after.used, after.live, after.reserved), (before.used, before.live, before.reserved));
     }
     assert!(matches!(
@@ -302,7 +306,7 @@ fn resident() -> usize {
 
 #[test]
 fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let device = queues[0].device();
@@ -322,10 +326,10 @@ fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Resu
             queues.iter().try_for_each(Queue::wait)?;
         }
         if round == 2000 {
-            (reserved, before) = (of(UsmKind::Device, device)?.reserved, resident());
+            (reserved, before) = (kind_stats(UsmKind::Device, device)?.reserved, resident());
         }
         if round > 2000 && round % 1000 == 0 {
-            let now = of(UsmKind::Device, device)?.reserved;
+            let now = kind_stats(UsmKind::Device, device)?.reserved;
             // By how much the host gets ahead of the device between two waits is chance, and some blocks; one block
             // lost in a thousand rounds would be more than this.
             assert!(
@@ -336,13 +340,13 @@ fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Resu
     }
     let grown = resident().saturating_sub(before);
     assert!(grown < 32 * MIB, "the process grew by {grown} bytes");
-    assert_eq!(of(UsmKind::Device, device)?.used, 0);
+    assert_eq!(kind_stats(UsmKind::Device, device)?.used, 0);
     Ok(())
 }
 
 #[test]
 fn many_blocks_dropped_under_running_work_are_reused() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     for queue in &queues {
@@ -358,7 +362,7 @@ fn many_blocks_dropped_under_running_work_are_reused() -> Result<()> {
         queue.wait()?;
         drop(x);
         trim(None)?;
-        let left = of(UsmKind::Device, queue.device())?;
+        let left = kind_stats(UsmKind::Device, queue.device())?;
         assert_eq!((left.used, left.live), (0, 0));
         assert_eq!(left.reserved, 0, "blocks still wait for completed work on {queue}");
     }
@@ -382,11 +386,11 @@ fn without_pooling_memory_returns_directly_to_the_runtime() -> Result<()> {
     for kind in UsmKind::ALL {
         for size in [1, 100, MIB] {
             let x = bytes(size, kind, &queue)?;
-            assert!(of(kind, queue.device())?.reserved >= size as u64);
+            assert!(kind_stats(kind, queue.device())?.reserved >= size as u64);
             drop(x);
             // The release thread frees it.
             trim(None)?;
-            assert_eq!(of(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
+            assert_eq!(kind_stats(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
         }
     }
     Ok(())

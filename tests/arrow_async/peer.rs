@@ -120,7 +120,7 @@ fn build(arrow: &Path) -> PathBuf {
 }
 
 /// Arrow's own memory is as before, now or soon.
-fn settled(peer: &Peer, before: i64) -> Result<()> {
+fn wait_for_memory(peer: &Peer, before: i64) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     while (peer.bytes)() != before {
         // Memory that waits for the device is freed by later allocations.
@@ -178,7 +178,7 @@ fn a1_to_a12_arrow_cpp_reads_every_exported_batch() -> Result<()> {
         assert_eq!((found.rows, found.sum), (values.len() as i64, values.iter().sum()));
         assert!(matches!(ended, StreamEnd::Complete), "{ended:?}");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -196,7 +196,7 @@ fn a10_arrow_cpp_receives_our_failure() -> Result<()> {
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
         assert!(matches!(ended, StreamEnd::Failed(Error::Value(_))), "{ended:?}");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -215,7 +215,7 @@ fn a8_arrow_cpp_cancels_in_the_middle_and_our_stream_stops() -> Result<()> {
             "Arrow C++ left after {most} batches, with {forgotten} forgotten; our producer ended as {ended:?}"
         );
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -247,7 +247,7 @@ fn a20_to_a25_every_batch_of_arrow_cpp_is_imported() -> Result<()> {
         (peer.finish)(producer, &mut found);
         assert_eq!(found.error(), "");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -265,7 +265,7 @@ fn a20_an_error_of_arrow_cpp_follows_the_batches_before_it() -> Result<()> {
         drop(came);
         (peer.finish)(producer, &mut Found::new());
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -286,7 +286,7 @@ fn a23_an_error_of_arrow_cpp_after_our_cancellation_is_ignored() -> Result<()> {
         errors += usize::from(!found.error().is_empty());
     }
     println!("Arrow C++ took {errors} of 5 cancellations for an error");
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -308,7 +308,7 @@ fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_its_failure() -> Result<()
         assert_eq!(found.error().contains("the disk is gone"), fails < count, "{}", found.error());
         assert!(stream.is_released(), "Arrow C++ has taken it over");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -337,6 +337,6 @@ fn s10_a_device_stream_of_arrow_cpp_is_read_to_end_or_failure() -> Result<()> {
         assert_eq!(error.is_some_and(|text| text.contains("no such batch")), fails < count);
         assert!(arrays.next().is_none(), "the end stays the end");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }

@@ -163,7 +163,7 @@ pub fn other_root(queue: &Queue) -> Result<Option<Device>> {
 }
 
 /// Two sub-devices of the device; `None`, with a printed line, if it cannot be partitioned.
-pub fn two_parts(device: &Device) -> Result<Option<[Device; 2]>> {
+pub fn two_sub_devices(device: &Device) -> Result<Option<[Device; 2]>> {
     if device.max_sub_devices() < 2 || device.max_compute_units() < 2 {
         println!("{device} cannot be divided: the part of this test that needs sub-devices is left out");
         return Ok(None);
@@ -180,7 +180,7 @@ pub fn queues_elsewhere(queue: &Queue) -> Result<Vec<Queue>> {
     if let Some(root) = other_root(queue)? {
         queues.push(Queue::new(&root, None, IN_ORDER)?);
     }
-    if let Some([part, _]) = two_parts(queue.device())? {
+    if let Some([part, _]) = two_sub_devices(queue.device())? {
         queues.push(Queue::new(&part, None, IN_ORDER)?);
     }
     Ok(queues)

@@ -44,16 +44,16 @@ pub struct RawDeviceArray {
 }
 
 /// The C view of a struct of usmq. The copy owns nothing and is valid while the struct lives.
-pub fn look(array: &ArrowDeviceArray) -> RawDeviceArray {
+pub fn raw_device_array(array: &ArrowDeviceArray) -> RawDeviceArray {
     let array = ptr::from_ref(array).cast::<RawDeviceArray>();
     // SAFETY: both are the struct of the interface, and `array` comes from a reference.
     unsafe { *array }
 }
 
-/// As [`look`], for host arrays.
-pub fn look_at_host(array: &ArrowArray) -> RawArray {
+/// As [`raw_device_array`], for host arrays.
+pub fn raw_array(array: &ArrowArray) -> RawArray {
     let array = ptr::from_ref(array).cast::<RawArray>();
-    // SAFETY: as in `look`.
+    // SAFETY: as in `raw_device_array`.
     unsafe { *array }
 }
 
@@ -106,7 +106,7 @@ impl Releases {
 }
 
 unsafe extern "C" fn release(array: *mut RawArray) {
-    // SAFETY: the consumer passes a struct of `watched` that is not released.
+    // SAFETY: the consumer passes a struct of `count_releases` that is not released.
     let array = unsafe { &mut *array };
     array.release = None;
     // SAFETY: made from a box in `watch`, and taken once: `release` is gone.
@@ -123,26 +123,26 @@ fn watch(raw: &mut RawArray, inner: Box<dyn Send>) -> Releases {
 }
 
 /// The same array as of another library, whose release is counted. A test may make its fields wrong.
-pub fn watched(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
-    let mut raw = look(&array);
+pub fn count_releases(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
+    let mut raw = raw_device_array(&array);
     let releases = watch(&mut raw.array, Box::new(array));
     (raw, releases)
 }
 
-/// As [`watched`], for host arrays.
-pub fn watched_host(array: ArrowArray) -> (RawArray, Releases) {
-    let mut raw = look_at_host(&array);
+/// As [`count_releases`], for host arrays.
+pub fn count_host_releases(array: ArrowArray) -> (RawArray, Releases) {
+    let mut raw = raw_array(&array);
     let releases = watch(&mut raw, Box::new(array));
     (raw, releases)
 }
 
 /// Hands a struct over, as C does: by its bytes, with its field. Once per struct.
-pub fn hand_over(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
+pub fn foreign_device_array(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
-/// As [`hand_over`], for host arrays.
-pub fn hand_over_host(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<ArrowArray> {
+/// As [`foreign_device_array`], for host arrays.
+pub fn foreign_array(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<ArrowArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
@@ -160,7 +160,7 @@ pub fn take<T: FfiStruct<About = ()>>(source: *mut T) -> ForeignStruct<T> {
 }
 
 /// An export becomes a column again, as it would in another library.
-pub fn through(array: ArrowDeviceArray) -> Result<Column> {
+pub fn reimport(array: ArrowDeviceArray) -> Result<Column> {
     Column::import_device(array.into(), Default::default())
 }
 
@@ -185,12 +185,12 @@ pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
 }
 
 /// Allocations are counted for the process: one test at a time, and each leaves as many as it found.
-pub struct Clean {
+pub struct LeakCheck {
     before: u64,
     _one_at_a_time: MutexGuard<'static, ()>,
 }
 
-impl Clean {
+impl LeakCheck {
     pub fn start() -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
@@ -206,8 +206,8 @@ impl Clean {
 }
 
 /// Runs a test that is to leave no allocation behind.
-pub fn leaving_nothing(test: impl FnOnce() -> Result<()>) -> Result<()> {
-    let clean = Clean::start()?;
+pub fn without_leaks(test: impl FnOnce() -> Result<()>) -> Result<()> {
+    let clean = LeakCheck::start()?;
     test()?;
     clean.end()
 }

@@ -1,6 +1,6 @@
 //! Faults in the first calls of a process, one process per fault.
 
-use crate::common::{default_queue, two_parts};
+use crate::common::{default_queue, two_sub_devices};
 use crate::harness::right_class;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub fn all() -> Result<()> {
     if let Ok(asked) = std::env::var(CHILD) {
         return child(&asked);
     }
-    let divides = two_parts(default_queue()?.device())?.is_some();
+    let divides = two_sub_devices(default_queue()?.device())?.is_some();
     for what in if divides { &["array", "parts"][..] } else { &["array"] } {
         every(what);
     }

@@ -1,6 +1,6 @@
 //! Faults in creation, copies, fills, conversions, views, limits and copies between contexts.
 
-use crate::common::{Work, advanced, four_queues, other_root, states_of, two_parts};
+use crate::common::{Work, advanced, four_queues, other_root, states_of, two_sub_devices};
 use crate::harness::{Sweep, Threads};
 use usmq::memory::{set_limit, stats, trim};
 use usmq::{
@@ -316,7 +316,7 @@ fn between(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     if let Some(root) = other_root(home)? {
         elsewhere.push(("another platform", Queue::new(&root, None, QueueProperties::default())?));
     }
-    if let Some([part, _]) = two_parts(home.device())? {
+    if let Some([part, _]) = two_sub_devices(home.device())? {
         elsewhere.push(("a sub-device", Queue::new(&part, None, QueueProperties::default())?));
     }
     // Three chunks through the two buffers.

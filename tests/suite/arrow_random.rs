@@ -4,7 +4,9 @@
 
 use crate::arrays::{array, flat_types, nested_types};
 use crate::common::Random;
-use crate::structs::{Clean, hand_over_host, look, take, through, watched, watched_host};
+use crate::structs::{
+    LeakCheck, count_host_releases, count_releases, foreign_array, raw_device_array, reimport, take,
+};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchIterator, new_empty_array};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
@@ -95,7 +97,7 @@ proptest! {
     fn random_arrays_round_trip(
         case in any_case(), before in any_cut(), there in any_cut(), later in any_cut(),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let whole = case.array();
         // Cut by arrow-rs, by us, and by us as the other library.
         let (start, length) = cut(before, whole.len());
@@ -104,13 +106,13 @@ proptest! {
         prop_assert_eq!(&column.to_arrow()?, &part);
         let (start, length) = cut(there, part.len());
         let part = part.slice(start, length);
-        let (raw, releases) = watched(column.slice(start, length)?.export_device(SyncMode::Event)?);
-        let back = Column::import_device(crate::structs::hand_over(column.field(), raw), ImportOptions::default())?;
+        let (raw, releases) = count_releases(column.slice(start, length)?.export_device(SyncMode::Event)?);
+        let back = Column::import_device(crate::structs::foreign_device_array(column.field(), raw), ImportOptions::default())?;
         drop(column);
         prop_assert_eq!(&back.to_arrow()?, &part);
         let (start, length) = cut(later, part.len());
         let part = part.slice(start, length);
-        let again = through(back.slice(start, length)?.export_device(SyncMode::Now)?)?;
+        let again = reimport(back.slice(start, length)?.export_device(SyncMode::Now)?)?;
         drop(back);
         prop_assert_eq!(&again.to_arrow()?, &part);
         prop_assert_eq!(again.null_count()?, Column::from_arrow("", &part, HOST)?.null_count()?);
@@ -121,13 +123,13 @@ proptest! {
 
     #[test]
     fn random_host_arrays_are_copied_without_hidden_elements(case in any_case(), there in any_cut()) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let whole = case.array();
         let column = Column::from_arrow("x", &whole, HOST)?;
         let (start, length) = cut(there, whole.len());
         let part = column.slice(start, length)?;
-        let (raw, releases) = watched_host(part.export_host()?);
-        let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
+        let (raw, releases) = count_host_releases(part.export_host()?);
+        let copy = Column::import(foreign_array(column.field(), raw), ImportOptions::default())?;
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
         prop_assert!(crate::structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));
@@ -138,13 +140,13 @@ proptest! {
     fn random_tables_round_trip_through_a_device_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let tables = batches.iter().map(|part| Table::from_arrow(part, ImportOptions::default()));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let schema = tables[0].schema().clone();
         let columns: Vec<_> = tables.iter().map(|table| table.batches()[0].clone()).collect();
-        let before = columns.iter().map(|column| Ok(look(&column.export_device(SyncMode::Now)?).array.addresses()));
+        let before = columns.iter().map(|column| Ok(raw_device_array(&column.export_device(SyncMode::Now)?).array.addresses()));
         let before = before.collect::<Result<Vec<_>, Error>>()?;
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(columns.into_iter().map(Ok)));
         let made = ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?;
@@ -153,7 +155,7 @@ proptest! {
         };
         prop_assert_eq!(table.to_arrow()?, batches);
         for (column, before) in table.batches().iter().zip(before) {
-            let after = look(&column.export_device(SyncMode::Now)?).array.addresses();
+            let after = raw_device_array(&column.export_device(SyncMode::Now)?).array.addresses();
             prop_assert!(column.is_empty() || after == before, "{before:?}, {after:?}");
         }
         drop((table, tables));
@@ -164,7 +166,7 @@ proptest! {
     fn random_tables_reach_arrow_rs_through_a_host_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let tables = batches.iter().map(|part| Table::from_arrow(part, HOST));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
@@ -182,7 +184,7 @@ proptest! {
     fn random_host_streams_of_arrow_rs_become_one_table(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let reader = RecordBatchIterator::new(batches.clone().into_iter().map(Ok), batch.schema());
         let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));

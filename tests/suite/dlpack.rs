@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use crate::common::{advanced, default_queue, kernel, other_root, queues_elsewhere};
-use crate::structs::{eventually, leaving_nothing};
+use crate::structs::{eventually, without_leaks};
 use dlpark::ffi::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
@@ -102,7 +102,7 @@ fn our_exports_pass<B: Both>() -> Result<()> {
 
 #[test]
 fn exports_pass_the_checks_of_dlpark() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         our_exports_pass::<Old>()?;
         our_exports_pass::<New>()
     })
@@ -110,7 +110,7 @@ fn exports_pass_the_checks_of_dlpark() -> Result<()> {
 
 #[test]
 fn a_host_export_of_device_memory_is_a_flagged_copy() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let array = six(UsmKind::Device)?;
         let asked = Export { destination: Some(HOST), ..Export::default() };
         let theirs = given::<New>(export(&array, asked)?);
@@ -125,7 +125,7 @@ fn a_host_export_of_device_memory_is_a_flagged_copy() -> Result<()> {
 
 #[test]
 fn a_tensor_keeps_its_memory_and_can_be_deleted_on_any_thread() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let asked = Export { destination: Some(HOST), ..Export::default() };
         let theirs = given::<New>(export(&six(UsmKind::Host)?, asked)?);
         let others = (0..20).map(|_| six(UsmKind::Host)).collect::<Result<Vec<_>>>()?;
@@ -209,7 +209,7 @@ fn host_tensors_are_copied<B: Both>() -> Result<()> {
 
 #[test]
 fn a_host_tensor_of_dlpark_is_copied_and_deleted_at_once() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         host_tensors_are_copied::<Old>()?;
         host_tensors_are_copied::<New>()
     })
@@ -234,7 +234,7 @@ fn usm_is_taken_in_place<B: Both>() -> Result<()> {
 
 #[test]
 fn usm_of_dlpark_is_imported_in_place_and_deleted_after_its_last_use() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         usm_is_taken_in_place::<Old>()?;
         usm_is_taken_in_place::<New>()
     })
@@ -257,7 +257,7 @@ const BROKEN: [Break; 9] = [
 
 #[test]
 fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         for broken in BROKEN {
             let make =
                 || made::<New, _>(six(UsmKind::Shared).unwrap(), on_device, (&[2, 3], &[3, 1]), broken);
@@ -280,7 +280,7 @@ fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
 
 #[test]
 fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let (mut theirs, _) = made::<New, _>(six(UsmKind::Shared)?, on_device, (&[2, 3], &[3, 1]), |_| {});
         // SAFETY: no type of less than a byte.
         *unsafe { theirs.flags_mut() } = DlpackFlags::IS_SUBBYTE_TYPE_PADDED | DlpackFlags::READ_ONLY;
@@ -293,7 +293,7 @@ fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
 
 #[test]
 fn an_export_ordered_on_a_queue_does_not_wait_and_follows_all_work() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         const STEPS: u32 = 60_000_000;
         let queue = default_queue()?;
         let profiling = QueueProperties { profiling: true, ..QueueProperties::default() };
@@ -358,7 +358,7 @@ fn the_working_device_is_the_current_queue_if_it_has_an_ordinal() -> Result<()> 
 
 #[test]
 fn a_new_tensor_matches_its_prototype() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         for device in [HOST, device_of(&six(UsmKind::Device)?)] {
             let (values, place) = host_memory(&[]);
             let (prototype, _) = made::<New, _>(values, place, (&[2, 3], &[0, 0]), |tensor| {

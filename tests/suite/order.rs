@@ -2,7 +2,7 @@
 
 use crate::common::{
     IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,
-    queues_elsewhere, states, states_of, two_parts,
+    queues_elsewhere, states, states_of, two_sub_devices,
 };
 use usmq::{Array, Context, DType, Index, Queue, Result, UsmKind, collocate};
 
@@ -198,7 +198,7 @@ fn work_alternating_between_two_root_devices_is_exact() -> Result<()> {
 #[test]
 fn work_alternating_between_sub_devices_is_exact() -> Result<()> {
     let root = default_queue()?;
-    let Some([first, second]) = two_parts(root.device())? else { return Ok(()) };
+    let Some([first, second]) = two_sub_devices(root.device())? else { return Ok(()) };
     let shared = Context::new(&[first.clone(), second.clone()])?;
     for (context, rounds) in [(None, 1000), (Some(&shared), 1000)] {
         let first = Queue::new(&first, context, IN_ORDER)?;
@@ -302,7 +302,7 @@ fn random_work_across_contexts_matches_program_order() -> Result<()> {
     if let Some(other) = other_root(&home)? {
         queues.extend([Queue::new(&other, None, IN_ORDER)?, Queue::new(&other, None, LOOSE)?]);
     }
-    if let Some(parts) = two_parts(home.device())? {
+    if let Some(parts) = two_sub_devices(home.device())? {
         let shared = Context::new(&parts)?;
         queues.push(Queue::new(&parts[0], None, IN_ORDER)?);
         queues.push(Queue::new(&parts[0], Some(&shared), IN_ORDER)?);

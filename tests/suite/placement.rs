@@ -1,7 +1,8 @@
 //! Compute follows data: the errors of `follow`, and the minimal, exact copies of `collocate`.
 
 use crate::common::{
-    IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of, two_parts,
+    IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of,
+    two_sub_devices,
 };
 use usmq::{
     Action, Array, Context, DType, Error, Index, Queue, Result, UsmKind, collocate, collocate_all, explain,
@@ -158,7 +159,7 @@ fn an_empty_array_moves_no_bytes() -> Result<()> {
 #[test]
 fn sub_devices_share_host_memory_within_one_context() -> Result<()> {
     let home = default_queue()?;
-    let Some(parts) = two_parts(home.device())? else { return Ok(()) };
+    let Some(parts) = two_sub_devices(home.device())? else { return Ok(()) };
     let shared = Context::new(&parts)?;
     let [first, second] = [&parts[0], &parts[1]];
     let mut random = Random::new(3);

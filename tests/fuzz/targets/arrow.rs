@@ -3,7 +3,7 @@
 //! are also serialized and changed in places: arrays that `unpack` accepts are valid for arrow-rs.
 
 use super::choices::Choices;
-use super::settled;
+use super::eventually;
 use super::tree::{Array, Owned, Schema, logical};
 use arrow_array::Array as _;
 use std::sync::Arc;
@@ -45,7 +45,10 @@ pub fn check(data: &[u8]) {
         (Ok(column), None) => panic!("an invalid tree was imported: {column:?}"),
         (Err(error), _) => panic!("{error:?}"),
     }
-    assert!(settled(|| RELEASED.load(Ordering::SeqCst) == before + releases), "a tree was not released once");
+    assert!(
+        eventually(|| RELEASED.load(Ordering::SeqCst) == before + releases),
+        "a tree was not released once"
+    );
 }
 
 /// Serializes a column, changes random bytes, and deserializes it: accepted columns are valid for arrow-rs.

@@ -2,7 +2,7 @@
 //! elements, and the deleter is called once.
 
 use super::choices::Choices;
-use super::settled;
+use super::eventually;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use usmq::interop::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned, ForeignTensor, Import};
@@ -171,7 +171,7 @@ pub fn check(data: &[u8]) {
         Err(Error::Allocation { .. }) if case.broken => {}
         Err(other) => panic!("{other:?}"),
     }
-    assert!(settled(|| DELETED.load(Ordering::SeqCst) == before + 1), "the deleter was not called once");
+    assert!(eventually(|| DELETED.load(Ordering::SeqCst) == before + 1), "the deleter was not called once");
 }
 
 /// Makes one field wrong.

@@ -29,7 +29,7 @@ pub fn check(name: &str, input: &[u8]) {
 }
 
 /// Returns whether a condition becomes true while other calls of usmq run the due releases.
-fn settled(holds: impl Fn() -> bool) -> bool {
+fn eventually(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds() {
         if Instant::now() > deadline {

@@ -1,7 +1,7 @@
 //! A trace of calls on random queues and threads, compared with host vectors that model every array.
 
 use super::choices::Choices;
-use super::settled;
+use super::eventually;
 use crate::common::{Work, advanced, default_queue, four_queues, queues_elsewhere};
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -119,7 +119,7 @@ fn run(machine: &Machine, choices: &mut Choices<'_>) {
     for queue in &machine.queues {
         queue.wait().unwrap();
     }
-    assert!(settled(|| live() == before), "{} live allocations instead of {before}", live());
+    assert!(eventually(|| live() == before), "{} live allocations instead of {before}", live());
 }
 
 fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
