@@ -2,8 +2,8 @@
 
     python examples/flights_dask.py [--workers N] [--parts N] [--data FOLDER]
 
-It needs `pip install 'usmq[dask,demo]'`. Each part goes to a worker once, as Arrow; what comes
-back is one row per carrier. numpy computes the same from the whole table, and both are compared.
+It needs `pip install 'usmq[dask,demo]'`. Each part is sent to a worker once, as Arrow; one
+row per carrier is returned. The results are compared with those of numpy for the whole table.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ fn the_same_arguments_give_the_same_queue_while_it_lives() -> Result<()> {
     Ok(())
 }
 
-/// The runtime has the addresses of contexts and queues that went for new ones: nothing may be mistaken for them.
+/// The runtime reuses addresses of released contexts and queues for new ones, which must not be mistaken for the old.
 #[test]
 fn a_new_context_at_an_old_address_is_not_mistaken_for_the_old_one() -> Result<()> {
     let home = default_queue()?;

@@ -45,7 +45,7 @@ import usmq, dpctl
 assert dpctl.get_devices(), "dpctl sees no device"
 assert usmq.devices(), "usmq sees no device"
 """
-# The runtime asks for drivers once: the error says so, and the variable that it names helps.
+# The runtime queries drivers once: the error states that, and the variable that it names helps.
 ASKED_TOO_EARLY = """
 import os, re, sys
 given = dict(os.environ)

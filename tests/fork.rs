@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use usmq::{Array, DType, Error, Result, UsmKind, current_queue, devices, memory, with_queue};
 
-/// A second of work and more, for one element: two children come and go meanwhile.
+/// More than a second of work for one element: two children start and exit in that time.
 const LONG: u32 = 1_000_000_000;
 
 /// Runs `body` in a forked child and returns its result; the child exits in the given way.

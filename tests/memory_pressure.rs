@@ -19,7 +19,7 @@ fn threads_beyond_the_limit_get_an_error_with_sizes_and_others_continue() -> Res
     let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
-    // Each thread holds up to 8 MiB, and there is room for half of them.
+    // Each thread holds up to 8 MiB, and the limit allows half of that.
     let limit = (THREADS * 4 * MIB) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let (had, refused) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -158,7 +158,7 @@ fn ten_million_random_sizes_have_a_small_overhead() -> Result<()> {
         let mut random = Random::new(7);
         let mut held: Vec<Array> = Vec::new();
         let (mut live, mut most_live, mut most_held) = (0, 0, 0);
-        // Waves of growth and shrinking leave holes, where a steady number would fill them.
+        // Growing and shrinking in waves leaves holes, which a steady number would fill.
         for number in 0..count {
             let room = LIVE / 2 + LIVE / 2 * (number / 100_000 % 2);
             let wanted = size(&mut random);

@@ -34,7 +34,7 @@ fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
                 let after = kind_stats(kind, queue.device())?;
                 assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
             }
-            // The next use comes after the last one of the former owner.
+            // The next use follows the last one of the former owner.
             y.fill(2u32)?;
             work.advance(queue, &y, 3)?;
             assert_eq!(y.to_vec::<u32>()?, [advanced(2, 3); 1000]);
@@ -189,7 +189,7 @@ fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()
         }
     }
     for round in 0..5u32 {
-        // The only memory there is belongs to a command that has yet to run, on another queue.
+        // All memory belongs to a pending command on another queue.
         let x = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[0])?;
         let event = work.advance(&queues[0], &small, LONG)?;
         x.fill(5u32)?;

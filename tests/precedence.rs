@@ -9,7 +9,7 @@ use usmq::{
     follow, set_default_queue, with_queue,
 };
 
-/// The process default belongs to all tests of this binary: one at a time, and each leaves none.
+/// The process default is shared by all tests of this binary: one at a time, and each resets it.
 struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
 fn process_default() -> Alone {
@@ -39,7 +39,7 @@ fn five_queues() -> Result<[Queue; 5]> {
     Ok(queues)
 }
 
-/// The first level that is there; the last one always is.
+/// The first level that is present; the last one always is.
 fn first(levels: &[Queue; 5], is_there: impl Fn(usize) -> bool) -> &Queue {
     (0..4).find(|level| is_there(*level)).map_or(&levels[4], |level| &levels[level])
 }
@@ -129,7 +129,7 @@ fn a_manager_checks_its_scope_its_default_then_the_global_ones() -> Result<()> {
         })?;
         let expected = first(&levels, is_there);
         assert_eq!((&inside.0, &outside), (expected, expected), "combination {combination:04b}");
-        // A package's own choice concerns no one else.
+        // A package's own choice does not affect others.
         assert_eq!(
             &inside.1,
             first(&levels, |level| level > 1 && is_there(level)),

@@ -306,7 +306,7 @@ fn thousands_of_events_make_a_small_picture() -> Result<()> {
 fn a_forked_child_gets_an_error_and_continues() -> Result<()> {
     let session = Session::start();
     let x = Array::zeros::<u8>([1000])?;
-    // SAFETY: the child only drops, asks and leaves at once.
+    // SAFETY: the child only drops, queries and exits at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(x);

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tables::{Dictionary, Flights, bitmap, data_folder};
 use usmq::{Array, Kernel, current_queue, with_queue};
 
-/// The kernels, shared with the Python demo; the word REAL stands for the type of the reals.
+/// The kernels, shared with the Python demo; REAL is replaced by the type of the reals.
 const SOURCE: &str = include_str!("../../python/usmq/kernels/flights.cpp");
 /// Items of the first reduction step; each adds its share of the flights in a fixed order.
 const WORKERS: usize = 1024;
@@ -72,7 +72,7 @@ struct Tolerance {
     mean: f64,
 }
 
-/// The reals of the kernels: f64 where the device has it.
+/// The reals of the kernels: f64 if the device supports it.
 trait Real: usmq::Element + Copy + Into<f64> {
     const C_NAME: &'static str;
     const TOLERANCE: Tolerance;
@@ -104,7 +104,7 @@ fn compute<T: Real>(flights: &Flights) -> usmq::Result<Found> {
     };
     let start = Instant::now();
     let (lat, lon) = (reals(&flights.lat)?, reals(&flights.lon)?);
-    // What stands in the place of a missing number does not matter: the bitmaps tell the kernels.
+    // The value of a missing number does not matter: the kernels read the bitmaps.
     let filled = |column: &[Option<f64>]| column.iter().map(|value| value.unwrap_or(0.0)).collect::<Vec<_>>();
     let (delay, recorded) = (reals(&filled(&flights.delay))?, reals(&filled(&flights.recorded))?);
     let delay_valid = Array::from_slice(&bitmap(&flights.delay))?;
@@ -204,7 +204,7 @@ fn great_circle(flights: &Flights, i: usize) -> f64 {
     2.0 * EARTH_RADIUS_MILES * h.min(1.0).sqrt().asin()
 }
 
-/// Compare every result with the host's in f64; returns how many there are.
+/// Compares every result with the host's in f64; returns the number of results.
 fn check(flights: &Flights, found: &Found) -> Result<usize, Failure> {
     let rows = flights.carrier.codes.len() + 1;
     let (mut counts, mut sums) = (vec![[0; 3]; rows], vec![[0.0; 2]; rows]);

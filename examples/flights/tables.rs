@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Failure;
 
-/// A bit for each number, set where there is one; as in Arrow, the lowest bit of each byte first.
+/// A bit per number, set if the number is present; as in Arrow, the lowest bit of each byte first.
 pub fn bitmap(column: &[Option<f64>]) -> Vec<u8> {
     let byte = |eight: &[Option<f64>]| {
         (0..).zip(eight).fold(0, |byte, (bit, value)| byte | u8::from(value.is_some()) << bit)

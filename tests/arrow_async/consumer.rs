@@ -30,7 +30,7 @@ pub fn poll(stream: &mut AsyncStreamReader) -> Poll<Option<Result<Vec<i64>>>> {
     poll_with(stream, Waker::noop())
 }
 
-/// The next values, which must be there.
+/// The next values, which must exist.
 fn next(stream: &mut AsyncStreamReader) -> Vec<i64> {
     let next = poll(stream);
     assert!(matches!(next, Poll::Ready(Some(Ok(_)))), "{next:?}");
@@ -252,7 +252,7 @@ fn a25_an_invalid_stream_is_refused_with_an_error() -> Result<()> {
     assert!(next_error(&mut stream).contains("not requested"));
     assert_eq!(source.check(), (2, 2));
 
-    // The end that never came, and a producer that no one was.
+    // The missing end, and a null producer.
     let (mut stream, source) = pair(2);
     source.schema()?;
     source.release();

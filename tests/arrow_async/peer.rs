@@ -103,7 +103,7 @@ fn build(arrow: &Path) -> PathBuf {
     };
     let entries = std::fs::read_dir(arrow).into_iter().flatten().flatten();
     let libarrow = entries.map(|entry| entry.path()).find(|path| name(path.clone()));
-    // Beside its place first: several test processes may build it.
+    // Build beside the target first: several test processes may build it.
     let fresh = library.with_extension(format!("{}.so", std::process::id()));
     let status = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
         .args(["-std=c++20", "-O1", "-fPIC", "-shared", "-isystem"])

@@ -24,7 +24,7 @@ pub fn known(count: usize) -> Batches {
     Box::new((0..count).map(batch))
 }
 
-/// As [`known`], but the producer has to ask to find the end.
+/// As [`known`], but the producer needs another request to find the end.
 pub fn unknown(count: usize) -> Batches {
     let mut number = 0;
     Box::new(std::iter::from_fn(move || {
@@ -180,7 +180,7 @@ fn a3_a4_random_credit_from_several_threads_loses_no_wakeup() -> Result<()> {
             threads.spawn(move || {
                 let mut random = Random::new(seed);
                 let mut credit = 0;
-                // One more than there are, to learn of the end; the last of it one by one.
+                // One more than the batches, to reach the end; the last requests one by one.
                 while credit < BATCHES / 3 + 1 {
                     let more = 1 + random.below(6);
                     credit += more;

@@ -107,7 +107,7 @@ impl Recorder {
         }
     }
 
-    /// The release does not return while this is held, so the producer is there.
+    /// The release does not return while this is held, so the producer lives.
     pub fn hold_release(&self) -> MutexGuard<'_, ()> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +225,7 @@ unsafe extern "C" fn on_next_task(
         Some(task) => {
             own.log().tasks.push(*task);
             let status = own.enter(Call::Task);
-            // Its place is the producer's, and may be overwritten; a refused one is not ours.
+            // The producer owns its memory and may overwrite it; a refused one does not belong to us.
             if status != 0 {
                 own.log().tasks.pop();
             }

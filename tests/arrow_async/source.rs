@@ -88,7 +88,7 @@ impl Source {
     }
 
     fn handler(&self) -> &CHandler {
-        // SAFETY: tests do not use the handler after its release, but where they mean to.
+        // SAFETY: tests use the handler after its release only on purpose.
         unsafe { &*self.handler }
     }
 
@@ -161,7 +161,7 @@ impl Source {
         }
     }
 
-    /// How many tasks gave their data, and how many were discarded; none both, twice or not at all.
+    /// The numbers of extracted and of discarded tasks; each task is exactly one of them, once.
     pub fn check(&self) -> (usize, usize) {
         let said = lock(&self.said);
         assert!(said.broken.is_empty(), "{:?}", said.broken);

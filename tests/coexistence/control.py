@@ -71,7 +71,7 @@ class Thread:
         self.rounds += 1
 
 
-class Lent:
+class ForeignArray:
     """The memory of an array, as another library lends it."""
 
     def __init__(self, array: dpnp.ndarray) -> None:
@@ -94,7 +94,9 @@ class Shared:
 
 def over_lent_memory(array: dpnp.ndarray) -> tensor.usm_ndarray:
     """Return an array over the same memory, whose owner dpctl does not know."""
-    return tensor.usm_ndarray(array.shape, dtype=array.dtype, buffer=as_usm_memory(Lent(array)))
+    return tensor.usm_ndarray(
+        array.shape, dtype=array.dtype, buffer=as_usm_memory(ForeignArray(array))
+    )
 
 
 def prepare(name: str) -> tuple[list, Callable]:

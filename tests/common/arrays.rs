@@ -168,7 +168,7 @@ fn bits(length: usize, random: &mut Random) -> BooleanBuffer {
     BooleanBuffer::collect_bool(length, |_| random.below(3) > 0)
 }
 
-/// Text of none to 30 letters of one to four bytes.
+/// A string of 0 to 30 letters of one to four bytes.
 fn text(random: &mut Random) -> String {
     (0..random.below(30)).map(|_| *random.pick(&['a', 'Z', '0', 'é', '€', '🦀'])).collect()
 }

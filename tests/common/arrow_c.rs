@@ -144,7 +144,7 @@ pub fn extract(task: &mut CTask, out: *mut CDeviceArray) -> c_int {
     task.extract_data.map_or(-1, |extract| unsafe { extract(task, out) })
 }
 
-/// The array of a task; a released one when it gives none.
+/// The array of a task; a released one if it has none.
 pub fn extract_into(task: &mut CTask) -> CDeviceArray {
     let mut array = empty_array();
     if extract(task, &mut array) == 0 { array } else { empty_array() }
@@ -184,7 +184,7 @@ pub struct Balance {
 
 impl Balance {
     pub fn new() -> Result<Self> {
-        // A queue and the pools are made once and stay.
+        // A queue and the pools are created once and kept.
         numbers(&[1], UsmKind::Host)?.wait()?;
         // Released memory may still be queued for release.
         usmq::memory::trim(None)?;

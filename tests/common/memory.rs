@@ -7,7 +7,7 @@ use usmq::{Array, DType, Device, Queue, Result, UsmKind};
 
 pub const MIB: usize = 1 << 20;
 
-/// Statistics and limits belong to the process: one test at a time, each from pools that hold nothing.
+/// Statistics and limits are process-wide, so tests run one at a time, each from empty pools.
 pub struct Exclusive(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
 pub fn exclusive() -> Result<Exclusive> {

@@ -79,7 +79,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Built for `queue`'s context now, so that no later launch there stops to compile.
+    /// Builds for `queue`'s context now, so that no later launch on it compiles.
     pub fn new(queue: &Queue) -> Result<Self> {
         Ok(Self {
             advance: kernel("advance", queue)?,

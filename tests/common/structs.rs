@@ -62,7 +62,7 @@ impl RawArray {
         if self.buffers.is_null() {
             return Vec::new();
         }
-        // SAFETY: the producer has so many pointers there while its struct lives.
+        // SAFETY: the producer keeps this number of pointers while its struct lives.
         let all = unsafe { slice::from_raw_parts(self.buffers, self.n_buffers as usize) };
         all.iter().map(|buffer| *buffer as usize).collect()
     }
@@ -109,7 +109,7 @@ unsafe extern "C" fn release(array: *mut RawArray) {
     // SAFETY: the consumer passes a struct of `count_releases` that is not released.
     let array = unsafe { &mut *array };
     array.release = None;
-    // SAFETY: made from a box in `watch`, and taken once: `release` is gone.
+    // SAFETY: created from a box in `watch`, and taken once: `release` is cleared.
     let watched = unsafe { Box::from_raw(array.private_data.cast::<Watched>()) };
     watched.releases.fetch_add(1, Ordering::SeqCst);
 }
@@ -122,7 +122,7 @@ fn watch(raw: &mut RawArray, inner: Box<dyn Send>) -> Releases {
     releases
 }
 
-/// The same array as of another library, whose release is counted. A test may make its fields wrong.
+/// The array as a foreign struct, whose releases are counted. A test may invalidate its fields.
 pub fn count_releases(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
     let mut raw = raw_device_array(&array);
     let releases = watch(&mut raw.array, Box::new(array));
@@ -136,7 +136,7 @@ pub fn count_host_releases(array: ArrowArray) -> (RawArray, Releases) {
     (raw, releases)
 }
 
-/// Hands a struct over, as C does: by its bytes, with its field. Once per struct.
+/// Passes a struct to usmq as C does: by its bytes, with its field. Once per struct.
 pub fn foreign_device_array(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
@@ -146,20 +146,20 @@ pub fn foreign_array(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<Arr
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
-/// Takes an array out of its place, which is released from then on.
+/// Moves an array out of its source, which is released from then on.
 pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> ForeignStruct<T> {
     // SAFETY: as for `take`, with a field that describes the struct, unless the import is to see that it does not.
     unsafe { ForeignStruct::take_array(field, source) }
 }
 
-/// Takes a schema or stream out of its place, which is released from then on.
+/// Moves a schema or stream out of its source, which is released from then on.
 pub fn take<T: FfiStruct<About = ()>>(source: *mut T) -> ForeignStruct<T> {
     // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
     // import is to see; no other thread knows them.
     unsafe { ForeignStruct::take(source) }
 }
 
-/// An export becomes a column again, as it would in another library.
+/// Imports an export as a column, as another library would.
 pub fn reimport(array: ArrowDeviceArray) -> Result<Column> {
     Column::import_device(array.into(), Default::default())
 }
@@ -184,7 +184,7 @@ pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     Ok(true)
 }
 
-/// Allocations are counted for the process: one test at a time, and each leaves as many as it found.
+/// Allocations are counted per process, so tests run one at a time; each must leak none.
 pub struct LeakCheck {
     before: u64,
     _one_at_a_time: MutexGuard<'static, ()>,
@@ -197,7 +197,7 @@ impl LeakCheck {
         Ok(Self { before: live()?, _one_at_a_time: guard })
     }
 
-    /// To be called once everything of the test is dropped.
+    /// Call after everything of the test is dropped.
     pub fn end(self) -> Result<()> {
         let settled = eventually(|| Ok(live()? == self.before))?;
         assert!(settled, "{} live allocations, {} at the start of the test", live()?, self.before);
@@ -205,7 +205,7 @@ impl LeakCheck {
     }
 }
 
-/// Runs a test that is to leave no allocation behind.
+/// Runs a test that must leak no allocation.
 pub fn without_leaks(test: impl FnOnce() -> Result<()>) -> Result<()> {
     let clean = LeakCheck::start()?;
     test()?;

@@ -9,10 +9,10 @@ use usmq::{Array, Partition, Result, platform_problems, with_queue};
 
 const CHILD: &str = "USMQ_FAULTS_COLD";
 
-/// Which test the child is to run again.
+/// The test that the child runs.
 const NAME: &str = "the_first_calls_of_a_process_survive_every_fault";
 
-/// The first array of a process, or (`parts`) of a part of a device: parts are made once, and there are few.
+/// The first array of a process, or (`parts`) of a sub-device: sub-devices are created once.
 fn first(parts: bool) -> Result<Vec<u32>> {
     if !parts {
         return Array::from_slice(&[1u32, 2, 3])?.to_vec();

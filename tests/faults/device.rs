@@ -13,7 +13,7 @@ use usmq::{
 const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
 
 /// Plain SYCL leaves some KiB of each context that had a copy on its in-order queue, and most of what was built there: with
-/// dpctl 23 KiB and 1.9 MiB, and nothing where there is neither.
+/// dpctl 23 KiB and 1.9 MiB, and nothing without both.
 const HEAP: [&str; 1] = ["the heap of the driver"];
 
 /// Built code is kept as long as its context, for that of a device as long as the process.

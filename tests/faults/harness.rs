@@ -113,7 +113,7 @@ impl Sweep {
     }
 
     /// Runs `act` on the result of `set_up`: each call fails once, then all calls from each one on, in each way.
-    /// `check` sees the result, or none after an error: then everything that was set up must be as it was.
+    /// `check` gets the result, or none after an error: then the objects of the setup must be unchanged.
     pub fn run<T, R>(
         &mut self,
         name: &str,
@@ -124,7 +124,7 @@ impl Sweep {
         self.run_on(Threads::This, name, &[], set_up, act, check);
     }
 
-    /// As [`run`](Self::run). `kept` names types whose objects may stay, since usmq keeps them for the process.
+    /// As [`run`](Self::run). `kept` names types whose objects usmq keeps for the process.
     pub fn run_on<T, R>(
         &mut self,
         threads: Threads,
@@ -140,7 +140,7 @@ impl Sweep {
         let begun = Instant::now();
         now(Some(format!("{name}, without a fault")));
         for _ in 0..2 {
-            // Pools, queues and kernels that are made once.
+            // Pools, queues and kernels that are created once.
             let whole = || -> Result<()> {
                 let held = set_up()?;
                 let result = act(&held)?;

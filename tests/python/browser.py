@@ -21,7 +21,7 @@ CHROMIUM = next(
     ),
     None,
 )
-# Without a sandbox, since tests may run as root; nothing outside the machine may be asked.
+# Without a sandbox, since tests may run as root, and without network access.
 FLAGS = (
     "--headless=new",
     "--no-sandbox",

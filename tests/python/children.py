@@ -62,7 +62,7 @@ def until(condition, seconds=10.0):
         time.sleep(0.001)
     return float("inf")
 
-class Lent:
+class ForeignArray:
     "Another library's array over USM of dpctl: two elements of u4."
     def __init__(self, memory):
         self.memory = memory

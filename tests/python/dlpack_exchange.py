@@ -53,7 +53,7 @@ class Owned(Tensor):
         self.tensor = self.struct.dl_tensor
 
 
-def lent(obj: Any) -> Tensor:
+def borrowed_tensor(obj: Any) -> Tensor:
     """Return a tensor without an owner, which is good while the object is."""
     tensor = Tensor.__new__(Tensor)
     tensor.tensor = dl.DLTensor()
@@ -94,7 +94,7 @@ def allocated(
     """Return a new tensor, or the allocator's error."""
     extents = (c_int64 * max(len(shape), 1))(*shape)
     prototype = dl.DLTensor(
-        # Nothing but these may be looked at.
+        # Only these may be read.
         data=1,
         strides=8,
         byte_offset=2**64 - 1,

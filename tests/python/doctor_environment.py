@@ -37,7 +37,7 @@ WHEELS = (
     "tcmlib",
     "umf",
 )
-# Second names of large libraries, and those that nothing here loads.
+# Aliases of large libraries, and libraries that are not loaded here.
 SPARE = re.compile(
     r"libsycl-preview|libpstloffload|icx-lto|libintelocl\.so\.|libcommon_clang\.so$"
     r"|libsycl-jit\.so\.|\.pyc$|/include/"
@@ -277,7 +277,7 @@ def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environme
             "PIP_ROOT_USER_ACTION": "ignore",
         }
         new = make_environment(root, pip)
-        # Of the interpreter that runs the tests: a new environment has none.
+        # From the interpreter that runs the tests: a new environment has none.
         new.command("pip", f'exec "{sys.executable}" -m pip --python "{new.python}" "$@"')
         return new
 

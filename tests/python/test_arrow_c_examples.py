@@ -81,7 +81,7 @@ def summed(consumer: ctypes.CDLL, exported: Exported) -> tuple[float, int]:
         addressof(exported.schema), addressof(exported.device), addressof(total), addressof(count)
     )
     assert error is None, error
-    # It took both structs: the destructors of the capsules have nothing left to release.
+    # It consumed both structs, so the capsules' destructors release nothing.
     assert not exported.schema.release
     assert not exported.array.release
     return total.value, count.value
@@ -119,7 +119,7 @@ def test_the_consumer_sees_the_writes_of_a_kernel(
 ) -> None:
     x = usmq.asarray(np.arange(3, dtype="u4"), usm_type="shared")
     kernel("advance")(3, x, STEPS)
-    # The view waits, since the consumer has nothing to wait for.
+    # The view waits, since the consumer gets no event.
     exported = Exported(usmq.Table({"x": x})["x"].host_view())
     assert summed(consumer, exported) == (sum(advanced([0, 1, 2], STEPS).tolist()), 3)
 

@@ -366,7 +366,7 @@ def test_freed_memory_is_reused_after_the_work_of_its_queues(
     memory = peer.allocate(nbytes)
     event = busy(queue)
     peer.call("free", memory)
-    # Another queue must not have it while the first may use it; the first may, at once.
+    # Another queue must not get it while the first may use it; the first may at once.
     with usmq.use_queue(elsewhere):
         others = [peer.allocate(nbytes) for _ in range(3)]
     again = peer.allocate(nbytes)

@@ -62,7 +62,7 @@ def test_both_commands_print_the_same_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "who", "told"),
+    ("arguments", "who", "message"),
     [
         (["nosuch"], "", "invalid choice: 'nosuch'"),
         (["--nosuch"], "", "unrecognized arguments: --nosuch"),
@@ -82,14 +82,14 @@ def test_both_commands_print_the_same_list() -> None:
     ids=" ".join,
 )
 def test_a_wrong_option_prints_the_usage_and_one_line(
-    program: str, arguments: list[str], who: str, told: str
+    program: str, arguments: list[str], who: str, message: str
 ) -> None:
     done = run(program, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     *usage, last = done.stderr.splitlines()
     assert usage[0].startswith(f"usage: {program}{who} ")
     assert last.startswith(f"{program}{who}: error: ")
-    assert told in last
+    assert message in last
 
 
 @pytest.mark.parametrize("arguments", [[], ["list"], ["doctor"], ["demo"], ["trace"]], ids=str)
@@ -247,7 +247,7 @@ def test_a_demo_with_an_unwritable_profile_path_is_refused_at_once(
 def test_without_the_runtime_each_command_prints_a_one_line_error(
     program: str, arguments: list[str], runtime_copy: Callable[..., Path]
 ) -> None:
-    # The run path of the extension leads to the runtime there, as in an environment that pip made.
+    # The run path of the extension leads to the runtime, as in an environment created by pip.
     site = runtime_copy("libsycl.so") / "python3" / "site-packages"
     shutil.copytree(Path(usmq.__file__).parent, site / "usmq", copy_function=second_name)
     variables = {"PYTHONPATH": str(site), "LD_LIBRARY_PATH": None}

@@ -27,7 +27,7 @@ DRIVER_IS_REGISTERED = any(Path("/etc/OpenCL/vendors").glob("*.icd"))
 # Each is imported and used before the next one is imported; then arrays are exchanged.
 CODE = """
 import os, sys, warnings
-warnings.filterwarnings("ignore")  # the neighbours' own, of each other's versions
+warnings.filterwarnings("ignore")  # warnings of the other libraries about each other's versions
 
 def usmq():
     import usmq

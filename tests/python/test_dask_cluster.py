@@ -240,7 +240,7 @@ def test_sub_devices_get_workers() -> None:
 
 
 def test_plugins_work_on_any_cluster(two_devices: tuple[usmq.Device, usmq.Device]) -> None:
-    # The driver that is loaded here has rewritten this variable; see usmq.dask.
+    # The loaded driver has rewritten this variable; see usmq.dask.
     env = {name: os.environ[name] for name in ("OCL_ICD_FILENAMES",) if name in os.environ}
     with (
         LocalCluster(n_workers=1, threads_per_worker=2, env=env, **QUIET) as cluster,

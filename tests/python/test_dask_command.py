@@ -188,7 +188,7 @@ def test_sub_devices_and_preloads(
             lambda: (usmq.current_queue().device.max_compute_units, os.environ["LOADED_FIRST"])
         )
         assert list(seen.values()) == [(1, "yes")] * 2
-        # The scheduler may end them, too; then nothing is left to wait for.
+        # The scheduler may end them, too.
         client.retire_workers(close_workers=True)
         assert started.wait(timeout=40) == 0
 
@@ -289,6 +289,6 @@ def test_without_distributed_the_command_shows_what_to_install(
     done = run_python(None, "-m", "usmq._dask_command", "worker", check=False, PYTHONPATH=path)
     assert done.returncode == 1
     assert "pip install 'usmq[dask]'" in done.stderr
-    # dask loads it whenever it starts: it has to be quick, and to need nothing.
+    # dask loads it at each start: it must be fast and without dependencies.
     code = "import sys, usmq._dask_command; print('distributed' in sys.modules)"
     assert run_python(code, PYTHONPATH=path).stdout == "False\n"

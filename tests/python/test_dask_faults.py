@@ -180,13 +180,13 @@ def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(
             dask_worker(address, "b", OMPI_COMM_WORLD_LOCAL_RANK="1"),
         ):
             client.wait_for_workers(2, timeout=40)
-            told = about(client)
+            reported = about(client)
             # One platform each, so the ranks count over both.
-            assert {told[name]["driver"] for name in "ab"} == drivers
-            assert not any("shared_with" in worker for worker in told.values())
+            assert {reported[name]["driver"] for name in "ab"} == drivers
+            assert not any("shared_with" in worker for worker in reported.values())
             with dask_worker(address, "c", PALS_LOCAL_RANKID="3") as third:
                 client.wait_for_workers(3, timeout=40)
-                assert about(client)["c"]["device"] == told["b"]["device"]
+                assert about(client)["c"]["device"] == reported["b"]["device"]
                 assert about(client)["c"]["shared_with"].startswith("b (process ")
                 third.kill()
                 assert "worker c shares" in third.communicate(timeout=20)[1]

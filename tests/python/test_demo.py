@@ -16,7 +16,7 @@ from usmq import _flights
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# LAX has no coordinates, and XXX is not there at all.
+# LAX has no coordinates, and XXX is missing.
 AIRPORTS = """faa,name,lat,lon
 JFK,John F Kennedy Intl,40.639751,-73.778925
 LAX,Los Angeles Intl,NA,NA

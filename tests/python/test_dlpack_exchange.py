@@ -24,7 +24,7 @@ from dlpack_exchange import (
     Owned,
     allocated,
     array_at,
-    lent,
+    borrowed_tensor,
     queue_at,
     stream,
     taken_from,
@@ -53,7 +53,7 @@ def test_the_table_is_static_and_on_the_type() -> None:
 def test_both_exports_describe_the_same_as_a_capsule(view: str, kind: str) -> None:
     x = VIEWS[view](usmq.asarray(base(), usm_type=kind))
     expected = Tensor(x)
-    owned, borrowed = Owned(x), lent(x)
+    owned, borrowed = Owned(x), borrowed_tensor(x)
     for given in (owned, borrowed):
         assert given.address == expected.address
         assert given.tensor.byte_offset == expected.tensor.byte_offset
@@ -71,7 +71,9 @@ def test_every_dtype_round_trips(dtype: str) -> None:
     x = usmq.empty(3, dtype)
     given = Owned(x)
     assert (
-        given.dtype == lent(x).dtype == (dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype))
+        given.dtype
+        == borrowed_tensor(x).dtype
+        == (dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype))
     )
     out = c_void_p()
     assert API.managed_tensor_to_py_object_no_sync(addressof(given.struct), byref(out)) == 0
@@ -98,7 +100,7 @@ def test_a_read_only_array_needs_the_flag_of_a_managed_tensor() -> None:
     assert given.flags == dl.READ_ONLY
     given.delete()
     with pytest.raises(usmq.InteropError, match=r"read.?only"):
-        lent(x)
+        borrowed_tensor(x)
     del memory
 
 
@@ -134,7 +136,7 @@ def test_memory_without_a_device_ordinal_is_a_buffer_error(
     else:
         queue = dl.other_context()
     x = usmq.zeros(3, queue=queue)
-    for call in (Owned, lent):
+    for call in (Owned, borrowed_tensor):
         with pytest.raises(BufferError, match=r"context|sub-device"):
             call(x)
 
@@ -143,7 +145,7 @@ def test_memory_without_a_device_ordinal_is_a_buffer_error(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("way", [Owned, lent])
+@pytest.mark.parametrize("way", [Owned, borrowed_tensor])
 @pytest.mark.parametrize("scope", ["the array's", "another of ours", "one of dpctl"])
 def test_work_on_the_stream_is_ordered_with_ours_without_a_wait(
     scope: str, way: Callable[[Any], Tensor], in_order: bool, advanced: Oracle
@@ -188,7 +190,7 @@ def test_the_stream_is_the_current_queue_or_that_of_the_device(
             for other in two_devices:
                 if other != device:
                     assert queue_at(stream((ONEAPI, other.ordinal))) == usmq.Queue(other)
-    # A number does not stand for these.
+    # These have no device number.
     for queue in (usmq.Queue(sub_device), dl.other_context()):
         with usmq.use_queue(queue):
             assert queue_at(stream()) == usmq.Queue(queue.device.parent or queue.device)
@@ -217,7 +219,7 @@ def test_an_unsupported_device_has_no_stream_and_no_memory(device: tuple[int, in
     assert str(device[1]).encode() in said[0][1]
 
 
-# --- tensors that come in
+# --- imported tensors
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -380,5 +382,5 @@ def test_the_allocator_works_without_the_gil_in_each_threads_scope() -> None:
     assert len({tensor.address for tensor in found}) == 8
     for tensor in found:
         tensor.delete()
-    # Without a place for the answer or the error there is nothing to do but fail.
+    # With null pointers for the result or the error the call fails.
     assert API.managed_tensor_allocator(None, None, None, SET_ERROR()) == -1

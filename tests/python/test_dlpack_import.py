@@ -190,10 +190,10 @@ def test_cuda_memory_needs_a_driver_and_is_deleted_without_one(device: int) -> N
     producer = Producer(base(), device=(device, 0))
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         usmq.from_dlpack(producer)
-    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    mismatched = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
     with pytest.raises(usmq.RuntimeNotFoundError):
-        usmq.from_dlpack(lies)
-    assert lies.deleted == 1
+        usmq.from_dlpack(mismatched)
+    assert mismatched.deleted == 1
 
 
 def cuda_driver() -> bool:
@@ -209,9 +209,9 @@ def test_another_device_type_is_refused_by_name(device: int) -> None:
     for options in ({}, {"copy": True}, {"copy": False}):
         with pytest.raises(usmq.InteropError, match=f"(?i){dl.DEVICES[device]}|type {device}"):
             usmq.from_dlpack(Producer(base(), device=(device, 0)), **options)
-    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    mismatched = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
     with pytest.raises(usmq.InteropError):
-        usmq.from_dlpack(lies)
+        usmq.from_dlpack(mismatched)
 
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI])

@@ -59,7 +59,7 @@ def test_the_examples_of_the_page_give_the_shown_output(page: str, tmp_path: Pat
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", doc_blocks.__file__],
         input=doc_blocks.as_input(ROOT / page, runnable(page)),
-        # Its own folder of locks, too: another cluster on this machine is none of the page's.
+        # A separate lock folder, so that other clusters on this machine do not interfere.
         env=ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": os.fspath(tmp_path)},
         cwd=tmp_path,
         text=True,

@@ -45,7 +45,7 @@ def test_a_library_that_hides_a_runtime_library(
     hiding.mkdir()
     harmless.mkdir()
     if content == TEXT:
-        # Some runtimes go on with the name without a number.
+        # Some runtimes then try the name without a version number.
         for name in (library, library.removesuffix(".1")):
             (hiding / name).write_text(content)
     else:

@@ -336,7 +336,7 @@ def test_a_package_whose_import_is_blocked_by_a_variable(
     found.applied(f"{fix}\npython -c 'import torch'", broken=False)
 
 
-# --- in a process of one's own
+# --- in the current process
 
 
 def test_the_report_is_available_as_an_object(pristine: Environment) -> None:

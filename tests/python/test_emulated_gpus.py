@@ -262,11 +262,11 @@ def test_an_array_that_names_a_queue_of_another_gpu_is_refused() -> None:
     result("""
 import usmq
 x = usmq.arange(4, dtype="f4", queue="gpu:0")
-class Lent:
+class ForeignArray:
     __sycl_usm_array_interface__ = dict(
         x.__sycl_usm_array_interface__, syclobj=usmq.Queue("gpu:1")._get_capsule())
 try:
-    usmq.asarray(Lent(), copy=False)
+    usmq.asarray(ForeignArray(), copy=False)
 except usmq.InteropError as error:
     assert "gpu:0" in str(error) and "gpu:1" in str(error), error
 else:

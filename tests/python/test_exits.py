@@ -164,7 +164,7 @@ asyncio.run(main())""",
         "",
     ),
     "SIGTERM": ("import os, signal; spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
-    # numpy's own import, where a signal comes in the middle of it, fails with an ImportError.
+    # A signal during numpy's import makes it fail with an ImportError.
     "Ctrl-C, with the copy in flight": (
         """
 import os, signal, threading

@@ -17,16 +17,16 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 OWNERS = {
     "SUAI": """
 def owner(memory):
-    lent = Lent(memory)
-    alive = weakref.ref(lent)
-    return lent, lambda: alive() is not None
+    foreign = ForeignArray(memory)
+    alive = weakref.ref(foreign)
+    return foreign, lambda: alive() is not None
 """,
     "DLPack": """
 import dpnp
 def owner(memory):
-    lent = dpnp.tensor.usm_ndarray((2,), dtype="u4", buffer=memory)
-    data = lent.usm_data  # two references are those of `alive` and of the call
-    return lent, lambda: sys.getrefcount(data) > 2
+    foreign = dpnp.tensor.usm_ndarray((2,), dtype="u4", buffer=memory)
+    data = foreign.usm_data  # two references are those of `alive` and of the call
+    return foreign, lambda: sys.getrefcount(data) > 2
 """,
 }
 
@@ -35,10 +35,10 @@ def begin():
     "A launch of 0.2 s on memory whose owner only usmq holds then."
     memory = shared_memory()
     seen = np.asarray(memory).view("u4")
-    lent, alive = owner(memory)
-    x = usmq.asarray(lent, copy=False) if OF == "SUAI" else usmq.from_dlpack(lent)
+    foreign, alive = owner(memory)
+    x = usmq.asarray(foreign, copy=False) if OF == "SUAI" else usmq.from_dlpack(foreign)
     spin(1, x, steps(0.2))
-    del x, lent
+    del x, foreign
     gc.collect()
     assert alive(), "released with the kernel in flight"
     assert until(lambda: seen[0] != 0) < 10
@@ -77,7 +77,7 @@ def test_trim_memory_releases_the_owners_whose_last_use_is_complete(
 BLOCKS = """
 begun, ended = threading.Event(), threading.Event()
 
-class Slow(Lent):
+class Slow(ForeignArray):
     def __del__(self):
         begun.set()
         time.sleep(5)
@@ -116,12 +116,12 @@ def test_an_owner_whose_release_blocks_delays_no_other_release(run_python: Run, 
 # 200 owners, each with a kernel in flight: together half a second.
 PENDING = """
 import atexit
-lent = [Lent(shared_memory()) for _ in range(200)]
+foreign = [ForeignArray(shared_memory()) for _ in range(200)]
 x = usmq.zeros(1, "u4")
 spin(1, x, steps(0.5))
-for one in lent:
+for one in foreign:
     spin(1, one, 1000)
-del lent, one
+del foreign, one
 """
 ENDS = {
     "exit": ("", 0),
@@ -133,7 +133,7 @@ ENDS = {
     "fork, garbage": ("pid = fork()\nif pid == 0: gc.collect(); sys.exit(0)\ncollect(pid)", 0),
 }
 HELPERS = """
-class Blocks(Lent):
+class Blocks(ForeignArray):
     def __del__(self, sleep=time.sleep):
         sleep(5)
 

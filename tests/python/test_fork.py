@@ -1,6 +1,6 @@
 """Every way to start another process, before and after the first use of a device, idle and at work.
 
-What a forked child is told at each call is in test_runtime.py.
+test_runtime.py has the error of each call in a forked child.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main(way, when):
     print(use())
 
 if __name__ == "__main__":
-    # As its children see it, so that functions are found again.
+    # The name under which children import it, so that functions can be unpickled.
     import module
     module.main(*sys.argv[1:])
 """
@@ -155,8 +155,8 @@ def test_a_child_works_or_gets_an_error_and_its_parent_is_unaffected(
 ) -> None:
     (tmp_path / "module.py").write_text(MODULE)
     done = run_python(None, "module.py", way, when, cwd=tmp_path, timeout=120)
-    told = way in FORKS and when != "before the first use"
-    assert done.stdout.splitlines() == ["ForkError 0" if told else "45 0", "45"]
+    refused = way in FORKS and when != "before the first use"
+    assert done.stdout.splitlines() == ["ForkError 0" if refused else "45 0", "45"]
     assert [line for line in done.stderr.splitlines() if "DeprecationWarning" not in line] == []
 
 

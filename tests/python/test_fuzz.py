@@ -236,7 +236,7 @@ def spoil(source: random.Random, entries: dict[str, Any]) -> bool:
             (-1, False),
             (1.5, False),
         ]
-        # An address is looked at where there is something behind it.
+        # An address is checked if the array is not empty.
         wrong += [] if empty else [(0, False), (1 << 63, False), (64, False), (1 << 90, False)]
         entries["data"] = source.choice(wrong)
     elif key == "shape":
@@ -338,7 +338,7 @@ def test_an_interface_dict_gives_the_described_view_or_an_error() -> None:
             assert (array.ptr, array.readonly) == (base.ptr + places[0], entries["data"][1])
 
 
-# --- capsules of any name where a protocol looks for one
+# --- capsules with any name in each protocol
 
 
 class Peer:

@@ -19,10 +19,10 @@ for _ in range(1000):
     read_late(1, x, y, 1)
     del y""",
     "foreign owners": """
-lent = [Lent(shared_memory()) for _ in range(1000)]
-for one in lent:
+arrays = [ForeignArray(shared_memory()) for _ in range(1000)]
+for one in arrays:
     read_late(1, x, one, 1, queue=x.queue)
-del lent, one""",
+del arrays, one""",
     "copies between contexts": "keep = [usmq.collocate(x, queue=sub) for _ in range(500)]",
 }
 

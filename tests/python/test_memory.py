@@ -278,7 +278,7 @@ target = usmq.empty(SIZE, "u1")
 usmq.asarray(host[:8, 0]).wait()
 usmq.from_dlpack(host[:8, 0]).wait()
 usmq.asarray(numbers[:8]).wait()
-# The pool keeps it, so that device memory for the next one of its size is there.
+# The pool keeps it, so that the next request of this size needs no device memory.
 usmq.asarray(host.reshape(-1)[:SIZE]).wait()
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

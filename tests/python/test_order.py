@@ -207,7 +207,7 @@ print(*x.to_numpy())
         assert [int(state) for state in states] == expected
 
 
-class Lent:
+class ForeignArray:
     """USM of dpctl, on a queue of dpctl, that this array tells us is one of u4."""
 
     def __init__(self, memory: Any) -> None:
@@ -249,7 +249,7 @@ def test_our_work_follows_pending_work_of_dpctl(
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
         np.asarray(memory).view("u4")[:] = turn
         foreign.advance(memory, 100_000)
-        x = usmq.asarray(Lent(memory), copy=False)
+        x = usmq.asarray(ForeignArray(memory), copy=False)
         kernels.advance(16, x, 10, queue=q)
         np.testing.assert_array_equal(x.to_numpy(), advanced(np.full(16, turn), 100_010))
 
@@ -261,7 +261,7 @@ def test_reading_imported_memory_waits_for_dpctl(
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
         np.asarray(memory).view("u4")[:] = turn
         foreign.advance(memory, 200_000)
-        x = usmq.asarray(Lent(memory), copy=False)
+        x = usmq.asarray(ForeignArray(memory), copy=False)
         got = x.to_numpy() if turn % 2 else np.asarray(x)
         np.testing.assert_array_equal(got, advanced(np.full(16, turn), 200_000))
 
@@ -273,7 +273,7 @@ def test_work_alternates_with_dpctl_without_a_host_wait(
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
     memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
     np.asarray(memory).view("u4")[:] = np.arange(16)
-    x = usmq.asarray(Lent(memory), copy=False)
+    x = usmq.asarray(ForeignArray(memory), copy=False)
     for _ in range(200):
         kernels.advance(16, x, 5000, queue=q)
         foreign.advance(memory, 3000)
@@ -289,9 +289,9 @@ def test_work_of_dpnp_on_our_array_follows_our_kernel(
     q = usmq.Queue(queue.device, in_order=in_order)
     for turn in range(60):
         x = usmq.full(16, turn, "u4", queue=q)
-        lent = dpnp.asarray(x)
+        exported = dpnp.asarray(x)
         kernels.advance(16, x, 100_000)
-        total = lent + dpnp.asarray([1], dtype="u4", sycl_queue=lent.sycl_queue)
+        total = exported + dpnp.asarray([1], dtype="u4", sycl_queue=exported.sycl_queue)
         expected = advanced(np.full(16, turn), 100_000) + np.uint32(1)
         np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
 

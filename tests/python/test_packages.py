@@ -228,10 +228,10 @@ def test_packages_on_different_devices_combine_by_collocate(places: Places) -> N
     clean = smooth(noisy)
     assert at(clean, right) not in (on_first, on_left, on_second)
 
-    with pytest.raises(usmq.PlacementError) as clash:
+    with pytest.raises(usmq.PlacementError) as mismatch:
         pkg3.histogram(clean, edges)
-    assert "sub-device 1" in str(clash.value)
-    assert "collocate" in str(clash.value)
+    assert "sub-device 1" in str(mismatch.value)
+    assert "collocate" in str(mismatch.value)
     counts = pkg3.histogram(clean, usmq.collocate(edges, like=clean))
     at(counts, right)
 
@@ -327,7 +327,7 @@ def test_another_queue_of_the_same_context_needs_no_copy(places: Places) -> None
     assert at(only, timed) != at(x, plain)
 
 
-CLASHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
+MISMATCHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
     "pkg2's default and the user's scope": lambda places: (
         pkg2.samples(10, 1),
         pkg4.grid(0, 1, 10),
@@ -343,13 +343,15 @@ CLASHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
 }
 
 
-@pytest.mark.parametrize("clash", CLASHES)
-def test_a_queue_mismatch_names_both_queues_and_its_fix_works(places: Places, clash: str) -> None:
-    if is_emulated() and clash.startswith("an object"):
+@pytest.mark.parametrize("mismatch", MISMATCHES)
+def test_a_queue_mismatch_names_both_queues_and_its_fix_works(
+    places: Places, mismatch: str
+) -> None:
+    if is_emulated() and mismatch.startswith("an object"):
         pytest.skip("pkg5 uses oneMKL's transforms for GPUs, which emulated GPUs do not run")
     pkg2.set_default_queue(places["left"])
     with usmq.use_queue(places["first"]):
-        x, y = CLASHES[clash](places)
+        x, y = MISMATCHES[mismatch](places)
         assert x.queue != y.queue
         before = at(x, x.queue), at(y, y.queue)
         for call in (
@@ -496,7 +498,7 @@ def test_arrays_of_dpnp_are_imported_and_exported_in_place(places: Places, place
     assert counts.to_numpy().tolist() == [100]
     np.testing.assert_allclose(clean.to_numpy(), filtered(np.arange(N)), rtol=1e-4, atol=1e-3)
 
-    # Out: the peer writes to our memory, its results are on our queue, and they come in again.
+    # Export: the peer writes to our memory; its results are on our queue and are imported again.
     on_clean = at(clean, queue)
     host = clean.to_numpy()
     plain_peer.double(clean)
@@ -554,9 +556,9 @@ def test_random_scopes_and_calls_follow_the_precedence_rules(places: Places, see
     filters = [pkg5.Filter([1.0], 16, queue) for queue in pick]
     made: list[tuple[usmq.Array, Any]] = []
 
-    def step(shared: list[usmq.Queue], own: list[usmq.Queue], default: Any, wish: Any) -> None:
+    def step(shared: list[usmq.Queue], own: list[usmq.Queue], default: Any, requested: Any) -> None:
         here = shared[-1] if shared else default or sycl
-        mine = own[-1] if own else wish or here
+        mine = own[-1] if own else requested or here
         queue = chance.choice(pick)
         call = chance.randrange(5)
         if call == 0 or not made:
@@ -585,9 +587,9 @@ def test_random_scopes_and_calls_follow_the_precedence_rules(places: Places, see
             at(made[-1][0], smooth.queue)
 
     for _ in range(12):
-        default, wish = (chance.choice([None, *pick]) for _ in range(2))
+        default, requested = (chance.choice([None, *pick]) for _ in range(2))
         usmq.set_default_queue(default)
-        pkg2.set_default_queue(wish)
+        pkg2.set_default_queue(requested)
         with ExitStack() as scopes:
             shared: list[usmq.Queue] = []
             own: list[usmq.Queue] = []
@@ -597,7 +599,7 @@ def test_random_scopes_and_calls_follow_the_precedence_rules(places: Places, see
                     shared.append(scopes.enter_context(usmq.use_queue(chance.choice(pick))))
                 elif enter == 1:
                     own.append(scopes.enter_context(pkg2.use_queue(chance.choice(pick))))
-                step(shared, own, default, wish)
+                step(shared, own, default, requested)
     for x, expected in made:
         np.testing.assert_allclose(x.to_numpy(), expected, rtol=1e-4, atol=1e-4)
 
@@ -654,7 +656,7 @@ def test_pip_installs_it_with_all_of_its_files(run_python: Run, tmp_path: Path, 
     files = {path.name for path in (project / "src" / name).iterdir() if path.is_file()}
     assert {path.name for path in (tmp_path / name).iterdir() if path.is_file()} == files
     assert {"__init__.py", "py.typed"} <= files
-    # From its new place, kernels and all, in a process that does not see the checkout's.
+    # From the installed files, kernels included, in a process without the checkout on its path.
     code = f"import sys, {name} as p, usmq; print(p.__file__); usmq.set_default_queue('cpu:0')\n"
     code += {
         "pkg1": "print(p.axpy(2.0, *[p.constant(2, 1.0, queue='cpu:0')] * 2, queue='cpu:0').size)",

@@ -121,7 +121,7 @@ def test_the_doctor_reports_the_folder(doctor: Callable[..., Checked], tmp_path:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-# --- the locks of dask workers, in a folder that anyone may have made before
+# --- the locks of dask workers, in a folder that another user may have created
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_nothing_is_printed_during_a_wait(outcomes: dict[str, Any]) -> None:
 
 
 KEPT = """
-# The copy into the array comes after the kernel, long after the array would be gone.
+# The copy into the array runs after the kernel, long after the array is dropped.
 x = usmq.zeros(8 << 20, "u4")
 x.wait()
 spin(1, x, STEPS)
@@ -188,7 +188,7 @@ gc.collect()
 others = [np.full(4 << 20, 7, "u4") for _ in range(4)]
 print((y.to_numpy() == 3).all())
 
-# Released once the device is done with it.
+# Released after the device has used it.
 class Buffer(np.ndarray):
     pass
 source = np.full(64, 3, "u4").view(Buffer)

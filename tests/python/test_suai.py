@@ -295,11 +295,11 @@ def test_the_owner_lives_as_long_as_any_view_of_ours(
     gc.collect()
     assert alive() is not None
     assert view.to_numpy()[0].tolist() == [10, 15]
-    lent = dpnp.tensor.asarray(view, copy=False)
+    exported = dpnp.tensor.asarray(view, copy=False)
     del view
     gc.collect()
     assert alive() is not None, "dpnp still reads it"
-    del lent
+    del exported
     assert eventually(lambda: gc.collect() >= 0 and alive() is None)
 
 
@@ -324,11 +324,11 @@ def test_the_owner_lives_until_the_work_on_it_completes(
 
 def test_our_memory_lives_as_long_as_dpnp_needs_it() -> None:
     x = usmq.arange(0, 1000, 1, dtype="i4")
-    lent = dpnp.asarray(x)[500:]
+    exported = dpnp.asarray(x)[500:]
     del x
     gc.collect()
     others = [usmq.zeros(1000, "i4") for _ in range(50)]
-    assert dpnp.asnumpy(lent).tolist() == list(range(500, 1000))
+    assert dpnp.asnumpy(exported).tolist() == list(range(500, 1000))
     del others
 
 

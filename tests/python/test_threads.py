@@ -44,7 +44,7 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
     return outcomes
 
 
-def all_right(outcomes: list[Any]) -> list[Any]:
+def results_of(outcomes: list[Any]) -> list[Any]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -152,10 +152,10 @@ def test_only_one_of_many_threads_consumes_a_capsule(what: str) -> None:
 def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
     table = usmq.from_arrow(TABLE, usm_type="host")
     for _ in range(100):
-        wish = TABLE.schema.__arrow_c_schema__()
-        looks = [lambda wish=wish: table.__arrow_c_device_array__(wish)] * THREADS
-        assert all(len(pair) == 2 for pair in all_right(at_once(*looks)))
-        assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(wish))
+        requested = TABLE.schema.__arrow_c_schema__()
+        looks = [lambda requested=requested: table.__arrow_c_device_array__(requested)] * THREADS
+        assert all(len(pair) == 2 for pair in results_of(at_once(*looks)))
+        assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(requested))
 
 
 # --- shared objects
@@ -175,7 +175,7 @@ def use_in_many_ways_at_once() -> None:
         lambda: sum(row[0].item() for row in x) == right[:, 0].sum(),
     ]
     for _ in range(100):
-        assert all(all_right(at_once(*uses)))
+        assert all(results_of(at_once(*uses)))
 
 
 def test_one_array_supports_all_protocols_concurrently() -> None:
@@ -199,7 +199,7 @@ def test_threads_share_kernels_queues_columns_and_devices(kernels: Any, advanced
         return column.to_arrow().to_pylist() == [1, None, 3] and device in usmq.devices()
 
     for _ in range(50):
-        assert all(all_right(at_once(*[launch] * 4, *[look] * 4)))
+        assert all(results_of(at_once(*[launch] * 4, *[look] * 4)))
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
@@ -209,7 +209,7 @@ def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
     assert operator.length_hint(iter(x)) == 200
     for _ in range(20):
         rows = iter(x)
-        taken = all_right(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
+        taken = results_of(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
         assert sorted(itertools.chain(*taken)) == list(range(200))
         assert next(rows, None) is None
         assert operator.length_hint(rows) == 0
@@ -219,7 +219,7 @@ def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
 
 def test_threads_of_a_task_get_separate_arguments() -> None:
     def work(task: usmq.TaskContext) -> list[int]:
-        return all_right(at_once(*[lambda: task.arg(int)] * THREADS))
+        return results_of(at_once(*[lambda: task.arg(int)] * THREADS))
 
     for _ in range(50):
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
@@ -229,7 +229,7 @@ def test_all_threads_get_the_same_default_queue() -> None:
     device = usmq.current_queue().device
     for number in range(50):
         usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
-        seen = all_right(at_once(*[usmq.current_queue] * THREADS))
+        seen = results_of(at_once(*[usmq.current_queue] * THREADS))
         assert all(queue is seen[0] for queue in seen)
 
 
@@ -247,7 +247,7 @@ def test_the_default_queue_is_one_that_a_thread_set() -> None:
         return all(usmq.current_queue() in queues for _ in range(200))
 
     changes = [lambda queue=queue: change(queue) for queue in queues]
-    assert all(all_right(at_once(*changes, *[look] * 6)))
+    assert all(results_of(at_once(*changes, *[look] * 6)))
 
 
 def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
@@ -262,7 +262,7 @@ def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
             assert usmq.current_queue() == outside
         return True
 
-    assert all(all_right(at_once(*[enter] * THREADS)))
+    assert all(results_of(at_once(*[enter] * THREADS)))
 
 
 def test_one_profile_is_started_and_ended_once() -> None:
@@ -302,7 +302,7 @@ def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> No
             assert shape[1] == 3
         return True
 
-    assert all(all_right(at_once(*[change] * 2, *[read] * 4)))
+    assert all(results_of(at_once(*[change] * 2, *[read] * 4)))
 
 
 def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error() -> None:
@@ -340,6 +340,6 @@ def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others() -> None:
         return True
 
     puts = [lambda seed=seed: put(seed) for seed in range(4)]
-    assert all(all_right(at_once(*puts, *[take] * 4)))
+    assert all(results_of(at_once(*puts, *[take] * 4)))
     shelf.clear()
     assert live() == before

@@ -68,7 +68,7 @@ fn cut((first, second): (usize, usize), length: usize) -> (usize, usize) {
     (start, end - start)
 }
 
-/// Columns of one length, as a batch.
+/// Columns of equal length, as a batch.
 fn any_batch() -> impl Strategy<Value = RecordBatch> {
     (prop::collection::vec(any_type(), 1..4), 0..LONGEST, any::<u64>()).prop_map(|(types, rows, seed)| {
         let mut random = Random::new(seed);

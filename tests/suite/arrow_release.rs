@@ -101,7 +101,7 @@ fn an_import_keeps_its_struct_until_its_last_slice_is_dropped() -> Result<()> {
     })
 }
 
-/// Takes a child, or the dictionary, out of a parent's struct, as consumers may.
+/// Moves a child, or the dictionary, out of a parent's struct, as consumers may.
 fn take_child(child: *mut RawArray) -> RawArray {
     // SAFETY: the parent's struct lives, and no one else uses the child.
     let moved = unsafe { ptr::read(child) };
@@ -130,7 +130,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
         assert_eq!(&import(&field(0), moved[0])?.to_arrow()?, array.as_struct().column(0));
         let values = import(&Arc::new(fields[2].dictionary().unwrap().clone()), dictionary)?;
         assert_eq!(&values.to_arrow()?, array.as_struct().column(2).as_any_dictionary().values());
-        // The indices have no dictionary left, and are released as they are.
+        // The indices are released without their dictionary.
         drop(foreign_array(&field(2), moved[1]));
         Ok(())
     })

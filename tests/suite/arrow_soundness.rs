@@ -202,7 +202,7 @@ fn short_views_round_trip_through_a_device_export() -> Result<()> {
             assert_eq!(&Column::unpack(&packed.header, &frames, back.queue())?.to_arrow()?, array, "{kind}");
             assert_eq!(&back.to(Some(UsmKind::Host), None)?.to_arrow()?, array, "{kind}");
         }
-        // Sliced where it is, so that the views that point to the buffer are left out.
+        // Sliced in place, so that the views into the buffer are excluded.
         let sliced = Column::from_arrow("s", &long, in_usm(kind))?.slice(0, 1)?;
         let back =
             Column::import_device(sliced.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;

@@ -119,7 +119,7 @@ fn an_environment_of_another_user_is_not_executed() {
     }
     std::os::unix::fs::chown(&environment, Some(12345), None).unwrap();
     assert!(!build.trusts(&environment));
-    // A checkout that is mounted into a container belongs to a user who is not the one who builds there.
+    // A checkout mounted into a container belongs to another user than the one who builds.
     std::os::unix::fs::chown(place.0.join("ws"), Some(12345), None).unwrap();
     assert!(build.trusts(&environment));
 }

@@ -45,7 +45,7 @@ fn opencl_kernel(name: &str, flags: &[&str]) -> Result<Kernel> {
     Kernel::from_opencl(OPENCL, name, KernelOptions { flags, ..KernelOptions::default() })
 }
 
-/// Launches, where the test knows that the kernel keeps inside its arguments.
+/// Launches a kernel that stays inside its arguments.
 fn start(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> Result<usmq::Event> {
     // SAFETY: each caller gives as many work-items as its arrays have elements, or arguments that are refused.
     unsafe { kernel.launch_with(Launch { global, local, queue: None }, args) }

@@ -96,7 +96,7 @@ fn every_dtype_and_kind_arrives_exactly_in_every_other_context() -> Result<()> {
                 let bytes = values(dtype, 3 * 5 * 7, &mut random);
                 let x = filled(&[3, 5, 7], dtype, kind, &home, &bytes)?;
                 let moved = moves_as(&x, &away, elsewhere_action(kind))?;
-                // The copy was ordered before this, which the copy must not see.
+                // The copy is ordered before this write and must not see it.
                 x.copy_from_bytes(&vec![1; bytes.len()])?;
                 assert_eq!(moved.to_bytes()?, bytes, "{x} to {away}");
                 let back = moves_as(&moved, &home, elsewhere_action(kind))?;
@@ -188,7 +188,7 @@ fn sizes_around_the_chunks_of_a_staged_copy_are_exact() -> Result<()> {
     let mut random = Random::new(4);
     let sizes = [1, 63, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB, 4 * MIB + 1, 6 * MIB - 5, 6 * MIB + 64];
     for away in queues_elsewhere(&home)? {
-        // An out-of-order queue promises nothing about the order of the chunks.
+        // An out-of-order queue does not guarantee the order of the chunks.
         for away in [away.clone(), Queue::new(away.device(), Some(away.context()), LOOSE)?] {
             for size in sizes {
                 let bytes = random.bytes(size);

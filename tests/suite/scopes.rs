@@ -148,7 +148,7 @@ fn a_captured_scope_can_be_entered_on_any_thread_and_replaces_its_scope() -> Res
                     scope.enter(|| {
                         assert_eq!(current_queue()?, queues[1]);
                         assert_eq!(manager.current_queue()?, queues[2]);
-                        // Of a scope without any, nothing of this thread's own shows through.
+                        // In an empty captured scope this thread's own scope has no effect.
                         assert_eq!(nothing.enter(current_queue)?, outside);
                         assert_eq!(with_queue(&queues[4], current_queue)?, queues[4]);
                         Ok::<_, Error>(())
@@ -194,7 +194,7 @@ fn workers_of_a_thread_pool_see_the_scope_of_each_job() -> Result<()> {
     for number in 0..400 {
         let answer = answer.clone();
         let ask = move || answer.send((number, current_queue().unwrap())).unwrap();
-        // Every ninth job brings no scope, and must find none left over from another.
+        // Every ninth job has no scope, and must not see one of another job.
         let job: Job = match queues.get(number % 9) {
             Some(queue) => {
                 let scope = with_queue(queue, || Ok::<_, Error>(Scope::capture()))?;

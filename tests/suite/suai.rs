@@ -103,7 +103,7 @@ fn the_owner_stays_until_work_in_flight_is_complete() -> Result<()> {
     source.fill(3u8)?;
     let owner = Owner::new();
     let copy = taken(&export(&source)?, &queue, &owner)?.copy()?;
-    // The array is gone, its copy may be on its way.
+    // The array is dropped, its copy may be pending.
     assert_eq!(copy.to_vec::<u8>()?[(64 << 20) - 1], 3);
     for _ in 0..1000 {
         if owner.is_let_go() {

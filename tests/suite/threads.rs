@@ -83,7 +83,7 @@ fn an_array_dropped_on_another_thread_while_its_kernel_runs_stays_until_the_end(
 fn dropping_everything_but_the_result_in_flight_keeps_it_exact() -> Result<()> {
     let home = default_queue()?;
     for round in 0..6u32 {
-        // A context, a queue and kernels that no one else has.
+        // A context, a queue and kernels that are not shared.
         let context = Context::new(std::slice::from_ref(home.device()))?;
         let queue = Queue::new(home.device(), Some(&context), if round % 2 == 0 { IN_ORDER } else { LOOSE })?;
         drop(context);
@@ -176,7 +176,7 @@ fn an_array_moved_through_threads_and_queues_is_exact() -> Result<()> {
 
 const EXIT: &str = "USMQ_TEST_EXIT";
 
-/// The ways in which a process may end while its device works.
+/// The ways in which a process may exit during device work.
 const WAYS: [&str; 6] = [
     "return",
     "exit",

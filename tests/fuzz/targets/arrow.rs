@@ -268,7 +268,7 @@ fn union(choices: &mut Choices<'_>, length: usize, offset: usize, depth: usize) 
     Owned::new(&format, length, offset, buffers).with(children)
 }
 
-/// Breaks something of the tree or one below it; false where that could not be seen.
+/// Invalidates the tree or a subtree; returns false if the change is undetectable.
 fn spoil(choices: &mut Choices<'_>, tree: &mut Owned, root: bool) -> bool {
     let nested = tree.children.len();
     if nested > 0 && choices.flag() {
@@ -282,7 +282,7 @@ fn spoil(choices: &mut Choices<'_>, tree: &mut Owned, root: bool) -> bool {
         0 => array.length = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 56]),
         1 => array.offset = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 56]),
         2 => array.null_count = choices.pick(&[-2, i64::MIN, i64::MAX, array.length + 1]),
-        // Of views any number may be data.
+        // Views may have any number of data buffers.
         3 => array.n_buffers += choices.pick(&[if views { i64::MIN } else { -1 }, i64::MIN, i64::MAX - 8]),
         4 if array.n_buffers > 0 => array.buffers = std::ptr::null_mut(),
         5 => array.n_children = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 40]),

@@ -167,7 +167,7 @@ pub fn check(data: &[u8]) {
             let refused = case.broken || (copy == Some(false) && !device);
             assert!(refused, "a valid tensor was refused");
         }
-        // A shape that nothing has room for.
+        // A shape larger than any memory.
         Err(Error::Allocation { .. }) if case.broken => {}
         Err(other) => panic!("{other:?}"),
     }

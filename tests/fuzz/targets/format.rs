@@ -163,7 +163,7 @@ fn decimal(precision: &str, scale: &str, bits: &str) -> Option<Option<usize>> {
     [32, 64, 128, 256].contains(&natural(bits, 256)?).then_some(Some(0))
 }
 
-/// Digits and nothing else.
+/// Only digits.
 fn natural(text: &str, most: i64) -> Option<i64> {
     let mut number = 0i64;
     for c in text.chars() {

@@ -12,7 +12,7 @@ mod tree;
 use std::time::{Duration, Instant};
 use usmq::{Array, DType, UsmKind, current_queue};
 
-/// A target's name, how many random inputs a short run tries, and the check of one input.
+/// A target's name, the number of random inputs of a short run, and the check of one input.
 pub const TARGETS: [(&str, u32, fn(&[u8])); 6] = [
     ("arrow", 1_000, arrow::check),
     ("dlpack", 1_000, dlpack::check),

@@ -63,7 +63,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// The filters of a string, from left to right by its characters; `None` where it breaks a rule.
+/// The filters of a string, parsed character by character; `None` if it is invalid.
 fn filters(text: &str) -> Option<Vec<Parts>> {
     let (mut all, mut parts, mut token, mut tokens, mut blank) =
         (Vec::new(), Parts::default(), String::new(), 0, true);

@@ -47,7 +47,7 @@ const TYPES: [(&str, DType); 40] = [
     ("ptrdiff_t", I64),
 ];
 
-/// Types of which nothing is known, so that their arguments must bring their own.
+/// Unknown types, whose arguments must have their own type.
 const UNKNOWN: [&str; 10] = [
     "Point",
     "sycl::vec<float, 4>",
@@ -121,7 +121,7 @@ const MOST: usize = 12;
 pub fn check(data: &[u8]) {
     let mut choices = Choices::new(data);
     if choices.byte().is_multiple_of(8) {
-        // Anything at all: there is nothing to expect but an end.
+        // Arbitrary text: only termination is checked.
         let name = choices.pick(&["k", "", "(", "void", "é"]);
         let _ = fuzzing::signature(&choices.text(), name);
         return;

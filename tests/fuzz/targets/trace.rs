@@ -51,7 +51,7 @@ impl Pair {
         Self::new(array, self.values())
     }
 
-    /// Whether both owners of the memory go by this queue.
+    /// Whether both owners of the memory use this queue.
     fn goes_out(&self) -> bool {
         self.memory.known_on.get_or_init(|| self.array.queue().clone()) == self.array.queue()
     }
@@ -106,7 +106,7 @@ fn run(machine: &Machine, choices: &mut Choices<'_>) {
             break;
         }
         let elsewhere = choices.flag();
-        // A step is made on this thread or another, whose calls come in the same order.
+        // A step runs on this thread or another, whose calls have the same order.
         let step = |choices: &mut Choices<'_>, pairs: &mut Vec<Pair>| step(machine, choices, pairs);
         if elsewhere {
             std::thread::scope(|scope| scope.spawn(|| step(choices, &mut pairs)).join().unwrap());
@@ -191,7 +191,7 @@ fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
         14 if home.is_some_and(|home| home < SHARED) => {
             let back = through_dlpack(&pair);
             back.check();
-            // It comes in on the current queue.
+            // It is imported on the current queue.
             (back.array.queue() == pair.array.queue() && pair.goes_out()).then_some(back)
         }
         15 if pair.goes_out() => Some(through_suai(&pair)),
@@ -269,7 +269,7 @@ fn through_dlpack(pair: &Pair) -> Pair {
     let tensor = dlpack::export::<DLManagedTensorVersioned>(&pair.array, Export::default()).unwrap();
     let array = dlpack::import(ForeignTensor::from(tensor), Import::default()).unwrap();
     assert!(pair.array.size() == 0 || array.address() == pair.array.address());
-    // Nothing is shared of nothing.
+    // Empty arrays share no memory.
     Pair { array, ..pair.clone() }
 }
 

@@ -39,7 +39,7 @@ unsafe extern "C" fn release_schema(schema: *mut Schema) {
     let schema = unsafe { &mut *schema };
     schema.release = None;
     if !schema.private_data.is_null() {
-        // SAFETY: `hand_over` put the address of a counter there, which is static.
+        // SAFETY: `hand_over` stored the address of a static counter there.
         unsafe { &*schema.private_data.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -63,7 +63,7 @@ pub struct Owned {
     schema_pointers: Vec<*mut Schema>,
     dictionary: Option<Box<Owned>>,
     format: CString,
-    /// Each in an allocation of its own size, so that AddressSanitizer sees who reads past it.
+    /// Each in an allocation of exactly its size, so that AddressSanitizer detects reads beyond it.
     buffers: Vec<Option<Box<[u8]>>>,
     pointers: Vec<*const c_void>,
 }
@@ -179,7 +179,7 @@ impl Owned {
         matches!(self.text(), "vu" | "vz")
     }
 
-    /// Makes a buffer null that must be there; false where none must.
+    /// Makes a required buffer null; returns false if none is required.
     pub fn null_buffer(&mut self) -> bool {
         let first = usize::from(self.has_validity());
         let Some(at) =
@@ -200,7 +200,7 @@ impl Owned {
         number(self.pointers[1], (self.array.length + self.array.offset) as usize, if large { 8 } else { 4 })
     }
 
-    /// Makes a number in a buffer point where there is nothing; false where no number points.
+    /// Makes an index in a buffer point outside; returns false if there are no indices.
     pub fn spoil_numbers(&mut self, choices: &mut Choices<'_>) -> bool {
         let first = self.array.offset as usize;
         let row = first + choices.below(self.array.length as usize);
@@ -253,7 +253,7 @@ fn bytes<'a>(buffer: *const c_void, start: usize, count: usize) -> &'a [u8] {
         return &[];
     }
     assert!(!buffer.is_null(), "values are read from a buffer that is null");
-    // SAFETY: the tree is sound, and every index comes from it.
+    // SAFETY: the tree is valid, and every index comes from it.
     let first = unsafe { buffer.cast::<u8>().add(start) };
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts(first, count) }
