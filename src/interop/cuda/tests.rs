@@ -219,7 +219,7 @@ fn a_failed_copy_is_an_error_on_both_sides_only() {
         let stream = bench.driver.new_stream(CONTEXT).unwrap();
         let (cuda, _, gone) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
         let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
-        // Each reader is told, not only the first that waits for the queue.
+        // Each reader gets the error, not only the first that waits for the queue.
         for _ in 0..2 {
             let error = usm.to_bytes().unwrap_err();
             assert!(error.to_string().contains("on purpose"), "{error}");
