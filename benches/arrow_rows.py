@@ -1,4 +1,4 @@
-"""The `arrow.*` rows of `make bench`, in the form of those in `rows.py`."""
+"""The `arrow.*` rows of `make bench`; same protocol as `rows.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of dask in `make bench`: answers "row side count" on stdin with ns per operation.
+"""The dask rows of `make bench`: answer "row side count" on stdin with ns per operation.
 
 Both sides of a row are the same calls to the same two workers, with an array of usmq or of numpy.
 Started by `run.py`.

@@ -1,5 +1,5 @@
 // The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, written by hand. Answers "row
-// side count" on stdin with nanoseconds per operation; see run.py. The argument is the file of the kernel.
+// side count" on stdin with nanoseconds per operation; see run.py. The argument is the kernel's file.
 #include <chrono>
 #include <fstream>
 #include <functional>

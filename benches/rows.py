@@ -1,4 +1,4 @@
-"""The Python rows of `make bench`: answers "row side count" on stdin with ns per operation.
+"""The Python rows of `make bench`: answer "row side count" on stdin with ns per operation.
 
 Both sides of a row are statements over the same names, so that timing them costs no call. Started
 by `run.py`; what is compared with what stands in `ROWS`.

@@ -54,7 +54,7 @@ struct Bench {
     long: Array,
     x: Array,
     y: Array,
-    /// Large enough for every copy; `there` is on a second in-order queue of the same device and context.
+    /// Large enough for every copy; `there` is on a second in-order queue of the device and context.
     small: [Array; 2],
     large: [Array; 2],
     there: Array,

@@ -1,9 +1,9 @@
-"""The flights of 2013, in parts on dask workers with a device each: statistics per carrier.
+"""Statistics per carrier of the flights of 2013, on dask workers with one device each.
 
     python examples/flights_dask.py [--workers N] [--parts N] [--data FOLDER]
 
-It needs `pip install 'usmq[dask,demo]'`. Each part goes to a worker once, as Arrow; what comes
-back is one row per carrier. numpy computes the same from the whole table, and both are compared.
+It needs `pip install 'usmq[dask,demo]'`. Each part is sent to a worker once, as Arrow; one
+row per carrier is returned. The results are compared with those of numpy for the whole table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two asyncio tasks, each on a queue of its own, and a result that takes data of both."""
+"""Two asyncio tasks with one queue each, and a result computed from the data of both."""
 
 from __future__ import annotations
 

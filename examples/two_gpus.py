@@ -1,4 +1,4 @@
-"""Two GPUs, one kernel on each, and a copy where data must move.
+"""Run one kernel on each of two GPUs, and copy data between them.
 
 On a machine without two GPUs: usmq emulate -n 2 -- python examples/two_gpus.py
 """

@@ -182,7 +182,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_read_as_people_write_them() {
+    fn sizes_are_formatted_with_units() {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");

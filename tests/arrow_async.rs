@@ -1,6 +1,6 @@
-//! The asynchronous Arrow C Device stream, both ways: against peers that keep the rules and peers that break them.
+//! The asynchronous Arrow C Device stream as producer and consumer, with conforming and faulty peers.
 //!
-//! Names begin with the rules that they hold: A1 to A12 are a producer's, A20 to A25 a consumer's.
+//! Test names start with the rules they check: A1 to A12 for producers, A20 to A25 for consumers.
 
 mod common;
 

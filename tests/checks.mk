@@ -2,7 +2,7 @@
 
 include Makefile
 
-# How long `fuzz` stays with each target.
+# The duration of `fuzz` per target.
 FUZZ_MINUTES ?= 10
 
 .PHONY: test-builds
@@ -10,7 +10,7 @@ test-builds: test-downstream test-stub test-icpx test-wheel-quick
 
 .PHONY: test-faults
 test-faults: counted
-	@echo "==> tests/faults.rs, in a build of its own (about 4 minutes, the first time 3 more)"
+	@echo "==> tests/faults.rs, in a separate build (about 4 minutes, the first time 3 more)"
 	$(TWO_DEVICES) RUST_TEST_THREADS=1 USMQ_FAULTS=1 timeout 1800 cargo test --features arrow --test faults \
 		--target-dir target/faults -- --nocapture
 	@echo "==> the same from Python and C, then the calls of a CUDA driver (about 6 minutes)"
@@ -63,7 +63,7 @@ soak: counted
 	@mkdir -p target/soak
 	$(TWO_DEVICES) $(COUNTED) .venv/bin/python tests/soak.py --minutes $(SOAK_MINUTES) --folder target/soak
 
-# Tools that come as crates, for this checkout alone.
+# Tools from crates, installed for this checkout only.
 TOOLS = $(CURDIR)/target/tools/bin
 $(TOOLS)/cargo-%: | check-tools
 	@echo "==> cargo-$* (minutes, once)"
@@ -85,7 +85,7 @@ deny: $(TOOLS)/cargo-deny
 	@echo "==> cargo deny (seconds)"
 	@PATH="$(TOOLS):$$PATH" tests/deny.sh
 
-# Each says in a line how it went, and one that fails keeps none of the others from running: together they take hours.
+# Each prints its result in one line, and a failure does not stop the others: together they take hours.
 CHECKS = lint tidy deny sanitize sanitize-threads test-processes test-memory test-faults test-pressure test-stress fuzz soak
 
 .PHONY: check-all
@@ -128,12 +128,12 @@ test-stress: setup build
 	$(TWO_DEVICES) USMQ_STRESS_SECONDS=120 .venv/bin/python -m pytest -s tests/python/test_stress.py
 	$(TWO_DEVICES) USMQ_ALL_ORDERS=1 .venv/bin/python -m pytest tests/python/test_coexistence.py
 
-# A CPython without its lock (`configure --disable-gil`), 3.14 or newer. Few packages are made for it: no dpctl, no dpnp.
+# A free-threaded CPython (`configure --disable-gil`), 3.14 or newer. dpctl and dpnp are not available for it.
 FREE_THREADED ?= python3.14t
 FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array_copies array_views arrays \
 	buffers cli cuda docstrings exits fork kernel_arguments kernels opencl_kernels placement profile signals tasks trace security))
 .venv-free/.ready: requirements/free-threaded.txt requirements/runtime.txt | check-tools
-	$(call need,$(FREE_THREADED),a CPython without its lock, and name it: tests/run test-free-threaded FREE_THREADED=/path/to/python3.14t)
+	$(call need,$(FREE_THREADED),a free-threaded CPython, and name it: tests/run test-free-threaded FREE_THREADED=/path/to/python3.14t)
 	@echo "==> .venv-free: SYCL runtime, numpy, pyarrow (1 GB; as fast as the network)"
 	$(FREE_THREADED) -m venv .venv-free
 	.venv-free/bin/python $(PIP_INSTALL) --only-binary :all: -r requirements/free-threaded.txt
@@ -141,7 +141,7 @@ FREE_TESTS = $(addprefix tests/python/test_,$(addsuffix .py,threads stress array
 
 .PHONY: test-free-threaded
 test-free-threaded: .venv-free/.ready .venv-ocl2/.ready
-	@echo "==> usmq for a Python without its lock (minutes)"
+	@echo "==> usmq for a free-threaded Python (minutes)"
 	@rm -f target/free-threaded/usmq-*.whl
 	.venv-free/bin/maturin build --release --strip --compatibility linux --interpreter .venv-free/bin/python --out target/free-threaded
 	.venv-free/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/free-threaded/usmq-*.whl

@@ -1,4 +1,4 @@
-//! Contexts that come and go, and what goes with them.
+//! The lifetime of contexts, and of queues, memory, kernels and threads in them.
 
 #![allow(clippy::unwrap_used)] // A helper that fails is a test that fails.
 
@@ -7,7 +7,7 @@ mod common;
 mod memory;
 
 use common::{IN_ORDER, LOOSE, Work, advanced, default_queue, states_of};
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use std::time::{Duration, Instant};
 use usmq::{Array, Context, Device, Index, Kernel, KernelOptions, Queue, Result, UsmKind, collocate};
 
@@ -33,13 +33,13 @@ fn add() -> Result<Kernel> {
 }
 
 #[test]
-fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
-    let _alone = alone()?;
+fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let device = home.device();
     for properties in [IN_ORDER, LOOSE] {
         for kind in UsmKind::ALL {
-            let reserved = || of(kind, device).map(|stats| stats.reserved);
+            let reserved = || kind_stats(kind, device).map(|stats| stats.reserved);
             let before = reserved()?;
             let context = fresh(device)?;
             let queue = Queue::new(device, Some(&context), properties)?;
@@ -56,13 +56,13 @@ fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
             assert_eq!(copy.to_vec::<u8>()?, vec![2; MIB]);
             drop(copy);
             home.wait()?;
-            // Nobody trims; whoever works elsewhere lets it go.
+            // Without a trim: work in other contexts releases it.
             let gone = || {
                 drop(bytes(1, UsmKind::Host, &home).unwrap());
                 reserved().unwrap() < before + 20 * MIB as u64
             };
             assert!(eventually(gone), "{kind} USM: {} bytes, {before} before", reserved()?);
-            let now = of(kind, device)?;
+            let now = kind_stats(kind, device)?;
             assert!(now.peak >= 40 * MIB as u64 && now.misses >= 2, "the past does not change: {now:?}");
         }
     }
@@ -70,8 +70,8 @@ fn memory_goes_with_the_last_user_of_its_context() -> Result<()> {
 }
 
 #[test]
-fn memory_in_use_stays_though_nobody_has_the_context() -> Result<()> {
-    let _alone = alone()?;
+fn memory_in_use_outlives_the_handles_of_its_context() -> Result<()> {
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let device = home.device();
     let queue = Queue::new(device, Some(&fresh(device)?), IN_ORDER)?;
@@ -109,9 +109,9 @@ fn the_same_arguments_give_the_same_queue_while_it_lives() -> Result<()> {
     Ok(())
 }
 
-/// The runtime has the addresses of contexts and queues that went for new ones: nothing may be mistaken for them.
+/// The runtime reuses addresses of released contexts and queues for new ones, which must not be mistaken for the old.
 #[test]
-fn what_comes_after_a_context_is_not_taken_for_it() -> Result<()> {
+fn a_new_context_at_an_old_address_is_not_mistaken_for_the_old_one() -> Result<()> {
     let home = default_queue()?;
     let add = add()?;
     for round in 0..30u32 {
@@ -127,7 +127,7 @@ fn what_comes_after_a_context_is_not_taken_for_it() -> Result<()> {
 }
 
 #[test]
-fn threads_that_make_the_same_share_it_until_the_last_lets_go() -> Result<()> {
+fn threads_share_one_queue_until_the_last_handle_is_dropped() -> Result<()> {
     let home = default_queue()?;
     for round in 0..20u32 {
         let context = fresh(home.device())?;
@@ -154,7 +154,7 @@ fn threads(name: &str) -> usize {
 }
 
 #[test]
-fn any_number_of_contexts_needs_two_threads() -> Result<()> {
+fn any_number_of_contexts_uses_two_threads() -> Result<()> {
     let home = default_queue()?;
     if home.device().backend() != usmq::Backend::OpenCl {
         println!("no thread is needed between contexts of {}: nothing to test", home.device());

@@ -1,9 +1,9 @@
-//! The doctor next to the runtime itself: what it says without starting it, and what is then there.
+//! The doctor's report, obtained without starting the runtime, matches the runtime itself.
 
 use usmq::doctor::{State, Topic};
 
 #[test]
-fn the_report_agrees_with_the_runtime_before_and_after_it_has_started() {
+fn the_report_matches_the_runtime_before_and_after_its_start() {
     let asked = usmq::doctor();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(!maps.contains("libur_adapter_"), "asking has started the runtime here");

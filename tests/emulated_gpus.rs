@@ -1,4 +1,4 @@
-//! Emulated GPUs from Rust: each test runs again in a process of its own, since the runtime reads its settings once.
+//! Emulated GPUs from Rust; each test runs in its own process because the runtime reads its settings once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -42,8 +42,8 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn they_are_beside_the_cpu() {
-    in_child("they_are_beside_the_cpu", &[("USMQ_EMULATE_GPUS", "3")], || {
+fn emulated_gpus_are_listed_beside_the_cpu() {
+    in_child("emulated_gpus_are_listed_beside_the_cpu", &[("USMQ_EMULATE_GPUS", "3")], || {
         assert_eq!(names(), ["opencl:gpu:0", "opencl:gpu:1", "opencl:gpu:2", "opencl:cpu:0"]);
         let [first, second] = ["gpu:0", "gpu:1"].map(queue_on);
         assert_eq!(first.context(), second.context());
@@ -78,9 +78,9 @@ fn a_kernel_computes_on_the_second_gpu() {
 }
 
 #[test]
-fn their_memory_ends() {
+fn the_memory_of_an_emulated_gpu_is_limited() {
     let variables = [("USMQ_EMULATE_GPUS", "1"), ("USMQ_EMULATE_GPU_MEMORY", "32MiB")];
-    in_child("their_memory_ends", &variables, || {
+    in_child("the_memory_of_an_emulated_gpu_is_limited", &variables, || {
         let queue = queue_on("gpu:0");
         assert_eq!(queue.device().global_mem_size(), 32 << 20);
         let allocate = |kind| Array::uninit([20 << 20], DType::U8, kind, &queue);

@@ -1,4 +1,4 @@
-"""The wheel and the crate in new environments as users make them, with HOME and PATH set only.
+"""Test the wheel and the crate in new environments, with only HOME and PATH set.
 
     .venv/bin/python tests/environments.py target/wheels/usmq-*.whl [--only NAME …] [--list]
 
@@ -45,7 +45,7 @@ import usmq, dpctl
 assert dpctl.get_devices(), "dpctl sees no device"
 assert usmq.devices(), "usmq sees no device"
 """
-# The runtime asks for drivers once: the error says so, and the variable that it names helps.
+# The runtime queries drivers once: the error states that, and the variable that it names helps.
 ASKED_TOO_EARLY = """
 import os, re, sys
 given = dict(os.environ)

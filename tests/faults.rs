@@ -1,6 +1,6 @@
-//! Every public operation, with each call that it makes of the SYCL runtime failing in turn.
+//! Runs every public operation and fails each of its calls into the SYCL runtime in turn.
 //!
-//! For a build with `USMQ_FAULTS=1`, in a target folder of its own: `tests/run test-faults`.
+//! Needs a build with `USMQ_FAULTS=1` in a separate target folder: `tests/run test-faults`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
@@ -27,7 +27,7 @@ mod spirv;
 
 #[cfg(usmq_faults)]
 #[test]
-fn every_operation_bears_every_fault() -> usmq::Result<()> {
+fn every_operation_survives_every_fault() -> usmq::Result<()> {
     let home = common::default_queue()?;
     let mut queues = common::four_queues(home.device(), None)?.to_vec();
     queues.extend(common::queues_elsewhere(&home)?);
@@ -46,14 +46,14 @@ fn every_operation_bears_every_fault() -> usmq::Result<()> {
 
 #[cfg(usmq_faults)]
 #[test]
-fn the_first_calls_of_a_process_bear_every_fault() -> usmq::Result<()> {
+fn the_first_calls_of_a_process_survive_every_fault() -> usmq::Result<()> {
     cold::all()
 }
 
-/// What another library gives on is copied each time, and a queue that is always busy is never released.
+/// Handles from another library are copied each time, and a queue that is always busy is never released.
 #[cfg(usmq_faults)]
 #[test]
-fn handles_to_a_busy_queue_do_not_add_up() -> usmq::Result<()> {
+fn handles_to_a_busy_queue_do_not_accumulate() -> usmq::Result<()> {
     let [queue, ..] = common::four_queues(common::default_queue()?.device(), None)?;
     let x = common::states(1000, &queue)?;
     let work = common::Work::new(&queue)?;
@@ -72,14 +72,14 @@ fn handles_to_a_busy_queue_do_not_add_up() -> usmq::Result<()> {
     Ok(())
 }
 
-/// Of what a usual build is made, this test is: the layer must not be in it.
+/// This test has the code of a regular build, which must not contain the layer.
 #[cfg(not(usmq_faults))]
 #[test]
-fn a_usual_build_has_no_faults() {
+fn a_regular_build_contains_no_fault_injection() {
     let name = ["usmq", "fault", "arm"].join("_");
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     assert!(!program.windows(name.len()).any(|bytes| bytes == name.as_bytes()), "{name} is in a usual build");
-    // What is in one is found so.
+    // The search finds names that a build contains.
     assert!(usmq::devices().is_ok());
     let known = ["usmq", "cxxbridge1"].join("$");
     assert!(

@@ -1,7 +1,7 @@
-//! Inputs that once went wrong, and random ones by a fixed seed, on every target of `fuzz/`.
+//! Runs every target of `fuzz/` on inputs that failed before, and on random inputs with a fixed seed.
 //!
-//! `tests/run fuzz` tries many more, chosen by libFuzzer for the code that they reach. `FUZZ_INPUT=<hex>` with the name of
-//! one test tries that input alone.
+//! `tests/run fuzz` runs many more inputs, chosen by libFuzzer for coverage. `FUZZ_INPUT=<hex>` with the name of
+//! one test runs only that input.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
@@ -35,7 +35,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// One input per line, in hexadecimal digits; what stands after a blank says what it is.
+/// One input per line, in hexadecimal digits; a comment follows after a blank.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fuzz/corpus/{name}.txt"));
     let text = std::fs::read_to_string(path).unwrap();

@@ -51,19 +51,19 @@ fail() {
   exit 1
 }
 
-# build NAME VARIABLE=VALUE…: builds; the flags are then in $log, the output of the build script in $said.
+# build NAME VARIABLE=VALUE…: builds; the flags are then in $log, the output of the build script in $script_output.
 build() {
   name=$1
   shift
   : > "$log"
   env "$@" cargo ${verb:-check} --quiet || fail "$name does not build"
-  said=$(ls -t "$CARGO_TARGET_DIR"/debug/build/usmq-*/output | head -1)
-  [ "$said" -nt "$place/stamp" ] || fail "$name: the build script did not run"
+  script_output=$(ls -t "$CARGO_TARGET_DIR"/debug/build/usmq-*/output | head -1)
+  [ "$script_output" -nt "$place/stamp" ] || fail "$name: the build script did not run"
   touch "$place/stamp"
   echo "icpx: $name"
 }
 shim() { grep -F 'cpp/queue.cc' "$log" || true; }
-libdir() { sed -n 's/^cargo:libdir=//p' "$said"; }
+libdir() { sed -n 's/^cargo:libdir=//p' "$script_output"; }
 touch -d '1 hour ago' "$place/stamp"
 with_icpx=PATH="$toolkit/bin:$plain"
 
@@ -73,8 +73,8 @@ shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 shim | grep -qF -- "-isystem $place/oneapi/compiler/latest/include " || fail "not the headers of the toolkit: $(shim)"
 shim | grep -q SYCL_DISABLE_FSYCL && fail "icpx gets the flag of other compilers: $(shim)"
 [ "$(libdir)" = "$place/oneapi/compiler/latest/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
-grep -q '^cargo:rustc-link-arg=.*-soname,libusmq' "$said" || fail "the library gets no soname"
-grep '^cargo:rustc-link-arg=' "$said" | grep -F "$place" && fail "a path of this machine is in the libraries"
+grep -q '^cargo:rustc-link-arg=.*-soname,libusmq' "$script_output" || fail "the library gets no soname"
+grep '^cargo:rustc-link-arg=' "$script_output" | grep -F "$place" && fail "a path of this machine is in the libraries"
 program=$CARGO_TARGET_DIR/debug/downstream
 readelf -d "$program" | grep -F RUNPATH | grep -qF "$place/oneapi/compiler/latest/lib" || fail "no run path to the toolkit"
 env -i PATH="$PATH" HOME="$HOME" "$program"
@@ -88,14 +88,14 @@ shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 [ "$(libdir)" = "$toolkit/lib" ] || fail "DEP_USMQ_LIBDIR is $(libdir)"
 
 # The versions come from the dist-info folders. Those of the toolkit link to .venv, which is inside the range.
-grep -q 'usmq is tested with' "$said" && fail "a warning of tested versions: $(grep 'is tested with' "$said")"
+grep -q 'usmq is tested with' "$script_output" && fail "a warning of tested versions: $(grep 'is tested with' "$script_output")"
 newer=$place/newer
 mkdir -p "$newer/lib/python3.99/site-packages/intel_sycl_rt-2027.0.0.dist-info"
 mkdir "$newer/lib/python3.99/site-packages/umf-1.1.0.dist-info"
 ln -s "$toolkit/include" "$newer/include"
 ln -s "$(readlink -f "$checkout/.venv")"/lib/lib*.so* "$newer/lib/"
 build "a runtime outside of the tested range" USMQ_SYCL_ROOT="$newer"
-warned=$(grep 'usmq is tested with' "$said" || true)
+warned=$(grep 'usmq is tested with' "$script_output" || true)
 [ "$warned" = "cargo:warning=usmq is tested with intel-sycl-rt>=2026.1,<2027, and $newer/lib has 2027.0.0; to change it: \
 pip install 'intel-sycl-rt>=2026.1,<2027'" ] || fail "the warning of the version is: $warned"
 

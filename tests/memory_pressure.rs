@@ -1,4 +1,4 @@
-//! Memory pressure: more threads than a limit has room for, work in flight at the limit, a full device, and ten million
+//! Memory pressure: more threads than a limit allows, work in flight at the limit, a full device, and ten million
 //! random sizes.
 
 mod common;
@@ -6,20 +6,20 @@ mod common;
 mod memory;
 
 use common::{Random, Work, advanced, default_queue, four_queues, states_of};
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use usmq::memory::{set_limit, trim};
 use usmq::{Array, DType, Error, Queue, Result, UsmKind};
 
 #[test]
-fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Result<()> {
+fn threads_beyond_the_limit_get_an_error_with_sizes_and_others_continue() -> Result<()> {
     const THREADS: usize = 16;
     const ROUNDS: usize = 100;
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
-    // Each thread holds up to 8 MiB, and there is room for half of them.
+    // Each thread holds up to 8 MiB, and the limit allows half of that.
     let limit = (THREADS * 4 * MIB) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let (had, refused) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -59,23 +59,23 @@ fn threads_past_the_limit_get_an_error_with_numbers_and_the_rest_goes_on() -> Re
     assert!(had > 0 && refused > 0, "the test needs a limit that some meet: {had}, {refused}");
     queues.iter().try_for_each(Queue::wait)?;
     trim(None)?;
-    let left = of(UsmKind::Device, home.device())?;
+    let left = kind_stats(UsmKind::Device, home.device())?;
     assert_eq!((left.used, left.live, left.reserved), (0, 0, 0));
     Ok(())
 }
 
 #[test]
-fn at_the_limit_blocks_that_wait_for_their_work_are_waited_for_by_every_thread() -> Result<()> {
+fn at_the_limit_every_thread_waits_for_blocks_with_pending_work() -> Result<()> {
     const THREADS: usize = 4;
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
     let work = Work::new(&queues[0])?;
     let small = states_of(&[1], &queues[0])?;
     trim(None)?;
-    // Room for what the threads hold, and for none of what they have dropped under its commands.
+    // Enough for the live arrays of the threads, but not for those dropped with pending commands.
     let share = 4 * MIB;
-    let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * share) as u64;
+    let limit = kind_stats(UsmKind::Device, home.device())?.reserved + (THREADS * share) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let run = |number: usize| -> Result<()> {
         let queue = &queues[number % 2];
@@ -94,14 +94,14 @@ fn at_the_limit_blocks_that_wait_for_their_work_are_waited_for_by_every_thread()
         let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
         all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
     });
-    assert!(of(UsmKind::Device, home.device())?.reserved <= limit);
+    assert!(kind_stats(UsmKind::Device, home.device())?.reserved <= limit);
     drop(small);
     Ok(())
 }
 
 #[test]
-fn a_full_device_is_an_error_and_serves_again_when_it_has_room() -> Result<()> {
-    let _alone = alone()?;
+fn a_full_device_is_an_error_and_allocates_again_after_frees() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     let device = queue.device();
     let (most, total) = (device.max_alloc_size(), device.global_mem_size());
@@ -110,7 +110,7 @@ fn a_full_device_is_an_error_and_serves_again_when_it_has_room() -> Result<()> {
         Some(Error::Allocation { note, .. }) => assert!(note.contains("largest single allocation"), "{note}"),
         other => println!("{device} gives more than its largest allocation: {other:?}"),
     }
-    // None of it is touched. Twice what the device has is more than any driver that counts gives.
+    // None of it is touched. A driver that counts allocations refuses twice the device memory.
     let mut held = Vec::new();
     let refusal = loop {
         let piece = (most / 2).min(total / 8) as usize;
@@ -136,7 +136,7 @@ fn a_full_device_is_an_error_and_serves_again_when_it_has_room() -> Result<()> {
     assert!(x.to_vec::<u8>()?.iter().all(|byte| *byte == 3));
     drop(x);
     trim(None)?;
-    assert_eq!(of(UsmKind::Device, device)?.reserved, 0);
+    assert_eq!(kind_stats(UsmKind::Device, device)?.reserved, 0);
     Ok(())
 }
 
@@ -149,16 +149,16 @@ fn size(random: &mut Random) -> usize {
 /// Measures, so it needs an optimised build: `tests/run test-pressure`.
 #[test]
 #[ignore = "a minute, optimised"]
-fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {
+fn ten_million_random_sizes_have_a_small_overhead() -> Result<()> {
     const LIVE: usize = 256 * MIB;
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for (kind, count) in [(UsmKind::Device, 10_000_000), (UsmKind::Host, 1_000_000)] {
         let begun = Instant::now();
         let mut random = Random::new(7);
         let mut held: Vec<Array> = Vec::new();
         let (mut live, mut most_live, mut most_held) = (0, 0, 0);
-        // Waves of growth and shrinking leave holes, where a steady number would fill them.
+        // Growing and shrinking in waves leaves holes, which a steady number would fill.
         for number in 0..count {
             let room = LIVE / 2 + LIVE / 2 * (number / 100_000 % 2);
             let wanted = size(&mut random);
@@ -170,7 +170,7 @@ fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {
             live += wanted;
             most_live = most_live.max(live);
             if number % 64 == 0 {
-                most_held = most_held.max(of(kind, queue.device())?.reserved);
+                most_held = most_held.max(kind_stats(kind, queue.device())?.reserved);
             }
         }
         let ratio = most_held as f64 / most_live as f64;
@@ -186,7 +186,7 @@ fn ten_million_random_sizes_take_little_more_than_what_is_held() -> Result<()> {
         assert!(took.as_secs() < 120, "{kind}: {took:?}");
         drop(held);
         trim(None)?;
-        assert_eq!(of(kind, queue.device())?.reserved, 0);
+        assert_eq!(kind_stats(kind, queue.device())?.reserved, 0);
     }
     Ok(())
 }

@@ -1,21 +1,21 @@
-//! Memory: reuse in stream order, limits, and pools that stay as small as the work needs.
+//! Memory pools: stream-ordered reuse, limits, and bounded pool size.
 
 mod common;
 #[path = "common/memory.rs"]
 mod memory;
 
 use common::{Work, advanced, default_queue, four_queues, queues_elsewhere, states, states_of};
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use std::process::Command;
 use usmq::memory::{set_limit, stats, trim};
 use usmq::{Array, DType, Error, Queue, Result, UsmKind, explain};
 
-/// Steps of a command that runs long enough for a test to look at what happens meanwhile.
+/// Steps of a command that runs long enough for a test to observe it.
 const LONG: u32 = 100_000_000;
 
 #[test]
-fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
-    let _alone = alone()?;
+fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
+    let _guard = exclusive()?;
     for queue in &four_queues(default_queue()?.device(), None)?[..2] {
         let work = Work::new(queue)?;
         for kind in UsmKind::ALL {
@@ -24,17 +24,17 @@ fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
             let event = work.advance(queue, &x, LONG / 100)?;
             let address = x.address();
             drop(x);
-            let before = of(kind, queue.device())?;
+            let before = kind_stats(kind, queue.device())?;
             let y = Array::uninit([1000], DType::U32, kind, queue)?;
             assert!(!event.done()?, "the test needs work in flight here");
             if kind.is_host_accessible() {
                 assert_ne!(y.address(), address, "the host may write to {kind} USM, so it is idle");
             } else {
                 assert_eq!(y.address(), address, "{kind} USM of {queue}");
-                let after = of(kind, queue.device())?;
+                let after = kind_stats(kind, queue.device())?;
                 assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1));
             }
-            // The next use comes after the last one of the former owner.
+            // The next use follows the last one of the former owner.
             y.fill(2u32)?;
             work.advance(queue, &y, 3)?;
             assert_eq!(y.to_vec::<u32>()?, [advanced(2, 3); 1000]);
@@ -44,8 +44,8 @@ fn an_in_order_queue_has_its_memory_back_at_once() -> Result<()> {
 }
 
 #[test]
-fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> {
-    let _alone = alone()?;
+fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()> {
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     // Out-of-order queues give their own memory back to themselves no sooner than to others.
@@ -57,7 +57,7 @@ fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> 
         work.advance_into(user, &x, &y, 1)?;
         let address = x.address();
         drop(x);
-        // Whatever is written here must not reach the kernel that still runs.
+        // Writes here must not reach the kernel that still runs.
         let mut others = Vec::new();
         for _ in 0..40 {
             let other = states(1000, next)?;
@@ -70,15 +70,15 @@ fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> 
         }
         assert!(!others.is_empty(), "the test needs work in flight here");
         assert_eq!(y.to_vec::<u32>()?, [advanced(7, LONG / 100 + 1); 1000]);
-        let most = of(UsmKind::Device, user.device())?.reserved;
+        let most = kind_stats(UsmKind::Device, user.device())?.reserved;
         let count = others.len() + 2;
         drop((others, y));
         user.wait()?;
         next.wait()?;
         // Done, it serves anyone.
         let again = (0..count).map(|_| states(1000, next)).collect::<Result<Vec<_>>>()?;
-        let now = of(UsmKind::Device, user.device())?.reserved;
-        assert!(now <= most, "{now} bytes where {most} were enough");
+        let now = kind_stats(UsmKind::Device, user.device())?.reserved;
+        assert!(now <= most, "{now} bytes, although {most} suffice");
         drop(again);
     }
     Ok(())
@@ -86,7 +86,7 @@ fn memory_in_use_goes_to_no_other_queue_before_the_work_is_done() -> Result<()> 
 
 #[test]
 fn memory_used_on_two_queues_waits_for_both() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let x = states_of(&[1; 16], &queues[0])?;
@@ -105,22 +105,26 @@ fn memory_used_on_two_queues_waits_for_both() -> Result<()> {
 
 #[test]
 fn statistics_count_what_arrays_hold() -> Result<()> {
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let before = of(kind, queue.device())?;
+        let before = kind_stats(kind, queue.device())?;
         let kept = [bytes(3 * MIB, kind, &queue)?, bytes(100, kind, &queue)?];
         let view = kept[0].reshape([3, -1])?;
         let empty = [bytes(0, kind, &queue)?, bytes(0, kind, &queue)?];
-        assert_ne!(empty[0].address(), empty[1].address(), "each of them is an array of its own");
-        let now = of(kind, queue.device())?;
+        assert_ne!(empty[0].address(), empty[1].address(), "each array has its own memory");
+        let now = kind_stats(kind, queue.device())?;
         assert_eq!(now.used, before.used + 3 * MIB as u64 + 100);
         assert_eq!(now.live, before.live + 4);
         assert!(now.reserved >= now.used && now.peak >= now.used, "{now:?}");
         drop((kept, empty));
-        assert_eq!(of(kind, queue.device())?.used, before.used + 3 * MIB as u64, "the view holds its memory");
+        assert_eq!(
+            kind_stats(kind, queue.device())?.used,
+            before.used + 3 * MIB as u64,
+            "the view keeps its memory"
+        );
         drop(view);
-        let after = of(kind, queue.device())?;
+        let after = kind_stats(kind, queue.device())?;
         assert_eq!((after.used, after.live), (before.used, before.live));
         assert!(after.peak >= now.used);
     }
@@ -136,14 +140,14 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
 }
 
 #[test]
-fn a_limit_is_an_error_with_numbers_and_then_no_harm() -> Result<()> {
-    let _alone = alone()?;
+fn exceeding_a_limit_is_a_recoverable_error_with_sizes() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let start = of(kind, queue.device())?;
+        let start = kind_stats(kind, queue.device())?;
         let limit = start.reserved + 64 * MIB as u64;
         set_limit(Some(limit), None, Some(kind))?;
-        assert_eq!(of(kind, queue.device())?.limit, Some(limit));
+        assert_eq!(kind_stats(kind, queue.device())?.limit, Some(limit));
         let held = bytes(40 * MIB, kind, &queue)?;
         let error = bytes(48 * MIB, kind, &queue).expect_err("88 MiB of 64");
         let text = error.to_string();
@@ -158,26 +162,26 @@ fn a_limit_is_an_error_with_numbers_and_then_no_harm() -> Result<()> {
         for part in ["48.0 MiB", "in use", "limit", kind.name(), device] {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
-        let now = of(kind, queue.device())?;
-        assert_eq!((now.used, now.live), (used, start.live + 1), "a refusal counts for nothing");
-        // What is left can be had, and with the first array gone the rest too.
+        let now = kind_stats(kind, queue.device())?;
+        assert_eq!((now.used, now.live), (used, start.live + 1), "a refused allocation must not be counted");
+        // The remainder can be allocated, and all of it after the first array is dropped.
         bytes(8 * MIB, kind, &queue)?.fill(1u8)?;
         drop(held);
         bytes(48 * MIB, kind, &queue)?.fill(1u8)?;
         set_limit(None, None, Some(kind))?;
-        assert_eq!(of(kind, queue.device())?.limit, None);
+        assert_eq!(kind_stats(kind, queue.device())?.limit, None);
         assert_eq!(bytes(100 * MIB, kind, &queue)?.size(), 100 * MIB);
     }
     Ok(())
 }
 
 #[test]
-fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Result<()> {
-    let _alone = alone()?;
+fn under_pressure_unused_memory_is_freed_and_pending_work_awaited() -> Result<()> {
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let small = states_of(&[1], &queues[0])?;
-    let limit = of(UsmKind::Device, queues[0].device())?.reserved + 64 * MIB as u64;
+    let limit = kind_stats(UsmKind::Device, queues[0].device())?.reserved + 64 * MIB as u64;
     set_limit(Some(limit), Some(queues[0].device()), Some(UsmKind::Device))?;
     for size in [48, 7, 60, 1, 30, 60, 15] {
         for _ in 0..2 {
@@ -185,7 +189,7 @@ fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Resul
         }
     }
     for round in 0..5u32 {
-        // The only memory there is belongs to a command that has yet to run, on another queue.
+        // All memory belongs to a pending command on another queue.
         let x = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[0])?;
         let event = work.advance(&queues[0], &small, LONG)?;
         x.fill(5u32)?;
@@ -193,17 +197,17 @@ fn under_pressure_unused_memory_goes_and_work_in_flight_is_waited_for() -> Resul
         drop(x);
         assert!(!event.done()?, "the test needs work in flight here");
         let y = Array::uninit([12 * MIB], DType::U32, UsmKind::Device, &queues[1])?;
-        assert!(event.done()?, "the memory was given away under the command that uses it");
+        assert!(event.done()?, "memory was reused while a command used it");
         y.fill(round)?;
         assert_eq!(copy.to_vec::<u32>()?, [5; 64]);
-        assert!(of(UsmKind::Device, queues[0].device())?.reserved <= limit);
+        assert!(kind_stats(UsmKind::Device, queues[0].device())?.reserved <= limit);
     }
     Ok(())
 }
 
 #[test]
-fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Result<()> {
-    let _alone = alone()?;
+fn a_device_limit_applies_to_all_its_contexts_only() -> Result<()> {
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let elsewhere = queues_elsewhere(&home)?;
     set_limit(Some(64 * MIB as u64), Some(home.device()), None)?;
@@ -219,15 +223,15 @@ fn a_limit_of_one_device_concerns_all_its_contexts_and_no_other_device() -> Resu
 }
 
 #[test]
-fn a_lowered_limit_holds_for_memory_that_was_kept() -> Result<()> {
-    let _alone = alone()?;
+fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     let blocks = || (0..4).map(|_| Array::zeros::<u8>([8 * MIB])).collect::<Result<Vec<_>>>();
     let large = blocks()?;
     let small = Array::zeros::<u8>([100])?;
     large.iter().try_for_each(Array::wait)?;
     drop(large);
-    let held = of(UsmKind::Device, queue.device())?.used;
+    let held = kind_stats(UsmKind::Device, queue.device())?.used;
     set_limit(Some(held + MIB as u64), None, Some(UsmKind::Device))?;
     assert!(matches!(blocks().unwrap_err(), Error::Allocation { .. }));
     // Nor does the rest of a slab that is in use anyway.
@@ -235,7 +239,7 @@ fn a_lowered_limit_holds_for_memory_that_was_kept() -> Result<()> {
     assert!(matches!(Array::zeros::<u8>([1]).unwrap_err(), Error::Allocation { .. }));
     // One device without a limit, while each has one.
     set_limit(None, Some(queue.device()), Some(UsmKind::Device))?;
-    assert_eq!(of(UsmKind::Device, queue.device())?.limit, None);
+    assert_eq!(kind_stats(UsmKind::Device, queue.device())?.limit, None);
     blocks()?;
     set_limit(None, None, Some(UsmKind::Device))?;
     drop(small);
@@ -246,16 +250,16 @@ fn a_lowered_limit_holds_for_memory_that_was_kept() -> Result<()> {
 fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> {
     const THREADS: usize = 8;
     const SHARE: usize = 8 * MIB;
-    let _alone = alone()?;
+    let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
-    // Room for what all threads hold at once, and for nothing that waits to be let go.
-    let limit = of(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
+    // Enough for the live arrays of all threads, but for no memory that waits for its release.
+    let limit = kind_stats(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let run = |number: usize| -> Result<()> {
         for round in 0..200 {
             let queue = &queues[(number + round) % 2];
-            // Sizes of different pages of the pool, so that what one thread lets go does not fit the next.
+            // Sizes of different pool classes, so that a block freed by one thread does not fit the next.
             let size = SHARE >> ((number + round) % 3);
             let x = bytes(size, UsmKind::Device, queue)?;
             x.fill(number as u8)?;
@@ -270,21 +274,21 @@ fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> 
         let all: Vec<_> = (0..THREADS).map(|number| threads.spawn(move || run(number))).collect();
         all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("no error"));
     });
-    assert!(of(UsmKind::Device, home.device())?.reserved <= limit);
+    assert!(kind_stats(UsmKind::Device, home.device())?.reserved <= limit);
     Ok(())
 }
 
 #[test]
-fn more_than_there_is_is_an_error_that_says_so() -> Result<()> {
-    let _alone = alone()?;
+fn a_request_beyond_device_memory_is_an_allocation_error() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
-        let before = of(kind, queue.device())?;
+        let before = kind_stats(kind, queue.device())?;
         let error = bytes(1 << 50, kind, &queue).expect_err("a pebibyte");
         let text = error.to_string();
         assert!(matches!(error, Error::Allocation { asked, limit: None, .. } if asked == 1 << 50), "{text}");
         assert!(text.contains("1.0 PiB") && text.contains("largest single allocation"), "{text}");
-        let after = of(kind, queue.device())?;
+        let after = kind_stats(kind, queue.device())?;
         assert_eq!((after.used, after.live, after.reserved), (before.used, before.live, before.reserved));
     }
     assert!(matches!(
@@ -301,8 +305,8 @@ fn resident() -> usize {
 }
 
 #[test]
-fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_than_a_thousand() -> Result<()> {
-    let _alone = alone()?;
+fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Result<()> {
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let device = queues[0].device();
@@ -322,10 +326,10 @@ fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_tha
             queues.iter().try_for_each(Queue::wait)?;
         }
         if round == 2000 {
-            (reserved, before) = (of(UsmKind::Device, device)?.reserved, resident());
+            (reserved, before) = (kind_stats(UsmKind::Device, device)?.reserved, resident());
         }
         if round > 2000 && round % 1000 == 0 {
-            let now = of(UsmKind::Device, device)?.reserved;
+            let now = kind_stats(UsmKind::Device, device)?.reserved;
             // By how much the host gets ahead of the device between two waits is chance, and some blocks; one block
             // lost in a thousand rounds would be more than this.
             assert!(
@@ -336,13 +340,13 @@ fn a_hundred_thousand_rounds_of_allocate_launch_and_drop_take_no_more_memory_tha
     }
     let grown = resident().saturating_sub(before);
     assert!(grown < 32 * MIB, "the process grew by {grown} bytes");
-    assert_eq!(of(UsmKind::Device, device)?.used, 0);
+    assert_eq!(kind_stats(UsmKind::Device, device)?.used, 0);
     Ok(())
 }
 
 #[test]
-fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
-    let _alone = alone()?;
+fn many_blocks_dropped_under_running_work_are_reused() -> Result<()> {
+    let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     for queue in &queues {
@@ -358,9 +362,9 @@ fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
         queue.wait()?;
         drop(x);
         trim(None)?;
-        let left = of(UsmKind::Device, queue.device())?;
+        let left = kind_stats(UsmKind::Device, queue.device())?;
         assert_eq!((left.used, left.live), (0, 0));
-        assert_eq!(left.reserved, 0, "blocks are still waiting for work on {queue} that is complete");
+        assert_eq!(left.reserved, 0, "blocks still wait for completed work on {queue}");
     }
     Ok(())
 }
@@ -368,8 +372,8 @@ fn memory_dropped_in_masses_under_running_work_comes_back() -> Result<()> {
 const OFF: &str = "USMQ_TEST_POOL_OFF";
 
 #[test]
-fn without_pooling_memory_goes_straight_back_to_the_runtime() -> Result<()> {
-    let name = "without_pooling_memory_goes_straight_back_to_the_runtime";
+fn without_pooling_memory_returns_directly_to_the_runtime() -> Result<()> {
+    let name = "without_pooling_memory_returns_directly_to_the_runtime";
     if std::env::var_os(OFF).is_none() {
         let program = std::env::current_exe().expect("a test binary has a path");
         let child =
@@ -382,11 +386,11 @@ fn without_pooling_memory_goes_straight_back_to_the_runtime() -> Result<()> {
     for kind in UsmKind::ALL {
         for size in [1, 100, MIB] {
             let x = bytes(size, kind, &queue)?;
-            assert!(of(kind, queue.device())?.reserved >= size as u64);
+            assert!(kind_stats(kind, queue.device())?.reserved >= size as u64);
             drop(x);
             // The release thread frees it.
             trim(None)?;
-            assert_eq!(of(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
+            assert_eq!(kind_stats(kind, queue.device())?.reserved, 0, "{size} bytes of {kind} USM");
         }
     }
     Ok(())

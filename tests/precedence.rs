@@ -1,4 +1,4 @@
-//! Where work runs: the precedence of explicit argument, data, scope and default, over every combination of them.
+//! The precedence of explicit argument, data, scope and default queue, in every combination.
 
 mod common;
 
@@ -9,7 +9,7 @@ use usmq::{
     follow, set_default_queue, with_queue,
 };
 
-/// The process default belongs to all tests of this binary: one at a time, and each leaves none.
+/// The process default is shared by all tests of this binary: one at a time, and each resets it.
 struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
 fn process_default() -> Alone {
@@ -25,7 +25,7 @@ impl Drop for Alone {
 
 /// Five different queues on one device, SYCL's own choice last. The first two share its context, so that an array of
 /// the second can be used on the first.
-fn ladder() -> Result<[Queue; 5]> {
+fn five_queues() -> Result<[Queue; 5]> {
     let sycl = default_queue()?;
     let device = sycl.device().clone();
     let [_, a, b, _] = four_queues(&device, None)?;
@@ -39,21 +39,21 @@ fn ladder() -> Result<[Queue; 5]> {
     Ok(queues)
 }
 
-/// The first rung that is there; the last one always is.
-fn first(ladder: &[Queue; 5], is_there: impl Fn(usize) -> bool) -> &Queue {
-    (0..4).find(|rung| is_there(*rung)).map_or(&ladder[4], |rung| &ladder[rung])
+/// The first level that is present; the last one always is.
+fn first(levels: &[Queue; 5], is_there: impl Fn(usize) -> bool) -> &Queue {
+    (0..4).find(|level| is_there(*level)).map_or(&levels[4], |level| &levels[level])
 }
 
 #[test]
-fn a_launch_goes_to_the_explicit_queue_else_the_datas_else_the_scopes_else_the_defaults() -> Result<()> {
+fn a_launch_uses_the_explicit_then_data_then_scope_then_default_queue() -> Result<()> {
     let _default = process_default();
-    let ladder = ladder()?;
-    let [explicit, data, scope, default, _] = &ladder;
+    let levels = five_queues()?;
+    let [explicit, data, scope, default, _] = &levels;
     let on_data = kernel("advance", data)?;
     let without_data = kernel("nothing", data)?;
     let x = Array::uninit([4], DType::U32, UsmKind::Device, data)?;
     for combination in 0..16 {
-        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        let is_there = |level: usize| combination >> level & 1 == 1;
         set_default_queue(is_there(3).then_some(default))?;
         let launch = Launch { global: &[4], local: None, queue: is_there(0).then_some(explicit) };
         let event = with_queue(is_there(2).then_some(scope), || {
@@ -65,26 +65,26 @@ fn a_launch_goes_to_the_explicit_queue_else_the_datas_else_the_scopes_else_the_d
                 unsafe { without_data.launch_with(launch, &[0u32.into()]) }
             }
         })?;
-        assert_eq!(event.queue(), first(&ladder, is_there), "combination {combination:04b}");
+        assert_eq!(event.queue(), first(&levels, is_there), "combination {combination:04b}");
     }
     Ok(())
 }
 
 #[test]
-fn follow_and_new_arrays_obey_the_same_table() -> Result<()> {
+fn follow_and_new_arrays_follow_the_same_precedence() -> Result<()> {
     let _default = process_default();
-    let ladder = ladder()?;
-    let [explicit, data, scope, default, _] = &ladder;
+    let levels = five_queues()?;
+    let [explicit, data, scope, default, _] = &levels;
     let x = Array::uninit([4], DType::U32, UsmKind::Device, data)?;
     for combination in 0..16 {
-        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        let is_there = |level: usize| combination >> level & 1 == 1;
         set_default_queue(is_there(3).then_some(default))?;
         with_queue(is_there(2).then_some(scope), || {
             let arrays: &[&Array] = if is_there(1) { &[&x, &x] } else { &[] };
-            let without_explicit = first(&ladder, |rung| rung > 0 && is_there(rung));
+            let without_explicit = first(&levels, |level| level > 0 && is_there(level));
             assert_eq!(&follow(arrays)?, without_explicit, "combination {combination:04b}");
 
-            let current = first(&ladder, |rung| rung > 1 && is_there(rung));
+            let current = first(&levels, |level| level > 1 && is_there(level));
             assert_eq!(&current_queue()?, current, "combination {combination:04b}");
             let made = [
                 Array::empty::<u8>([3])?,
@@ -105,15 +105,15 @@ fn follow_and_new_arrays_obey_the_same_table() -> Result<()> {
 }
 
 #[test]
-fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default() -> Result<()> {
+fn a_manager_checks_its_scope_its_default_then_the_global_ones() -> Result<()> {
     let _default = process_default();
-    let ladder = ladder()?;
-    let [own_scope, own_default, scope, default, _] = &ladder;
+    let levels = five_queues()?;
+    let [own_scope, own_default, scope, default, _] = &levels;
     let manager = QueueManager::new("pkg2");
     let stranger = QueueManager::new("pkg2");
-    stranger.set_default_queue(&ladder[4])?;
+    stranger.set_default_queue(&levels[4])?;
     for combination in 0..16 {
-        let is_there = |rung: usize| combination >> rung & 1 == 1;
+        let is_there = |level: usize| combination >> level & 1 == 1;
         set_default_queue(is_there(3).then_some(default))?;
         manager.set_default_queue(is_there(1).then_some(own_default))?;
         assert_eq!(manager.default_queue().as_ref(), is_there(1).then_some(own_default));
@@ -121,18 +121,18 @@ fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default(
         let inside = with_queue(is_there(2).then_some(scope), || {
             manager.with_queue(is_there(0).then_some(own_scope), || {
                 stranger
-                    .with_queue(&ladder[4], || Ok::<_, Error>((manager.current_queue()?, current_queue()?)))
+                    .with_queue(&levels[4], || Ok::<_, Error>((manager.current_queue()?, current_queue()?)))
             })
         })?;
         let outside = manager.with_queue(is_there(0).then_some(own_scope), || {
             with_queue(is_there(2).then_some(scope), || manager.clone().current_queue())
         })?;
-        let expected = first(&ladder, is_there);
+        let expected = first(&levels, is_there);
         assert_eq!((&inside.0, &outside), (expected, expected), "combination {combination:04b}");
-        // A package's own choice concerns no one else.
+        // A package's own choice does not affect others.
         assert_eq!(
             &inside.1,
-            first(&ladder, |rung| rung > 1 && is_there(rung)),
+            first(&levels, |level| level > 1 && is_there(level)),
             "combination {combination:04b}"
         );
     }
@@ -142,7 +142,7 @@ fn a_manager_asks_its_scope_its_default_the_global_scope_and_the_global_default(
 #[test]
 fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> Result<()> {
     let _default = process_default();
-    let [_, _, scope, default, sycl] = ladder()?;
+    let [_, _, scope, default, sycl] = five_queues()?;
     let ask = || std::thread::spawn(current_queue).join();
     let worker =
         |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::Value("panic".to_owned()))?;
@@ -162,9 +162,9 @@ fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> 
 }
 
 #[test]
-fn a_default_that_cannot_be_had_leaves_the_former_one() -> Result<()> {
+fn a_failed_change_of_the_default_keeps_the_former_one() -> Result<()> {
     let _default = process_default();
-    let [_, _, _, default, _] = ladder()?;
+    let [_, _, _, default, _] = five_queues()?;
     let manager = QueueManager::new("pkg");
     set_default_queue(&default)?;
     manager.set_default_queue(&default)?;
@@ -178,7 +178,7 @@ fn a_default_that_cannot_be_had_leaves_the_former_one() -> Result<()> {
 }
 
 #[test]
-fn a_filter_string_a_device_and_a_queue_mean_the_same_queue() -> Result<()> {
+fn a_filter_string_a_device_and_a_queue_give_the_same_queue() -> Result<()> {
     let _default = process_default();
     let queue = default_queue()?;
     let device = queue.device().clone();

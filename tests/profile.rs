@@ -1,4 +1,4 @@
-//! What a profile says is what happened: commands, bytes, reasons, times, on whichever thread and queue.
+//! Profiles match the executed commands, bytes, reasons and times on every thread and queue.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up must fail.
 
@@ -26,7 +26,7 @@ fn profiled(work: impl FnOnce() -> Result<()>) -> Result<Profile> {
 }
 
 #[test]
-fn copies_have_the_bytes_and_the_reasons_of_what_was_asked() -> Result<()> {
+fn copies_record_bytes_and_reasons() -> Result<()> {
     let queue = default_queue()?;
     // Built before, so that the builds are in no profile below.
     let warm = Array::from_slice(&[1i32, 2, 3, 4, 5, 6])?;
@@ -63,7 +63,7 @@ fn copies_have_the_bytes_and_the_reasons_of_what_was_asked() -> Result<()> {
 }
 
 #[test]
-fn a_fill_is_a_fill_however_it_is_done() -> Result<()> {
+fn a_fill_is_recorded_as_a_fill_in_every_implementation() -> Result<()> {
     let profile = profiled(|| {
         Array::zeros::<u8>([1000])?;
         Array::full::<f32>([100_000], 1.5)?.wait()
@@ -75,7 +75,7 @@ fn a_fill_is_a_fill_however_it_is_done() -> Result<()> {
 }
 
 #[test]
-fn collocate_says_why_it_copies_and_where() -> Result<()> {
+fn collocate_records_reason_and_target_of_its_copies() -> Result<()> {
     let queue = default_queue()?;
     let Some(other) = other_root(&queue)? else { return Ok(()) };
     let there = Queue::new(&other, None, IN_ORDER)?;
@@ -91,7 +91,7 @@ fn collocate_says_why_it_copies_and_where() -> Result<()> {
         .into_iter()
         .filter(|event| event.reason == Reason::ContextMismatch)
         .collect();
-    // Each byte goes to the host and from there on.
+    // Each byte is copied to the host and from the host.
     assert_eq!(moved.iter().map(|event| event.bytes).sum::<u64>(), 2 * bytes as u64);
     let filters: Vec<_> =
         moved.iter().map(|event| &*profile.devices()[event.device.unwrap()].filter).collect();
@@ -148,7 +148,7 @@ fn times_of_a_profiling_queue_are_those_of_its_events() -> Result<()> {
 }
 
 #[test]
-fn times_without_timestamps_are_the_hosts_and_hold_the_work() -> Result<()> {
+fn times_without_timestamps_are_host_times_that_include_the_work() -> Result<()> {
     let queue = default_queue()?;
     let timed = Queue::new(&queue, None, PROFILING)?;
     let work = Work::new(&queue)?;
@@ -159,7 +159,7 @@ fn times_without_timestamps_are_the_hosts_and_hold_the_work() -> Result<()> {
     let start = Instant::now();
     let profile = profiled(|| {
         work.advance(&queue, &x, 20_000_000)?;
-        // Nobody waits: the end is seen by looking.
+        // Without a wait: polling detects the end.
         Ok(())
     })?;
     let most = start.elapsed().as_nanos() as u64;
@@ -167,7 +167,7 @@ fn times_without_timestamps_are_the_hosts_and_hold_the_work() -> Result<()> {
     assert_eq!(kernel.clock, Clock::Host);
     assert!(kernel.duration() <= most, "{} of {most}", kernel.duration());
     assert!(kernel.duration() > exact / 4, "{} instead of {exact}", kernel.duration());
-    assert!(profile.to_string().contains("the host observed"));
+    assert!(profile.to_string().contains("observed by the host"));
     Ok(())
 }
 
@@ -190,7 +190,7 @@ fn a_command_waits_for_those_of_other_queues() -> Result<()> {
 }
 
 #[test]
-fn memory_is_counted_with_its_peak_and_what_the_pool_had() -> Result<()> {
+fn memory_is_recorded_with_its_peak_and_pool_hits() -> Result<()> {
     let bytes = 3 << 20;
     usmq::memory::trim(None)?;
     let keep = Array::zeros::<u8>([1000])?;
@@ -214,7 +214,7 @@ fn memory_is_counted_with_its_peak_and_what_the_pool_had() -> Result<()> {
 }
 
 #[test]
-fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
+fn each_session_records_only_while_it_is_open() -> Result<()> {
     let fill = |bytes: usize| Array::zeros::<u8>([bytes]).map(drop);
     let outer = Session::start();
     fill(1)?;
@@ -234,12 +234,12 @@ fn each_session_sees_what_happened_while_it_was_open() -> Result<()> {
     assert_eq!((bytes(&outer), bytes(&inner), bytes(&late)), (vec![1, 2, 3, 4], vec![2, 3], vec![3, 4, 5]));
     let empty = Session::start().finish()?;
     assert!(empty.events().is_empty(), "{:?}", empty.events());
-    assert!(empty.to_string().contains("in all") && empty.to_svg().ends_with("</svg>\n"));
+    assert!(empty.to_string().contains("in total") && empty.to_svg().ends_with("</svg>\n"));
     Ok(())
 }
 
 #[test]
-fn a_session_that_is_given_up_leaves_the_others_alone() -> Result<()> {
+fn a_dropped_session_does_not_affect_others() -> Result<()> {
     let fill = || Array::zeros::<u8>([3]).map(drop);
     let outer = Session::start();
     fill()?;
@@ -255,7 +255,7 @@ fn a_session_that_is_given_up_leaves_the_others_alone() -> Result<()> {
 }
 
 #[test]
-fn every_thread_is_seen_and_dropped_arrays_lose_nothing() -> Result<()> {
+fn every_thread_is_recorded_and_dropped_arrays_lose_no_record() -> Result<()> {
     const THREADS: usize = 4;
     const ROUNDS: usize = 200;
     let queue = default_queue()?;
@@ -287,7 +287,7 @@ fn every_thread_is_seen_and_dropped_arrays_lose_nothing() -> Result<()> {
 }
 
 #[test]
-fn there_is_a_limit_and_what_is_beyond_it_is_counted() -> Result<()> {
+fn records_beyond_the_limit_are_counted() -> Result<()> {
     let queue = default_queue()?;
     let profile = profiled(|| {
         for _ in 0..140_000 {
@@ -315,15 +315,15 @@ fn thousands_of_events_make_a_small_picture() -> Result<()> {
     assert_eq!(of(&profile, Kind::Fill).len(), 20_000);
     let picture = profile.to_svg();
     assert!(picture.len() < 200_000, "{} bytes", picture.len());
-    assert!(picture.contains("fill (20000, 1.2 MiB"), "the legend has all of them");
+    assert!(picture.contains("fill (20000, 1.2 MiB"), "the legend does not list all events");
     Ok(())
 }
 
 #[test]
-fn a_forked_child_is_told_and_can_go_on() -> Result<()> {
+fn a_forked_child_gets_an_error_and_continues() -> Result<()> {
     let session = Session::start();
     let x = Array::zeros::<u8>([1000])?;
-    // SAFETY: the child only drops, asks and leaves at once.
+    // SAFETY: the child only drops, queries and exits at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(x);
@@ -335,14 +335,14 @@ fn a_forked_child_is_told_and_can_go_on() -> Result<()> {
     let mut status = -1;
     // SAFETY: waits for the child made above.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0, "the child has reported something else");
+    assert_eq!(status, 0, "the child reported another error");
     drop(x);
     assert_eq!(of(&session.finish()?, Kind::Free).len(), 1);
     Ok(())
 }
 
 #[test]
-fn a_profile_is_saved_by_the_ending_of_the_name() -> Result<()> {
+fn the_file_extension_selects_the_format_of_a_saved_profile() -> Result<()> {
     let profile = profiled(|| Array::zeros::<u8>([1]).map(drop))?;
     let folder = std::env::temp_dir().join(format!("usmq-profile-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

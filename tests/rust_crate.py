@@ -1,4 +1,4 @@
-"""New Rust applications that depend on this checkout by path, as users make them.
+"""Build new Rust applications that depend on this checkout by path.
 
 ``check_pages``: the commands of README and of two pages, as written, and the tutorial's program.
 ``check_message``: without a runtime the build prints one command; after that command it succeeds.

@@ -1,4 +1,4 @@
-"""The long run: everything usmq does, over and over in one process, and what grows meanwhile.
+"""The soak test: repeat mixed work in one process, and watch for growth.
 
     python tests/soak.py [--minutes 30]
 
@@ -65,7 +65,7 @@ PARTS = 20
 # Each sample is taken after the pools have given back what they keep, and with it the events of the
 # last use of each block: how many those are is chance, by the blocks' sizes.
 ROUNDS_BETWEEN_SAMPLES = 5
-# Threads of usmq that end when they have had nothing to do for a while.
+# Threads of usmq that end after some idle time.
 PASSING = {"usmq-assist"}
 
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets
@@ -162,7 +162,7 @@ class Job:
         made = dpctl.memory.MemoryUSMDevice(4 * n, queue=self.peer)
         after = [ours.sycl_queue.submit_barrier()]
         self.peer.submit(self.add, [ours, made, ctypes.c_uint32(3)], [n], dEvents=after)
-        y = usmq.asarray(Lent(made, n), copy=False)
+        y = usmq.asarray(ForeignArray(made, n), copy=False)
         del made, ours
         y[: n // 2] = 9
         z = y.copy()
@@ -276,7 +276,7 @@ class Job:
     folder = "/nowhere"
 
 
-class Lent:
+class ForeignArray:
     """USM of dpctl as an array of u4."""
 
     def __init__(self, memory: object, size: int):

@@ -1,4 +1,4 @@
-//! Messages name calls in the language of their reader: below src/python, a call of Python is inside `spelled`.
+//! Messages name calls in the caller's language: outside src/python, Python calls appear only inside `spelled`.
 
 #![allow(clippy::unwrap_used)] // A test that cannot read its files must fail.
 
@@ -68,7 +68,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn calls_of_python_are_spelled_for_rust_too() {
+fn python_calls_in_messages_have_rust_spellings() {
     let (mut wrong, mut spelled) = (Vec::new(), 0);
     for path in sources(Path::new("src")) {
         let text = fs::read_to_string(&path).unwrap();
@@ -81,18 +81,18 @@ fn calls_of_python_are_spelled_for_rust_too() {
             }
         }
     }
-    assert!(wrong.is_empty(), "in Rust these name calls of Python:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "these Rust messages name Python calls:\n{}", wrong.join("\n"));
     assert!(spelled > 5, "only {spelled} uses of `spelled` were found; does the search still work?");
 }
 
 #[test]
-fn the_search_finds_literals_outside_of_spelled_only() {
+fn the_search_finds_only_literals_outside_spelled() {
     let code = "f(\"a\", spelled(\"queue=\", g(\"b\")), \"c\\\"\"); // \"d\"\nh('\"', \"like=\")";
     assert_eq!(literals(code), (vec![(1, "\"a\""), (1, "\"c\\\"\""), (2, "\"like=\"")], 1));
 }
 
 #[test]
-fn errors_name_calls_of_rust() {
+fn errors_name_rust_calls() {
     let queue = usmq::current_queue().unwrap();
     let properties = usmq::QueueProperties { profiling: !queue.profiling(), ..Default::default() };
     let other = usmq::Queue::new(&queue, None, properties).unwrap();

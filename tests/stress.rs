@@ -1,6 +1,6 @@
-//! 64 threads with scopes of their own and arrays in common: nothing is lost, and everything comes back.
+//! 64 threads with separate scopes and shared arrays: no operation is lost and all memory is freed.
 //!
-//! Half a minute at most; `USMQ_STRESS_SECONDS` says for how long instead.
+//! Runs for at most half a minute; `USMQ_STRESS_SECONDS` sets another duration.
 
 mod common;
 
@@ -65,7 +65,7 @@ impl Common {
             assert_eq!(&current_queue()?, queue);
             match random.below(6) {
                 0 | 1 if reaches => self.send(number, place, steps)?,
-                // What is there now is some state on the chain; alike in every element, or a write was torn.
+                // Every element has the same state of the chain; otherwise a write was torn.
                 2 => {
                     let seen = collocate(&self.arrays[number], queue)?.copy()?.to_vec::<u32>()?;
                     assert!(seen.iter().all(|state| *state == seen[0]), "torn: {seen:?}");
@@ -96,7 +96,7 @@ impl Common {
 }
 
 #[test]
-fn many_threads_with_scopes_and_arrays_in_common_lose_nothing() -> Result<()> {
+fn many_threads_with_scopes_and_shared_arrays_lose_nothing() -> Result<()> {
     let seconds = std::env::var("USMQ_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let common = Common::new()?;
     let before = live()?;
@@ -125,7 +125,7 @@ fn many_threads_with_scopes_and_arrays_in_common_lose_nothing() -> Result<()> {
     for queue in &common.queues {
         queue.wait()?;
     }
-    assert_eq!(live()?, before, "arrays are left over");
+    assert_eq!(live()?, before, "arrays were leaked");
     println!("{} operations in {:.0?}", common.operations.load(Ordering::Relaxed), begun.elapsed());
     Ok(())
 }

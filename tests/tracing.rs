@@ -1,4 +1,4 @@
-//! What usmq tells the subscribers of `tracing`: launches, copies, memory, collocate, builds.
+//! Events for subscribers of `tracing`: launches, copies, memory, collocate, builds.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up must fail.
 
@@ -15,7 +15,7 @@ use usmq::{Array, Result, collocate};
 
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Writes down what it is told.
+/// Records the events that it gets.
 struct Recorder(AtomicU64);
 
 struct Text(String);
@@ -51,7 +51,7 @@ impl Subscriber for Recorder {
 }
 
 #[test]
-fn a_subscriber_is_told_of_commands_memory_builds_and_moves() -> Result<()> {
+fn a_subscriber_receives_commands_memory_builds_and_moves() -> Result<()> {
     tracing::subscriber::set_global_default(Recorder(AtomicU64::new(0))).unwrap();
     let queue = default_queue()?;
     let work = Work::new(&queue)?;

@@ -1,25 +1,25 @@
-//! Trimming: what nobody uses goes back, and the pool keeps memory as before.
+//! Trimming frees unused memory, and the pool still pools memory afterwards.
 
 mod common;
 #[path = "common/memory.rs"]
 mod memory;
 
 use common::default_queue;
-use memory::{MIB, alone, bytes, of};
+use memory::{MIB, bytes, exclusive, kind_stats};
 use usmq::memory::trim;
 use usmq::{Result, UsmKind};
 
 #[test]
-fn trimming_gives_back_what_nobody_uses() -> Result<()> {
-    let _alone = alone()?;
+fn trimming_frees_unused_memory() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = default_queue()?;
     for kind in UsmKind::ALL {
         let kept = bytes(1000, kind, &queue)?;
         kept.fill(7u8)?;
-        let least = of(kind, queue.device())?.reserved;
+        let least = kind_stats(kind, queue.device())?.reserved;
         drop(bytes(64 * MIB, kind, &queue)?);
         trim(Some(queue.device()))?;
-        assert!(of(kind, queue.device())?.reserved <= least, "{kind}");
+        assert!(kind_stats(kind, queue.device())?.reserved <= least, "{kind}");
         assert_eq!(kept.to_vec::<u8>()?, [7; 1000]);
     }
     Ok(())
@@ -27,8 +27,8 @@ fn trimming_gives_back_what_nobody_uses() -> Result<()> {
 
 /// Trimming while other threads allocate, and while arrays live, leaves a pool that keeps memory as before.
 #[test]
-fn a_trimmed_pool_keeps_memory_as_before() -> Result<()> {
-    let _alone = alone()?;
+fn a_trimmed_pool_keeps_pooling_memory() -> Result<()> {
+    let _guard = exclusive()?;
     let queue = &default_queue()?;
     let sizes = [8, 32 << 10, (32 << 10) + 1, MIB];
     std::thread::scope(|scope| -> Result<()> {
@@ -64,9 +64,9 @@ fn a_trimmed_pool_keeps_memory_as_before() -> Result<()> {
         trim(None)?;
         for _ in 0..2 {
             drop(bytes(size, UsmKind::Device, queue)?);
-            let before = of(UsmKind::Device, queue.device())?;
+            let before = kind_stats(UsmKind::Device, queue.device())?;
             drop(bytes(size, UsmKind::Device, queue)?);
-            let after = of(UsmKind::Device, queue.device())?;
+            let after = kind_stats(UsmKind::Device, queue.device())?;
             assert_eq!((after.misses, after.hits), (before.misses, before.hits + 1), "{size} bytes");
             held.clear();
             trim(None)?;

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 # Names with commas between; with semicolons the loader ends the process.
 LAYERS = "UR_LAYER_PARAMETER_VALIDATION,UR_LAYER_LIFETIME_VALIDATION,UR_LAYER_LEAK_CHECKING"
 
-# What may be left at the end of a process, by the call that made it, and why it is kept.
+# Handles allowed at process exit, by the call that created them, with the reason.
 KEPT = {
     "urQueueCreate": "queues are cached for the process: the same device, context and properties "
     "give the same queue; one to which another library has a pointer may not go",
@@ -49,7 +49,7 @@ FEW_EVENTS = 100
 # when they are retained or released, and their counts are negative.
 UNCOUNTED = {"urDeviceRelease", "urDeviceRetain"}
 
-# Drops everything before its end, so nothing but what is kept on purpose may be left.
+# Drops everything before its exit, so only handles kept on purpose may remain.
 STRICT = """
 import gc
 import usmq

@@ -1,4 +1,4 @@
-"""What is published: ``check WHEEL`` and ``sdist FILE`` read it, ``install WHEEL`` tries it.
+"""Test the published files: ``check WHEEL``, ``sdist FILE``, ``install WHEEL``.
 
 Run by `make wheel`, `make sdist` and `tests/run test-wheel`, with the Python of .venv.
 """
@@ -293,7 +293,7 @@ def run(command: list[object], **environment: str) -> None:
     }
     text = [str(part) for part in command]
     print("+", " ".join(text), flush=True)
-    # Outside the checkout, so that nothing of it is imported.
+    # Outside the checkout, so that it is not imported.
     done = subprocess.run(text, cwd=tempfile.gettempdir(), env=clean | environment)
     demand(done.returncode == 0, f"{' '.join(text)} ended with {done.returncode}")
 

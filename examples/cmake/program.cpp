@@ -9,7 +9,7 @@
 
 namespace {
 
-// A library function: it has no argument for the queue, and still works where its caller says.
+// A library function without a queue argument: it runs on the queue that its caller chose.
 std::vector<unsigned char> filled(std::size_t bytes, int value) {
   sycl::queue queue = usmq::current_queue();
   usmq::block<unsigned char> block = usmq::allocate<unsigned char>(bytes, queue);

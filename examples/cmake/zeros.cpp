@@ -8,7 +8,7 @@
 
 extern "C" {
 
-// The queue where this library would work, as `sycl::queue*`; released with release_queue. NULL: see what_is_wrong.
+// The queue that this library would use, as `sycl::queue*`; released with release_queue. NULL: see what_is_wrong.
 void *which_queue() {
   void *queue = nullptr;
   usmq_current_queue(&queue);
@@ -24,7 +24,7 @@ int zeros(std::int64_t length, struct ArrowSchema *schema, struct ArrowDeviceArr
   sycl::queue queue = usmq::current_queue();
   usmq::block<double> values = usmq::allocate<double>(static_cast<std::size_t>(length), queue);
   queue.memset(values.get(), 0, static_cast<std::size_t>(length) * sizeof(double));
-  // No wait: the array has an event. And the block may go: the array keeps the memory.
+  // No wait: the array has an event. The block may be freed: the array keeps the memory.
   return usmq_arrow_export(values.get(), "g", length, schema, array);
 } catch (const usmq::error &error) {
   return error.status();

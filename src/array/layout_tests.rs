@@ -35,7 +35,7 @@ fn shapes_beyond_the_address_space_are_refused() {
 }
 
 #[test]
-fn a_slice_means_what_python_means() {
+fn slices_match_python() {
     // (extent, start, stop, step) and what list(range(extent))[start:stop:step] gives.
     for (extent, start, stop, step, expected) in [
         (5, None, None, 1, vec![0, 1, 2, 3, 4]),
@@ -56,7 +56,7 @@ fn a_slice_means_what_python_means() {
 }
 
 #[test]
-fn a_step_past_everything_leaves_a_stride_that_can_be_counted() {
+fn a_step_beyond_the_extent_keeps_a_representable_stride() {
     for step in [isize::MIN, isize::MIN + 1, -(1 << 62), 1 << 62, isize::MAX] {
         let slice = Index::Slice { start: None, stop: None, step: Some(step) };
         let view = contiguous(&[3, 4]).index(&[slice, slice]).unwrap();
@@ -69,7 +69,7 @@ fn a_step_past_everything_leaves_a_stride_that_can_be_counted() {
 }
 
 #[test]
-fn an_index_past_the_end_says_axis_and_extent() {
+fn an_index_out_of_bounds_reports_axis_and_extent() {
     let error = contiguous(&[2, 3]).index(&[Index::ALL, Index::At(3)]).unwrap_err().to_string();
     assert!(error.contains("axis 1") && error.contains("extent 3"), "{error}");
     assert!(contiguous(&[2]).index(&[Index::At(0), Index::At(0)]).is_err());
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn merged_axes_visit_the_same_pairs_of_elements(
+    fn merged_axes_visit_the_same_element_pairs(
         shape in prop::collection::vec(1usize..4, 1..5),
         parts in prop::collection::vec(part(), 0..4),
     ) {

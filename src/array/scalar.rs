@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_becomes_only_what_it_is() {
+    fn a_number_converts_only_without_loss() {
         for (number, dtype, fits) in [
             (Scalar::Int(255), DType::U8, true),
             (Scalar::Int(256), DType::U8, false),

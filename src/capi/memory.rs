@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_has_the_same_kinds() {
+    fn the_header_defines_the_same_usm_kinds() {
         let header = include_str!("../../python/usmq/include/usmq.h");
         for (name, number) in [("DEVICE", 0), ("SHARED", 1), ("HOST", 2)] {
             assert!(header.contains(&format!("USMQ_{name} = {number}")), "usmq.h has no {name}");

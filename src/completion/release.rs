@@ -146,7 +146,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn jobs_run_in_their_order_on_another_thread() {
+    fn jobs_run_in_order_on_another_thread() {
         let (sender, ran) = channel();
         for number in 0..3 {
             let sender = sender.clone();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_stops_no_other() {
+    fn a_panicking_job_does_not_stop_other_jobs() {
         let (sender, ran) = channel();
         release(|| panic!("in a deleter"));
         release_foreign(move || sender.send(()).unwrap());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_returns_after_the_jobs_that_are_due() {
+    fn drain_returns_after_all_due_jobs() {
         let (sender, ran) = channel();
         release(move || {
             std::thread::sleep(Duration::from_millis(20));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_seen_soon_after_it_is_complete_and_polled_less_and_less() {
+    fn completion_is_detected_soon_with_growing_poll_intervals() {
         let (polls, (seen, when), (finished, done)) = (Arc::new(AtomicU32::new(0)), channel(), channel());
         let at = Instant::now() + Duration::from_millis(200);
         watch(Box::new(After { polls: polls.clone(), at, seen, finished }));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_blocks_delays_no_other_item() {
+    fn a_blocking_release_does_not_delay_other_items() {
         let (blocked, (finished, seen)) = (Instant::now(), channel());
         release::release(|| std::thread::sleep(Duration::from_millis(300)));
         struct Signals(Sender<Instant>);

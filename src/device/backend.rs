@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_backend_has_its_row_and_its_name() {
+    fn each_backend_has_a_table_row_and_a_name() {
         for (backend, name, capabilities) in TABLE {
             assert_eq!(backend.name(), name);
             assert_eq!(*backend.capabilities(), capabilities);
@@ -125,7 +125,7 @@ mod tests {
 
     /// One row per decision, so that no change of the table is accidental.
     #[test]
-    fn decisions_are_those_of_the_documented_table() {
+    fn decisions_match_the_documented_table() {
         let list = |decision: fn(&Capabilities) -> bool| -> Vec<&str> {
             TABLE.iter().filter(|row| decision(&row.2)).map(|row| row.1).collect()
         };

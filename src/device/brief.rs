@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_launch_is_brief_until_one_like_it_is_not() {
+    fn a_launch_counts_as_brief_until_a_similar_one_takes_long() {
         let launch = Launch(NonZeroU64::new(0x1234_5678_9abc_def0).unwrap());
         assert!(!launch.was_brief());
         launch.took(Duration::from_micros(10));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn each_accepted_form_chooses_as_sycl_does() {
+    fn each_accepted_form_selects_the_same_device_as_sycl() {
         for (text, expected) in [
             ("cpu", Some(0)),
             ("gpu", Some(2)),
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rejected_device_is_never_chosen() {
+    fn a_rejected_device_is_never_selected() {
         let devices = [device(Backend::OpenCl, "cpu", -1)];
         assert_eq!(Selector::parse("cpu").unwrap_or_else(|e| panic!("{e}")).choose(&devices), None);
     }
 
     #[test]
-    fn each_refused_form_says_which_part_is_wrong() {
+    fn each_refused_form_names_the_invalid_part() {
         for text in [
             "",
             ",",

@@ -60,9 +60,9 @@ mod tests {
 
     /// Runs in its own process: other tests of this one need a runtime that has not started.
     #[test]
-    fn a_wait_that_can_be_interrupted_ends_with_the_user_event() -> Result<()> {
+    fn an_interruptible_wait_ends_with_the_user_event() -> Result<()> {
         if std::env::var_os(IN_CHILD).is_none() {
-            let name = "device::user_event::tests::a_wait_that_can_be_interrupted_ends_with_the_user_event";
+            let name = "device::user_event::tests::an_interruptible_wait_ends_with_the_user_event";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             let output = command.args(["--exact", name]).env(IN_CHILD, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

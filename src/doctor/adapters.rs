@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_opencl_adapter_it_depends_on_whether_another_device_is_there() {
+    fn a_missing_opencl_adapter_is_a_problem_only_without_another_device() {
         let system = FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded");
         let states = |seen| -> Vec<_> {
             let found = look(&system, seen).into_iter().filter(|finding| finding.fix.is_some());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_that_was_loaded_is_named_with_its_place_when_that_is_another() {
+    fn an_adapter_loaded_from_another_folder_is_named_with_its_path() {
         let system = FakeSystem::new().file("/env/lib/libsycl.so.9", "loaded");
         assert_eq!(look(&system, with_one_device())[0].what, "level_zero     Intel GPUs");
         let system = FakeSystem::new().file("/other/lib/libsycl.so.9", "loaded");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_files_that_variables_name_must_be_there() {
+    fn folders_and_files_named_by_variables_must_exist() {
         let system = FakeSystem::new().folder("/there").variable("UR_ADAPTERS_SEARCH_PATH", "/there,/gone");
         let found = &look(&system, Seen::default())[0];
         assert_eq!(
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_that_cannot_be_loaded_is_told_with_the_reason() {
+    fn an_adapter_that_cannot_be_loaded_is_reported_with_the_reason() {
         // Unlike this test system, the dynamic loader finds no file there.
         let system = FakeSystem::new()
             .file("/nonexistent/libsycl.so.9", "loaded")

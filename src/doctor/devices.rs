@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_with_its_memory_and_one_without_usm_is_noted() {
+    fn devices_are_listed_with_their_memory_and_a_note_if_they_lack_usm() {
         let seen = Seen { devices: vec![device("device shared"), device("")], ..Seen::default() };
         let found = look(&Probe::Seen(seen), &[]);
         assert_eq!(found[0].what, "opencl:cpu:0       a CPU, 1.0 GiB, driver 1.2, USM device shared");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_that_fails_is_a_problem_beside_devices_that_work() {
+    fn a_failing_platform_is_a_problem_even_if_other_devices_work() {
         let broken = vec![("Old one".to_owned(), "it fails".to_owned())];
         let found =
             look(&Probe::Seen(Seen { devices: vec![device("host")], broken, ..Seen::default() }), &[]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_the_fix_depends_on_what_is_known() {
+    fn without_a_device_the_fix_depends_on_the_known_cause() {
         let empty = || Probe::Seen(Seen::default());
         assert!(look(&empty(), &[])[0].fix.as_ref().unwrap().contains("pip install"));
         let reason = [Finding::problem(Topic::Variables, "x", "y")];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_dies_or_hangs_is_told_with_how() {
+    fn a_crashing_or_hanging_runtime_is_reported_with_signal_or_timeout() {
         let died = Probe::Died { how: "signal SIGSEGV".to_owned(), said: "oh".to_owned() };
         let found = look(&died, &[]);
         assert!(

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_driver_is_told_apart() {
+    fn libraries_that_are_not_drivers_are_distinguished() {
         assert_eq!(driver("libc.so.6"), Driver::NoEntry);
         let Driver::NotLoaded(reason) = driver("/nonexistent/libnone.so") else { panic!("it was loaded") };
         assert!(reason.contains("/nonexistent/libnone.so"), "{reason}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_survives_the_way_out_of_a_child() {
+    fn each_answer_round_trips_from_the_child_process() {
         for answer in [
             Driver::Platforms(2),
             Driver::Refuses(-1001),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_visible_ones_are_counted() {
+    fn visible_emulated_gpus_are_counted() {
         let system = FakeSystem::new().variable(GPUS, "2").variable(OTHERS[2], "gpu:0=lost");
         let found = findings(&system, &seen(&["Emulated GPU 0 (a CPU)", "Emulated GPU 1 (a CPU)", "a CPU"]));
         let texts: Vec<_> = found.iter().map(|finding| finding.what.as_str()).collect();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_listed_in_the_order_of_the_loader() {
+    fn drivers_are_listed_in_loader_order() {
         let system = FakeSystem::new()
             .variable("OCL_ICD_FILENAMES", "/a/liba.so::libb.so")
             .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn another_folder_replaces_that_of_the_system() {
+    fn a_configured_folder_replaces_the_system_folder() {
         let system = FakeSystem::new()
             .file("/etc/OpenCL/vendors/z.icd", "/z/libz.so\n")
             .file("/other/a.icd", "/a/liba.so\n")
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_usmq_adds_is_told_from_what_the_user_set() {
+    fn drivers_added_by_usmq_are_distinguished_from_user_settings() {
         let mut system = FakeSystem::new();
         system.settings.push(("OCL_ICD_FILENAMES", "/env/lib/libintelocl.so".into()));
         assert_eq!(entries(&system)[0].source, IcdSource::Usmq);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_seen_without_loading() {
+    fn each_fault_is_detected_without_loading() {
         let system = FakeSystem::new()
             .file("/lib/text.so", "no library at all")
             .file("/lib/short.so", "")
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_removal_of_one_driver_keeps_the_others() {
+    fn removing_one_driver_keeps_the_others() {
         let (bad, good) = (variable("/bad.so"), variable("/good.so"));
         let file = Entry {
             source: IcdSource::File("/etc/OpenCL/vendors/x.icd".into()),

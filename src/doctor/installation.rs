@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn toolkits_and_conda_are_told_apart() {
+    fn toolkits_and_conda_are_distinguished() {
         let toolkit = |path: &str| FakeSystem::new().file(&format!("{path}/libsycl.so.9"), "loaded");
         let what = |system: &System| findings(system)[0].what.clone();
         assert!(what(&toolkit("/opt/intel/oneapi/compiler/2026.0/lib")).contains("oneAPI toolkit"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_without_a_runtime_says_so() {
+    fn a_build_without_a_runtime_is_reported() {
         assert!(matches!(&problems(&FakeSystem::new())[..], [one] if one.what.contains("stub")));
     }
 }

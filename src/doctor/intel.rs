@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_with_all_it_needs_has_no_problem() {
+    fn a_fully_configured_gpu_has_no_problem() {
         assert_eq!(problems(&with_node()), []);
     }
 
     #[test]
-    fn a_container_without_the_node_is_told_how_to_start() {
+    fn a_container_without_device_nodes_gets_the_start_option() {
         let found = problems(&with_gpu().file("/.dockerenv", ""));
         assert!(
             matches!(&found[..], [(what, fix)] if what.contains("Docker") && fix.contains("--device /dev/dri"))
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_may_not_be_opened_is_told_with_its_group() {
+    fn an_inaccessible_node_is_reported_with_its_group() {
         let mut system = with_node();
         system.may_open = |_| false;
         let found = problems(&system);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_loader_and_a_missing_driver_are_told_apart() {
+    fn a_missing_loader_and_a_missing_driver_are_distinguished() {
         for name in ["libze_loader.so.1", "libze_intel_gpu.so.1"] {
             let system = with_node();
             std::fs::remove_file(system.at(format!("/usr/lib/x86_64-linux-gnu/{name}"))).unwrap();

@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_ran_is_told_with_its_device() {
+    fn a_successful_kernel_is_reported_with_its_device() {
         let found = look(&FakeSystem::new(), Ok("opencl:cpu:0".to_owned()), None, None);
         assert_eq!((found.state, found.what.contains("opencl:cpu:0")), (State::Ok, true));
     }
 
     #[test]
-    fn missing_headers_are_told_with_the_command_of_the_distribution() {
+    fn missing_headers_are_reported_with_the_distribution_command() {
         let system = FakeSystem::new().file("/etc/os-release", "ID=ubuntu\n");
         let found = look(&system, fails(HEADER), Some(Ok(String::new())), None);
         assert!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_known_gives_the_fix() {
+    fn a_known_cause_determines_the_fix() {
         for reason in ["out of memory", "crashes the calling process (signal SIGABRT)"] {
             let found = look(&FakeSystem::new(), fails(reason), None, Some("ulimit -v unlimited"));
             assert_eq!(found.fix.as_deref(), Some("ulimit -v unlimited"));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_the_cause_where_a_trial_without_it_succeeds() {
+    fn a_limit_is_the_cause_if_a_trial_without_it_succeeds() {
         assert_eq!(fix_of(&limited(600 * MIB, None), true).as_deref(), Some("ulimit -v unlimited"));
         let up_to = limited(600 * MIB, Some(900 * MIB));
         assert_eq!(fix_of(&up_to, true).as_deref(), Some("ulimit -v 921600"));

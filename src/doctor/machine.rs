@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_display_controllers_of_the_vendor_count() {
+    fn only_display_controllers_of_the_vendor_are_counted() {
         let system = FakeSystem::new()
             .file("/sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n")
             .file("/sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_known_by_their_marks() {
+    fn containers_are_detected_by_their_marker_files() {
         assert_eq!(container(&FakeSystem::new()), None);
         assert_eq!(container(&FakeSystem::new().file("/.dockerenv", "")), Some("Docker"));
         assert_eq!(container(&FakeSystem::new().file("/run/.containerenv", "")), Some("Podman"));

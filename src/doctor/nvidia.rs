@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_one_has_one_quiet_line() {
+    fn a_machine_without_an_nvidia_gpu_has_one_unmarked_line() {
         let found = look(&FakeSystem::new(), false, || Err("not installed".to_owned()));
         assert!(matches!(&found[..], [one] if one.state == State::Ok));
     }
 
     #[test]
-    fn nodes_without_an_adapter_are_told_of() {
+    fn device_nodes_without_an_adapter_are_reported() {
         let found = look(&with_nodes(), false, || Ok(Some(2)));
         assert!(found[0].what.starts_with("2 GPUs; the driver shows 2\nNVRM version"), "{found:?}");
         assert_eq!(found[1].state, State::Note);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_missing_or_crashes_is_told_of() {
+    fn a_missing_or_crashing_driver_is_reported() {
         let found = look(&with_nodes(), true, || Err("libcuda.so.1 is not installed".to_owned()));
         assert!(found[0].state == State::Note && found[0].what.contains("not installed"), "{found:?}");
         // SAFETY: ends the child.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_on_the_bus_without_nodes_has_its_own_hint() {
+    fn a_pci_gpu_without_device_nodes_has_its_own_hint() {
         let system = FakeSystem::new()
             .file("/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
             .file("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n");

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_driver_at_all_is_a_problem_and_says_where_was_looked() {
+    fn a_missing_driver_is_a_problem_that_lists_the_searched_folders() {
         let (what, fix) = only_problem(&system());
         assert!(what.contains("/etc/OpenCL/vendors"), "{what}");
         assert!(fix.contains("intel-opencl-rt"), "{fix}");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_no_driver_is_named_with_its_file() {
+    fn a_library_that_is_not_a_driver_is_named_with_its_file() {
         let (what, fix) = only_problem(&system().file("/etc/OpenCL/vendors/a.icd", "libc.so.6\n"));
         assert!(
             what.contains("not an OpenCL driver") && what.contains("/etc/OpenCL/vendors/a.icd"),
@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_set_to_nothing_is_a_problem() {
+    fn an_empty_variable_is_a_problem() {
         let found = look(&system().variable("OCL_ICD_FILENAMES", ""));
         assert!(found.iter().any(|finding| finding.fix.as_deref() == Some("unset OCL_ICD_FILENAMES")));
     }
 
     #[test]
-    fn a_bare_name_that_only_usmq_would_find_gets_its_full_path() {
+    fn a_bare_name_that_only_usmq_resolves_gets_its_full_path() {
         let system = system().file("/env/lib/libdriver.so", "").variable("OCL_ICD_FILENAMES", "libdriver.so");
         let (_, fix) = only_problem(&system);
         assert_eq!(fix, "export OCL_ICD_FILENAMES='/env/lib/libdriver.so'");

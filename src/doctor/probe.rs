@@ -274,14 +274,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_to_ask_the_doctor_is_left_out() {
+    fn advice_to_run_the_doctor_is_omitted() {
         assert_eq!(without_hint(&format!("bad; worse; {DOCTOR} says more")), "bad; worse");
         assert_eq!(without_hint("bad; ONEAPI_DEVICE_SELECTOR=\"x\" chooses"), "bad");
         assert_eq!(without_hint("bad"), "bad");
     }
 
     #[test]
-    fn what_a_child_sees_reaches_its_parent() {
+    fn results_of_the_child_process_reach_the_parent() {
         let device = |filter: &str, usm: &str| Shown {
             filter: filter.to_owned(),
             name: "a name, (R) of: 1".to_owned(),

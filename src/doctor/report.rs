@@ -256,7 +256,7 @@ Devices
     }
 
     #[test]
-    fn notes_leave_a_report_well_and_problems_do_not() {
+    fn notes_keep_a_report_healthy_and_problems_do_not() {
         let mut report = Report::new(vec![Finding::note(Topic::Nvidia, "none")], 2);
         assert!(report.is_ok());
         assert_eq!(report.verdict(), "No problem found: 2 devices are visible, 1 note.");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn only_libraries_of_the_runtime_before_its_own_folder_count() {
+    fn only_runtime_libraries_found_before_its_own_folder_are_reported() {
         let found = |path: &str| shadowing(&system(path));
         assert_eq!(found("/other/lib"), [PathBuf::from("/other/lib/libOpenCL.so.1")]);
         assert_eq!(found("/third/lib:/other/lib/:/env/lib").len(), 1);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_the_own_library_is_no_other_one() {
+    fn a_link_to_the_runtimes_own_library_is_the_same_library() {
         let system = system("/third/lib");
         std::os::unix::fs::symlink(
             system.at("/env/lib/libOpenCL.so.1"),

@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_there_or_can_be_made_is_fine() {
+    fn an_existing_or_creatable_folder_is_accepted() {
         assert_eq!(with_cache(FakeSystem::new().folder("/cache"), "/cache").state, State::Ok);
         assert_eq!(with_cache(FakeSystem::new().folder("/home"), "/home/me/.cache/usmq").state, State::Ok);
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_a_problem() {
+    fn an_unwritable_folder_is_a_problem() {
         let found = with_cache(FakeSystem::new().file("/cache", ""), "/cache/usmq");
         assert!(found.state == State::Problem && found.what.contains("/cache is not a folder"), "{found:?}");
         let mut system = FakeSystem::new().folder("/cache");
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_off_is_no_problem() {
+    fn a_disabled_cache_is_not_a_problem() {
         let found = cache(&FakeSystem::new().variable("SYCL_CACHE_PERSISTENT", "0")).unwrap();
         assert_eq!(found.state, State::Ok);
     }
 
     #[test]
-    fn switches_of_usmq_are_told_and_unknown_ones_are_noted() {
+    fn known_usmq_variables_are_shown_and_unknown_ones_are_noted() {
         let system = FakeSystem::new()
             .variable("USMQ_POOL", "0")
             .variable("USMQ_POLL", "1")

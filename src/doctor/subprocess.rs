@@ -182,14 +182,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn an_answer_of_any_length_comes_back_whole() {
+    fn answers_of_any_length_are_read_completely() {
         for length in [0, 1, 70_000, 1_000_000] {
             assert_eq!(ask(LONG, || "x".repeat(length)), Outcome::Answer("x".repeat(length)));
         }
     }
 
     #[test]
-    fn a_child_that_dies_is_told_of_with_its_signal_and_last_words() {
+    fn a_killed_child_is_reported_with_signal_and_last_output() {
         let outcome = ask(LONG, || {
             eprintln!("something\nthe reason\n");
             // SAFETY: ends the child.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_exits_or_panics_is_told_of() {
+    fn a_child_that_exits_or_panics_is_reported() {
         // SAFETY: ends the child.
         let exits = ask(LONG, || unsafe { libc::_exit(7) });
         assert!(matches!(exits, Outcome::Died { how, .. } if how == "exit status 7"));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_hangs_is_ended_at_the_limit() {
+    fn a_hanging_child_is_killed_at_the_time_limit() {
         let begin = Instant::now();
         let limit = Duration::from_millis(300);
         let outcome = ask(limit, || {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_may_give_up_and_the_child_is_ended() {
+    fn an_interrupted_caller_kills_the_child() {
         let (begin, hour) = (Instant::now(), Duration::from_secs(3600));
         let hangs = || {
             std::thread::sleep(hour);

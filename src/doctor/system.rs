@@ -261,7 +261,7 @@ mod tests {
     use super::fake::FakeSystem;
 
     #[test]
-    fn bytes_are_found_wherever_they_are_in_a_file() {
+    fn bytes_are_found_at_any_position_in_a_file() {
         for before in [0, 5, (1 << 20) - 3, 1 << 20, (3 << 20) - 1] {
             let system =
                 FakeSystem::new().file("/x", &format!("{}wanted{}", "-".repeat(before), "-".repeat(9)));

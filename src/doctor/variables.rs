@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_hides_everything_is_a_problem_that_says_what_else_there_is() {
+    fn a_variable_that_hides_every_device_is_a_problem_that_lists_them() {
         let found = effect_of(seen(&[]), Some(&seen(&["cpu", "gpu"])));
         assert_eq!(found.state, State::Problem);
         assert!(found.what.ends_with("without it: opencl:cpu:0 cpu, opencl:gpu:0 gpu"), "{}", found.what);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_understood_is_a_problem_with_the_reason() {
+    fn an_invalid_variable_is_a_problem_with_the_reason() {
         let error = "no platform can be listed: Incomplete selector!".to_owned();
         let found = effect_of(Seen { error: Some(error), ..seen(&[]) }, Some(&seen(&["cpu"])));
         assert!(found.what.contains("is not understood: Incomplete selector!\n"), "{}", found.what);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_hides_some_or_none_is_told_as_it_is() {
+    fn a_variable_that_hides_some_or_no_devices_is_shown() {
         let all = seen(&["cpu", "gpu"]);
         let found = effect_of(seen(&["gpu"]), Some(&all));
         assert_eq!((found.state, found.what.contains("hides opencl:cpu:0 cpu")), (State::Ok, true));
@@ -258,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn where_no_comparison_can_be_had_an_empty_list_blames_the_variable() {
+    fn without_a_comparison_an_empty_list_is_attributed_to_the_variable() {
         assert_eq!(effect_of(seen(&[]), None).state, State::Problem);
         assert_eq!(effect_of(seen(&["cpu"]), None).state, State::Ok);
     }
 
     #[test]
-    fn two_selectors_at_once_are_a_problem() {
+    fn two_selectors_together_are_a_problem() {
         let system = FakeSystem::new().variable("ONEAPI_DEVICE_SELECTOR", "opencl:*");
         assert!(both(&system).is_none());
         let found = both(&system.variable("ZE_AFFINITY_MASK", "0")).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hierarchy_takes_three_words() {
+    fn the_hierarchy_accepts_three_values() {
         for (value, state) in
             [("FLAT", State::Ok), ("COMPOSITE", State::Ok), ("COMBINED", State::Ok), ("flat", State::Problem)]
         {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn old_names_are_noted_and_others_are_shown_once() {
+    fn deprecated_names_are_noted_and_others_are_shown_once() {
         let system = FakeSystem::new()
             .variable("SYCL_DEVICE_FILTER", "gpu")
             .variable("SYCL_CACHE_DIR", "/c")

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_standard_header_is_told_from_one_of_the_user() {
+    fn a_missing_standard_header_is_distinguished_from_a_user_header() {
         let log = |header: &str| {
             format!("Device compilation failed\n\trtc_0.cpp:1:10: fatal error: '{header}' file not found\n")
         };
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_temporary_files_is_told_with_its_reason() {
+    fn an_unusable_temporary_folder_is_reported_with_the_reason() {
         let log = "Detailed information:\n\terror: unable to make temporary file: Read-only file system\n";
         assert_eq!(lack(log), Some(Lack::TemporaryFile("Read-only file system".to_owned())));
         assert!(with_advice(log.to_owned()).contains("TMPDIR"));
     }
 
     #[test]
-    fn each_family_of_distributions_has_its_command() {
+    fn each_distribution_family_has_an_install_command() {
         let command = |release: &str| install_compiler(release, true);
         assert_eq!(command("NAME=x\nID=debian\n"), "apt-get update && apt-get install -y g++");
         assert_eq!(command("ID=mint\nID_LIKE=\"ubuntu debian\"\n"), command("ID=debian"));

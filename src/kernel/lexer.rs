@@ -172,7 +172,7 @@ mod tests {
     use Piece::*;
 
     #[test]
-    fn directives_are_apart_in_one_line_and_without_comments() {
+    fn directives_are_separate_joined_and_without_comments() {
         let source = "int a; // x\n  # define F(x) \\\n x /* y\n z */ + 1 // end\nint \\\nb = \"no name!\";";
         let expected = [
             Code("int a; \n  ".to_owned()),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_that_is_a_name_is_one_token() {
+    fn a_string_literal_is_one_token() {
         let Some(Code(code)) = pieces("f(\"a-b\", 2u)").into_iter().next() else { panic!("no code") };
         assert_eq!(tokens(&code), ["f", "(", "\"a-b\"", ",", "2u", ")"]);
         assert_eq!(tokens("\" a"), ["\"", "a"]);

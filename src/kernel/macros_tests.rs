@@ -11,7 +11,7 @@ fn expanded(source: &str) -> String {
 }
 
 #[test]
-fn macros_are_replaced_as_a_preprocessor_does() {
+fn macros_expand_as_in_a_preprocessor() {
     for (source, expected) in [
         ("#define A b\nA A2 a", "b A2 a"),
         ("#define A(x) x + x\nA(1) A A (2)", "1 + 1 A 2 + 2"),
@@ -37,7 +37,7 @@ fn macros_are_replaced_as_a_preprocessor_does() {
 }
 
 #[test]
-fn branches_that_cannot_be_told_apart_leave_what_they_share() {
+fn undecidable_branches_keep_their_common_definitions() {
     for (source, expected) in [
         ("#if X\n#define A 1\n#else\n#define A 2\n#endif\nA", "A"),
         ("#if X\n#define A 1\nA\n#else\n#define A 2\nA\n#endif", "1 2"),
@@ -78,7 +78,7 @@ fn flags_define_macros_before_the_source() {
 }
 
 #[test]
-fn a_text_that_grows_without_end_is_given_up() {
+fn unbounded_expansion_is_abandoned() {
     let mut source = "#define A0 x x x x\n".to_owned();
     for level in 1..40 {
         let below = level - 1;

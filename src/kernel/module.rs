@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_either_byte_order_has_its_kernels() {
+    fn kernels_are_found_in_modules_of_either_byte_order() {
         for write in [u32::to_le_bytes, u32::to_be_bytes] {
             let module = module(&[b"add", b"a_long_name", b"four"], write);
             for name in ["add", "a_long_name", "four"] {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_at_the_bound_is_refused_by_instruction_and_number() {
+    fn an_id_at_the_bound_is_refused_with_instruction_and_id() {
         let whole = module(&[b"add"], u32::to_le_bytes);
         // The bound is the fourth word, the function of the entry point the eighth.
         for (at, value, expected) in [
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_ends_without_a_panic() {
+    fn truncated_and_changed_modules_do_not_panic() {
         let whole = module(&[b"add"], u32::to_le_bytes);
         for length in 0..whole.len() {
             assert!(refuse_module(&whole[..length], "add").is_err(), "{length}");

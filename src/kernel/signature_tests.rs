@@ -85,7 +85,7 @@ fn a_definition_is_found_among_calls_comments_and_macros() {
 }
 
 #[test]
-fn what_only_looks_like_a_definition_is_none() {
+fn lookalikes_of_a_definition_are_ignored() {
     for before in [
         "const char q = '\"'; const char *text = \"void k(float x) {}\";",
         "const char q = '\\''; const char *text = \"'void k(float x) {}\";",
@@ -105,7 +105,7 @@ fn what_only_looks_like_a_definition_is_none() {
 }
 
 #[test]
-fn of_definitions_that_differ_none_is_taken() {
+fn differing_definitions_give_no_signature() {
     let two =
         |first, second| params(&format!("#if A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"));
     assert_eq!(two("float x", "int x"), None);
@@ -113,7 +113,7 @@ fn of_definitions_that_differ_none_is_taken() {
 }
 
 #[test]
-fn the_declared_number_of_dimensions_is_read_from_the_kernels_own_attribute() {
+fn the_declared_dimensions_are_read_from_the_kernels_own_attribute() {
     let source = r#"
         #define PROPERTY SYCL_EXT_ONEAPI_FUNCTION_PROPERTY
         #define KERNEL(n) extern "C" SYCL_EXTERNAL PROPERTY((syclexp::nd_range_kernel<n>))
@@ -161,7 +161,7 @@ fn the_declared_number_of_dimensions_is_read_from_the_kernels_own_attribute() {
 }
 
 #[test]
-fn types_and_lists_behind_macros_are_read() {
+fn types_and_parameter_lists_defined_by_macros_are_read() {
     let source = "#define real double\n#define TWO const real *x, real y\n#define G global\n\
         kernel void k(TWO, G int *z) {}";
     assert_eq!(params(source), Some(vec![Read(Some(F64)), Scalar(F64), ReadWrite(Some(I32))]));
@@ -185,7 +185,7 @@ fn broken_sources_give_no_signature_and_no_panic() {
 const ACCESSOR: Param = LocalAccessor { element: Some(F32), dimensions: Some(1) };
 
 #[test]
-fn what_the_source_says_too_must_be_the_same() {
+fn given_parameters_must_match_the_source() {
     for (given, read, expected) in [
         (Scalar(F32), Scalar(F32), Some(Scalar(F32))),
         (Scalar(F32), Scalar(F64), None),
@@ -217,7 +217,7 @@ fn what_the_source_says_too_must_be_the_same() {
 }
 
 #[test]
-fn the_number_counts_where_all_of_the_source_was_read() {
+fn the_parameter_count_must_match_if_the_whole_source_was_read() {
     let given = || vec![Scalar(F32), Scalar(F32)];
     assert_eq!(reconcile(given(), &[Unknown]), Ok(given()));
     let why = reconcile(given(), &[Scalar(F32)]).unwrap_err();

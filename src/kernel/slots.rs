@@ -105,7 +105,7 @@ mod tests {
     const POINTER: Param = Param::ReadWrite(Some(F32));
 
     #[test]
-    fn parameters_must_be_what_the_kernel_was_built_with() {
+    fn parameters_must_match_the_built_kernel() {
         for (params, slots, is_sycl, expected) in [
             (vec![POINTER, Param::Scalar(F32)], vec![Bytes(8), Bytes(4)], true, true),
             (vec![POINTER, Param::Scalar(F32)], vec![Unknown, Unknown], true, true),

@@ -86,7 +86,7 @@ mod tests {
     use crate::manager::current_queue;
 
     #[test]
-    fn a_queue_that_comes_back_tells_what_it_had_not_told() -> Result<()> {
+    fn a_queue_found_again_reports_its_unreported_errors() -> Result<()> {
         let home = current_queue()?;
         let context = Context::new(std::slice::from_ref(home.device()))?;
         let queue = Queue::new(&home, Some(&context), QueueProperties::default())?;

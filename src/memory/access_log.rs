@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_the_write_of_another_queue_only() {
+    fn a_read_waits_only_for_a_write_on_another_queue() {
         let mut log = AccessLog::default();
         log.record(Access::Write, event(1, Some(10)));
         assert!(names(&log, Access::Read, Some(10)).is_empty());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_order_queues_order_nothing_by_themselves() {
+    fn out_of_order_queues_need_explicit_dependencies() {
         let mut log = AccessLog::default();
         log.record(Access::Write, event(1, None));
         log.record(Access::Read, event(2, None));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_events_are_left_out_and_forgotten_when_many() {
+    fn complete_events_are_skipped_and_pruned() {
         let mut log = AccessLog::default();
         for name in 0..100 {
             let read = event(name, None);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_read_does_not_grow_with_the_reads_in_flight() {
+    fn the_cost_of_a_read_is_independent_of_reads_in_flight() {
         #[derive(Clone)]
         struct Counting(Rc<Cell<u32>>);
         impl PartialEq for Counting {

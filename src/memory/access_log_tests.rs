@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_conflicting_pair_is_ordered_and_nothing_needless_is_waited_for(
+    fn every_conflicting_pair_is_ordered_without_needless_waits(
         steps in prop::collection::vec(step(), 1..100)
     ) {
         let mut world = World::default();
@@ -205,7 +205,7 @@ proptest! {
 
 /// Reads of one allocation on an out-of-order queue that never waits are kept only while they run.
 #[test]
-fn reads_without_a_write_are_forgotten_as_they_end() {
+fn reads_without_a_write_are_removed_on_completion() {
     let mut world = World::default();
     for _ in 0..100 {
         world.launch(IN_ORDER, vec![(0, Access::Read)], false);

@@ -225,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_ends_of_the_classes() {
+    fn the_smallest_and_largest_size_class() {
         assert_eq!(BlockSource::for_size(0), BlockSource::Slab);
         assert_eq!(BlockSource::for_size(SMALL), BlockSource::Slab);
         assert_eq!(BlockSource::for_size(SMALL + 1), BlockSource::Kept(0));
@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_class_holds_what_is_asked_and_less_than_a_quarter_more(bytes in SMALL + 1..=LARGE) {
+        fn a_size_class_exceeds_the_request_by_less_than_a_quarter(bytes in SMALL + 1..=LARGE) {
             let BlockSource::Kept(class) = BlockSource::for_size(bytes) else { panic!("{bytes} bytes have no class") };
             let size = size_of_class(class);
             prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");

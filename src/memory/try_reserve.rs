@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_that_cannot_be_had_is_an_error_with_its_size() {
+    fn a_failed_host_allocation_is_an_error_with_its_size() {
         for count in [1 << 60, usize::MAX] {
             let Err(Error::HostMemory { asked, what }) = try_with_capacity::<u64>(count, "numbers") else {
                 panic!("room for {count} numbers")
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_grow_stays_as_it_is() {
+    fn a_list_that_cannot_grow_stays_unchanged() {
         let mut list = vec![1u64, 2];
         let Err(Error::HostMemory { asked, .. }) = reserve(&mut list, 1 << 60, "numbers") else {
             panic!("room for more")

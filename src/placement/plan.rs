@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_queue_keeps_and_nothing_else_does() {
+    fn an_array_is_kept_only_on_the_same_queue() {
         for facts in all() {
             assert_eq!(decide(facts).0 == Action::Keep, facts.same_queue, "{facts:?}");
         }
     }
 
     #[test]
-    fn memory_is_used_in_place_exactly_where_the_target_can_reach_it() {
+    fn memory_is_used_in_place_exactly_if_the_target_can_access_it() {
         for facts in all().filter(|facts| !facts.same_queue) {
             let reachable =
                 facts.same_context && (facts.kind == UsmKind::Host || facts.same_device || facts.peer_access);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_device_is_copied_directly_only_in_one_context_and_where_one_command_can() {
+    fn device_memory_is_copied_directly_only_within_one_context_and_command() {
         for facts in all().filter(|facts| facts.kind != UsmKind::Host) {
             let (action, _) = decide(facts);
             if action == Action::CopyDirect {

@@ -65,15 +65,15 @@ fn copies(count: usize) -> String {
 fn fix_for(reason: Reason, calls: usize) -> Option<&'static str> {
     match reason {
         Reason::ContextMismatch => {
-            Some("create the data on the device where it is used, or collocate it once and keep the result")
+            Some("create the data on the device that uses it, or collocate it once and keep the result")
         }
         Reason::Collocate => Some(
-            "create the data on the device where it is used: device memory does not reach another device",
+            "create the data on the device that uses it; devices cannot access the device memory of others",
         ),
         Reason::Contiguity => {
-            Some("keep a contiguous copy() of the view, or lay the data out so that no view has gaps")
+            Some("keep a contiguous copy() of the view, or choose a layout in which the views are contiguous")
         }
-        Reason::Conversion => Some("create the data with the element type and USM kind that its users need"),
+        Reason::Conversion => Some("create the data with the dtype and USM kind that its consumers need"),
         Reason::Import if calls >= OFTEN => Some("import the data once and keep the array"),
         Reason::HostRead if calls >= OFTEN => Some(spelled(
             "read once after the loop, or read shared or host USM in place (host_view)",

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_runs_from_left_to_right_without_steps_back() {
+    fn positions_on_an_axis_never_decrease() {
         let work = [(1_000, 2_000), (2_000, 2_500), (900_000, 901_000), (901_500, 902_000)];
         let axis = Axis::new(1_000_000, &work, (100.0, 1100.0));
         let ends = (axis.pieces.first().unwrap().left, axis.pieces.last().unwrap().right);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn long_idleness_is_drawn_short_and_work_never_is() {
+    fn long_idle_gaps_are_shortened_and_work_is_not() {
         let work = [(0, 1_000), (1_000_000, 1_001_000)];
         let axis = Axis::new(1_001_000, &work, (0.0, 1000.0));
         for (from, to) in work {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_round_and_leave_each_other_room() {
+    fn marks_are_round_numbers_with_space_between_them() {
         let work = [(0, 1_000), (1_000_000, 1_001_000), (5_000_000, 5_003_000)];
         let axis = Axis::new(6_000_000, &work, (0.0, 1000.0));
         let marks = axis.marks(60.0);

@@ -60,7 +60,7 @@ impl Painter<'_> {
             self.item(&mut x, text);
         }
         if self.text.contains("class=\"u-flow\"") {
-            let text = "had to wait for";
+            let text = "dependency";
             self.turn(&mut x, text);
             let _ = write!(
                 self.text,
@@ -70,7 +70,7 @@ impl Painter<'_> {
             self.item(&mut x, text);
         }
         if self.axis.pieces.iter().any(|piece| piece.is_break) {
-            let text = "nothing runs: drawn short";
+            let text = "idle, shortened";
             self.turn(&mut x, text);
             let _ = write!(
                 self.text,

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_three_digits_and_never_a_thousand() {
+    fn durations_have_three_digits_and_stay_below_a_thousand() {
         let texts: Vec<_> =
             [0, 999, 1_000, 12_345, 999_499, 999_500, 1_000_000, 999_499_999, 999_500_000, 61_000_000_000]
                 .map(duration)
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_has_few_round_marks() {
+    fn an_axis_has_a_few_round_marks() {
         for span in [1, 7, 99, 1_000, 123_456, 5_000_000, 1_700_000_000, u64::MAX / 4] {
             let step = step(span, 10);
             assert!(span / step <= 10, "{span}: {step}");

@@ -48,11 +48,11 @@ impl Style {
     pub(super) fn title(self) -> String {
         match self {
             Self::Kernel => "kernel".to_owned(),
-            Self::Copy(Reason::Explicit) => "copy asked for".to_owned(),
+            Self::Copy(Reason::Explicit) => "explicit copy".to_owned(),
             Self::Copy(reason) => format!("copy: {}", reason.name()),
             Self::Fill => "fill".to_owned(),
             Self::Barrier => "barrier".to_owned(),
-            Self::Build => "kernel built by the host".to_owned(),
+            Self::Build => "kernel build on the host".to_owned(),
             Self::Wait => "host waits".to_owned(),
             Self::Call => "call into the runtime".to_owned(),
         }

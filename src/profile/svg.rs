@@ -89,7 +89,7 @@ impl Painter<'_> {
     }
 
     fn head(&mut self) {
-        self.write("u-text u-h1", (MARGIN, 36.0), "What ran where, and what was copied");
+        self.write("u-text u-h1", (MARGIN, 36.0), "Kernels, copies and waits by device");
         let headline = self.profile.headline();
         self.write("u-muted", (MARGIN, 58.0), &headline);
     }
@@ -108,7 +108,7 @@ impl Painter<'_> {
             let middle = x + width / 2.0;
             let _ = write!(
                 self.text,
-                "<g><title>{text} in which nothing runs, drawn short</title><path class=\"u-gap\" stroke-width=\"{width:.1}\" \
+                "<g><title>{text} idle, shortened</title><path class=\"u-gap\" stroke-width=\"{width:.1}\" \
                  d=\"M{middle:.1} {top:.1}V{TOP}{}\"/></g>\n<text class=\"u-muted u-small\" transform=\"translate({:.1} {:.1})rotate(-90)\">{text}</text>\n",
                 down(middle),
                 middle + 4.0,
@@ -234,13 +234,13 @@ impl Painter<'_> {
             let height = (*held).max(0) as f64 / peak as f64 * (MEMORY - 4.0);
             let _ = write!(path, "H{x:.1}V{:.1}", base - height);
         }
-        let text = format!("memory of arrays, at most {}", size(peak.unsigned_abs()));
+        let text = format!("array memory, peak {}", size(peak.unsigned_abs()));
         let _ = writeln!(
             self.text,
             "<g><title>{text}</title><path class=\"u-memory\" d=\"M{:.1} {base:.1}{path}V{base:.1}z\"/></g>",
             TRACKS.0
         );
-        self.write("u-text", (MARGIN, base - 17.0), "memory of arrays");
+        self.write("u-text", (MARGIN, base - 17.0), "array memory");
         self.write(
             "u-muted u-small",
             (MARGIN, base - 3.0),
@@ -318,7 +318,7 @@ impl Profile {
         let mut names: Vec<_> = names.into_iter().collect();
         names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let more = names.len().saturating_sub(6);
-        let mut text = format!("{} events, {} in all", bar.events.len(), duration(time));
+        let mut text = format!("{} events, {} in total", bar.events.len(), duration(time));
         if bytes > 0 {
             let _ = write!(text, ", {}", size(bytes));
         }

@@ -65,7 +65,7 @@ impl Profile {
             };
             sections.push(Section {
                 title: "Copies",
-                head: vec!["reason", "count", "moved", "time", "GB/s", "most of it from"],
+                head: vec!["reason", "count", "moved", "time", "GB/s", "mostly from"],
                 rows: summary.copies.iter().map(row).collect(),
                 text: &[0, 5],
             });
@@ -89,7 +89,7 @@ impl Profile {
     pub(super) fn notes(&self) -> Vec<String> {
         let summary = self.summary();
         let mut notes = vec![format!(
-            "{} in all; the host waited for {} and built kernels for {}.",
+            "{} in total; the host waited for {} and built kernels for {}.",
             duration(self.duration),
             duration(summary.waited),
             duration(summary.built)
@@ -97,7 +97,7 @@ impl Profile {
         notes.extend(match self.clocks()[..] {
             [Clock::Host] => Some(
                 format!(
-                "Times are what the host observed, to 0.1 ms. A queue made with {}, or USMQ_PROFILING=1, gives the \
+                "Times were observed by the host, to 0.1 ms. A queue created with {}, or USMQ_PROFILING=1, gives the \
                  device's own.",
                 spelled("profiling=True", "QueueProperties { profiling: true, .. }")
             )),
@@ -107,12 +107,12 @@ impl Profile {
                 };
                 let queues: Vec<_> = self.queues.iter().enumerate().filter_map(queue).collect();
                 let which = if queues.is_empty() { "some commands".to_owned() } else { queues.join(", ") };
-                Some(format!("Times of {which} are what the host observed, to 0.1 ms."))
+                Some(format!("Times of {which} were observed by the host, to 0.1 ms."))
             }
             _ => None,
         });
         if self.dropped > 0 {
-            notes.push(format!("{} events beyond the limit were counted, but not kept.", self.dropped));
+            notes.push(format!("{} events beyond the limit were counted, but not recorded.", self.dropped));
         }
         notes.extend(self.advice().into_iter().map(|advice| {
             let place = advice.source.map_or(String::new(), |source| format!(" ({source})"));

@@ -120,7 +120,7 @@ impl Profile {
             let Some(device) = event.device.filter(|_| change != 0) else { continue };
             held[device] += change;
             all.push(json!({
-                "name": "memory of arrays", "ph": "C", "pid": device + 1, "ts": microseconds(event.end),
+                "name": "array memory", "ph": "C", "pid": device + 1, "ts": microseconds(event.end),
                 "args": { "bytes": held[device] },
             }));
         }

@@ -75,7 +75,7 @@ fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group
         track(profile, axis, (format!("thread {number}"), String::new()), &here)
     });
     let note = if kinds.contains(&Kind::Call) {
-        "calls into the SYCL runtime, including those of its own threads"
+        "calls into the SYCL runtime, also from its own threads"
     } else {
         ""
     };

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_ones_own_is_fine_whether_it_is_there_or_not() {
+    fn a_folder_owned_by_the_user_is_accepted_or_created() {
         let (base, who) = (folder("own"), Who::here());
         assert_eq!(fault(&base, who), None);
         assert_eq!(fault(&base.join("a/b"), who), None);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_is_not() {
+    fn a_folder_writable_by_others_is_refused() {
         let (base, who) = (folder("open"), Who::here());
         let inside = base.join("cache");
         std::fs::create_dir(&inside).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_counts_unless_it_is_ones_own() {
+    fn group_write_access_is_refused_except_for_the_users_own_group() {
         let base = folder("group");
         mode(&base, 0o770);
         let (user, group) = base.metadata().map(|about| (about.uid(), about.gid())).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_others_is_not_and_links_lead_to_where_they_lead() {
+    fn a_folder_of_another_owner_is_refused_and_links_are_resolved() {
         let (base, who) = (folder("links"), Who::here());
         // A user that is neither root nor the owner.
         let stranger = Who { user: who.user.wrapping_add(4242), group: 4242 };

@@ -96,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn a_submission_in_a_destructor_stops_the_process() {
+    fn a_submission_in_a_destructor_aborts_the_process() {
         ends_with(
-            "a_submission_in_a_destructor_stops_the_process",
+            "a_submission_in_a_destructor_aborts_the_process",
             "submits a command inside a destructor",
             || {
                 struct Submits;
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_a_host_task_may_hold_up_stops_the_process() {
-        ends_with("a_wait_that_a_host_task_may_hold_up_stops_the_process", "may hold up", || waits(|| true));
+    fn a_wait_that_a_host_task_may_block_aborts_the_process() {
+        ends_with("a_wait_that_a_host_task_may_block_aborts_the_process", "may hold up", || waits(|| true));
     }
 
     #[test]
-    fn what_keeps_the_rules_goes_on() {
+    fn permitted_calls_continue() {
         drop(InDestructor::enter());
         submits();
         frees();

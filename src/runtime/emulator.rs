@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_gpus() {
+    fn numbers_of_gpus_are_parsed() {
         for right in ["", "1", "2", "64", "007"] {
             assert_eq!(emulation_fault(right, "", "", "").unwrap(), "", "{right}");
         }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_memory() {
+    fn memory_sizes_are_parsed() {
         for right in ["1048576", "1MiB", "4GiB", "1024KiB", "2TiB", "5MB", "1GB", "1500kB", "1048576B"] {
             assert_eq!(fault(right, "", ""), "", "{right}");
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_follow_their_grammar() {
+    fn fault_settings_follow_the_grammar() {
         for right in [
             "gpu:0=lost",
             "gpu:1=lost@10",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_of_cargo_finds_the_layer_that_it_made() {
+    fn a_cargo_build_finds_its_own_layer() {
         assert!(find().is_ok(), "{:?}", find());
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     use super::{names_a_present_cpu_runtime, names_opencl_alone};
 
     #[test]
-    fn a_selector_names_opencl_alone_where_every_accepted_term_does() {
+    fn a_selector_is_opencl_only_if_every_accepted_term_is() {
         for alone in [
             "opencl:*",
             "opencl:0",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vendor_file_counts_only_when_its_library_can_be_loaded() {
+    fn a_vendor_file_counts_only_if_its_library_can_be_loaded() {
         assert!(names_a_present_cpu_runtime("libintelocl.so"));
         assert!(!names_a_present_cpu_runtime("/no/such/folder/libintelocl.so"));
         assert!(!names_a_present_cpu_runtime("libpocl.so.2"));

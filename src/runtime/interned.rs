@@ -166,7 +166,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_key_is_made_once_and_a_failure_is_not_kept() {
+    fn a_value_is_created_once_per_key_and_failures_are_not_stored() {
         let interner = Interner::<&str, u32>::default();
         assert!(interner.get_or_make("a", true, |_| Err(Error::Value("no".to_owned()))).is_err());
         assert_eq!(*interner.get_or_make("a", true, |_| Ok(Interned::new(1))).unwrap(), 1);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_goes_with_its_last_handle() {
+    fn a_weak_value_is_dropped_with_its_last_handle() {
         let (interner, owner) = (Interner::<&str, Arc<()>>::default(), Arc::new(()));
         let make = |_: &&str| Ok(Interned::new(owner.clone()));
         let first = interner.get_or_make("a", false, make).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_kept_from_the_time_someone_asks_for_that() {
+    fn a_value_is_kept_from_the_first_request_to_keep_it() {
         let (interner, owner) = (Interner::<&str, Arc<()>>::default(), Arc::new(()));
         let make = |_: &&str| Ok(Interned::new(owner.clone()));
         let counted = interner.get_or_make("a", false, make).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_meanwhile_is_the_one_that_is_kept() {
+    fn a_value_inserted_concurrently_is_the_one_that_is_kept() {
         let (interner, mut first) = (Interner::<&str, u32>::default(), None);
         let kept = interner.get_or_make("a", true, |_| {
             first = Some(interner.get_or_make("a", false, |_| Ok(Interned::new(1)))?);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_make_one_key_at_once_share_the_first() {
+    fn threads_that_create_one_key_together_share_the_first_value() {
         for keep in [false, true] {
             let interner = Interner::<&str, u32>::default();
             let made = AtomicU32::new(0);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_knows_the_type_has_it_back() {
+    fn a_layer_that_knows_the_type_gets_its_value_back() {
         for held in [Interned::new(5u32), Interned::new(5u32).make_process_lifetime()] {
             let any = AnyInterned::from(held);
             assert_eq!(any.downcast::<u32>().map(|value| *value), Some(5));

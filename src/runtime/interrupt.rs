@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_that_nobody_can_interrupt_ends_with_its_command() {
+    fn an_uninterruptible_wait_ends_with_its_command() {
         let end = Instant::now() + Duration::from_millis(100);
         let over = || Instant::now() >= end;
         assert!(with_interrupt(|| true, || uninterruptible(|| poll_until(over, || ()).is_ok())));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_asked_before_is_back_after_a_panic() {
+    fn the_previous_interrupt_check_is_restored_after_a_panic() {
         let inside = || with_interrupt(|| true, || panic!("inside"));
         with_interrupt(
             || false,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_is_not_interrupted() {
+    fn an_interrupt_check_is_not_interrupted_itself() {
         let begun = Instant::now();
         let asked = || {
             assert!(!is_possible());

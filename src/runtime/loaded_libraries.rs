@@ -46,7 +46,7 @@ mod tests {
     use super::matching;
 
     #[test]
-    fn maps_lines_give_each_library_once() {
+    fn each_library_in_proc_maps_is_listed_once() {
         let maps = "7f00-7f01 r-xp 00000000 08:01 42   /opt/a b/lib/libsycl.so.9.0.0\n\
                     7f01-7f02 rw-p 00001000 08:01 42   /opt/a b/lib/libsycl.so.9.0.0\n\
                     7f03-7f04 r-xp 00000000 08:01 43   /usr/lib/libsycl.so.8\n\

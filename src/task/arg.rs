@@ -146,13 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_only_what_they_fit() {
+    fn numbers_convert_only_to_types_that_hold_them() {
         assert_eq!(u8::from_arg(255u64.into()), Some(255));
         assert_eq!(u8::from_arg(256u64.into()), None);
         assert_eq!(usize::from_arg((-1i32).into()), None);
-        assert_eq!(i32::from_arg(1.0.into()), None, "a real number is no whole one");
+        assert_eq!(i32::from_arg(1.0.into()), None, "a real number does not convert to an integer");
         assert_eq!(f64::from_arg(2i32.into()), Some(2.0), "a whole number is a real one");
-        assert_eq!(i32::from_arg(true.into()), None, "a truth value is no number");
+        assert_eq!(i32::from_arg(true.into()), None, "a bool does not convert to an integer");
         assert_eq!(bool::from_arg(true.into()), Some(true));
         assert_eq!(bool::from_arg(1i32.into()), None);
         assert_eq!(f32::from_arg("1".into()), None);

@@ -1,4 +1,4 @@
-//! Our consumer against a producer written in C's terms, one that keeps the rules and one that does not.
+//! Our consumer with a producer written against the C structs, conforming or faulty.
 
 use crate::arrow_c::{Balance, number_field};
 use crate::source::{Give, Source};
@@ -30,7 +30,7 @@ pub fn poll(stream: &mut AsyncStreamReader) -> Poll<Option<Result<Vec<i64>>>> {
     poll_with(stream, Waker::noop())
 }
 
-/// The next values, which must be there.
+/// The next values, which must exist.
 fn next(stream: &mut AsyncStreamReader) -> Vec<i64> {
     let next = poll(stream);
     assert!(matches!(next, Poll::Ready(Some(Ok(_)))), "{next:?}");
@@ -54,7 +54,7 @@ fn field_now(stream: &mut AsyncStreamReader) -> Poll<Result<Arc<Field>>> {
 }
 
 #[test]
-fn a20_a24_what_a_producer_brings_comes_out_in_its_order() -> Result<()> {
+fn a20_a24_arrays_of_a_producer_arrive_in_order() -> Result<()> {
     let balance = Balance::new()?;
     let (mut stream, source) = pair(4);
     assert!(field_now(&mut stream).is_pending());
@@ -66,7 +66,7 @@ fn a20_a24_what_a_producer_brings_comes_out_in_its_order() -> Result<()> {
     assert_eq!((next(&mut stream), next(&mut stream)), (vec![1, 2], vec![]));
     assert_eq!(source.end(), 0);
     source.release();
-    // What was accepted before the release is there after it.
+    // Tasks accepted before the release are available after it.
     assert_eq!(next(&mut stream), [3]);
     assert!(is_over(&mut stream));
     drop(stream);
@@ -75,7 +75,7 @@ fn a20_a24_what_a_producer_brings_comes_out_in_its_order() -> Result<()> {
 }
 
 #[test]
-fn a4_as_much_is_requested_as_fits_then_one_with_each_array_taken() -> Result<()> {
+fn a4_the_queue_capacity_is_requested_then_one_per_taken_array() -> Result<()> {
     let balance = Balance::new()?;
     for ahead in [0, 1, 3] {
         let (mut stream, source) = pair(ahead);
@@ -100,7 +100,7 @@ fn a4_as_much_is_requested_as_fits_then_one_with_each_array_taken() -> Result<()
 }
 
 #[test]
-fn a20_a23_after_the_drop_each_task_is_discarded_and_an_error_is_borne() -> Result<()> {
+fn a20_a23_tasks_are_discarded_and_errors_ignored_after_the_drop() -> Result<()> {
     let balance = Balance::new()?;
     let (mut stream, source) = pair(3);
     source.schema()?;
@@ -119,7 +119,7 @@ fn a20_a23_after_the_drop_each_task_is_discarded_and_an_error_is_borne() -> Resu
 }
 
 #[test]
-fn a20_tasks_before_an_error_come_out_before_it() -> Result<()> {
+fn a20_tasks_before_an_error_are_delivered_before_it() -> Result<()> {
     let balance = Balance::new()?;
     for (text, expected) in [(Some(c"no more"), "no more"), (None, "No space left")] {
         let (mut stream, source) = pair(3);
@@ -139,7 +139,7 @@ fn a20_tasks_before_an_error_come_out_before_it() -> Result<()> {
 }
 
 #[test]
-fn a22_no_method_is_called_from_an_error_or_release_whatever_a_waker_does() -> Result<()> {
+fn a22_wakers_in_an_error_or_release_call_no_producer_method() -> Result<()> {
     /// Polls the stream, or drops it, while the producer is still inside its callback.
     struct Eager {
         stream: Mutex<Option<AsyncStreamReader>>,
@@ -211,7 +211,7 @@ fn a3_a_waker_that_panics_does_not_unwind_into_the_producer() -> Result<()> {
 }
 
 #[test]
-fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
+fn a25_an_invalid_stream_is_refused_with_an_error() -> Result<()> {
     let balance = Balance::new()?;
     let (mut stream, source) = pair(2);
     assert_ne!(source.schema_of(ArrowSchema::empty()), 0);
@@ -252,7 +252,7 @@ fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
     assert!(next_error(&mut stream).contains("not requested"));
     assert_eq!(source.check(), (2, 2));
 
-    // The end that never came, and a producer that no one was.
+    // The missing end, and a null producer.
     let (mut stream, source) = pair(2);
     source.schema()?;
     source.release();
@@ -265,7 +265,7 @@ fn a25_what_is_not_a_stream_is_refused_and_said_so() -> Result<()> {
 }
 
 #[test]
-fn a11_a_task_that_gives_no_array_ends_the_stream_with_an_error() -> Result<()> {
+fn a11_a_task_without_an_array_ends_the_stream_with_an_error() -> Result<()> {
     let balance = Balance::new()?;
     for (give, word) in [
         (Give::Nothing(libc::ENOMEM), "Cannot allocate"),

@@ -1,4 +1,4 @@
-//! Our consumer against a producer written in C's terms: who may go when.
+//! Our consumer with a producer written against the C structs: release and drop at any time.
 
 use crate::arrow_c::Balance;
 use crate::consumer::{pair, poll};
@@ -12,7 +12,7 @@ use usmq::Result;
 use usmq::interop::arrow::AsyncStreamReader;
 
 #[test]
-fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> Result<()> {
+fn a3_a23_a_cancellation_may_call_error_and_release_at_once() -> Result<()> {
     let balance = Balance::new()?;
     let (stream, handler) = AsyncStreamReader::new(2);
     let source = Source::with_hook(handler.into_raw(), |source| {
@@ -27,7 +27,7 @@ fn a3_a23_a_cancellation_may_bring_the_error_and_even_the_release_at_once() -> R
 }
 
 #[test]
-fn a3_a_release_waits_for_a_call_of_the_producer_that_is_under_way() -> Result<()> {
+fn a3_a_release_waits_for_a_producer_call_in_progress() -> Result<()> {
     let balance = Balance::new()?;
     let (stream, handler) = AsyncStreamReader::new(2);
     let steps = Arc::new(AtomicUsize::new(0));
@@ -50,9 +50,9 @@ fn a3_a_release_waits_for_a_call_of_the_producer_that_is_under_way() -> Result<(
 }
 
 #[test]
-fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -> Result<()> {
+fn a3_the_stream_may_be_dropped_at_any_stage() -> Result<()> {
     let balance = Balance::new()?;
-    // After so many steps the stream goes; then the producer goes on to its end.
+    // The stream is dropped after this many steps; then the producer continues to its end.
     let steps: [fn(&Source); 6] = [
         |source| drop(source.schema()),
         |source| assert_eq!(source.values(&[1]), 0),
@@ -92,7 +92,7 @@ fn a3_the_stream_may_be_dropped_at_any_stage_and_before_or_after_the_release() -
 }
 
 #[test]
-fn a20_a_producer_on_another_thread_and_a_drop_at_any_moment_leave_nothing_behind() -> Result<()> {
+fn a20_a_drop_at_any_moment_leaks_nothing_of_a_threaded_producer() -> Result<()> {
     let balance = Balance::new()?;
     for round in 0..300usize {
         let (mut stream, source) = pair(4);

@@ -1,4 +1,4 @@
-//! Arrow C++ as the other side: its consumer with our producer, its producer with our consumer.
+//! Arrow C++ as peer: its consumer with our producer, its producer with our consumer.
 //!
 //! tests/cpp/arrow_async_peer.cc is compiled against pyarrow's headers and library, and loaded into the test.
 
@@ -53,7 +53,7 @@ macro_rules! peer {
             let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             assert!(!handle.is_null(), "{} does not load", library.display());
             let symbol = |name: &CStr| {
-                // SAFETY: the library was loaded and stays.
+                // SAFETY: the library was loaded and is never unloaded.
                 let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) };
                 assert!(!symbol.is_null(), "{name:?} is missing");
                 symbol
@@ -75,7 +75,7 @@ peer! {
     stream = c"peer_stream": extern "C" fn(i64, i64, i64, *mut ArrowDeviceArrayStream, *mut Found),
 }
 
-/// `None`, and a line that says so, where there is no Arrow C++.
+/// `None`, with a printed line, if Arrow C++ is absent.
 fn peer() -> Option<&'static Peer> {
     static PEER: OnceLock<Option<Peer>> = OnceLock::new();
     let peer = PEER.get_or_init(|| pyarrow().map(|arrow| load(&build(&arrow)))).as_ref();
@@ -103,7 +103,7 @@ fn build(arrow: &Path) -> PathBuf {
     };
     let entries = std::fs::read_dir(arrow).into_iter().flatten().flatten();
     let libarrow = entries.map(|entry| entry.path()).find(|path| name(path.clone()));
-    // Beside its place first: several test processes may build it.
+    // Build beside the target first: several test processes may build it.
     let fresh = library.with_extension(format!("{}.so", std::process::id()));
     let status = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
         .args(["-std=c++20", "-O1", "-fPIC", "-shared", "-isystem"])
@@ -120,10 +120,10 @@ fn build(arrow: &Path) -> PathBuf {
 }
 
 /// Arrow's own memory is as before, now or soon.
-fn settled(peer: &Peer, before: i64) -> Result<()> {
+fn wait_for_memory(peer: &Peer, before: i64) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     while (peer.bytes)() != before {
-        // What waits for the device goes with later allocations.
+        // Memory that waits for the device is freed by later allocations.
         drop(usmq::Array::empty::<u8>([1])?);
         assert!(Instant::now() < end, "{} bytes of Arrow's, {before} before", (peer.bytes)());
         std::thread::sleep(Duration::from_millis(2));
@@ -148,7 +148,7 @@ struct Consumed {
     forgotten: i64,
 }
 
-/// What Arrow C++ finds of at most `most` batches, and how our side ended.
+/// The result of Arrow C++ for at most `most` batches, and how our side ended.
 fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Consumed> {
     let (mut handler, mut found) = (ptr::null_mut(), Found::new());
     let consumer = (peer.consumer)(ahead, &mut handler);
@@ -165,7 +165,7 @@ fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Cons
 }
 
 #[test]
-fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
+fn a1_to_a12_arrow_cpp_reads_every_exported_batch() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (ahead, batches) in [(1, 50), (5, 0), (5, 1), (5, 500), (1000, 500)] {
@@ -178,12 +178,12 @@ fn a1_to_a12_arrow_cpp_takes_every_batch_of_ours() -> Result<()> {
         assert_eq!((found.rows, found.sum), (values.len() as i64, values.iter().sum()));
         assert!(matches!(ended, StreamEnd::Complete), "{ended:?}");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
+fn a10_arrow_cpp_receives_our_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for at in [0, 1, 20] {
@@ -191,17 +191,17 @@ fn a10_arrow_cpp_hears_of_our_failure() -> Result<()> {
             if number == at { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
         });
         let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new(batches), i64::MAX)?;
-        // What Arrow C++ has taken when the error comes it may show, forget, or drop; `balance` counts the releases.
+        // Arrow C++ may return or drop batches that it took before the error; `balance` counts the releases.
         assert!(forgotten <= 3 && found.batches + forgotten <= at as i64, "{forgotten} of {at}");
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
         assert!(matches!(ended, StreamEnd::Failed(Error::Value(_))), "{ended:?}");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<()> {
+fn a8_arrow_cpp_cancels_in_the_middle_and_our_stream_stops() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for most in [0, 1, 7] {
@@ -215,7 +215,7 @@ fn a8_arrow_cpp_leaves_in_the_middle_of_our_stream_which_is_stopped() -> Result<
             "Arrow C++ left after {most} batches, with {forgotten} forgotten; our producer ended as {ended:?}"
         );
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
@@ -228,7 +228,7 @@ fn rows(
 }
 
 #[test]
-fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
+fn a20_to_a25_every_batch_of_arrow_cpp_is_imported() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (ahead, batches, rows_each) in [(1, 40, 5), (4, 0, 1), (4, 1, 0), (4, 400, 10), (1000, 400, 3)] {
@@ -247,12 +247,12 @@ fn a20_to_a25_every_batch_of_arrow_cpp_comes_through() -> Result<()> {
         (peer.finish)(producer, &mut found);
         assert_eq!(found.error(), "");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
+fn a20_an_error_of_arrow_cpp_follows_the_batches_before_it() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for fails in [0, 3] {
@@ -265,12 +265,12 @@ fn a20_an_error_of_arrow_cpp_comes_after_what_was_before_it() -> Result<()> {
         drop(came);
         (peer.finish)(producer, &mut Found::new());
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
+fn a23_an_error_of_arrow_cpp_after_our_cancellation_is_ignored() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     let mut errors = 0;
@@ -286,12 +286,12 @@ fn a23_arrow_cpps_error_after_our_cancellation_is_borne() -> Result<()> {
         errors += usize::from(!found.error().is_empty());
     }
     println!("Arrow C++ took {errors} of 5 cancellations for an error");
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> Result<()> {
+fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_its_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
@@ -308,12 +308,12 @@ fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_hears_of_its_failure() -> 
         assert_eq!(found.error().contains("the disk is gone"), fails < count, "{}", found.error());
         assert!(stream.is_released(), "Arrow C++ has taken it over");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }
 
 #[test]
-fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()> {
+fn s10_a_device_stream_of_arrow_cpp_is_read_to_end_or_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
@@ -337,6 +337,6 @@ fn s10_a_device_stream_of_arrow_cpp_is_read_to_its_end_or_failure() -> Result<()
         assert_eq!(error.is_some_and(|text| text.contains("no such batch")), fails < count);
         assert!(arrays.next().is_none(), "the end stays the end");
     }
-    settled(peer, before)?;
+    wait_for_memory(peer, before)?;
     balance.check()
 }

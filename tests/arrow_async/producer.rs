@@ -1,4 +1,4 @@
-//! Our producer against a consumer written in C's terms: what comes, in which order, and how much of it.
+//! Our producer with a consumer written against the C structs: order and number of callbacks.
 
 use crate::arrow_c::{Balance, empty_array, extract, host_values, number_field, numbers, release};
 use crate::common::{Random, Work, default_queue, states_of};
@@ -19,12 +19,12 @@ fn batch(number: usize) -> Result<Column> {
     numbers(&values_of(number), UsmKind::Shared)
 }
 
-/// Batches whose number the producer can see, made when they are asked for.
+/// Batches created on demand, whose number the producer knows.
 pub fn known(count: usize) -> Batches {
     Box::new((0..count).map(batch))
 }
 
-/// As [`known`], but the producer has to ask to find the end.
+/// As [`known`], but the producer needs another request to find the end.
 pub fn unknown(count: usize) -> Batches {
     let mut number = 0;
     Box::new(std::iter::from_fn(move || {
@@ -47,7 +47,7 @@ pub fn schema() -> Call {
 }
 
 #[test]
-fn a1_a2_a3_the_producer_is_there_before_the_schema_which_is_first_and_the_release_last() -> Result<()> {
+fn a1_a2_a3_producer_is_set_then_schema_comes_first_and_release_last() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::new(|own, call| {
         if let Call::Schema(_) = call {
@@ -64,7 +64,7 @@ fn a1_a2_a3_the_producer_is_there_before_the_schema_which_is_first_and_the_relea
 }
 
 #[test]
-fn a4_no_batch_is_asked_for_or_given_beyond_what_was_requested() -> Result<()> {
+fn a4_no_batch_is_pulled_or_delivered_beyond_the_requested_count() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     let made = Arc::new(AtomicUsize::new(0));
@@ -92,7 +92,7 @@ fn a4_no_batch_is_asked_for_or_given_beyond_what_was_requested() -> Result<()> {
 }
 
 #[test]
-fn a4_the_end_needs_no_credit_where_it_is_known_else_one_more_request() -> Result<()> {
+fn a4_a_known_end_needs_no_credit_and_an_unknown_one_a_request() -> Result<()> {
     let balance = Balance::new()?;
     for (batches, seen) in [(known(0), 1), (unknown(0), 0)] {
         let recorder = Recorder::silent();
@@ -115,7 +115,7 @@ fn a4_the_end_needs_no_credit_where_it_is_known_else_one_more_request() -> Resul
 }
 
 #[test]
-fn a5_a_request_inside_a_callback_calls_nothing_back_before_it_returns() -> Result<()> {
+fn a5_a_request_inside_a_callback_makes_no_nested_callback() -> Result<()> {
     let balance = Balance::new()?;
     // The recorder sees calls inside calls. Credit comes from within callbacks only, sometimes in parts.
     let recorder = Recorder::new(|own, call| {
@@ -135,7 +135,7 @@ fn a5_a_request_inside_a_callback_calls_nothing_back_before_it_returns() -> Resu
 }
 
 #[test]
-fn a4_credit_of_any_size_adds_up_and_does_not_wrap() -> Result<()> {
+fn a4_credit_of_any_size_accumulates_without_wrapping() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     let held = recorder.hold_release();
@@ -151,7 +151,7 @@ fn a4_credit_of_any_size_adds_up_and_does_not_wrap() -> Result<()> {
 }
 
 #[test]
-fn a3_a4_thousands_of_batches_under_random_credit_from_several_threads_lose_no_wakeup() -> Result<()> {
+fn a3_a4_random_credit_from_several_threads_loses_no_wakeup() -> Result<()> {
     const BATCHES: usize = 4000;
     let balance = Balance::new()?;
     // Each task is extracted at once, half of them inside the callback.
@@ -180,7 +180,7 @@ fn a3_a4_thousands_of_batches_under_random_credit_from_several_threads_lose_no_w
             threads.spawn(move || {
                 let mut random = Random::new(seed);
                 let mut credit = 0;
-                // One more than there are, to learn of the end; the last of it one by one.
+                // One more than the batches, to reach the end; the last requests one by one.
                 while credit < BATCHES / 3 + 1 {
                     let more = 1 + random.below(6);
                     credit += more;
@@ -203,7 +203,7 @@ fn a3_a4_thousands_of_batches_under_random_credit_from_several_threads_lose_no_w
 }
 
 #[test]
-fn a11_a_task_gives_its_array_once_and_null_discards_it() -> Result<()> {
+fn a11_a_task_extracts_its_array_once_and_null_discards_it() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     start(&recorder, known(6))?;
@@ -236,7 +236,7 @@ fn a11_a_task_gives_its_array_once_and_null_discards_it() -> Result<()> {
 }
 
 #[test]
-fn a11_a_task_of_a_device_names_it_and_its_event() -> Result<()> {
+fn a11_a_device_task_names_its_device_and_event() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     let batches = Box::new((0..2).map(|_| numbers(&[1, 2, 3], UsmKind::Device)));
@@ -258,7 +258,7 @@ fn a11_a_task_of_a_device_names_it_and_its_event() -> Result<()> {
 }
 
 #[test]
-fn a12_an_extraction_takes_no_time_even_of_a_batch_whose_work_is_not_done() -> Result<()> {
+fn a12_extracting_a_batch_with_pending_work_does_not_wait() -> Result<()> {
     let balance = Balance::new()?;
     let queue = default_queue()?;
     let (work, states) = (Work::new(&queue)?, states_of(&[7; 16], &queue)?);

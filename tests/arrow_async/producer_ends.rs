@@ -1,4 +1,4 @@
-//! Our producer against a consumer written in C's terms: every way in which a stream ends.
+//! Our producer with a consumer written against the C structs: every way in which a stream ends.
 
 use crate::arrow_c::{Balance, extract_into, host_values, number_field, numbers, release};
 use crate::common::Random;
@@ -11,7 +11,7 @@ use usmq::interop::arrow::{AsyncExport, Batches, Column, StreamEnd};
 use usmq::{Error, Result, UsmKind};
 
 #[test]
-fn a6_a_request_of_less_than_one_is_an_error_later_then_the_release() -> Result<()> {
+fn a6_a_request_below_one_causes_a_later_error_then_the_release() -> Result<()> {
     let balance = Balance::new()?;
     for count in [0, -1, i64::MIN] {
         for after in [0, 2] {
@@ -79,7 +79,7 @@ fn a8_a_cancellation_inside_any_callback_ends_the_stream_without_an_error() -> R
 }
 
 #[test]
-fn a8_a_cancellation_by_several_threads_at_any_time_is_one() -> Result<()> {
+fn a8_cancellations_by_several_threads_count_as_one() -> Result<()> {
     let balance = Balance::new()?;
     let mut random = Random::new(8);
     for round in 0..150 {
@@ -124,7 +124,7 @@ fn a8_a_cancellation_by_several_threads_at_any_time_is_one() -> Result<()> {
 }
 
 #[test]
-fn a8_an_error_after_the_cancellation_is_not_told() -> Result<()> {
+fn a8_an_error_after_the_cancellation_is_not_reported() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     let own = recorder.clone();
@@ -141,7 +141,7 @@ fn a8_an_error_after_the_cancellation_is_not_told() -> Result<()> {
 }
 
 #[test]
-fn a9_after_a_consumers_error_comes_the_release_and_nothing_else() -> Result<()> {
+fn a9_only_the_release_follows_a_consumers_error() -> Result<()> {
     let balance = Balance::new()?;
     // At the schema, at a task, at the end.
     for at in [0, 1, 3, 4] {
@@ -164,7 +164,7 @@ fn a9_after_a_consumers_error_comes_the_release_and_nothing_else() -> Result<()>
 }
 
 #[test]
-fn a9_a_refused_task_that_was_extracted_all_the_same_is_freed_once() -> Result<()> {
+fn a9_a_refused_but_extracted_task_is_freed_once() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::new(|own, call| {
         if matches!(call, Call::Schema(_)) {
@@ -182,7 +182,7 @@ fn a9_a_refused_task_that_was_extracted_all_the_same_is_freed_once() -> Result<(
     balance.check()
 }
 
-/// Batches of which the one numbered `at` is what `spoil` makes.
+/// Batches in which `spoil` creates the one numbered `at`.
 fn spoiled(at: usize, mut spoil: impl FnMut() -> Option<Result<Column>> + Send + 'static) -> Batches {
     let mut number = 0;
     Box::new(std::iter::from_fn(move || {
@@ -192,7 +192,7 @@ fn spoiled(at: usize, mut spoil: impl FnMut() -> Option<Result<Column>> + Send +
 }
 
 #[test]
-fn a10_a_failure_is_told_once_with_its_reason_then_comes_the_release() -> Result<()> {
+fn a10_a_failure_is_reported_once_with_its_reason_then_the_release() -> Result<()> {
     let balance = Balance::new()?;
     for at in [0, 2] {
         let spoils: [(_, fn() -> Option<Result<Column>>, _); 4] = [
@@ -228,7 +228,7 @@ fn other_type(column: Column) -> Result<Column> {
 }
 
 #[test]
-fn a10_batches_that_panic_when_they_are_dropped_disturb_nobody() -> Result<()> {
+fn a10_batches_that_panic_on_drop_do_no_harm() -> Result<()> {
     struct Sulky;
     impl Iterator for Sulky {
         type Item = Result<Column>;
@@ -253,7 +253,7 @@ fn a10_batches_that_panic_when_they_are_dropped_disturb_nobody() -> Result<()> {
 }
 
 #[test]
-fn a10_a_producer_that_gives_up_says_so_and_one_that_is_dropped_goes_on() -> Result<()> {
+fn a10_a_producer_that_aborts_reports_it_and_a_dropped_one_continues() -> Result<()> {
     let balance = Balance::new()?;
     let recorder = Recorder::silent();
     let producing = start(&recorder, known(3))?;
@@ -274,7 +274,7 @@ fn a10_a_producer_that_gives_up_says_so_and_one_that_is_dropped_goes_on() -> Res
 }
 
 #[test]
-fn a24_a_handler_that_is_not_whole_is_left_alone() -> Result<()> {
+fn a24_an_incomplete_handler_is_not_called() -> Result<()> {
     let balance = Balance::new()?;
     // SAFETY: null is refused.
     assert!(unsafe { AsyncExport::start(ptr::null_mut(), number_field()?, known(1)) }.is_err());

@@ -1,4 +1,4 @@
-//! A consumer as C code would write one: callbacks that record what a producer does, and do what the test says.
+//! A consumer written against the C structs: callbacks that record the producer's calls and act as the test requests.
 
 use crate::arrow_c::{CHandler, CSchema, CTask, empty_array, extract, host_values, release};
 use std::ffi::{CStr, c_char, c_int};
@@ -22,7 +22,7 @@ pub enum Call {
 pub struct Log {
     pub calls: Vec<Call>,
     pub tasks: Vec<CTask>,
-    /// What no producer may do.
+    /// Violations of the rules by the producer.
     pub broken: Vec<String>,
     pub requested: i64,
 }
@@ -45,7 +45,7 @@ unsafe impl Send for Recorder {}
 unsafe impl Sync for Recorder {}
 
 impl Recorder {
-    /// `act` runs inside each callback, after it was recorded; what it returns the producer gets.
+    /// `act` runs inside each callback, after the call was recorded; the producer gets its return value.
     pub fn new(act: impl Fn(&Self, &Call) -> c_int + Send + Sync + 'static) -> Arc<Self> {
         let handler = CHandler {
             on_schema: Some(on_schema),
@@ -107,7 +107,7 @@ impl Recorder {
         }
     }
 
-    /// The release does not return while this is held, so the producer is there.
+    /// The release does not return while this is held, so the producer lives.
     pub fn hold_release(&self) -> MutexGuard<'_, ()> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +117,7 @@ impl Recorder {
         self.handler().on_error = None;
     }
 
-    /// Waits until the log is as `ready` says.
+    /// Waits until `ready` accepts the log.
     pub fn until(&self, ready: impl Fn(&Log) -> bool) {
         let log = self.log();
         let wait = self.changed.wait_timeout_while(log, Duration::from_secs(20), |log| !ready(log));
@@ -125,7 +125,7 @@ impl Recorder {
         assert!(!wait.timed_out(), "nothing came after {:?}", log.calls.last());
     }
 
-    /// Every call, once the stream is over; what broke the rules fails here.
+    /// Every call, after the stream ended; fails if the producer violated a rule.
     pub fn calls(&self) -> Vec<Call> {
         self.until(|log| log.calls.last() == Some(&Call::Release));
         let log = self.log();
@@ -199,12 +199,12 @@ fn text(pointer: *const c_char) -> String {
 }
 
 unsafe extern "C" fn on_schema(handler: *mut CHandler, schema: *mut CSchema) -> c_int {
-    // SAFETY: as `own` says, for each of these.
+    // SAFETY: as documented at `own`, for each of these.
     let (own, schema) = (unsafe { own(handler) }, unsafe { &mut *schema });
     let format = text(schema.format);
     let release = schema.release;
     let status = own.enter(Call::Schema(format));
-    // A consumer that refuses may leave the schema as it is.
+    // A consumer that refuses need not release the schema.
     if let Some(release) = release.filter(|_| status == 0) {
         // SAFETY: the schema is ours now.
         unsafe { release(schema) };
@@ -225,7 +225,7 @@ unsafe extern "C" fn on_next_task(
         Some(task) => {
             own.log().tasks.push(*task);
             let status = own.enter(Call::Task);
-            // Its place is the producer's, and may be overwritten; a refused one is not ours.
+            // The producer owns its memory and may overwrite it; a refused one does not belong to us.
             if status != 0 {
                 own.log().tasks.pop();
             }

@@ -1,4 +1,4 @@
-//! A producer as C code would write one: it says what the test wants, in any order, and notes what it is told.
+//! A producer written against the C structs: it makes the calls that a test requests and records those it gets.
 
 use crate::arrow_c::{
     CDeviceArray, CHandler, CProducer, CSchema, CTask, empty_array, host_device_array, number_field, release,
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use usmq::Result;
 use usmq::interop::arrow::{ArrowAsyncDeviceStreamHandler, ArrowSchema};
 
-/// What a task does when it is extracted.
+/// The action of a task when it is extracted.
 #[derive(Clone)]
 pub enum Give {
     Values(Vec<i64>),
-    /// An array that says it is on a device of this type.
+    /// An array with this device type.
     Device(i32),
     /// No array and this status; Arrow C++ gives 0 when its export fails.
     Nothing(c_int),
@@ -88,7 +88,7 @@ impl Source {
     }
 
     fn handler(&self) -> &CHandler {
-        // SAFETY: tests do not use the handler after its release, but where they mean to.
+        // SAFETY: tests use the handler after its release only on purpose.
         unsafe { &*self.handler }
     }
 
@@ -161,7 +161,7 @@ impl Source {
         }
     }
 
-    /// How many tasks gave their data, and how many were discarded; none both, twice or not at all.
+    /// The numbers of extracted and of discarded tasks; each task is exactly one of them, once.
     pub fn check(&self) -> (usize, usize) {
         let said = lock(&self.said);
         assert!(said.broken.is_empty(), "{:?}", said.broken);
@@ -184,7 +184,7 @@ unsafe fn own<'a>(producer: *mut CProducer) -> &'a Source {
 }
 
 unsafe extern "C" fn request(producer: *mut CProducer, count: i64) {
-    // SAFETY: as `own` says.
+    // SAFETY: as documented at `own`.
     let own = unsafe { own(producer) };
     let mut said = lock(&own.said);
     said.requests.push(count);
@@ -208,7 +208,7 @@ unsafe extern "C" fn cancel(producer: *mut CProducer) {
 unsafe extern "C" fn extract_data(task: *mut CTask, out: *mut CDeviceArray) -> c_int {
     // SAFETY: the consumer passes a task of `Source::offer`, maybe in another place.
     let data = unsafe { (*task).private_data };
-    // SAFETY: the source keeps what it offered.
+    // SAFETY: the source keeps the tasks that it offered.
     let offered = unsafe { &*data.cast::<Offered>() };
     let mut array = match &offered.give {
         Give::Values(values) => host_device_array(values),

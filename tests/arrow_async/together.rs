@@ -15,7 +15,7 @@ use usmq::{Error, Result, UsmKind};
 fn pair(ahead: usize, on_host: bool, batches: Batches) -> Result<(AsyncStreamReader, AsyncExport)> {
     let (stream, handler) = AsyncStreamReader::new(ahead);
     let start = if on_host { AsyncExport::start_on_host } else { AsyncExport::start };
-    // SAFETY: the handler goes to this producer only.
+    // SAFETY: only this producer gets the handler.
     Ok((stream, unsafe { start(handler.into_raw(), number_field()?, batches) }?))
 }
 
@@ -24,7 +24,7 @@ fn values(array: ForeignStruct<ArrowDeviceArray>) -> Result<Vec<i64>> {
 }
 
 #[test]
-fn a1_to_a12_columns_of_every_kind_come_through_in_order_and_uncopied() -> Result<()> {
+fn a1_to_a12_columns_of_every_kind_arrive_in_order_without_a_copy() -> Result<()> {
     let balance = Balance::new()?;
     for kind in UsmKind::ALL {
         let columns = (0..20).map(|number| numbers(&values_of(number), kind)).collect::<Result<Vec<_>>>()?;
@@ -51,7 +51,7 @@ fn a1_to_a12_columns_of_every_kind_come_through_in_order_and_uncopied() -> Resul
 }
 
 #[test]
-fn a3_a4_thousands_of_batches_come_through_narrow_and_wide_queues() -> Result<()> {
+fn a3_a4_thousands_of_batches_pass_short_and_long_queues() -> Result<()> {
     const BATCHES: usize = 1500;
     let balance = Balance::new()?;
     for (ahead, on_host) in [(1, true), (1, false), (7, false), (1000, true), (usize::MAX, true)] {
@@ -72,7 +72,7 @@ fn a3_a4_thousands_of_batches_come_through_narrow_and_wide_queues() -> Result<()
 }
 
 #[test]
-fn a10_what_came_before_a_failure_is_kept_and_its_reason_told() -> Result<()> {
+fn a10_batches_before_a_failure_are_kept_and_its_reason_reported() -> Result<()> {
     let balance = Balance::new()?;
     for at in [0, 1, 5] {
         let batches = (0..9).map(move |number| {
@@ -92,7 +92,7 @@ fn a10_what_came_before_a_failure_is_kept_and_its_reason_told() -> Result<()> {
         }
         assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
     }
-    // A producer that gives up while the consumer waits.
+    // A producer that aborts while the consumer waits.
     let (mut stream, producing) = pair(2, false, Box::new(std::iter::empty()))?;
     drop(block_on(stream.next()));
     producing.stop();
@@ -118,7 +118,7 @@ fn a8_a20_a_stream_dropped_on_another_thread_at_any_moment_ends_its_producer() -
         });
         let kept = taker.join().expect("no panic");
         assert!(matches!(producing.wait(), StreamEnd::Cancelled | StreamEnd::Refused(_)));
-        // What was taken outlives both sides.
+        // Imported columns outlive both sides.
         assert_eq!(kept.len(), wanted);
         for (number, array) in kept.into_iter().enumerate() {
             assert_eq!(values(array?)?, values_of(number));
@@ -128,7 +128,7 @@ fn a8_a20_a_stream_dropped_on_another_thread_at_any_moment_ends_its_producer() -
 }
 
 #[test]
-fn a5_a22_a_producer_inside_the_consumers_own_polls_does_not_lock_up() -> Result<()> {
+fn a5_a22_a_producer_inside_the_consumers_polls_does_not_deadlock() -> Result<()> {
     let balance = Balance::new()?;
     // The batches of one stream are those of another, and so on.
     let mut streams = vec![pair(1, true, unknown(100))?];

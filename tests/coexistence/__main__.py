@@ -45,7 +45,7 @@ class Outcome:
 
 
 def environment(case: Case, vendors: str) -> dict[str, str]:
-    """Return what a user has: no variable of the Makefile or of this process but two."""
+    """Return a user's environment: only two variables of this process."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     if case["order"] == "peer asks first":
         kept["OCL_ICD_VENDORS"] = vendors
@@ -116,7 +116,7 @@ def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -
 
 
 def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int | None, str]:
-    """Wait for the end of a process as long as it goes on; else kill it, and say what it did."""
+    """Wait for a process while it makes progress; else kill it and report its state."""
     size, since = 0, time.monotonic()
     while process.poll() is None:
         time.sleep(0.02)
@@ -142,7 +142,7 @@ def batches(cases: Iterable[Case]) -> list[list[Case]]:
 
 
 class Run:
-    """Processes, so many at a time, and what they found."""
+    """A pool of concurrent processes, and their results."""
 
     def __init__(self, given: argparse.Namespace, total: int, folder: Path) -> None:
         self.given, self.total, self.folder = given, total, folder
@@ -191,7 +191,7 @@ def text(case: Case) -> str:
 
 
 def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
-    """Return the cases that the options ask for."""
+    """Return the cases selected by the options."""
     if given.only:
         return [cases[int(number)] for number in given.only.split(",")]
     if given.case:
@@ -205,7 +205,7 @@ def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
 
 
 def show_list(cases: list[Case]) -> None:
-    """Print the cases, what no case has, and why."""
+    """Print the cases, and the excluded combinations with the reason."""
     for number, case in enumerate(cases):
         print(f"{number:5} {text(case)}")
     print("Pairs that no case has:")
@@ -218,13 +218,13 @@ def show_list(cases: list[Case]) -> None:
 
 
 def print_not_tried() -> None:
-    """Print what is left out by name."""
+    """Print the excluded cases by name."""
     for reason in NOT_TRIED:
         print(f"  left out: {reason}")
 
 
 def main() -> int:
-    """Run the cases asked for."""
+    """Run the selected cases."""
     about = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

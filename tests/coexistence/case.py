@@ -1,4 +1,4 @@
-"""Cases of the coexistence suite in a process of their own: `case.py SPECIFICATION`.
+"""Run one case of the coexistence suite in its own process: `case.py SPECIFICATION`.
 
 The specification is JSON: `cases`, the `seconds` of rounds for each, the `limit` in seconds after
 which the stacks of all Python threads are printed, and the `progress` file, in which each thread
@@ -79,7 +79,7 @@ def bring_up(order: str, peer: str) -> None:
 
 
 def advanced(states: Any, steps: int) -> Any:
-    """Return what the kernel `advance` makes of these states, all steps at once."""
+    """Return the result of the kernel `advance` for these states, in closed form."""
     factor, term, step_factor, step_term = 1, 0, 1664525, 1013904223
     while steps:
         if steps & 1:
@@ -138,7 +138,7 @@ class Dpnp:
         return self.dpnp.asnumpy(array)
 
 
-class Lent:
+class ForeignArray:
     """USM of dpctl as an array of u4, and the event of its last use."""
 
     def __init__(self, memory: Any, size: int, event: Any = None) -> None:
@@ -167,38 +167,38 @@ class Dpctl:
         self.base = self.new()
         self.base.memory.copy_from_host(np.full(size, 3, "u4").view("u1"))
 
-    def new(self) -> Lent:
+    def new(self) -> ForeignArray:
         memory = self.dpctl.memory.MemoryUSMDevice(4 * self.size, queue=self.queue)
-        return Lent(memory, self.size)
+        return ForeignArray(memory, self.size)
 
-    def submit(self, source: Lent, target: Lent, queue: Any) -> None:
+    def submit(self, source: ForeignArray, target: ForeignArray, queue: Any) -> None:
         """Write source + 7 to target; as dpctl does, a host task keeps the arguments alive."""
         after = [event for event in (source.event, target.event) if event is not None]
         arguments = [source.memory, target.memory, ctypes.c_uint32(7)]
         target.event = queue.submit(self.kernel, arguments, [self.size], dEvents=after)
 
-    def make(self) -> Lent:
+    def make(self) -> ForeignArray:
         made = self.new()
         self.submit(self.base, made, self.queue)
         self.add(made)
         return made
 
-    def add(self, lent: Lent) -> None:
-        self.submit(lent, lent, lent.memory.sycl_queue)
+    def add(self, foreign: ForeignArray) -> None:
+        self.submit(foreign, foreign, foreign.memory.sycl_queue)
 
-    def result(self, lent: Lent) -> Lent:
-        """Return new memory, 14 more, on the peer's queue; half is computed on the lent's."""
+    def result(self, foreign: ForeignArray) -> ForeignArray:
+        """Return new memory, 14 more, on the peer's queue; half is computed on the foreign's."""
         made = self.new()
-        self.submit(lent, made, lent.memory.sycl_queue)
+        self.submit(foreign, made, foreign.memory.sycl_queue)
         self.add(made)
         return made
 
-    def borrow(self, x: Any) -> Lent:
-        return Lent(self.dpctl.memory.as_usm_memory(x), self.size)
+    def borrow(self, x: Any) -> ForeignArray:
+        return ForeignArray(self.dpctl.memory.as_usm_memory(x), self.size)
 
-    def read(self, lent: Lent) -> Any:
-        lent.memory.sycl_queue.wait()
-        return lent.memory.copy_to_host().view("u4")
+    def read(self, foreign: ForeignArray) -> Any:
+        foreign.memory.sycl_queue.wait()
+        return foreign.memory.copy_to_host().view("u4")
 
 
 class Legacy:
@@ -248,7 +248,7 @@ def through_arrow(x: Any, protocol: str) -> Any:
 
 
 class Worker:
-    """What one thread works with: one device and context, a queue of usmq and one of the peer."""
+    """The objects of one thread: a device, a context, a queue of usmq and one of the peer."""
 
     def __init__(self, case: Case, number: int, progress: Progress) -> None:
         self.case, self.number, self.progress = case, number, progress
@@ -289,7 +289,7 @@ class Worker:
             )
 
     def result_protocol(self) -> str | None:
-        """Return how the peer's result comes back; None where each way makes the peer wait."""
+        """Return how the peer's result is returned; None if every way makes the peer wait."""
         if self.case["peer"] == "dpctl":
             return "SUAI"
         if self.case["device"] == "root" and self.case["context"] == "default":
@@ -322,18 +322,18 @@ class Worker:
         self.advance(self.size, x, steps, queue=self.ours)
         expected = advanced(np.full(1, value, "u4"), steps)
         self.say("export")
-        lent = self.lend(x)
+        foreign = self.lend(x)
         if self.case["protocol"] == "export SUAI":
             self.say("work of the peer in place")
-            self.peer.add(lent)
+            self.peer.add(foreign)
             expected = expected + np.uint32(7)
             if (
                 self.rounds % 2 or self.result_protocol() is None
-            ):  # every other round goes on at once: handles go as early as can be
+            ):  # every other round continues at once, so handles are dropped as early as possible
                 copy = x.copy()
-                return Begun(copy, expected, [], {"ours": [x], "theirs": [lent]})
+                return Begun(copy, expected, [], {"ours": [x], "theirs": [foreign]})
         self.say("work of the peer")
-        result = self.peer.result(lent)
+        result = self.peer.result(foreign)
         self.say("import of the result")
         if self.result_protocol() == "DLPack":
             with usmq.use_queue(self.ours):
@@ -342,7 +342,7 @@ class Worker:
             back = usmq.asarray(result, copy=False)
         self.say("copies")
         copy, result_copy = x.copy(), back.copy()
-        handles = {"ours": [x, back], "theirs": [lent, result]}
+        handles = {"ours": [x, back], "theirs": [foreign, result]}
         return Begun(copy, expected, [(result_copy, expected + np.uint32(14))], handles)
 
     def imported(self) -> Begun:
@@ -395,7 +395,7 @@ class Worker:
         for array, values in begun.others:
             self.say("to_numpy of the peer's result")
             self.check("the peer's result", array.to_numpy(), values)
-        # The peer sees what usmq wrote. It waits inside libsycl, which only a lone thread may do.
+        # The peer sees the writes of usmq. It waits inside libsycl: for single threads only.
         theirs = begun.handles["theirs"]
         if self.case["threads"] == "1" and theirs and "SUAI" in self.case["protocol"]:
             self.say("read by the peer")
@@ -419,7 +419,7 @@ class Worker:
 
 
 class Begun(NamedTuple):
-    """A round with work in flight: a copy that goes on, what it holds, and the handles."""
+    """A round with work in flight: a running copy, its memory, and the handles."""
 
     copy: Any
     expected: Any
@@ -427,7 +427,7 @@ class Begun(NamedTuple):
     handles: dict[str, list[Any]]
 
 
-# What a case leaves in flight at the end of the process.
+# The work that a case leaves in flight at process exit.
 LEFT: list[Any] = []
 
 

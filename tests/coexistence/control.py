@@ -1,4 +1,4 @@
-"""dpnp alone, in several threads: what the suite leaves out since it hangs without usmq.
+"""dpnp alone in several threads: cases that the suite excludes because they hang without usmq.
 
     OCL_ICD_FILENAMES=.venv/lib/libintelocl.so .venv/bin/python tests/coexistence/control.py NAME
 
@@ -49,7 +49,7 @@ class Thread:
         self.rounds = 0
 
     def submit_and_ask(self) -> None:
-        """Submit, let go, and ask for the end without a wait."""
+        """Submit, drop the handles, and query completion without a wait."""
         made = dpnp.add(self.base, self.seven)
         dpnp.add(made, self.seven, out=made)
         result = dpnp.add(made, self.seven)
@@ -71,7 +71,7 @@ class Thread:
         self.rounds += 1
 
 
-class Lent:
+class ForeignArray:
     """The memory of an array, as another library lends it."""
 
     def __init__(self, array: dpnp.ndarray) -> None:
@@ -94,7 +94,9 @@ class Shared:
 
 def over_lent_memory(array: dpnp.ndarray) -> tensor.usm_ndarray:
     """Return an array over the same memory, whose owner dpctl does not know."""
-    return tensor.usm_ndarray(array.shape, dtype=array.dtype, buffer=as_usm_memory(Lent(array)))
+    return tensor.usm_ndarray(
+        array.shape, dtype=array.dtype, buffer=as_usm_memory(ForeignArray(array))
+    )
 
 
 def prepare(name: str) -> tuple[list, Callable]:

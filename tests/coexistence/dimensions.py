@@ -1,4 +1,4 @@
-"""The dimensions of the coexistence suite, what cannot exist, and cases that cover all pairs."""
+"""The dimensions of the coexistence suite, impossible combinations, and pairwise-covering cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Case = dict[str, str]
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
-    # Who is imported and who asks for devices first. Where the peer asks before usmq is imported,
+    # The order of imports and of first device queries. If the peer queries before usmq is imported,
     # the machine has the CPU driver registered in a vendors folder: else no peer sees a device.
     "order": ("usmq first", "peer imported first", "peer asks between", "peer asks first"),
     "peer": ("dpnp", "dpctl"),
@@ -83,7 +83,7 @@ LEFT_OUT: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ),
 )
 
-# What no dimension spells, so that no rule above can leave it out.
+# Names outside the dimensions, so that no rule above can exclude them.
 NOT_TRIED = (
     "threads that share one in-order queue and wait in dpnp: dpnp alone hangs there over memory of "
     "any other owner (control.py, `owners`); each thread has queues of its own",
@@ -96,7 +96,7 @@ NOT_TRIED = (
 )
 
 
-# One thread and one queue of ours hung in each of these at 64385b2; no pair of values says that.
+# One thread and one queue of ours hung in each of these at 64385b2; no pair of values covers that.
 ALWAYS = tuple(
     dict(zip(DIMENSIONS, values, strict=True))
     for values in itertools.product(
@@ -120,7 +120,7 @@ def why_not(case: Case) -> str | None:
 
 
 def every_case() -> Iterator[Case]:
-    """Yield the full product, without what is left out."""
+    """Yield the full product without the excluded combinations."""
     for values in itertools.product(*DIMENSIONS.values()):
         case = dict(zip(DIMENSIONS, values, strict=True))
         if why_not(case) is None:
@@ -179,7 +179,7 @@ def reason_of(part: Case) -> str:
         why_not(part | dict(zip(rest, values, strict=True)))
         for values in itertools.product(*rest.values())
     }
-    # The rule that holds whatever the other values are comes with others in some cases only.
+    # A rule that holds for all other values applies together with other rules in some cases only.
     for reason, applies in LEFT_OUT:
         if reason in reasons and all(
             applies(part | dict(zip(rest, values, strict=True)))

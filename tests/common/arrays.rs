@@ -18,7 +18,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 use std::sync::Arc;
 
-/// What arrow-rs refuses of its own arrays would be a mistake of these tests.
+/// An array that arrow-rs itself refuses is an error of these tests.
 pub type Made<T> = std::result::Result<T, arrow_schema::ArrowError>;
 
 /// The field of a nullable child.
@@ -168,7 +168,7 @@ fn bits(length: usize, random: &mut Random) -> BooleanBuffer {
     BooleanBuffer::collect_bool(length, |_| random.below(3) > 0)
 }
 
-/// Text of none to 30 letters of one to four bytes.
+/// A string of 0 to 30 letters of one to four bytes.
 fn text(random: &mut Random) -> String {
     (0..random.below(30)).map(|_| *random.pick(&['a', 'Z', '0', 'é', '€', '🦀'])).collect()
 }

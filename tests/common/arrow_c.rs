@@ -1,5 +1,5 @@
-//! The structs of Arrow's C interfaces, written again from `arrow/c/abi.h` so that the tests see what C sees, and
-//! columns made through them.
+//! An independent definition of the structs of Arrow's C interfaces, from `arrow/c/abi.h`, and
+//! columns created through them.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
@@ -121,7 +121,7 @@ unsafe extern "C" fn release_numbers(array: *mut CArray) {
 /// The same as a device array of the host.
 pub fn host_device_array(values: &[i64]) -> CDeviceArray {
     let (device_id, device_type) = (-1, 1);
-    // What other producers leave there.
+    // Junk, as other producers leave it there.
     let reserved = [0xabab; 3];
     CDeviceArray { array: host_array(values), device_id, device_type, sync_event: ptr::null_mut(), reserved }
 }
@@ -144,7 +144,7 @@ pub fn extract(task: &mut CTask, out: *mut CDeviceArray) -> c_int {
     task.extract_data.map_or(-1, |extract| unsafe { extract(task, out) })
 }
 
-/// The array of a task; a released one when it gives none.
+/// The array of a task; a released one if it has none.
 pub fn extract_into(task: &mut CTask) -> CDeviceArray {
     let mut array = empty_array();
     if extract(task, &mut array) == 0 { array } else { empty_array() }
@@ -171,12 +171,12 @@ pub fn number_field() -> Result<Arc<Field>> {
 /// A column of int64 in USM.
 pub fn numbers(values: &[i64], kind: UsmKind) -> Result<Column> {
     let mut array = host_array(values);
-    // SAFETY: a struct as the interface says, which is used here only.
+    // SAFETY: a valid struct of the interface, used only here.
     let array = unsafe { ForeignStruct::take_array(&number_field()?, (&raw mut array).cast::<ArrowArray>()) };
     Column::import(array, ImportOptions { queue: None, kind: Some(kind), columns: None })
 }
 
-/// What lives before a test, to be found again after it.
+/// The live allocations before a test, compared with those after it.
 pub struct Balance {
     memory: u64,
     host_arrays: i64,
@@ -184,9 +184,9 @@ pub struct Balance {
 
 impl Balance {
     pub fn new() -> Result<Self> {
-        // A queue and the pools are made once and stay.
+        // A queue and the pools are created once and kept.
         numbers(&[1], UsmKind::Host)?.wait()?;
-        // What was released so far may still wait for its turn.
+        // Released memory may still be queued for release.
         usmq::memory::trim(None)?;
         Ok(Self { memory: live_memory()?, host_arrays: HOST_ARRAYS.load(Ordering::Relaxed) })
     }

@@ -1,4 +1,4 @@
-//! Tests of memory: one at a time, from pools that hold nothing.
+//! Shared code of memory tests, which run one at a time and start with empty pools.
 
 use crate::common::{default_queue, four_queues};
 use parking_lot::{Mutex, MutexGuard};
@@ -7,26 +7,26 @@ use usmq::{Array, DType, Device, Queue, Result, UsmKind};
 
 pub const MIB: usize = 1 << 20;
 
-/// Statistics and limits belong to the process: one test at a time, each from pools that hold nothing.
-pub struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
+/// Statistics and limits are process-wide, so tests run one at a time, each from empty pools.
+pub struct Exclusive(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
-pub fn alone() -> Result<Alone> {
+pub fn exclusive() -> Result<Exclusive> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let alone = Alone(ONE_AT_A_TIME.lock());
+    let guard = Exclusive(ONE_AT_A_TIME.lock());
     for queue in four_queues(default_queue()?.device(), None)? {
         queue.wait()?;
     }
     trim(None)?;
-    Ok(alone)
+    Ok(guard)
 }
 
-impl Drop for Alone {
+impl Drop for Exclusive {
     fn drop(&mut self) {
         let _ = set_limit(None, None, None);
     }
 }
 
-pub fn of(kind: UsmKind, device: &Device) -> Result<KindStats> {
+pub fn kind_stats(kind: UsmKind, device: &Device) -> Result<KindStats> {
     let all = stats(Some(device))?;
     Ok(all.into_iter().find(|(of, _)| *of == kind).map(|(_, stats)| stats).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What the device tests share: the kernels' source text and their host model, queues to run on, random numbers.
+//! Shared code of device tests: kernel sources and their host model, queues, random numbers.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
@@ -8,7 +8,7 @@ use usmq::{
 use usmq::{Result, Target, UsmKind, devices};
 
 /// `advance` steps each state `steps` times along a chain that no compiler can shorten: `steps` sets how long a
-/// command runs, and a command that is lost, doubled or out of order shows in every bit. `mix` folds what it sees into
+/// command runs, and a lost, repeated or reordered command changes every bit. `mix` folds its input into
 /// a digest, so that one read at the end checks every round.
 pub const SOURCE: &str = r#"
 #include <sycl/ext/oneapi/free_function_queries.hpp>
@@ -45,7 +45,7 @@ KERNEL(2) groups(unsigned *size, unsigned *group, unsigned *place) {
 }
 "#;
 
-/// The state that `advance` makes of one, in as many operations as `steps` has bits.
+/// The state after `advance`, computed in as many operations as `steps` has bits.
 pub fn advanced(state: u32, mut steps: u32) -> u32 {
     let (mut factor, mut term) = (1u32, 0u32);
     let (mut step_factor, mut step_term) = (1_664_525u32, 1_013_904_223u32);
@@ -66,7 +66,7 @@ pub fn all_advanced(states: &mut [u32], steps: u32) {
     states.iter_mut().for_each(|state| *state = advanced(*state, steps));
 }
 
-/// What `mix` does.
+/// The host model of `mix`.
 pub fn mixed(x: &[u32], digest: &mut [u32]) {
     digest.iter_mut().zip(x).for_each(|(digest, x)| *digest = digest.wrapping_mul(31).wrapping_add(*x));
 }
@@ -79,7 +79,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Built for `queue`'s context now, so that no later launch there stops to compile.
+    /// Builds for `queue`'s context now, so that no later launch on it compiles.
     pub fn new(queue: &Queue) -> Result<Self> {
         Ok(Self {
             advance: kernel("advance", queue)?,
@@ -150,7 +150,7 @@ pub fn four_queues(device: &Device, context: Option<&Context>) -> Result<[Queue;
     ])
 }
 
-/// A root device of another context than `queue`'s; `None`, and a line that says so, where there is none.
+/// A root device of another context than `queue`'s; `None`, with a printed line, if there is none.
 pub fn other_root(queue: &Queue) -> Result<Option<Device>> {
     for device in devices()? {
         let usable = UsmKind::ALL.into_iter().all(|kind| device.has_usm(kind));
@@ -162,8 +162,8 @@ pub fn other_root(queue: &Queue) -> Result<Option<Device>> {
     Ok(None)
 }
 
-/// Two parts of the device; `None`, and a line that says so, where it cannot be divided.
-pub fn two_parts(device: &Device) -> Result<Option<[Device; 2]>> {
+/// Two sub-devices of the device; `None`, with a printed line, if it cannot be partitioned.
+pub fn two_sub_devices(device: &Device) -> Result<Option<[Device; 2]>> {
     if device.max_sub_devices() < 2 || device.max_compute_units() < 2 {
         println!("{device} cannot be divided: the part of this test that needs sub-devices is left out");
         return Ok(None);
@@ -180,7 +180,7 @@ pub fn queues_elsewhere(queue: &Queue) -> Result<Vec<Queue>> {
     if let Some(root) = other_root(queue)? {
         queues.push(Queue::new(&root, None, IN_ORDER)?);
     }
-    if let Some([part, _]) = two_parts(queue.device())? {
+    if let Some([part, _]) = two_sub_devices(queue.device())? {
         queues.push(Queue::new(&part, None, IN_ORDER)?);
     }
     Ok(queues)

@@ -1,4 +1,4 @@
-//! A SPIR-V module, since no compiler for one comes with the runtime.
+//! A SPIR-V module, because the runtime has no compiler for SPIR-V.
 
 /// `kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }`, assembled by hand: the encoding of
 /// the SPIR-V specification, section 2.3, with its numbers of instructions.

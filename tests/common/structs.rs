@@ -1,4 +1,4 @@
-//! The Arrow structs as another library sees them, written a second time, and a producer that counts its releases.
+//! An independent definition of the Arrow structs, and a producer that counts its releases.
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
@@ -43,17 +43,17 @@ pub struct RawDeviceArray {
     pub reserved: [i64; 3],
 }
 
-/// What a struct of usmq is to C. The copy owns nothing: it is for looking, while the struct lives.
-pub fn look(array: &ArrowDeviceArray) -> RawDeviceArray {
+/// The C view of a struct of usmq. The copy owns nothing and is valid while the struct lives.
+pub fn raw_device_array(array: &ArrowDeviceArray) -> RawDeviceArray {
     let array = ptr::from_ref(array).cast::<RawDeviceArray>();
     // SAFETY: both are the struct of the interface, and `array` comes from a reference.
     unsafe { *array }
 }
 
-/// As [`look`], for host arrays.
-pub fn look_at_host(array: &ArrowArray) -> RawArray {
+/// As [`raw_device_array`], for host arrays.
+pub fn raw_array(array: &ArrowArray) -> RawArray {
     let array = ptr::from_ref(array).cast::<RawArray>();
-    // SAFETY: as in `look`.
+    // SAFETY: as in `raw_device_array`.
     unsafe { *array }
 }
 
@@ -62,7 +62,7 @@ impl RawArray {
         if self.buffers.is_null() {
             return Vec::new();
         }
-        // SAFETY: the producer has so many pointers there while its struct lives.
+        // SAFETY: the producer keeps this number of pointers while its struct lives.
         let all = unsafe { slice::from_raw_parts(self.buffers, self.n_buffers as usize) };
         all.iter().map(|buffer| *buffer as usize).collect()
     }
@@ -82,14 +82,14 @@ impl RawArray {
         self.child_pointers().into_iter().chain(dictionary).map(|child| unsafe { *child }).collect()
     }
 
-    /// Addresses of all buffers, its own and those of what it nests.
+    /// Addresses of all buffers, including those of nested arrays.
     pub fn addresses(&self) -> Vec<usize> {
         let nested = self.nested();
         self.buffers().into_iter().chain(nested.iter().flat_map(RawArray::addresses)).collect()
     }
 }
 
-/// What a producer's struct keeps until its release.
+/// The memory that a producer's struct keeps until its release.
 struct Watched {
     _inner: Box<dyn Send>,
     releases: Arc<AtomicUsize>,
@@ -106,10 +106,10 @@ impl Releases {
 }
 
 unsafe extern "C" fn release(array: *mut RawArray) {
-    // SAFETY: the consumer passes a struct of `watched` that is not released.
+    // SAFETY: the consumer passes a struct of `count_releases` that is not released.
     let array = unsafe { &mut *array };
     array.release = None;
-    // SAFETY: made from a box in `watch`, and taken once: `release` is gone.
+    // SAFETY: created from a box in `watch`, and taken once: `release` is cleared.
     let watched = unsafe { Box::from_raw(array.private_data.cast::<Watched>()) };
     watched.releases.fetch_add(1, Ordering::SeqCst);
 }
@@ -122,45 +122,45 @@ fn watch(raw: &mut RawArray, inner: Box<dyn Send>) -> Releases {
     releases
 }
 
-/// The same array as of another library, whose release is counted. A test may make its fields wrong.
-pub fn watched(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
-    let mut raw = look(&array);
+/// The array as a foreign struct, whose releases are counted. A test may invalidate its fields.
+pub fn count_releases(array: ArrowDeviceArray) -> (RawDeviceArray, Releases) {
+    let mut raw = raw_device_array(&array);
     let releases = watch(&mut raw.array, Box::new(array));
     (raw, releases)
 }
 
-/// As [`watched`], for host arrays.
-pub fn watched_host(array: ArrowArray) -> (RawArray, Releases) {
-    let mut raw = look_at_host(&array);
+/// As [`count_releases`], for host arrays.
+pub fn count_host_releases(array: ArrowArray) -> (RawArray, Releases) {
+    let mut raw = raw_array(&array);
     let releases = watch(&mut raw, Box::new(array));
     (raw, releases)
 }
 
-/// Hands a struct over, as C does: by its bytes, with its field. Once per struct.
-pub fn hand_over(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
+/// Passes a struct to usmq as C does: by its bytes, with its field. Once per struct.
+pub fn foreign_device_array(field: &Arc<Field>, mut raw: RawDeviceArray) -> ForeignStruct<ArrowDeviceArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
-/// As [`hand_over`], for host arrays.
-pub fn hand_over_host(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<ArrowArray> {
+/// As [`foreign_device_array`], for host arrays.
+pub fn foreign_array(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<ArrowArray> {
     take_array(field, ptr::from_mut(&mut raw).cast())
 }
 
-/// Takes an array out of its place, which is released from then on.
+/// Moves an array out of its source, which is released from then on.
 pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> ForeignStruct<T> {
     // SAFETY: as for `take`, with a field that describes the struct, unless the import is to see that it does not.
     unsafe { ForeignStruct::take_array(field, source) }
 }
 
-/// Takes a schema or stream out of its place, which is released from then on.
+/// Moves a schema or stream out of its source, which is released from then on.
 pub fn take<T: FfiStruct<About = ()>>(source: *mut T) -> ForeignStruct<T> {
     // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
     // import is to see; no other thread knows them.
     unsafe { ForeignStruct::take(source) }
 }
 
-/// An export becomes a column again, as it would in another library.
-pub fn through(array: ArrowDeviceArray) -> Result<Column> {
+/// Imports an export as a column, as another library would.
+pub fn reimport(array: ArrowDeviceArray) -> Result<Column> {
     Column::import_device(array.into(), Default::default())
 }
 
@@ -169,7 +169,7 @@ pub fn live() -> Result<u64> {
     Ok(stats(None)?.iter().map(|(_, stats)| stats.live).sum())
 }
 
-/// Whether something becomes true while usmq does other things, with which it releases what is due.
+/// Returns whether a condition becomes true while other calls of usmq run the due releases.
 pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds()? {
@@ -184,30 +184,30 @@ pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     Ok(true)
 }
 
-/// Allocations are counted for the process: one test at a time, and each leaves as many as it found.
-pub struct Clean {
+/// Allocations are counted per process, so tests run one at a time; each must leak none.
+pub struct LeakCheck {
     before: u64,
     _one_at_a_time: MutexGuard<'static, ()>,
 }
 
-impl Clean {
+impl LeakCheck {
     pub fn start() -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
         Ok(Self { before: live()?, _one_at_a_time: guard })
     }
 
-    /// To be called once everything of the test is dropped.
+    /// Call after everything of the test is dropped.
     pub fn end(self) -> Result<()> {
         let settled = eventually(|| Ok(live()? == self.before))?;
-        assert!(settled, "{} allocations live, {} when the test began", live()?, self.before);
+        assert!(settled, "{} live allocations, {} at the start of the test", live()?, self.before);
         Ok(())
     }
 }
 
-/// Runs a test that is to leave no allocation behind.
-pub fn leaving_nothing(test: impl FnOnce() -> Result<()>) -> Result<()> {
-    let clean = Clean::start()?;
+/// Runs a test that must leak no allocation.
+pub fn without_leaks(test: impl FnOnce() -> Result<()>) -> Result<()> {
+    let clean = LeakCheck::start()?;
     test()?;
     clean.end()
 }

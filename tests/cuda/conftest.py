@@ -1,4 +1,4 @@
-"""The driver of the tests in this folder: that of an NVIDIA GPU, or the mock driver."""
+"""Choose the driver of the tests in this folder: an NVIDIA driver or the mock driver."""
 
 import pytest
 import usmq
@@ -6,7 +6,7 @@ import usmq
 
 @pytest.fixture(scope="session", autouse=True)
 def card() -> None:
-    """Skip, with what is missing, where there is neither."""
+    """Skip with a reason if neither is available."""
     try:
         usmq.asarray([0], device="cuda:0")
     except usmq.RuntimeNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""Operations on CUDA memory, each call of the driver failing in turn: needs the mock driver.
+"""Run operations on CUDA memory and fail each driver call in turn; needs the mock driver.
 
 Run by `tests/python/test_faults.py`, since it takes minutes.
 """
@@ -61,7 +61,7 @@ def live() -> dict[str, int]:
 
 
 def settled(before: dict[str, int]) -> dict[str, int]:
-    """Return what lives in the end."""
+    """Return the objects alive at the end."""
     deadline = time.monotonic() + 20
     while live() != before and time.monotonic() < deadline:
         gc.collect()
@@ -95,7 +95,7 @@ def test_each_call_that_fails_is_an_error(operation: Callable[[Any], Any], on: b
             assert "CUDA_ERROR_UNKNOWN" in str(error)
             errors += 1
         del error
-        # What no operation was told comes out of the next wait.
+        # The next wait reports errors that no operation reported.
         with contextlib.suppress(usmq.SyclError):
             usmq.current_queue().wait()
         np.testing.assert_array_equal(peer.read(memory), VALUES)
@@ -138,7 +138,7 @@ def lists(offset: int) -> pa.Array:
     return pa.ListViewArray.from_arrays(offsets, sizes, pa.array([1.0, 2.0, 3.0]))
 
 
-def test_values_that_cannot_be_looked_at_are_not_taken() -> None:
+def test_values_that_cannot_be_inspected_are_refused() -> None:
     given = OnCard(lists(2))
     assert usmq.from_arrow(given).to_arrow().to_pylist() == [[1, 2], [3]]
     for at in range(1, 500):

@@ -1,5 +1,5 @@
-// A libcuda.so.1 without a card: streams are threads that run their work in order, memory is the host's. It shows what
-// usmq calls, in which order, and what it gives back; that a card does the same is for the tests marked `cuda`.
+// A libcuda.so.1 without a GPU: streams are threads that run their work in order, in host memory. It shows the calls
+// of usmq, their order, and the releases; the tests marked `cuda` check the same on a GPU.
 //
 // MOCK_DRIVER in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory. A
 // program makes single calls fail by mock_driver_fail; those that give something back, and those that describe an

@@ -1,4 +1,4 @@
-"""Another CUDA library: memory, streams and events through the driver API alone."""
+"""A second CUDA library: memory, streams and events through the driver API alone."""
 
 import ctypes
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p

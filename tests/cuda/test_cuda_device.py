@@ -14,7 +14,7 @@ LARGE = 5 * (8 << 20) // 4 + 3  # float32 elements: several chunks and a rest
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
-def test_elements_of_every_type_come_in_and_go_out(dtype: str) -> None:
+def test_elements_of_every_dtype_round_trip(dtype: str) -> None:
     values = (np.arange(24) % 7).astype(dtype).reshape(2, 3, 4)
     there = usmq.asarray(peer.Memory(values))
     assert there.usm_type == "device"
@@ -33,7 +33,7 @@ def test_many_chunks_arrive_in_order() -> None:
 
 
 @pytest.mark.parametrize("number", [None, 1, 2], ids=["handle", "legacy", "per thread"])
-def test_our_read_stands_between_the_producers_writes(number: int | None) -> None:
+def test_our_read_is_ordered_between_the_producers_writes(number: int | None) -> None:
     before, after = np.full(LARGE, 1, "f4"), np.full(LARGE, 2, "f4")
     stream = peer.Stream(number)
     memory = peer.Memory(np.zeros(LARGE, "f4"), stream)
@@ -55,13 +55,13 @@ def test_a_consumer_of_ours_waits_for_the_transfer() -> None:
     np.testing.assert_array_equal(peer.read(ours), values)
 
 
-def test_a_kernel_on_the_result_comes_after_the_transfer() -> None:
+def test_a_kernel_on_the_result_follows_the_transfer() -> None:
     there = usmq.asarray(peer.Memory(np.arange(LARGE, dtype="i4")))
     wide = there.astype("i8")
     assert wide.to_numpy()[-1] == LARGE - 1
 
 
-def test_strided_and_empty_memory() -> None:
+def test_strided_and_empty_memory_is_imported() -> None:
     values = np.arange(24, dtype="i4")
     memory = peer.Memory(values)
     entries = memory.__cuda_array_interface__
@@ -78,7 +78,7 @@ def test_strided_and_empty_memory() -> None:
     assert usmq.asarray(empty).shape == (0, 3)
 
 
-def test_collocate_and_explain_across_the_border() -> None:
+def test_collocate_and_explain_between_cuda_and_sycl() -> None:
     memory = peer.Memory(np.arange(4, dtype="f4"))
     x = usmq.arange(4, dtype="f4")
     plan = usmq.explain(memory, x)
@@ -99,7 +99,7 @@ def test_collocate_and_explain_across_the_border() -> None:
     assert c.to("cpu", usm_type="host").usm_type == "host"
 
 
-def test_no_copy_means_no_copy() -> None:
+def test_copy_false_refuses_a_transfer() -> None:
     memory = peer.Memory(np.arange(4, dtype="f4"))
     with pytest.raises(ValueError, match="copy=False"):
         usmq.asarray(memory, copy=False)
@@ -129,13 +129,13 @@ def test_no_copy_means_no_copy() -> None:
         ({"stream": True}, TypeError),
     ],
 )
-def test_descriptions_that_cannot_be(entries: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_descriptions_are_refused(entries: dict[str, Any], error: type[Exception]) -> None:
     memory = peer.Memory(np.arange(4, dtype="f4"), entries=entries)
     with pytest.raises(error):
         usmq.asarray(memory)
 
 
-def test_an_arrow_array_goes_out_with_its_event_and_comes_in() -> None:
+def test_an_arrow_array_round_trips_with_its_event() -> None:
     values = np.arange(1000, dtype="i4")
     ours = usmq.asarray(values, device="cuda:0")
     column = usmq.from_arrow(ours)
@@ -144,7 +144,7 @@ def test_an_arrow_array_goes_out_with_its_event_and_comes_in() -> None:
         usmq.asarray(values.reshape(10, 100), device="cuda:0").__arrow_c_device_array__()
 
 
-def test_dlpack_goes_both_ways() -> None:
+def test_dlpack_round_trips() -> None:
     values = np.arange(LARGE, dtype="f4")
     ours = usmq.asarray(values, device="cuda:0")
     assert ours.__dlpack_device__() == (2, 0)
@@ -152,7 +152,7 @@ def test_dlpack_goes_both_ways() -> None:
     np.testing.assert_array_equal(there.to_numpy(), values)
 
 
-def test_memory_lives_until_the_transfer_is_done_and_no_longer() -> None:
+def test_memory_is_released_after_the_transfer() -> None:
     if peer.counts() is None:
         pytest.skip("only the mock driver counts what is alive")
     gc.collect()
@@ -165,7 +165,7 @@ def test_memory_lives_until_the_transfer_is_done_and_no_longer() -> None:
 
     before = live()
     values = np.arange(LARGE, dtype="f4")
-    there = usmq.asarray(peer.Memory(values))  # the producer's object goes at once
+    there = usmq.asarray(peer.Memory(values))  # the producer's object is dropped at once
     np.testing.assert_array_equal(there.to_numpy(), values)
     for _ in range(3):
         usmq.asarray(there, device="cuda:0")  # and so does ours
@@ -180,7 +180,7 @@ def test_memory_lives_until_the_transfer_is_done_and_no_longer() -> None:
     assert found["pinned"] <= 2 * 2, "two buffers for each queue, pinned once"
 
 
-def test_threads_do_not_mix() -> None:
+def test_transfers_of_threads_are_independent() -> None:
     wrong: list[int] = []
 
     def work(number: int) -> None:

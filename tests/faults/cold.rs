@@ -1,6 +1,6 @@
-//! Faults in the first calls of a process, each in a process of its own.
+//! Faults in the first calls of a process, one process per fault.
 
-use crate::common::{default_queue, two_parts};
+use crate::common::{default_queue, two_sub_devices};
 use crate::harness::right_class;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use usmq::{Array, Partition, Result, platform_problems, with_queue};
 
 const CHILD: &str = "USMQ_FAULTS_COLD";
 
-/// Which test the child is to run again.
-const NAME: &str = "the_first_calls_of_a_process_bear_every_fault";
+/// The test that the child runs.
+const NAME: &str = "the_first_calls_of_a_process_survive_every_fault";
 
-/// The first array of a process, or (`parts`) of a part of a device: parts are made once, and there are few.
+/// The first array of a process, or (`parts`) of a sub-device: sub-devices are created once.
 fn first(parts: bool) -> Result<Vec<u32>> {
     if !parts {
         return Array::from_slice(&[1u32, 2, 3])?.to_vec();
@@ -21,7 +21,7 @@ fn first(parts: bool) -> Result<Vec<u32>> {
     with_queue(part, || Array::from_slice(&[1u32, 2, 3])?.to_vec())
 }
 
-/// With the call that the parent asks for failing; then once more, without a fault.
+/// Runs with the call failing that the parent chose, then again without a fault.
 fn child(asked: &str) -> Result<()> {
     let mut parts = asked.split(' ');
     let at = parts.next().and_then(|at| at.parse().ok()).unwrap();
@@ -82,7 +82,7 @@ pub fn all() -> Result<()> {
     if let Ok(asked) = std::env::var(CHILD) {
         return child(&asked);
     }
-    let divides = two_parts(default_queue()?.device())?.is_some();
+    let divides = two_sub_devices(default_queue()?.device())?.is_some();
     for what in if divides { &["array", "parts"][..] } else { &["array"] } {
         every(what);
     }

@@ -1,4 +1,4 @@
-//! Faults in devices, contexts, queues, scopes and kernels; each operation makes what no cache has yet.
+//! Faults in devices, contexts, queues, scopes and kernels; each operation creates uncached objects.
 
 use crate::common::{SOURCE, states_of};
 use crate::harness::{Sweep, Threads};
@@ -13,7 +13,7 @@ use usmq::{
 const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
 
 /// Plain SYCL leaves some KiB of each context that had a copy on its in-order queue, and most of what was built there: with
-/// dpctl 23 KiB and 1.9 MiB, and nothing where there is neither.
+/// dpctl 23 KiB and 1.9 MiB, and nothing without both.
 const HEAP: [&str; 1] = ["the heap of the driver"];
 
 /// Built code is kept as long as its context, for that of a device as long as the process.
@@ -67,7 +67,7 @@ fn places(sweep: &mut Sweep, home: &Queue) {
     );
     let fresh = || Context::new(&[home.device().clone()]);
     let loose = QueueProperties { in_order: false, profiling: true };
-    // What is made in a context that goes, goes with it.
+    // Objects created in a context are released with it.
     sweep.run("queue: new", fresh, |context| Queue::new(home, Some(context), loose), |_, _| Ok(()));
     sweep.run(
         "first array of each kind in a context",
@@ -92,7 +92,7 @@ fn places(sweep: &mut Sweep, home: &Queue) {
         unsafe { add.clone()?.launch([100], &[(&x).into(), 4u32.into()]) }?;
         collocate(&x, home)
     };
-    // A kernel remembers what was built for the last few such contexts: as many as that from the start.
+    // A kernel caches the builds of the last few such contexts, so fill that cache first.
     for _ in 0..5 {
         let _ = fresh().and_then(|context| launched(&context));
     }
@@ -147,7 +147,7 @@ fn kernels(sweep: &mut Sweep, home: &Queue) {
         |(x, _), done| added(x, done),
     );
     let with_length = || {
-        // Trailing words that a reader of the module never reaches would be refused: the name makes it another module.
+        // Unreachable trailing words would be refused, so the name makes it a different module.
         Ok((x()?, spirv(), format!("-DN={}", NEXT.fetch_add(1, Ordering::Relaxed))))
     };
     sweep.run_on(

@@ -1,4 +1,4 @@
-//! Every fault of one operation, one after the other, and what must hold after each.
+//! Runs one operation with each of its faults in turn, and checks the state after each.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ const LEAK: usize = 2048;
 
 const FAULTS: [Fault; 3] = [Fault::Sycl, Fault::NoMemory, Fault::Other];
 
-/// What runs now, and since when: the watchdog ends a process that hangs, which no test could.
+/// The current operation and its start time; the watchdog ends a process that hangs.
 static NOW: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 
 fn now(what: Option<String>) {
@@ -70,7 +70,7 @@ pub enum Threads {
     Others,
 }
 
-/// What is told in the end.
+/// The final report.
 #[derive(Default)]
 pub struct Sum {
     pub operations: u64,
@@ -95,7 +95,7 @@ struct Swept {
     grown: usize,
 }
 
-/// One fault that was asked for.
+/// One requested fault.
 #[derive(Clone, Copy)]
 struct Shot {
     at: u64,
@@ -112,8 +112,8 @@ impl Sweep {
         Self { sum: Sum::default(), queues, only }
     }
 
-    /// `act` on what `set_up` makes, with each of its calls failing once, then from each of them on all, in each way.
-    /// `check` sees the result, or none after an error: then everything that was set up must be as it was.
+    /// Runs `act` on the result of `set_up`: each call fails once, then all calls from each one on, in each way.
+    /// `check` gets the result, or none after an error: then the objects of the setup must be unchanged.
     pub fn run<T, R>(
         &mut self,
         name: &str,
@@ -124,7 +124,7 @@ impl Sweep {
         self.run_on(Threads::This, name, &[], set_up, act, check);
     }
 
-    /// As [`run`](Self::run). `kept` names types whose objects may stay, since usmq keeps them for the process.
+    /// As [`run`](Self::run). `kept` names types whose objects usmq keeps for the process.
     pub fn run_on<T, R>(
         &mut self,
         threads: Threads,
@@ -140,7 +140,7 @@ impl Sweep {
         let begun = Instant::now();
         now(Some(format!("{name}, without a fault")));
         for _ in 0..2 {
-            // Pools, queues and kernels that are made once.
+            // Pools, queues and kernels that are created once.
             let whole = || -> Result<()> {
                 let held = set_up()?;
                 let result = act(&held)?;
@@ -154,7 +154,7 @@ impl Sweep {
         let problems = self.sum.problems.len();
         let mut sweep = || self.sweep(threads, name, kept, &set_up, &act, &check);
         let mut last = sweep();
-        // What the driver makes at a first use is not made again.
+        // Objects that the driver creates at a first use exist from here on.
         if last.grown > LEAK && kept.is_empty() {
             last = sweep();
             if last.grown > LEAK {
@@ -207,7 +207,7 @@ impl Sweep {
         Swept { calls, faults, grown: heap_in_use().saturating_sub(heap) / faults.max(1) as usize }
     }
 
-    /// A problem unless this holds, once everything has been let go.
+    /// Records a problem unless this holds after everything was released.
     pub fn settled(&mut self, name: &str, holds: impl Fn() -> bool) {
         for _ in 0..100 {
             if self.settle(None).is_ok() && holds() {
@@ -258,9 +258,9 @@ impl Sweep {
                 None
             }
         };
-        // What a destructor could not tell comes out of the next wait.
+        // The next wait reports errors that a destructor could not report.
         let told = self.queues.iter().filter_map(|queue| queue.wait().err()).collect::<Vec<_>>();
-        // Who is told so does not look at the result.
+        // A caller that gets the error does not use the result.
         let result = result.filter(|_| told.is_empty());
         for error in told {
             right_class(&error, shot.fault).map_err(|wrong| at(&format!("told later: {wrong}")))?;
@@ -275,7 +275,7 @@ impl Sweep {
         Ok(true)
     }
 
-    /// Waits for everything and has usmq let go of what waits for that; until the census is as it was, for a while.
+    /// Waits for all work and has usmq release its memory, until the census matches or a time limit passes.
     fn settle(&self, until: Option<(&Census, &[&str])>) -> Result<Vec<String>> {
         let begun = Instant::now();
         loop {
@@ -299,7 +299,7 @@ impl Sweep {
     }
 }
 
-/// A queue that was dropped at work goes when the next foreign one comes.
+/// A queue dropped during work is released when the next foreign queue is imported.
 fn release_queues(queue: &Queue) -> Result<()> {
     let address = queue.to_raw()?;
     // SAFETY: the address of a live queue.
@@ -328,7 +328,7 @@ fn heap_in_use() -> usize {
     unsafe { libc::mallinfo2() }.uordblks
 }
 
-/// The name of the function in what a compiler calls its lambda.
+/// The function's name in the compiler's name of its lambda.
 fn short(place: &str) -> String {
     let name =
         place.split("cxxbridge").nth(1).map_or(place, |rest| rest.split_once('$').map_or(rest, |p| p.1));
@@ -346,7 +346,7 @@ pub fn right_class(error: &Error, fault: Fault) -> std::result::Result<(), Strin
         Error::Sycl { code: found, message, .. } if found == code && message.contains(text) => Ok(()),
         Error::KernelBuild { log, .. } if log.contains(text) => Ok(()),
         Error::RuntimeNotFound(message) if message.contains(text) => Ok(()),
-        // A provider of memory has no way to say why.
+        // A memory provider cannot report a reason.
         Error::Allocation { .. } => Ok(()),
         other => Err(format!("another error: {other:?}")),
     }

@@ -1,4 +1,4 @@
-//! Faults in hand-over: the array interface, Arrow, DLPack, profiles and the doctor. Owners are let go, once each.
+//! Faults in imports and exports (array interface, Arrow, DLPack), profiles and the doctor. Owners are released once.
 
 use crate::common::{LOOSE, Work, advanced, states_of};
 use crate::harness::{Sweep, Threads};
@@ -77,7 +77,7 @@ fn array_interface(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         },
         |x, _| still(x),
     );
-    // Between two barriers on the queue of the other library, and its owner is let go by a later call.
+    // Between two barriers on the other library's queue; a later call releases the owner.
     sweep.run(
         "array interface: kernel on foreign memory, dropped",
         ours,
@@ -106,7 +106,7 @@ fn array_interface(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             still(x)
         },
     );
-    // Our memory, exported on a queue, goes back to the pool only after one more barrier there.
+    // Our memory, exported on a queue, returns to the pool only after another barrier on it.
     sweep.run(
         "array interface: export, drop, allocate",
         || Ok(()),
@@ -249,7 +249,7 @@ type Start = unsafe fn(*mut ArrowAsyncDeviceStreamHandler, Arc<Field>, Batches) 
 fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
     let (mut stream, handler) = AsyncStreamReader::new(1);
     let batches = Box::new([column.clone(), column.clone()].into_iter().map(Ok));
-    // SAFETY: the handler goes to this producer only.
+    // SAFETY: only this producer gets the handler.
     let producing = unsafe { start(handler.into_raw(), column.field().clone(), batches) }?;
     let read = block_on(async {
         let field = stream.field().await?;
@@ -267,7 +267,7 @@ fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
     }
 }
 
-/// A stream says what its producer met as text.
+/// A stream reports its producer's error as text.
 fn failed_stream<T>(result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
         Error::Interop(text) if text.contains("a fault of the tests") => Error::RuntimeNotFound(text),
@@ -324,7 +324,7 @@ fn dlpack(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         |x| {
             let made: ForeignTensor<DLManagedTensorVersioned> = export(x, Export::default())?.into();
             let raw = made.into_raw();
-            // SAFETY: a tensor of ours that nobody else has.
+            // SAFETY: our own tensor, which is not shared.
             unsafe { adopt(raw, Ok::<_, Error>) }.inspect_err(|_| {
                 // SAFETY: after an error it is still the caller's, which deletes it.
                 drop(unsafe { ForeignTensor::from_raw(raw) });
@@ -353,7 +353,7 @@ fn reports(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         |x| {
             let session = Session::start();
             let result = work.advance(home, x, 3).and_then(|_| x.to_vec::<u32>());
-            // What could not be seen to end is left out, and closes nothing else.
+            // Events whose end was not observed are left out; others are complete.
             let profile = session.finish()?;
             result.map(|read| (profile, read))
         },

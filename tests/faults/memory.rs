@@ -1,6 +1,6 @@
-//! Faults in creation, copies, fills, conversions, views, limits and the way between contexts.
+//! Faults in creation, copies, fills, conversions, views, limits and copies between contexts.
 
-use crate::common::{Work, advanced, four_queues, other_root, states_of, two_parts};
+use crate::common::{Work, advanced, four_queues, other_root, states_of, two_sub_devices};
 use crate::harness::{Sweep, Threads};
 use usmq::memory::{set_limit, stats, trim};
 use usmq::{
@@ -12,7 +12,7 @@ pub fn expect<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<()>
     if found == wanted { Ok(()) } else { Err(Error::Value(format!("{found:?}, not {wanted:?}"))) }
 }
 
-/// Every second of them, which is no contiguous view.
+/// Every second element: a view that is not contiguous.
 const SECOND: Index = Index::Slice { start: None, stop: None, step: Some(2) };
 
 pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
@@ -78,7 +78,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
     let numbers: Vec<u32> = (0..1000).collect();
     let filled = || states_of(&numbers, home);
     let still = |x: &Array| expect(x.to_vec::<u32>()?, numbers.clone());
-    // Few, since what a runtime may still write to after every call has failed is lost: half of the faults do that.
+    // Few, because memory that the runtime may still write after every call failed is leaked, in half of the faults.
     let few = &numbers[..300];
     sweep.run(
         "to_vec",
@@ -122,7 +122,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
         |x| x.fill(0u32),
         |x, done| expect(x.to_vec()?, if done.is_some() { vec![0; 1000] } else { numbers.clone() }),
     );
-    // What an error leaves of a fill by doubling is not said, but it is one or the other.
+    // After a failed fill by doubling each element has the old or the new value.
     sweep.run(
         "fill, by doubling",
         || states_of(&vec![5; 100_000], home),
@@ -316,7 +316,7 @@ fn between(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     if let Some(root) = other_root(home)? {
         elsewhere.push(("another platform", Queue::new(&root, None, QueueProperties::default())?));
     }
-    if let Some([part, _]) = two_parts(home.device())? {
+    if let Some([part, _]) = two_sub_devices(home.device())? {
         elsewhere.push(("a sub-device", Queue::new(&part, None, QueueProperties::default())?));
     }
     // Three chunks through the two buffers.

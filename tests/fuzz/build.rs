@@ -2,7 +2,7 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Cargo sets it for direct dependents of usmq (links = "usmq"); a stub build has no such folder.
+    // Cargo sets it for direct dependents of usmq (links = "usmq"); a stub build has none.
     if let Ok(folder) = std::env::var("DEP_USMQ_LIBDIR") {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     }

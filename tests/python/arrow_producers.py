@@ -1,4 +1,4 @@
-"""Producers of Arrow data that are not usmq: structs in ctypes that write down who calls what."""
+"""Foreign producers of Arrow data: structs in ctypes that record the calls made on them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def record(**columns: Node) -> Node:
     return Node(b"+s", named[0].length if named else 0, [None], children=named, flags=0)
 
 
-# Callbacks find their producer by the number in private_data, and none goes before a late call.
+# Callbacks find their producer by the number in private_data; none is dropped before a late call.
 _numbers = itertools.count(1)
 _owners: dict[int, tuple[Any, str, list[Any]]] = {}
 
@@ -104,7 +104,7 @@ def _releaser(struct_type: Any) -> Any:
         owner.log.append(what)
         for probe in owner.probes:
             probe(what)
-        for part in parts:  # the struct itself may lie about them
+        for part in parts:  # the struct itself may be wrong about them
             part.release = None
         struct.release = None
 
@@ -136,7 +136,7 @@ class Producer:
         self.schema = self._schema(root, "schema")
         if device_id is None:
             device_id = -1 if device_type == CPU else 0
-        # Consumers must ignore what is reserved: pyarrow leaves junk there.
+        # Consumers must ignore reserved fields: pyarrow leaves junk there.
         junk = (c_int64 * 3)(77, -1, 0x0ABABABABABABABA)
         self.device = ArrowDeviceArray(
             self._array(root, "array"), device_id, device_type, sync_event or None, junk
@@ -225,7 +225,7 @@ class Producer:
         )
 
     def settled(self) -> str | None:
-        """Say what is wrong: what was moved is to be released once, what was not is as it was."""
+        """Return the problems: moved structs must be released once, others be unchanged."""
         for what, struct in (("schema", self.schema), ("array", self.device)):
             if what not in self.handed:
                 continue

@@ -1,4 +1,4 @@
-"""The structs of the Arrow C interfaces in ctypes, and what usmq exports, read through them.
+"""The structs of the Arrow C interfaces in ctypes, and readers of usmq's exports.
 
 Nothing here knows usmq's own structs: it is the specification, written a second time.
 """
@@ -156,7 +156,7 @@ _names: dict[bytes, Any] = {}
 
 
 def capsule(at: int, name: bytes) -> Any:
-    """Return a capsule that owns nothing: what it is of must be kept."""
+    """Return a capsule that owns nothing: the caller must keep its contents."""
     kept = _names.setdefault(name, ctypes.create_string_buffer(name))
     return _new(at, ctypes.cast(kept, c_char_p), None)
 
@@ -174,7 +174,7 @@ def name_of(capsule: Any) -> bytes:
 
 
 class Exported:
-    """What `__arrow_c_device_array__` gave, read through the capsules, which stay the owners."""
+    """Result of `__arrow_c_device_array__`, read through the capsules, which stay the owners."""
 
     def __init__(self, obj: Any, **options: Any) -> None:
         self.capsules = obj.__arrow_c_device_array__(**options)
@@ -190,7 +190,7 @@ class Exported:
 
 
 def wait_for(device: ArrowDeviceArray) -> None:
-    """Wait as a consumer of another library does: dpctl knows nothing of usmq."""
+    """Wait like a consumer of another library: dpctl does not depend on usmq."""
     if device.sync_event:
         dpctl.SyclEvent(capsule(device.sync_event, b"SyclEventRef")).wait()
 
@@ -209,7 +209,7 @@ class At:
 
 
 def read(at: int, dtype: str, count: int) -> Any:
-    """Read USM through dpctl; the caller has waited for what writes it."""
+    """Read USM through dpctl; the caller has waited for its writers."""
     memory = dpctl.memory.as_usm_memory(At(at, np.dtype(dtype).itemsize * count))
     return memory.copy_to_host().view(dtype)
 
@@ -263,7 +263,7 @@ def foreign() -> tuple[Any, Callable[..., Any]]:
     return queue, advance
 
 
-# What tests made to hand over; the fixture looks at each of them.
+# Structs that tests export; the fixture checks each of them.
 PRODUCERS: list[Any] = []
 _seen_failures = [0]
 
@@ -274,7 +274,7 @@ def live() -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
-    """Let usmq release what is due, which it does with whatever it does next."""
+    """Let usmq run the due releases, which it does during any call."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -288,7 +288,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
 
 @pytest.fixture(autouse=True)
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test ends with the allocations it began with; what it handed over is released, once."""
+    """Check that a test leaks no allocation and that its exports are released once."""
     failed = request.session.testsfailed
     if failed > _seen_failures[-1]:  # the last traceback would hold its arrays until in this test
         sys.last_value = sys.last_traceback = None
@@ -299,7 +299,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     producers = PRODUCERS[:]
     PRODUCERS.clear()
     if request.session.testsfailed > failed:
-        return  # what the traceback holds is no leak
+        return  # references in the traceback are not leaks
     settled = eventually(lambda: live() == before and all(not p.settled() for p in producers))
     assert settled, [live() - before, *filter(None, (p.settled() for p in producers))]
     for producer in producers:

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools pipe: open a page, ask it, take its picture."""
+"""A headless Chromium, driven through its DevTools pipe: pages, scripts and screenshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHROMIUM = next(
     ),
     None,
 )
-# Without a sandbox, since tests may run as root; nothing outside the machine may be asked.
+# Without a sandbox, since tests may run as root, and without network access.
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -117,7 +117,7 @@ class Browser:
         return done["result"].get("value")
 
     def picture(self, *, whole: bool = False) -> bytes:
-        """Return the page as PNG: what the window shows, or all of it."""
+        """Return a screenshot as PNG: of the window, or of the whole page."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(made["data"])
 

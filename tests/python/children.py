@@ -1,4 +1,4 @@
-"""What the code of child processes begins with: kernels of a given length, and a watchdog."""
+"""Shared code of child processes: kernels of a given duration, and a watchdog."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def until(condition, seconds=10.0):
         time.sleep(0.001)
     return float("inf")
 
-class Lent:
+class ForeignArray:
     "Another library's array over USM of dpctl: two elements of u4."
     def __init__(self, memory):
         self.memory = memory
@@ -76,4 +76,25 @@ def shared_memory(count=2):
     memory = dpctl.memory.MemoryUSMShared(4 * count, queue=dpctl.SyclQueue(property="in_order"))
     np.asarray(memory).view("u4")[:] = 0
     return memory
+'''
+
+# A kernel in SYCL C++ that takes time in proportion to its steps.
+SPIN_SOURCE = """
+#include <sycl/sycl.hpp>
+namespace syclexp = sycl::ext::oneapi::experimental;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
+spin(unsigned *x, unsigned steps) {
+  unsigned state = x[0];
+  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
+  x[0] = state;
+}
+"""
+
+# Builds the kernel and runs one step, so that later launches start at once.
+KERNEL = f'''
+import usmq
+SOURCE = """{SPIN_SOURCE}"""
+spin = usmq.Kernel.from_sycl(SOURCE, "spin")
+x, h = usmq.zeros(1, "u4"), usmq.zeros(1, "u4", usm_type="host")
+spin(1, x, 1).wait()
 '''

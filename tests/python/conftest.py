@@ -25,7 +25,7 @@ from doctor_environment import (  # noqa: F401
     runtime_copy,
 )
 
-# As it was before any test or runtime could change it.
+# The environment before any test or runtime could change it.
 ENVIRONMENT = dict(os.environ)
 
 SOURCE = (Path(__file__).parent / "kernels.cpp").read_text(encoding="utf-8")
@@ -34,19 +34,19 @@ KERNELS = ("advance", "advance_into", "fill", "axpy", "copy_ints", "index2", "in
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime() -> None:
-    """usmq makes the pip-installed CPU device visible; a peer that asks first would see none."""
+    """Query devices through usmq first: it makes the pip-installed CPU device visible to peers."""
     assert usmq.devices(), "no device is visible: see python -m usmq doctor"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage() -> None:
-    """What other files have left may not end during a test that counts what lives."""
+    """Collect garbage of other files before tests that count live objects."""
     gc.collect()
 
 
 @pytest.fixture(autouse=True)
 def no_process_default() -> Iterator[None]:
-    """A test that fails half-way must not leave its process default to the next one."""
+    """Reset the process default, which a failed test may have left."""
     yield
     usmq.set_default_queue(None)
 
@@ -72,7 +72,7 @@ def two_devices() -> tuple[usmq.Device, usmq.Device]:
 
 @pytest.fixture(scope="session")
 def sub_device() -> usmq.Device:
-    """Return one compute unit of the default device: a device whose context is its own."""
+    """Return a sub-device of one compute unit, which has its own context."""
     device = usmq.current_queue().device
     if device.max_compute_units < 2:
         pytest.skip(f"{device.name} has one compute unit, so it cannot be partitioned")
@@ -113,7 +113,7 @@ def source() -> str:
 
 @pytest.fixture(scope="session")
 def advanced() -> Callable[[Any, int], Any]:
-    """Return the oracle of the kernel `advance`: the states, so many steps later, at once."""
+    """Return the oracle of the kernel `advance`: the states after the steps, in closed form."""
 
     def advanced(states: Any, steps: int) -> Any:
         mask = (1 << 32) - 1
@@ -162,7 +162,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], bool]], bool]:
-    """Return a call that waits until a condition holds, at most ten seconds, and says if it did."""
+    """Return a function that waits at most ten seconds for a condition and returns if it held."""
 
     def eventually(condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + 10

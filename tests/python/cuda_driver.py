@@ -1,4 +1,4 @@
-"""The mock CUDA driver, built, and the environment in which it is found."""
+"""Build the mock CUDA driver, and the environment in which it is found."""
 
 import os
 import shutil

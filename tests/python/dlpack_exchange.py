@@ -1,4 +1,4 @@
-"""DLPack's C exchange API in ctypes, called as C would call it: the header, a second time."""
+"""DLPack's C exchange API in ctypes: an independent definition of the header."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Owned(Tensor):
         self.tensor = self.struct.dl_tensor
 
 
-def lent(obj: Any) -> Tensor:
+def borrowed_tensor(obj: Any) -> Tensor:
     """Return a tensor without an owner, which is good while the object is."""
     tensor = Tensor.__new__(Tensor)
     tensor.tensor = dl.DLTensor()
@@ -91,10 +91,10 @@ def queue_at(address: int | None) -> usmq.Queue:
 def allocated(
     shape: tuple[int, ...], dtype: Any = I4, device: Any = (ONEAPI, 0), **fields: Any
 ) -> tuple[Owned | None, list[tuple[bytes, bytes]]]:
-    """Return a new tensor, or what the allocator said instead."""
+    """Return a new tensor, or the allocator's error."""
     extents = (c_int64 * max(len(shape), 1))(*shape)
     prototype = dl.DLTensor(
-        # Nothing but these may be looked at.
+        # Only these may be read.
         data=1,
         strides=8,
         byte_offset=2**64 - 1,

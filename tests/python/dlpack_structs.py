@@ -1,4 +1,4 @@
-"""The structs of dlpack.h in ctypes: what usmq exports, read by hand, and a producer of tensors.
+"""The structs of dlpack.h in ctypes: a reader of usmq's exports, and a producer of tensors.
 
 Nothing here knows usmq's own structs: it is the specification, written a second time.
 """
@@ -98,7 +98,7 @@ def triple(dtype: Any) -> tuple[int, int, int]:
 
 
 class Tensor:
-    """What `__dlpack__` gave, read through the capsule, which stays the owner until `take`."""
+    """The result of `__dlpack__`, read through the capsule, which stays the owner until `take`."""
 
     def __init__(self, obj: Any, max_version: Any = (1, 1), **options: Any) -> None:
         if max_version is not None:
@@ -149,7 +149,7 @@ class Tensor:
         return found
 
     def take(self) -> None:
-        """Own the tensor from now on, as consumers do; the capsule goes."""
+        """Take ownership of the tensor, as consumers do, and drop the capsule."""
         assert _set_name(self.capsule, ctypes.cast(USED[self.name], c_char_p)) == 0
         self.capsule = None
 
@@ -162,7 +162,7 @@ _KEPT: list[Producer] = []
 
 
 class Producer:
-    """A library that is not usmq: it writes down what it is asked, and counts its deleter's calls.
+    """A producer other than usmq: it records its requests and counts the calls of its deleter.
 
     Its capsules delete nothing when they go, so that `settled` can tell who has to: a tensor that
     was taken is deleted once, by who took it, and one that was not is the capsule's to delete.
@@ -228,7 +228,7 @@ class Producer:
                 self.faults.append("deleted twice")
             if at != addressof(self.struct):
                 self.faults.append("another struct deleted")
-            # What is read after this is seen.
+            # Overwrite the memory, so that later reads are detected.
             for part in (self._shape, self._strides):
                 ctypes.memset(addressof(part), 0xAB, ctypes.sizeof(part))
             ctypes.memset(addressof(self.struct), 0xAB, ctypes.sizeof(self.struct))
@@ -252,7 +252,7 @@ class Producer:
         return self.capsule is not None and name_of(self.capsule) == b"used_" + self.name
 
     def settled(self) -> str | None:
-        """Say what is open: a tensor that was taken, or given away but not deleted."""
+        """Return the problem if a tensor is still open: consumed, or exported but not deleted."""
         if self.taken == (self.deleted == 1):
             return None
         return f"taken: {self.taken}, deleted: {self.deleted}"
@@ -270,7 +270,7 @@ def base(dtype: str = "i4") -> Any:
 
 
 def address(array: Any) -> int:
-    """Return where the first element of a dpnp array or a usm_ndarray lies."""
+    """Return the address of the first element of a dpnp array or a usm_ndarray."""
     interface = array.__sycl_usm_array_interface__
     itemsize = np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize
@@ -379,6 +379,6 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "byte offset over 63 bits": {"byte_offset": 2**63},
 }
 
-# What an error about a type of device says.
+# The text of an error about a device type.
 DEVICES = {CUDA: "CUDA", CUDA_HOST: "CUDA", CUDA_MANAGED: "CUDA", 4: "OpenCL", 7: "Vulkan"}
 DEVICES |= {8: "Metal", 10: "ROCM", 0: "0", -1: "-1", 99: "99", 2**31 - 1: str(2**31 - 1)}

@@ -70,16 +70,16 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass
 class Example:
-    """The first Python block of a page, and what stands before it."""
+    """The first Python block of a page, and the text before it."""
 
     commands: str  # of the blocks of the shell
     files: dict[str, str]
     code: str
-    output: str  # what the page says that it prints
+    output: str  # the output shown on the page
 
 
 def first_example(page: Path) -> Example:
-    """Return the first Python block of a page, which says what it prints."""
+    """Return the first Python block of a page, with its shown output."""
     found = blocks(page)
     first = next(at for at, block in enumerate(found) if block.language == "python")
     output = found[first].output
@@ -125,7 +125,7 @@ def run(page: str, pieces: list[dict[str, Any]]) -> None:
 
 
 def as_input(page: Path, wanted: list[Block]) -> str:
-    """Return what the program below reads."""
+    """Return the input of the program below."""
     return json.dumps([page.name, [asdict(block) for block in wanted]])
 
 

@@ -1,4 +1,4 @@
-"""Environments broken on purpose, what the doctor says there, and its fix in a new shell."""
+"""Run the doctor in environments broken on purpose, and apply its fix in a new shell."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WHEELS = (
     "tcmlib",
     "umf",
 )
-# Second names of large libraries, and those that nothing here loads.
+# Aliases of large libraries, and libraries that are not loaded here.
 SPARE = re.compile(
     r"libsycl-preview|libpstloffload|icx-lto|libintelocl\.so\.|libcommon_clang\.so$"
     r"|libsycl-jit\.so\.|\.pyc$|/include/"
@@ -64,7 +64,7 @@ print("works on", *[device.filter_string for device in usmq.devices()])
 
 @dataclass
 class Environment:
-    """A virtual environment of its own with usmq and the wheels of the runtime, nothing else."""
+    """A separate virtual environment with only usmq and the wheels of the runtime."""
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Environment:
     def shell(
         self, script: str, variables: dict[str, str | None], timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run a script in a new shell in which nothing is set but what every user has."""
+        """Run a script in a new shell with only the variables that every user has."""
         path = f"{self.root / 'bin'}:{os.defpath}"
         basic = {"HOME": str(self.root), "PATH": path, "LANG": "C.UTF-8"}
         given = basic | self.variables | variables
@@ -125,7 +125,7 @@ class Environment:
 
 @dataclass
 class Checked:
-    """What the command said and how it ended, in which environment."""
+    """The output and the exit status of the command, and its environment."""
 
     status: int
     text: str
@@ -135,7 +135,7 @@ class Checked:
     variables: dict[str, str | None]
 
     def finding(self, *words: str, state: str, topic: str | None = None) -> str:
-        """Return the fix of the one finding that has these words."""
+        """Return the fix of the only finding that contains this text."""
         hits = [
             finding
             for finding in self.findings
@@ -215,7 +215,7 @@ def infos(name: str) -> list[Path]:
 
 
 def rebuilt_wheel(name: str, into: Path) -> None:
-    """Make the wheel again that an installed package came from, without what is not needed here."""
+    """Rebuild the wheel of an installed package, without the parts not needed here."""
     (info,) = infos(name)
     tags = re.findall(r"^Tag: (\S+)", (info / "WHEEL").read_text(), re.MULTILINE)
     stem = info.name.removesuffix(".dist-info")
@@ -277,7 +277,7 @@ def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environme
             "PIP_ROOT_USER_ACTION": "ignore",
         }
         new = make_environment(root, pip)
-        # Of the interpreter that runs the tests: a new environment has none.
+        # From the interpreter that runs the tests: a new environment has none.
         new.command("pip", f'exec "{sys.executable}" -m pip --python "{new.python}" "$@"')
         return new
 

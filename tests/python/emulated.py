@@ -1,4 +1,4 @@
-"""Child processes that see emulated GPUs, in an environment of HOME, PATH and what is given."""
+"""Child processes with emulated GPUs, in an environment of HOME, PATH and given variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(code: str, gpus: str = "2", **variables: str) -> subprocess.CompletedPro
 
 
 def result(code: str, gpus: str = "2", **variables: str) -> list[str]:
-    """Return the lines that the code prints, where it succeeds and the emulator says nothing."""
+    """Return the lines that the code prints; it must succeed without emulator messages."""
     done = run(code, gpus, **variables)
     assert (done.returncode, done.stderr) == (0, ""), f"{done.stdout}{done.stderr}"
     return done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What usmq does for Python, as operations of which `test_faults.py` has each call fail.
+"""Operations of the Python API; `test_faults.py` fails each of their runtime calls.
 
 An operation makes what it needs, computes, and returns plain values, the same each time. What an
 error might change is made by `set_up`, without faults, and looked at by `after`.
@@ -30,11 +30,11 @@ class Operation:
     name: str
     act: Callable[[Any], object]
     set_up: Callable[[], Any] = lambda: None
-    # What was set up, and whether the operation succeeded.
+    # The result of the setup, and whether the operation succeeded.
     after: Callable[[Any, bool], None] = lambda _made, _done: None
     # Classes that another library, or C, gives usmq's errors.
     errors: tuple[type[Exception], ...] = ()
-    # Whether what it makes stays for the life of the process; by type tests/faults/ looks at that.
+    # Whether its objects live until the process exits; tests/faults/ checks that by type.
     keeps: bool = False
 
 
@@ -58,7 +58,7 @@ def unchanged(x: usmq.Array, _done: bool) -> None:
 
 
 def one_or_other(new: list[int]) -> Callable[[usmq.Array, bool], None]:
-    """Return a check for what a call writes: after an error each value is old or new."""
+    """Return a check of written memory: after an error each value is old or new."""
 
     def check(x: usmq.Array, done: bool) -> None:
         found = x.to_numpy().tolist()
@@ -286,7 +286,7 @@ def arrow_host_view(made: usmq.Table) -> object:
 
 
 def c_operations(peer: Peer) -> list[Operation]:
-    """Return those of `usmq.h`. What the first call made is given back, whichever call fails."""
+    """Return those of `usmq.h`; the result of the first call is released if any call fails."""
 
     def current(_: object) -> object:
         return peer.current_queue() == usmq.current_queue()

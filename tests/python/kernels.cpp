@@ -56,7 +56,7 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
   x[item.get_global_linear_id()] = 10000 * item.get_global_id(0) + 100 * item.get_global_id(1) + item.get_global_id(2);
 }
 
-// What an item knows of its group: its size, its number and the item's place in it.
+// The view of a work-item: size and index of its work-group, and its index in the group.
 extern "C" SYCL_EXTERNAL
 SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void groups(int *size, int *group, int *place) {
   auto item = syclext::this_work_item::get_nd_item<1>();

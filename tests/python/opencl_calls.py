@@ -1,4 +1,4 @@
-"""OpenCL by ctypes, for child processes: what a program without SYCL sees of the emulated GPUs."""
+"""OpenCL through ctypes, for child processes: the emulated GPUs in a program without SYCL."""
 
 from __future__ import annotations
 

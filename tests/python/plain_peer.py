@@ -1,4 +1,4 @@
-"""A package of another author: dpctl and dpnp, and nothing else."""
+"""A package of another author, which uses only dpctl and dpnp."""
 
 from __future__ import annotations
 

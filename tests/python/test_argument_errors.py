@@ -1,4 +1,4 @@
-"""A wrong argument is an error that names the parameter, what it takes, and what was given."""
+"""A wrong argument is an error that names the parameter, the expected type and the value."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def in_task(call: Callable[[usmq.TaskContext, Any], Any]) -> Callable[[Any, Any]
     return lambda given, value: usmq.run_task(lambda task: call(task, value))
 
 
-# Every parameter of the public functions that is converted: what it is called in the error, what
-# the error says that it takes, and wrong values beside those of WRONG that it does take.
+# Every converted parameter of the public functions: its name and its expected type in the error,
+# and the values of WRONG that it accepts.
 CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = {
     "empty.shape": (lambda g, v: usmq.empty(v), "shape", SIZES, ()),
     "empty.usm_type": (lambda g, v: usmq.empty(3, usm_type=v), "usm_type", KIND, ("text",)),
@@ -339,7 +339,7 @@ WRONG: dict[str, Any] = {
     "class": object,
     "path": Path("x.txt"),
 }
-# A negative number is of the right type where a number is asked for.
+# A negative number has the right type for a number.
 NUMBERS = (SIZES, BYTES, "a whole number", "an address", "whole numbers")
 
 
@@ -352,7 +352,7 @@ NUMBERS = (SIZES, BYTES, "a whole number", "an address", "whole numbers")
         if wrong not in taken
     ],
 )
-def test_the_error_names_parameter_expectation_and_value(
+def test_the_error_names_parameter_expected_type_and_value(
     given: SimpleNamespace, parameter: str, wrong: str
 ) -> None:
     call, name, wanted, _ = CALLS[parameter]
@@ -365,8 +365,8 @@ def test_the_error_names_parameter_expectation_and_value(
     assert type(caught.value) is error
 
 
-def test_every_parameter_of_the_public_functions_is_looked_at(given: SimpleNamespace) -> None:
-    """Words of PyO3 and of Python's own conversions reach nobody, whatever is given."""
+def test_every_parameter_of_the_public_functions_is_covered(given: SimpleNamespace) -> None:
+    """Check that no message of PyO3 or of Python's own conversions is visible."""
     raw = re.compile(
         r"object is not an instance of|Can't extract|cannot be interpreted as|must be real number|"
         r"too (large|big) to|can't convert negative|is not iterable|expected tuple|'r#"
@@ -383,14 +383,14 @@ def test_every_parameter_of_the_public_functions_is_looked_at(given: SimpleNames
     assert seen > 400
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_truncated() -> None:
     with pytest.raises(TypeError) as caught:
         usmq.empty(["x" * 50] * 1000)  # type: ignore[list-item]
     assert len(str(caught.value)) < 250
     assert str(caught.value).endswith("…")
 
 
-def test_a_value_that_cannot_be_shown_is_named_by_its_class() -> None:
+def test_a_value_whose_repr_fails_is_shown_by_its_class() -> None:
     class Silent:
         def __repr__(self) -> str:
             raise RuntimeError("not today")
@@ -399,7 +399,7 @@ def test_a_value_that_cannot_be_shown_is_named_by_its_class() -> None:
         usmq.empty(Silent())  # type: ignore[arg-type]
 
 
-def test_what_the_argument_itself_raises_is_not_hidden() -> None:
+def test_exceptions_of_the_argument_itself_propagate() -> None:
     class Broken:
         def __index__(self) -> int:
             raise RuntimeError("broken")
@@ -417,7 +417,7 @@ def test_a_size_beyond_the_range_is_a_value_error(size: int, pack: Callable[[int
         usmq.empty(pack(size))
 
 
-def test_sizes_are_numbers_as_numpy_has_them() -> None:
+def test_sizes_accept_the_same_numbers_as_numpy() -> None:
     for size in (np.int8(3), np.uint64(3), usmq.full((), 3)):
         assert usmq.empty(size).shape == usmq.empty((size,)).shape == (3,)
     assert usmq.local(np.int16(8)) is not None
@@ -430,7 +430,7 @@ def test_sizes_are_numbers_as_numpy_has_them() -> None:
 
 @pytest.mark.parametrize("options", ["-O2", "", b"-O2", [Path("x")], {"-O2": 1}, None], ids=repr)
 @pytest.mark.parametrize("make", [usmq.Kernel.from_opencl, usmq.Kernel.from_sycl])
-def test_options_are_a_sequence_of_texts_and_no_text(make: Any, options: Any) -> None:
+def test_options_are_a_sequence_of_strings_not_a_string(make: Any, options: Any) -> None:
     text = re.escape(f"options must be {TEXTS}, not {options!r}")
     with pytest.raises(TypeError, match=text):
         make(SOURCE, "nothing", options=options)
@@ -444,7 +444,7 @@ def test_options_may_be_any_sequence() -> None:
         assert x.item() == 7
 
 
-def test_a_path_is_no_source_and_the_error_says_how_to_read_it() -> None:
+def test_a_path_as_source_is_refused_and_the_error_shows_how_to_read_it() -> None:
     with pytest.raises(TypeError, match=r"Path\(\.\.\.\)\.read_text\(\)\), not PosixPath"):
         usmq.Kernel.from_sycl(Path("axpy.cpp"), "axpy")  # type: ignore[arg-type]
 
@@ -487,7 +487,7 @@ def test_the_demo_takes_path_objects(tmp_path: Path, capsys: pytest.CaptureFixtu
         (1e300j, "c8", "0.0+1e300i is out of range for complex64"),
     ],
 )
-def test_a_number_that_the_dtype_cannot_hold(value: Any, dtype: str, why: str) -> None:
+def test_a_number_that_the_dtype_cannot_hold_is_refused(value: Any, dtype: str, why: str) -> None:
     """numpy makes infinity of a finite float, and warns; here it is an error."""
     text = re.escape(why)
     for call in (lambda: usmq.full(3, value, dtype), lambda: usmq.zeros(3, dtype).fill(value)):
@@ -500,7 +500,7 @@ def test_a_number_that_the_dtype_cannot_hold(value: Any, dtype: str, why: str) -
         x[1] = value
 
 
-def test_what_is_infinite_already_and_what_is_rounded_fits() -> None:
+def test_infinite_and_rounded_values_are_accepted() -> None:
     assert usmq.full(1, math.inf, "f4").tolist() == [math.inf]
     assert usmq.full(1, 65519, "f2").tolist() == [65504.0]
     assert usmq.full(1, 1e-300, "f4").tolist() == [0.0]
@@ -509,7 +509,7 @@ def test_what_is_infinite_already_and_what_is_rounded_fits() -> None:
     assert usmq.full(1, 1e300).astype("f4").tolist() == [math.inf]
 
 
-def test_whole_numbers_beyond_64_bits_fit_into_floats_as_in_numpy() -> None:
+def test_integers_beyond_64_bits_convert_to_floats_as_in_numpy() -> None:
     for value in (2**64, -(2**64), 2**100, 2**127 - 1):
         assert usmq.full(1, value, "f8").tolist() == np.full(1, value, "f8").tolist()
         assert usmq.asarray([value], "f4").tolist() == np.array([value], "f4").tolist()
@@ -519,7 +519,7 @@ def test_whole_numbers_beyond_64_bits_fit_into_floats_as_in_numpy() -> None:
         usmq.full(1, 10**5000, "f8")
 
 
-def test_a_range_of_whole_numbers_beyond_64_bits() -> None:
+def test_a_range_of_integers_beyond_64_bits() -> None:
     wanted = [float(2**64), float(2**64 + 2**20)]
     assert usmq.arange(2**64, 2**64 + 2**21, 2**20, "f8").tolist() == wanted
     low, high = -(2**127), 2**127 - 1
@@ -530,7 +530,7 @@ def test_a_range_of_whole_numbers_beyond_64_bits() -> None:
         usmq.arange(0, 4e38, 3.5e38, "f4")
 
 
-def test_a_kernel_gets_no_infinity_in_place_of_a_finite_number() -> None:
+def test_a_finite_kernel_argument_never_becomes_infinite() -> None:
     source = "kernel void put(float value, global float *x) { x[0] = value; }"
     put, x = usmq.Kernel.from_opencl(source, "put"), usmq.zeros(1, "f4")
     with pytest.raises(usmq.LaunchError, match="argument 0: 1e300 is out of range for float32"):

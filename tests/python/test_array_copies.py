@@ -1,4 +1,4 @@
-"""Copies: copy, copy_from, astype, to_numpy, and the buffer protocol that makes none."""
+"""Copies: copy, copy_from, astype and to_numpy; the buffer protocol makes no copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def views(host: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_copy_is_a_contiguous_array_of_its_own(number: int) -> None:
+def test_copy_returns_an_independent_contiguous_array(number: int) -> None:
     base = np.arange(120, dtype="i4").reshape(4, 5, 6)
     host, x = views(base)[number], views(usmq.asarray(base))[number]
     copy = x.copy()
@@ -34,7 +34,7 @@ def test_copy_is_a_contiguous_array_of_its_own(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("source", ["numpy", "strided numpy", "usmq", "strided usmq"])
-def test_copy_from_fills_any_view_and_nothing_else(number: int, source: str) -> None:
+def test_copy_from_writes_only_the_elements_of_a_view(number: int, source: str) -> None:
     base = np.arange(120, dtype="i4").reshape(4, 5, 6)
     x = usmq.asarray(base)
     target, expected = views(x)[number], views(base)[number]
@@ -64,7 +64,7 @@ def test_copy_from_something_else_is_a_type_error(other: Any) -> None:
         usmq.zeros(4, "u1").copy_from(other)
 
 
-def test_copy_from_an_overlapping_view_of_itself_is_as_in_numpy() -> None:
+def test_copy_from_an_overlapping_view_matches_numpy() -> None:
     host = np.arange(1000, dtype="i4")
     x = usmq.asarray(host)
     x[100:].copy_from(x[:-100])
@@ -75,7 +75,7 @@ def test_copy_from_an_overlapping_view_of_itself_is_as_in_numpy() -> None:
 
 
 @pytest.mark.parametrize("source", DTYPES)
-def test_astype_converts_as_numpy_does(source: str) -> None:
+def test_astype_converts_like_numpy(source: str) -> None:
     values = [0, 1] if source == "?" else [0, 1, 2, 100, 127]
     if source[0] in "if":
         values += [-1, -128]
@@ -109,7 +109,7 @@ def test_astype_of_integers_wraps_and_of_floats_rounds() -> None:
     assert np.isnan(usmq.asarray(np.array([np.nan], "f4")).astype("f8").to_numpy()).all()
 
 
-def test_astype_of_a_view_and_of_nothing() -> None:
+def test_astype_of_a_view_and_of_an_empty_array() -> None:
     host = np.arange(24, dtype="i4").reshape(4, 6)
     x = usmq.asarray(host)
     np.testing.assert_array_equal(x.T[::-1, 1:].astype("f8").to_numpy(), host.T[::-1, 1:])
@@ -136,7 +136,7 @@ def test_to_numpy_is_a_writable_copy(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_memory_the_host_can_see_is_a_buffer_without_a_copy(dtype: str, kind: str) -> None:
+def test_host_accessible_memory_is_a_buffer_without_a_copy(dtype: str, kind: str) -> None:
     x = usmq.zeros((3, 4), dtype, usm_type=kind)
     host = np.asarray(x)
     assert host.dtype == np.dtype(dtype)
@@ -168,7 +168,7 @@ def test_a_0_d_array_is_a_buffer() -> None:
     assert (view.ndim, view.format, view.tolist()) == (0, "d", 2.5)
 
 
-def test_a_consumer_that_needs_contiguous_memory_is_told() -> None:
+def test_a_consumer_that_needs_contiguous_memory_gets_an_error() -> None:
     x = usmq.arange(0, 10, 1, dtype="u1", usm_type="shared")
     assert bytes(x[:3]) == b"\0\1\2"
     assert zlib.crc32(x[:3]) == zlib.crc32(b"\0\1\2")
@@ -178,7 +178,7 @@ def test_a_consumer_that_needs_contiguous_memory_is_told() -> None:
     assert memoryview(x[::2]).tobytes() == bytes([0, 2, 4, 6, 8])
 
 
-def test_device_memory_is_no_buffer() -> None:
+def test_device_memory_refuses_the_buffer_protocol() -> None:
     x = usmq.arange(0, 4, 1, dtype="i4", usm_type="device")
     for consume in (memoryview, lambda a: np.frombuffer(a, "i4")):
         with pytest.raises(BufferError) as caught:
@@ -214,9 +214,9 @@ def test_a_large_array_survives_the_round_trip() -> None:
     assert (x.copy().to_numpy() == host).all()
 
 
-def test_bfloat16_is_rounded_to_the_nearest_even_and_comes_back_exactly() -> None:
+def test_bfloat16_rounds_to_nearest_even_and_round_trips() -> None:
     every = np.arange(1 << 16, dtype="u4") << 16
-    # All bfloat16, and what lies just below, at and just above the middle of two.
+    # All bfloat16 values, and numbers just below, at and just above the midpoints.
     source = (every[:, None] + np.array([0, 0x7FFF, 0x8000, 0x8001], "u4")).reshape(-1).view("f4")
     bits = source.view("u4")
     up = (bits >> 16) + ((bits & 0xFFFF) + ((bits >> 16) & 1) > 0x8000)

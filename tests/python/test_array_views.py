@@ -1,4 +1,4 @@
-"""Views: basic indexing, reshape and transpose share memory and mean what they mean in numpy."""
+"""Views: basic indexing, reshape and transpose share memory and match numpy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def assert_same_view(x: usmq.Array, host: Any, of: usmq.Array, of_host: Any) -> 
 
 
 @pytest.mark.parametrize("index", INDEXES, ids=str)
-def test_a_basic_index_gives_the_view_of_numpy(index: Any) -> None:
+def test_a_basic_index_gives_the_same_view_as_numpy(index: Any) -> None:
     host, x = base()
     # A full index gives a scalar in numpy and a 0-d view here, as one more Ellipsis does in numpy.
     whole = index if isinstance(index, tuple) else (index,)
@@ -77,7 +77,7 @@ def test_a_basic_index_gives_the_view_of_numpy(index: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_chain_of_views_stays_equal_to_that_of_numpy(seed: int) -> None:
+def test_random_chains_of_views_match_numpy(seed: int) -> None:
     rng = random.Random(seed)
     base_host, base_x = host, x = base()
     for _ in range(8):
@@ -115,7 +115,7 @@ def test_an_index_out_of_bounds_is_an_index_error(index: Any) -> None:
 @pytest.mark.parametrize(
     "index", [2**63, -(2**63) - 1, 10**30, -(10**30), 10**5000], ids=int.bit_length
 )
-def test_an_index_beyond_the_address_space_says_axis_and_extent(index: int) -> None:
+def test_an_index_beyond_the_address_space_reports_axis_and_extent(index: int) -> None:
     _, x = base()
     for key, where in ((index, "axis 0 with extent 4"), ((0, index), "axis 1 with extent 5")):
         with pytest.raises(IndexError, match=f"out of range for {where}"):
@@ -138,7 +138,7 @@ def test_an_index_beyond_the_address_space_says_axis_and_extent(index: int) -> N
     ],
     ids=str,
 )
-def test_what_is_no_basic_index_is_refused(index: Any) -> None:
+def test_advanced_indices_are_refused(index: Any) -> None:
     _, x = base()
     with pytest.raises((IndexError, TypeError, ValueError)):
         x[index]
@@ -153,7 +153,7 @@ def test_an_index_of_a_0_d_array() -> None:
         x[0]
 
 
-def test_rows_are_made_one_by_one() -> None:
+def test_iteration_creates_rows_on_demand() -> None:
     endless = iter(usmq.empty((2**40, 0)))
     assert next(endless).shape == next(endless).shape == (0,)
     x = usmq.asarray([[1, 2], [3, 4]])
@@ -242,7 +242,7 @@ def test_transposed_twice_is_the_same_view() -> None:
     assert usmq.zeros((0, 3)).T.shape == (3, 0)
 
 
-def test_a_write_through_a_view_is_seen_by_its_base() -> None:
+def test_a_write_through_a_view_changes_its_base() -> None:
     host, x = base()
     host[1:3, ::-2, 0] = 9
     x[1:3, ::-2, 0].copy_from(np.full((2, 3), 9, "i4"))
@@ -258,7 +258,7 @@ def test_a_view_keeps_the_memory_of_its_base() -> None:
     del others
 
 
-def test_an_array_cannot_be_assigned_by_index_or_the_change_is_real() -> None:
+def test_assignment_by_index_is_refused_or_changes_the_array() -> None:
     host, x = base()
     try:
         x[0] = 5

@@ -1,4 +1,4 @@
-"""Arrays: creation, the attributes they show, and every dtype there and back against numpy."""
+"""Arrays: creation, attributes, and round trips of every dtype, compared with numpy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sample(shape: tuple[int, ...], dtype: str) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_goes_there_and_comes_back(dtype: str, kind: str) -> None:
+def test_every_dtype_round_trips(dtype: str, kind: str) -> None:
     for shape in SHAPES:
         host = sample(shape, dtype)
         x = usmq.asarray(host, usm_type=kind)
@@ -53,7 +53,7 @@ def test_every_dtype_goes_there_and_comes_back(dtype: str, kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_attributes_are_those_of_numpy(shape: tuple[int, ...], dtype: str) -> None:
+def test_the_attributes_match_numpy(shape: tuple[int, ...], dtype: str) -> None:
     host = np.empty(shape, dtype)
     for x in (usmq.empty(shape, dtype), usmq.zeros(shape, dtype), usmq.asarray(host)):
         assert x.shape == host.shape
@@ -100,7 +100,7 @@ def test_zeros_and_full_fill_every_element(kind: str) -> None:
     ],
     ids=str,
 )
-def test_full_takes_python_and_numpy_numbers(value: Any, dtype: str) -> None:
+def test_full_accepts_python_and_numpy_numbers(value: Any, dtype: str) -> None:
     np.testing.assert_array_equal(usmq.full(5, value, dtype).to_numpy(), np.full(5, value, dtype))
 
 
@@ -117,7 +117,7 @@ def test_full_refuses_a_value_that_the_dtype_cannot_hold(value: Any, dtype: str)
 @pytest.mark.parametrize(
     "bounds", [(0, 10, 1), (3, 50, 7), (10, 0, -3), (0, 0, 1), (5, 1, 1), (0, 1, 100), (2, 3, 1)]
 )
-def test_arange_is_that_of_numpy(bounds: tuple[int, int, int], dtype: str) -> None:
+def test_arange_matches_numpy(bounds: tuple[int, int, int], dtype: str) -> None:
     if bounds[2] < 0 and dtype.startswith("u"):
         bounds = (bounds[1], bounds[0], -bounds[2])
     expected = np.arange(*bounds, dtype=dtype)
@@ -126,7 +126,7 @@ def test_arange_is_that_of_numpy(bounds: tuple[int, int, int], dtype: str) -> No
     np.testing.assert_array_equal(x.to_numpy(), expected)
 
 
-def test_arange_takes_fractions_and_a_single_bound() -> None:
+def test_arange_accepts_fractions_and_a_single_bound() -> None:
     for bounds in [(0.0, 1.0, 0.25), (1.0, -1.0, -0.5), (0.0, 1.1, 0.5)]:
         x = usmq.arange(*bounds, dtype="f8")
         np.testing.assert_array_equal(x.to_numpy(), np.arange(*bounds, dtype="f8"))
@@ -141,7 +141,7 @@ def test_arange_with_a_step_of_zero_is_an_error() -> None:
 
 @pytest.mark.parametrize("dtype", ["i8", "f8", "f4", "c16"])
 @pytest.mark.parametrize("number", [int, float])
-def test_arange_of_more_than_there_is_memory_is_an_allocation_error(
+def test_arange_beyond_device_memory_is_an_allocation_error(
     number: Callable[[float], Any], dtype: str
 ) -> None:
     with pytest.raises(usmq.AllocationError):
@@ -168,7 +168,7 @@ def test_arange_of_more_than_there_is_memory_is_an_allocation_error(
     ],
     ids=str,
 )
-def test_nested_lists_become_what_numpy_makes_of_them(nested: Any, dtype: str) -> None:
+def test_nested_lists_convert_like_numpy(nested: Any, dtype: str) -> None:
     x = usmq.asarray(nested)
     assert str(x.dtype) == dtype
     assert x.shape == np.shape(nested)
@@ -231,7 +231,9 @@ def test_a_shape_is_an_integer_or_a_sequence_of_them(shape: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_live_where_they_were_asked_to(queue: usmq.Queue, kind: str) -> None:
+def test_arrays_are_created_on_the_requested_queue_and_usm_kind(
+    queue: usmq.Queue, kind: str
+) -> None:
     profiled = usmq.Queue(queue.device, profiling=True)
     x = usmq.empty(5, "i8", usm_type=kind, queue=profiled)
     assert x.queue == profiled
@@ -301,7 +303,7 @@ def test_one_element_of_a_view_is_a_number_and_an_index() -> None:
 
 
 @pytest.mark.parametrize("shape", [0, 2, (2, 3), (1, 0)])
-def test_arrays_of_other_sizes_are_no_numbers(shape: Any) -> None:
+def test_arrays_of_other_sizes_do_not_convert_to_numbers(shape: Any) -> None:
     x = usmq.zeros(shape)
     for number in (int, float, complex):
         with pytest.raises(TypeError, match=r"one element, not one of shape .*to_numpy\(\)"):
@@ -311,7 +313,7 @@ def test_arrays_of_other_sizes_are_no_numbers(shape: Any) -> None:
             wrong(x)
 
 
-def test_in_is_refused_and_equality_is_identity() -> None:
+def test_the_in_operator_is_refused_and_equality_is_identity() -> None:
     x = usmq.arange(4)
     with pytest.raises(TypeError, match=r"value in x\.to_numpy\(\)"):
         3 in x  # noqa: B015
@@ -319,7 +321,7 @@ def test_in_is_refused_and_equality_is_identity() -> None:
     assert x != usmq.arange(4)
 
 
-def test_an_array_as_a_value_is_not_taken_for_one_that_another_library_uses() -> None:
+def test_assigning_from_an_array_does_not_mark_it_as_used_elsewhere() -> None:
     x, y = usmq.zeros(3, queue=usmq.Queue(profiling=True)), usmq.full((), 2.0)
     x[1] = y
     with usmq.profile() as profile:
@@ -329,14 +331,14 @@ def test_an_array_as_a_value_is_not_taken_for_one_that_another_library_uses() ->
     assert "barrier" not in [event.kind for event in profile.events]
 
 
-def test_the_text_of_an_array_says_shape_and_dtype() -> None:
+def test_the_repr_of_an_array_shows_shape_and_dtype() -> None:
     text = repr(usmq.zeros((3, 2), "i2", usm_type="shared"))
     assert "3, 2" in text
     assert "int16" in text
     assert "shared" in text
 
 
-def test_asarray_of_an_array_shares_its_memory_unless_a_copy_is_asked_for() -> None:
+def test_asarray_of_an_array_shares_its_memory_unless_copied() -> None:
     x = usmq.arange(0, 6, 1, dtype="i4")
     assert usmq.asarray(x).ptr == x.ptr
     assert usmq.asarray(x, copy=False).ptr == x.ptr

@@ -17,7 +17,7 @@ def tables(*sizes: int) -> Iterator[usmq.Table]:
         yield usmq.Table({"x": usmq.arange(size)})
 
 
-def test_batches_come_in_their_order_and_where_they_are() -> None:
+def test_batches_arrive_in_order_and_in_place() -> None:
     kept = list(tables(2, 0, 3))
     stream = usmq.DeviceStream(kept)
     assert stream.schema.children[0].name == "x"
@@ -27,7 +27,7 @@ def test_batches_come_in_their_order_and_where_they_are() -> None:
     assert pointers == [batch["x"].values().ptr for batch in kept if len(batch)]
 
 
-def test_batches_are_made_when_they_are_asked_for() -> None:
+def test_batches_are_made_on_demand() -> None:
     made: list[int] = []
 
     def lazily() -> Iterator[usmq.Table]:
@@ -43,7 +43,7 @@ def test_batches_are_made_when_they_are_asked_for() -> None:
     assert made == [1]
 
 
-def test_host_data_goes_to_the_queue_that_was_current() -> None:
+def test_host_data_is_copied_to_the_queue_that_was_current() -> None:
     with usmq.use_queue(usmq.Queue(usmq.current_queue(), profiling=True)) as queue:
         stream = usmq.DeviceStream([pa.record_batch({"x": [1, 2]}), pa.table({"x": [3]})])
     table = usmq.from_arrow(stream)
@@ -51,7 +51,7 @@ def test_host_data_goes_to_the_queue_that_was_current() -> None:
     assert queue.device == table.device
 
 
-def test_a_schema_says_the_type_before_there_is_a_batch() -> None:
+def test_a_schema_gives_the_type_before_the_first_batch() -> None:
     schema = pa.schema([("x", pa.int64())])
     empty = usmq.from_arrow(usmq.DeviceStream([], schema))
     assert (empty.column_names, empty.num_rows) == (["x"], 0)
@@ -65,7 +65,7 @@ def test_a_batch_of_another_type_ends_the_stream() -> None:
         usmq.from_arrow(stream)
 
 
-def test_an_exception_of_the_iterable_is_told() -> None:
+def test_an_exception_of_the_iterable_reaches_the_consumer() -> None:
     def broken() -> Iterator[usmq.Table]:
         yield from tables(1)
         raise OSError("the disk is gone")
@@ -75,7 +75,9 @@ def test_an_exception_of_the_iterable_is_told() -> None:
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(4)])
-def test_what_ends_the_program_passes_the_stream_as_it_is(ending: BaseException) -> None:
+def test_exceptions_that_end_the_program_propagate_through_the_stream(
+    ending: BaseException,
+) -> None:
     def stopped() -> Iterator[usmq.Table]:
         yield from tables(1)
         raise ending

@@ -1,4 +1,4 @@
-"""The examples in C, compiled and driven through capsules: they know nothing of usmq."""
+"""The C examples, compiled and called through capsules; they do not depend on usmq."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def summed(consumer: ctypes.CDLL, exported: Exported) -> tuple[float, int]:
         addressof(exported.schema), addressof(exported.device), addressof(total), addressof(count)
     )
     assert error is None, error
-    # It took both structs: the destructors of the capsules have nothing left to release.
+    # It consumed both structs, so the capsules' destructors release nothing.
     assert not exported.schema.release
     assert not exported.array.release
     return total.value, count.value
@@ -97,7 +97,7 @@ def refused(consumer: ctypes.CDLL, exported: Exported) -> bytes:
 
 @pytest.mark.parametrize("usm_type", ["host", "shared"])
 @pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8", "u4"])
-def test_the_consumer_sums_what_is_not_null(
+def test_the_consumer_sums_the_non_null_values(
     consumer: ctypes.CDLL, dtype: str, usm_type: Any
 ) -> None:
     values = [value if value is None else abs(int(value)) for value in NUMBERS]
@@ -114,17 +114,17 @@ def test_the_consumer_starts_at_the_offset(consumer: ctypes.CDLL, start: int) ->
     assert summed(consumer, Exported(column.host_view())) == (sum(kept), len(kept))
 
 
-def test_the_consumer_gets_what_a_kernel_wrote(
+def test_the_consumer_sees_the_writes_of_a_kernel(
     consumer: ctypes.CDLL, queue: usmq.Queue, advanced: Callable[[Any, int], Any]
 ) -> None:
     x = usmq.asarray(np.arange(3, dtype="u4"), usm_type="shared")
     kernel("advance")(3, x, STEPS)
-    # The view waits, since the consumer has nothing to wait for.
+    # The view waits, since the consumer gets no event.
     exported = Exported(usmq.Table({"x": x})["x"].host_view())
     assert summed(consumer, exported) == (sum(advanced([0, 1, 2], STEPS).tolist()), 3)
 
 
-def test_the_memory_lives_until_the_consumer_has_released_it(consumer: ctypes.CDLL) -> None:
+def test_the_memory_is_kept_until_the_consumer_releases_it(consumer: ctypes.CDLL) -> None:
     exported = Exported(usmq.from_arrow(pa.array(NUMBERS), usm_type="host").host_view())
     sums: list[tuple[float, int]] = []
     thread = threading.Thread(target=lambda: sums.append(summed(consumer, exported)))
@@ -139,7 +139,7 @@ def printed(consumer: ctypes.CDLL, exported: Exported, capfd: pytest.CaptureFixt
     return capfd.readouterr().out
 
 
-def test_the_consumer_prints_what_a_host_array_says(
+def test_the_consumer_prints_the_fields_of_a_host_array(
     consumer: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
 ) -> None:
     batch = pa.record_batch({"miles": pa.array(NUMBERS)})
@@ -177,7 +177,7 @@ def test_the_consumer_prints_whether_a_device_array_needs_sycl(
     )
 
 
-def test_what_the_consumer_cannot_read_stays_the_callers(consumer: ctypes.CDLL) -> None:
+def test_the_caller_keeps_arrays_that_the_consumer_cannot_read(consumer: ctypes.CDLL) -> None:
     on_device = Exported(usmq.from_arrow(pa.array(NUMBERS)))
     assert refused(consumer, on_device) == b"the column is not in host memory"
     text = Exported(usmq.from_arrow(pa.array(["a"]), usm_type="host").host_view())
@@ -193,7 +193,7 @@ class Batch:
 
     def __init__(self, producer: ctypes.CDLL, rows: int) -> None:
         self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
-        # What a consumer may find in memory that it did not clear.
+        # Junk that a consumer may find in memory that it did not clear.
         ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
         self.status = producer.producer_batch(rows, addressof(self.schema), addressof(self.device))
 
@@ -215,7 +215,7 @@ def released(producer: ctypes.CDLL) -> dict[str, int]:
 
 @pytest.fixture
 def all_released(producer: ctypes.CDLL) -> Callable[..., bool]:
-    """Return a call that says whether so many were released since the test began, no more."""
+    """Return a function that checks for exactly this number of releases since the test began."""
     before = released(producer)
 
     def all_released(count: int = 1) -> bool:
@@ -289,7 +289,7 @@ def test_a_column_that_was_moved_out_outlives_its_batch(
     assert all_released()
 
 
-def test_from_the_producer_over_a_device_to_the_consumer(
+def test_data_of_the_producer_reaches_the_consumer_through_a_device(
     producer: ctypes.CDLL, consumer: ctypes.CDLL, all_released: Callable[..., bool]
 ) -> None:
     miles = usmq.from_arrow(Batch(producer, 100))["miles"]
@@ -300,5 +300,5 @@ def test_from_the_producer_over_a_device_to_the_consumer(
     assert all_released()
 
 
-def test_the_producer_says_no_with_an_errno(producer: ctypes.CDLL) -> None:
+def test_the_producer_reports_failure_with_an_errno(producer: ctypes.CDLL) -> None:
     assert Batch(producer, -1).status == errno.EINVAL

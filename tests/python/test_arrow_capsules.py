@@ -53,7 +53,7 @@ FIELDS = {
 }
 
 
-def test_the_first_dunder_there_is_decides() -> None:
+def test_the_first_available_dunder_is_used() -> None:
     def offer(*names: str) -> tuple[Any, list[str]]:
         def pair(device: bool) -> Any:
             producer = Producer(ints([1, 2]))
@@ -103,7 +103,7 @@ def test_y1_host_capsules_have_the_names_of_the_specification(source: str) -> No
 
 
 @pytest.mark.parametrize("source", DEVICE)
-def test_y2_a_capsule_that_nobody_takes_frees_what_it_holds(source: str) -> None:
+def test_y2_an_unconsumed_capsule_frees_its_contents(source: str) -> None:
     before = live()
     obj = DEVICE[source]()
     capsules = [obj.__arrow_c_device_array__() for _ in range(5)]
@@ -115,7 +115,7 @@ def test_y2_a_capsule_that_nobody_takes_frees_what_it_holds(source: str) -> None
 
 
 @pytest.mark.parametrize("source", ["column", "table"])
-def test_y2_a_consumer_that_fails_half_way_frees_nothing_twice(source: str) -> None:
+def test_y2_a_consumer_that_fails_half_way_causes_no_double_free(source: str) -> None:
     """pyarrow takes the schema, then finds that it knows no such device."""
     before = live()
     obj = DEVICE[source]()
@@ -129,7 +129,7 @@ def test_y2_a_consumer_that_fails_half_way_frees_nothing_twice(source: str) -> N
 
 
 @pytest.mark.parametrize("source", DEVICE)
-def test_y3_a_capsule_is_used_once(source: str) -> None:
+def test_y3_a_capsule_is_consumed_once(source: str) -> None:
     held = [DEVICE[source]().__arrow_c_device_array__()]
     obj = gives(device_array=lambda: held[0])
     taken = usmq.from_arrow(obj)
@@ -142,10 +142,10 @@ def test_y3_a_capsule_is_used_once(source: str) -> None:
             usmq.from_arrow(obj)
     held.clear()
     del schema, array
-    assert len(taken.to_arrow()) == 3, "the capsule took nothing with it"
+    assert len(taken.to_arrow()) == 3, "the capsule released memory that is still used"
 
 
-def test_y3_a_stream_capsule_is_used_once() -> None:
+def test_y3_a_stream_capsule_is_consumed_once() -> None:
     given = usmq.from_arrow(TABLE).__arrow_c_device_stream__()
     obj = gives(device_stream=lambda: given)
     assert usmq.from_arrow(obj).to_arrow().equals(TABLE)
@@ -175,7 +175,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_y3_capsules_of_other_names_are_refused_untouched(case: str) -> None:
+def test_y3_capsules_with_other_names_are_refused_unchanged(case: str) -> None:
     with pytest.raises(usmq.InteropError, match="capsule"):
         usmq.from_arrow(gives(device_array=pair(PAIRS[case])))
     (producer,) = arrow_structs.PRODUCERS
@@ -212,13 +212,13 @@ WRONG = [
 
 @pytest.mark.parametrize("name", ["device_array", "device_stream", "array", "stream"])
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_y3_what_is_no_capsule_is_refused(name: str, wrong: Any) -> None:
+def test_y3_objects_other_than_capsules_are_refused(name: str, wrong: Any) -> None:
     with pytest.raises((usmq.InteropError, TypeError)):
         usmq.from_arrow(gives(**{name: lambda: wrong}))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_y3_one_capsule_or_three_are_no_pair(count: int) -> None:
+def test_y3_one_or_three_capsules_are_refused(count: int) -> None:
     schema, array = pair((SCHEMA, DEVICE_ARRAY))()
     given = (schema, array, array)[:count]
     with pytest.raises((usmq.InteropError, TypeError)):
@@ -236,7 +236,7 @@ def test_a_dunder_that_cannot_be_called_is_a_type_error(wrong: Any) -> None:
 
 @pytest.mark.parametrize("method", ["__arrow_c_device_array__", "__arrow_c_device_stream__"])
 @pytest.mark.parametrize("source", ["column", "table"])
-def test_y4_options_nobody_knows_must_be_none(source: str, method: str) -> None:
+def test_y4_unknown_options_must_be_none(source: str, method: str) -> None:
     export = getattr(DEVICE[source](), method)
     assert export(None, future=None, other=None)
     assert export(requested_schema=None)
@@ -246,7 +246,7 @@ def test_y4_options_nobody_knows_must_be_none(source: str, method: str) -> None:
         export(None, first=False, second=0, third=None)
 
 
-def test_y4_the_export_of_an_array_has_the_same_options() -> None:
+def test_y4_the_export_of_an_array_takes_the_same_options() -> None:
     x = usmq.zeros(3)
     assert x.__arrow_c_device_array__(None, future=None)
     assert x.__arrow_c_device_array__(requested_schema=None)
@@ -277,7 +277,7 @@ def test_y5_a_schema_of_other_fields_is_refused(case: str) -> None:
         column.__arrow_c_device_array__(TABLE.schema.__arrow_c_schema__())
 
 
-def test_y5_a_refusal_says_what_was_asked_and_what_there_is() -> None:
+def test_y5_a_refusal_names_the_requested_and_the_actual_type() -> None:
     table = usmq.from_arrow(TABLE)
     with pytest.raises(
         usmq.InteropError, match=r'fields \["b", "a"\], but the data has \["a", "b"\].*or no schema'
@@ -289,7 +289,7 @@ def test_y5_a_refusal_says_what_was_asked_and_what_there_is() -> None:
         nested.__arrow_c_device_stream__(asked.__arrow_c_schema__())
 
 
-def test_y5_a_schema_that_fits_is_best_effort() -> None:
+def test_y5_a_compatible_schema_is_best_effort() -> None:
     table = usmq.from_arrow(TABLE)
     for asked in (
         TABLE.schema,
@@ -311,7 +311,7 @@ def test_y5_a_schema_that_fits_is_best_effort() -> None:
 
 
 @pytest.mark.parametrize("wrong", [1, "text", pytest.param(object(), id="object"), TABLE.schema])
-def test_y5_what_is_no_schema_capsule_is_refused(wrong: Any) -> None:
+def test_y5_objects_other_than_schema_capsules_are_refused(wrong: Any) -> None:
     with pytest.raises((TypeError, usmq.InteropError)):
         usmq.from_arrow(TABLE).__arrow_c_device_array__(wrong)
     other = usmq.from_arrow(TABLE).__arrow_c_device_array__()[1]
@@ -321,7 +321,7 @@ def test_y5_what_is_no_schema_capsule_is_refused(wrong: Any) -> None:
 
 @pytest.mark.parametrize("kind", arrow_structs.KINDS)
 @pytest.mark.parametrize("source", DEVICE)
-def test_y6_what_lies_in_usm_does_not_say_that_it_is_host_data(source: str, kind: str) -> None:
+def test_y6_data_in_usm_has_no_host_dunder(source: str, kind: str) -> None:
     obj = DEVICE[source](usm_type=kind)
     assert not hasattr(obj, "__arrow_c_array__")
     assert not hasattr(obj, "__arrow_c_stream__")
@@ -332,7 +332,7 @@ def test_y6_what_lies_in_usm_does_not_say_that_it_is_host_data(source: str, kind
 
 
 @pytest.mark.parametrize("source", HOST)
-def test_y6_a_host_view_gives_what_the_host_can_read(source: str) -> None:
+def test_y6_a_host_view_exports_host_accessible_data(source: str) -> None:
     view = HOST[source]()
     exported = Exported(view)
     device = exported.device
@@ -353,7 +353,7 @@ def test_y6_a_host_view_gives_what_the_host_can_read(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", DEVICE)
-def test_y7_exports_take_no_memory(source: str) -> None:
+def test_y7_exports_allocate_no_memory(source: str) -> None:
     obj = DEVICE[source]()
     before = live()
     kept = [Exported(obj) for _ in range(10)]
@@ -362,7 +362,7 @@ def test_y7_exports_take_no_memory(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", [*DEVICE, *FIELDS, *(f"host {name}" for name in HOST)])
-def test_y8_everything_says_its_schema(source: str) -> None:
+def test_y8_every_object_exports_its_schema(source: str) -> None:
     obj = {**DEVICE, **FIELDS, **{f"host {k}": v for k, v in HOST.items()}}[source]()
     before = live()
     first, second = obj.__arrow_c_schema__(), obj.__arrow_c_schema__()
@@ -381,7 +381,7 @@ def test_y8_everything_says_its_schema(source: str) -> None:
     assert text(schema.format), "a schema outlives its object"
 
 
-def test_y8_a_schema_says_what_is_in_the_array() -> None:
+def test_y8_a_schema_describes_the_array() -> None:
     words = strings([b"x"], metadata=np.array([1, 1], "i4").tobytes() + b"k\1\0\0\0v")
     column = usmq.from_arrow(Producer(words))
     assert column.field.metadata == {b"k": b"v"}

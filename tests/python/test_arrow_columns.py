@@ -1,4 +1,4 @@
-"""Columns: their arrays are views of Arrow's buffers; cuts, places and what is refused."""
+"""Columns: arrays as views of Arrow's buffers, slices, copies between queues, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arrow_structs import KINDS, Exported, buffers, live, wait_for
 no_leaks = arrow_structs.no_leaks
 
 CUTS = [(0, 20), (0, 7), (1, 9), (7, 20), (8, 16), (9, 9)]
-# The dtype of a column's values, and what it is made of.
+# The dtype of a column's values, and its source.
 NUMBERS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "int8": ("i1", pa.int8(), [-128, 0, 127]),
     "uint16": ("u2", pa.uint16(), [0, 1, 65535]),
@@ -51,7 +51,7 @@ def bits(array: Any, column: Any) -> list[bool]:
 
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("name", NUMBERS)
-def test_the_values_of_numbers_are_the_buffer_of_arrow(name: str, nulls: bool) -> None:
+def test_the_values_of_numeric_columns_are_the_arrow_buffer(name: str, nulls: bool) -> None:
     dtype, data_type, values = NUMBERS[name]
     array = cycled(values, data_type, nulls)
     raw = array.indices if name == "dictionary" else array
@@ -70,7 +70,7 @@ def test_the_values_of_numbers_are_the_buffer_of_arrow(name: str, nulls: bool) -
 
 
 @pytest.mark.parametrize("name", ["int32", "decimal128", "dictionary"])
-def test_validity_is_a_bitmap_from_the_bit_offset_on(name: str) -> None:
+def test_validity_is_a_bitmap_that_starts_at_the_bit_offset(name: str) -> None:
     _, data_type, values = NUMBERS[name]
     array = cycled(values, data_type, True)
     column = usmq.from_arrow(array)
@@ -105,7 +105,7 @@ def test_the_values_of_bools_are_bits_like_validity() -> None:
     ],
     ids=str,
 )
-def test_text_is_bytes_and_offsets_into_them(data_type: pa.DataType, offsets: str) -> None:
+def test_strings_have_bytes_and_offsets_into_them(data_type: pa.DataType, offsets: str) -> None:
     texts = [["", "a", "ä漢🦀", "word"][n % 4] for n in range(20)]
     array = pa.array([t if "string" in str(data_type) else t.encode() for t in texts], data_type)
     column = usmq.from_arrow(array)
@@ -120,7 +120,7 @@ def test_text_is_bytes_and_offsets_into_them(data_type: pa.DataType, offsets: st
             assert found == texts[start:stop]
 
 
-def test_fixed_size_binary_is_its_bytes() -> None:
+def test_fixed_size_binary_values_are_the_bytes() -> None:
     array = pa.array([b"abc", b"\0\0\0", b"def"] * 5, pa.binary(3))
     assert usmq.from_arrow(array)[2:9].values().to_numpy().tobytes() == b"".join(
         array[2:9].to_pylist()
@@ -185,7 +185,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_nested_columns_have_no_values_of_their_own(name: str) -> None:
+def test_nested_columns_have_no_values(name: str) -> None:
     with pytest.raises(TypeError):
         usmq.from_arrow(NESTED[name]).values()
 
@@ -197,7 +197,7 @@ def test_numbers_have_no_offsets_sizes_or_type_ids(method: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_of_a_column_and_its_cuts_lie_where_its_buffers_do(kind: str) -> None:
+def test_arrays_of_a_column_and_its_slices_share_its_buffers(kind: str) -> None:
     column = usmq.from_arrow(pa.array([1, None, 3, 4, 5] * 4, pa.int32()), usm_type=kind)
     counted = live()
     values, validity = column.values(), column.validity()
@@ -221,7 +221,7 @@ def test_arrays_keep_the_memory_of_their_column(kind: str) -> None:
     del others
 
 
-def test_what_arrow_shares_is_read_only(queue: usmq.Queue) -> None:
+def test_memory_shared_through_arrow_is_read_only(queue: usmq.Queue) -> None:
     column = usmq.from_arrow(pa.array(["ab", None, "c"]), usm_type="shared")
     store = usmq.Kernel.from_opencl("kernel void store(global uchar *x) { x[0] = 1; }", "store")
     for array in (column.values(), column.validity(), column.offsets()):
@@ -237,7 +237,7 @@ def test_what_arrow_shares_is_read_only(queue: usmq.Queue) -> None:
 @pytest.mark.parametrize(
     "key", [slice(None, None, 2), slice(None, None, -1), slice(4, 0, -1), 1.5, "a", None]
 )
-def test_columns_are_cut_in_steps_of_one_only(key: Any) -> None:
+def test_columns_are_sliced_only_with_step_one(key: Any) -> None:
     column = usmq.from_arrow(pa.array([1, 2, 3, 4, 5]))
     with pytest.raises((TypeError, ValueError, IndexError, usmq.Error)):
         column[key]
@@ -246,7 +246,7 @@ def test_columns_are_cut_in_steps_of_one_only(key: Any) -> None:
 @pytest.mark.parametrize(
     "key", [slice(None), slice(-3, None), slice(1, -1), slice(3, 1), slice(-99, 99), slice(7, 9)]
 )
-def test_bounds_of_a_cut_are_those_of_python(key: slice) -> None:
+def test_slice_bounds_match_python(key: slice) -> None:
     values = [1, None, 3, 4, None]
     part = usmq.from_arrow(pa.array(values))[key]
     assert len(part) == len(values[key])
@@ -254,7 +254,7 @@ def test_bounds_of_a_cut_are_those_of_python(key: slice) -> None:
     assert part.null_count == values[key].count(None)
 
 
-def test_the_parts_of_a_column_are_columns() -> None:
+def test_the_children_of_a_column_are_columns() -> None:
     array = pa.array([{"a": [1, 2], "b": "x"}, {"a": None, "b": None}])
     column = usmq.from_arrow(pa.table({"s": array}))["s"]
     assert [child.name for child in column.children] == ["a", "b"]
@@ -269,7 +269,7 @@ def test_the_parts_of_a_column_are_columns() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_column_moves_to_another_kind_of_memory(kind: str) -> None:
+def test_a_column_is_copied_to_another_usm_kind(kind: str) -> None:
     array = pa.array([["a", None], None, ["bc"]])
     column = usmq.from_arrow(array)
     moved = column.to(usm_type=kind)
@@ -280,7 +280,7 @@ def test_a_column_moves_to_another_kind_of_memory(kind: str) -> None:
         assert buffers(Exported(moved).array) == buffers(Exported(column).array), "nothing to do"
 
 
-def test_a_column_moves_to_a_queue_of_another_context(other_queue: usmq.Queue) -> None:
+def test_a_column_is_copied_to_a_queue_of_another_context(other_queue: usmq.Queue) -> None:
     array = pa.array([{"a": "x", "b": 1.5}, None, {"a": None, "b": None}] * 9)[3:20]
     column = usmq.from_arrow(array)
     there = column.to(other_queue)
@@ -292,7 +292,7 @@ def test_a_column_moves_to_a_queue_of_another_context(other_queue: usmq.Queue) -
     assert column.to_arrow().equals(array)
 
 
-def test_a_queue_of_the_same_context_takes_a_column_as_it_lies(queue: usmq.Queue) -> None:
+def test_a_queue_of_the_same_context_uses_a_column_in_place(queue: usmq.Queue) -> None:
     column = usmq.from_arrow(pa.array([1, 2, 3]))
     other = usmq.Queue(queue.device, profiling=True)
     moved = column.to(queue=other)
@@ -301,7 +301,7 @@ def test_a_queue_of_the_same_context_takes_a_column_as_it_lies(queue: usmq.Queue
     assert moved.values().to_numpy().tolist() == [1, 2, 3]
 
 
-def test_host_data_goes_to_the_current_queue_or_the_one_named(queue: usmq.Queue) -> None:
+def test_host_data_is_copied_to_the_current_or_the_given_queue(queue: usmq.Queue) -> None:
     array = pa.array([1, 2, 3])
     other = usmq.Queue(queue.device, profiling=True)
     assert usmq.from_arrow(array).queue == queue
@@ -313,7 +313,7 @@ def test_host_data_goes_to_the_current_queue_or_the_one_named(queue: usmq.Queue)
 
 
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_host_view_of_an_array_of_another_kind_lies_at_its_address(kind: str) -> None:
+def test_a_host_view_of_an_array_of_another_kind_has_the_same_address(kind: str) -> None:
     column = usmq.from_arrow(pa.array([1, None, 3], pa.int64()), usm_type=kind)
     view = column.host_view()
     exported = Exported(view)

@@ -1,4 +1,4 @@
-"""Streams of usmq, read by hand: batches, then the end; each part lives on its own."""
+"""Streams of usmq, read through the C structs: batches, then the end; independent lifetimes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def of_four() -> Any:
     return usmq.from_arrow(giver(stream(ONEAPI)))
 
 
-def test_s1_s2_s3_our_stream_gives_its_batches_and_then_always_the_end() -> None:
+def test_s1_s2_s3_our_stream_yields_its_batches_then_stays_at_the_end() -> None:
     ours = Ours(of_four())
     assert ours.struct.device_type == ONEAPI
     schemas = [ours.schema(), ours.schema()]
@@ -85,7 +85,7 @@ def test_s1_s2_s3_our_stream_gives_its_batches_and_then_always_the_end() -> None
         release(part)
     assert lengths == [2, 0, 1, 3]
     for _ in range(3):
-        assert ours.next().array.release is None, "S3: the end stays the end"
+        assert ours.next().array.release is None, "S3: a finished stream stays finished"
     schemas.append(ours.schema())
     assert ours.last_error() is None, "S4"
     release(ours.struct)
@@ -123,7 +123,7 @@ def test_s5_a_stream_may_end_early_on_another_thread(taken: int) -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_a_stream_that_nobody_reads_is_freed_with_its_capsule() -> None:
+def test_an_unread_stream_is_freed_with_its_capsule() -> None:
     before = live()
     capsules = [usmq.from_arrow(ROWS).__arrow_c_device_stream__() for _ in range(3)]
     assert live() > before
@@ -131,7 +131,7 @@ def test_a_stream_that_nobody_reads_is_freed_with_its_capsule() -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_our_stream_is_ours_at_the_same_addresses() -> None:
+def test_our_stream_round_trips_at_the_same_addresses() -> None:
     table = of_four()
     again = usmq.from_arrow(gives(device_stream=table.__arrow_c_device_stream__))
     assert [len(part) for part in again.batches] == [2, 0, 1, 3]
@@ -154,13 +154,13 @@ def test_a_column_streams_itself_as_one_batch() -> None:
     assert again.values().ptr == column.values().ptr
 
 
-def test_several_batches_are_no_single_array() -> None:
+def test_several_batches_do_not_export_as_a_single_array() -> None:
     table = of_four()
     with pytest.raises(usmq.InteropError, match="batch"):
         table.__arrow_c_device_array__()
 
 
-def test_a_table_of_several_batches_is_taken_batch_by_batch() -> None:
+def test_a_table_of_several_batches_is_imported_batch_by_batch() -> None:
     table = of_four()
     for whole in (lambda: table["a"], lambda: table.columns):
         with pytest.raises((usmq.Error, ValueError), match="batch"):
@@ -170,13 +170,13 @@ def test_a_table_of_several_batches_is_taken_batch_by_batch() -> None:
     assert rows(again) == ROWS.to_pydict()
 
 
-def test_d7_a_release_during_an_error_leaves_the_error_as_it_is() -> None:
-    """The table goes while the error is under way, and the source's release is Python's."""
+def test_d7_a_release_during_an_error_keeps_the_error() -> None:
+    """The table is dropped during the error, and the source's release runs Python code."""
     with pytest.raises(usmq.InteropError, match="batch"):
         of_four().__arrow_c_device_array__()
 
 
-def test_a_host_view_streams_batch_by_batch() -> None:
+def test_a_host_view_is_streamed_batch_by_batch() -> None:
     table = usmq.from_arrow(giver(stream(ONEAPI, "shared")))
     view = table.host_view()
     assert name_of(view.__arrow_c_stream__()) == STREAM
@@ -188,9 +188,7 @@ def test_a_host_view_streams_batch_by_batch() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_of_several_batches_moves_with_all_of_them(
-    other_queue: usmq.Queue, kind: str
-) -> None:
+def test_all_batches_of_a_table_are_moved(other_queue: usmq.Queue, kind: str) -> None:
     table = usmq.from_arrow(giver(stream(ONEAPI, kind)))
     there = table.to(other_queue)
     assert there.queue == other_queue

@@ -1,4 +1,4 @@
-"""What usmq exports as an ArrowDeviceArray, rule by rule (D of the specification)."""
+"""Exports as ArrowDeviceArray, rule by rule (D of the specification)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_d1_only_buffers_are_in_usm(source: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_d2_reserved_is_zeroed(source: str) -> None:
+def test_d2_the_reserved_field_is_zero(source: str) -> None:
     kept = SOURCES[source]()
     for _ in range(20):  # fresh memory is often zero by chance
         assert list(Exported(kept).device.reserved) == [0, 0, 0]
@@ -92,7 +92,7 @@ def test_d3_every_kind_of_usm_is_oneapi(source: str, kind: str) -> None:
     assert exported.device.device_id == usmq.current_queue().device.ordinal
 
 
-def test_d3_the_device_is_the_one_of_the_data(
+def test_d3_the_device_is_that_of_the_data(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     for device in two_devices:
@@ -103,7 +103,7 @@ def test_d3_the_device_is_the_one_of_the_data(
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("place", ["sub-device", "context of its own"])
-def test_d4_what_a_device_number_does_not_reach_is_not_exported(
+def test_d4_memory_without_a_device_ordinal_is_not_exported(
     request: pytest.FixtureRequest, place: str, source: str
 ) -> None:
     if place == "sub-device":
@@ -121,7 +121,9 @@ def test_d4_what_a_device_number_does_not_reach_is_not_exported(
 
 
 @pytest.mark.parametrize("wait", [None, False, True])
-def test_d5_the_event_is_complete_when_the_data_is(advanced: Oracle, wait: bool | None) -> None:
+def test_d5_the_event_completes_after_the_work_on_the_data(
+    advanced: Oracle, wait: bool | None
+) -> None:
     x = usmq.arange(0, 4, 1, dtype="u4")
     running = kernel("advance")(4, x, STEPS)
     exported = Exported(usmq.from_arrow(x), wait=wait)
@@ -139,7 +141,7 @@ def test_d5_the_event_is_complete_when_the_data_is(advanced: Oracle, wait: bool 
 
 
 @pytest.mark.parametrize("late", range(3))
-def test_d5_one_event_stands_for_the_work_on_all_children(late: int, advanced: Oracle) -> None:
+def test_d5_one_event_covers_the_work_on_all_children(late: int, advanced: Oracle) -> None:
     queue = usmq.Queue(usmq.current_queue().device, in_order=False)
     columns = [usmq.full(4, n, "u4", queue=queue) for n in range(3)]
     steps = [STEPS if n == late else 10 for n in range(3)]
@@ -198,7 +200,7 @@ def test_d7_release_works_at_another_address_and_on_any_thread(source: str, thre
 
 
 @pytest.mark.parametrize("name", ["struct of many", "list of structs", "map", "dense union"])
-def test_d8_structs_of_every_part_may_move(name: str) -> None:
+def test_d8_all_structs_may_be_moved(name: str) -> None:
     exported = Exported(usmq.from_arrow(made(name, True)))
     for root in (move(exported.device).array, move(exported.schema)):
         assert all(part.release and part.private_data for part in tree(root))
@@ -226,7 +228,7 @@ def test_d9_a_child_that_was_moved_out_outlives_its_parent(kind: str) -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_d9_a_child_of_a_schema_may_be_moved_out_too() -> None:
+def test_d9_a_child_of_a_schema_may_be_moved_out() -> None:
     exported = Exported(usmq.from_arrow(pa.array([{"a": 1, "b": "x"}])))
     schema = move(exported.schema)
     child = move(children(schema)[1])
@@ -235,7 +237,7 @@ def test_d9_a_child_of_a_schema_may_be_moved_out_too() -> None:
     release(child)
 
 
-def test_d10_release_does_not_take_memory_from_work_under_way(advanced: Oracle) -> None:
+def test_d10_release_keeps_memory_for_work_in_flight(advanced: Oracle) -> None:
     queue = usmq.Queue(usmq.current_queue().device, in_order=False)
     y = usmq.zeros(16, "u4", queue=queue)
     x = usmq.arange(0, 16, 1, dtype="u4", queue=queue)
@@ -283,7 +285,7 @@ def check(schema: Any, array: Any) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_d11_d12_buffers_and_children_are_those_of_the_type(name: str) -> None:
+def test_d11_d12_buffers_and_children_match_the_type(name: str) -> None:
     for nulls, cut in itertools.product((True, False), [(0, 30), (7, 23), (9, 9), (29, 30)]):
         for array in (made(name, nulls), made(name, nulls)[slice(*cut)]):
             column = usmq.from_arrow(array)
@@ -296,7 +298,7 @@ def test_d11_d12_buffers_and_children_are_those_of_the_type(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_d13_nothing_is_exported_like_something(name: str) -> None:
+def test_d13_empty_arrays_are_exported_like_others(name: str) -> None:
     exported = Exported(usmq.from_arrow(made(name, True)[:0]))
     assert exported.array.release
     assert exported.array.length == 0
@@ -350,7 +352,7 @@ def test_d17_two_exports_of_one_object_are_independent(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_nanoarrow_sees_the_device_and_the_addresses(source: str) -> None:
+def test_nanoarrow_reads_the_device_and_the_addresses(source: str) -> None:
     obj = SOURCES[source]()
     exported = Exported(obj)
     theirs = nanoarrow.device.c_device_array(obj)
@@ -385,7 +387,7 @@ def test_exports_on_many_threads_are_each_released() -> None:
     assert column.to_arrow().to_pylist() == [{"a": 1, "b": ["x"]}] * 100
 
 
-def test_a_process_may_end_with_exports_of_pending_work(
+def test_a_process_may_exit_with_exports_of_pending_work(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     code = f"""

@@ -1,4 +1,4 @@
-"""Structs that lie: each is refused with an InteropError, nothing crashes, nothing leaks."""
+"""Invalid structs: each is refused with an InteropError, without a crash or a leak."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def too_deep(producer: Producer) -> None:
         root.children = addressof(links)
 
 
-# What is changed, in which array.
+# The change, and the array to change.
 ARRAYS: dict[str, tuple[str, Callable[[Producer], None]]] = {
     "released": ("ints", of_array(release=None)),
     "negative length": ("ints", of_array(length=-1)),
@@ -222,14 +222,14 @@ def producer_of(base: str | Node, way: str) -> Producer:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("base", BASES)
-def test_what_is_changed_below_is_fine_as_it_was(base: str, way: str) -> None:
+def test_the_unmodified_array_is_valid(base: str, way: str) -> None:
     producer = producer_of(base, way)
     usmq.from_arrow(producer).to_arrow().validate(full=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", ARRAYS)
-def test_d20_an_array_that_cannot_be_is_refused(case: str, way: str) -> None:
+def test_d20_an_invalid_array_is_refused(case: str, way: str) -> None:
     base, change = ARRAYS[case]
     producer = producer_of(base, way)
     change(producer)
@@ -265,7 +265,7 @@ BROKEN_CONTENTS = {
 
 @pytest.mark.parametrize("way", ["host", *arrow_structs.KINDS])
 @pytest.mark.parametrize("case", BROKEN_CONTENTS)
-def test_contents_are_checked_before_pyarrow_reads_them(case: str, way: str) -> None:
+def test_contents_are_validated_before_pyarrow_reads_them(case: str, way: str) -> None:
     node, says = BROKEN_CONTENTS[case]
     column = usmq.from_arrow(
         Producer(node) if way == "host" else Producer(node.on_device(way), ONEAPI)
@@ -283,7 +283,7 @@ def test_contents_are_checked_before_pyarrow_reads_them(case: str, way: str) -> 
             usmq.Table({"x": host}).host_view()
 
 
-def test_an_array_of_ours_is_not_taken_for_another_type() -> None:
+def test_an_array_of_usmq_is_not_reinterpreted_as_another_type() -> None:
     column = usmq.from_arrow(usmq.full(64, 1, dtype="int8", usm_type="host"))
     view = column.host_view()
     for way in ("array", "device_array"):
@@ -302,7 +302,7 @@ FORMATS += [b"vx", b"\xff\xfe", b"i\n", b" i", b"I:", b"x" * 100_000]
 
 @pytest.mark.parametrize("way", ["device array", "oneAPI array"])
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: repr(form)[:30])
-def test_a_format_that_is_none_is_refused(form: bytes | None, way: str) -> None:
+def test_an_invalid_format_is_refused(form: bytes | None, way: str) -> None:
     producer = producer_of("ints", way)
     producer.schema.format = producer._string(form)
     refused(producer, way)
@@ -330,7 +330,7 @@ SCHEMAS: dict[str, tuple[str, Callable[[Any], None]]] = {
 
 @pytest.mark.parametrize("way", ["device array", "oneAPI array"])
 @pytest.mark.parametrize("case", SCHEMAS)
-def test_a_schema_that_cannot_be_is_refused(case: str, way: str) -> None:
+def test_an_invalid_schema_is_refused(case: str, way: str) -> None:
     base, change = SCHEMAS[case]
     producer = producer_of(base, way)
     change(producer.schema)
@@ -338,7 +338,7 @@ def test_a_schema_that_cannot_be_is_refused(case: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["column", "item"])
-def test_a_name_that_is_no_utf_8_is_refused(where: str) -> None:
+def test_a_name_that_is_not_utf_8_is_refused(where: str) -> None:
     inner = replace(ints([1]), name=b"\xff\xfe" if where == "item" else b"item")
     root = Node(b"+l", 1, [None, np.array([0, 1], "i4")], [inner])
     table = batch(a=root)
@@ -358,7 +358,7 @@ def test_metadata_of_negative_sizes_is_refused(metadata: bytes) -> None:
     refused(Producer(replace(BASES["ints"], metadata=metadata)), "device array")
 
 
-def test_what_is_odd_but_allowed_is_taken() -> None:
+def test_unusual_but_valid_arrays_are_accepted() -> None:
     nameless = replace(batch(), length=2, children=[replace(ints([1, 2]), name=None)])
     assert usmq.from_arrow(Producer(nameless)).column_names == [""]
     flagged = Producer(replace(ints([1, 2]), flags=-1, metadata=packed(0)))
@@ -412,7 +412,7 @@ def test_d21_cuda_data_needs_a_driver(device_type: int) -> None:
     except usmq.RuntimeNotFoundError:
         pass
     else:
-        pytest.skip("there is a driver here; tests/cuda has tests for it")
+        pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")
     producer = Producer(ints([1, 2]), device_type, device_id=0)
     buffer(1, at=16)(producer)  # not to be touched
     message = refused(producer, "device array", usmq.RuntimeNotFoundError)
@@ -423,7 +423,7 @@ NOT_HERE = [0, 4, 7, 8, 9, 10, 12, 15, 16, 99, -1, 2**31 - 1]
 
 
 @pytest.mark.parametrize("device_type", NOT_HERE)
-def test_d21_a_device_that_usmq_has_not_is_refused_by_name(device_type: int) -> None:
+def test_d21_an_unsupported_device_type_is_refused_by_name(device_type: int) -> None:
     producer = Producer(ints([1, 2]), device_type, device_id=0)
     # Buffers must not be touched first: these would crash.
     buffer(1, at=16)(producer)
@@ -451,7 +451,7 @@ def test_d23_device_data_of_another_context_is_refused(sub_device: usmq.Device) 
     refused(Producer(Node(b"i", 4, [None, memory]), ONEAPI), "device array")
 
 
-def test_an_error_of_the_object_itself_is_the_callers() -> None:
+def test_an_exception_of_the_object_itself_propagates() -> None:
     def fail() -> Any:
         raise ZeroDivisionError("mine")
 
@@ -460,7 +460,7 @@ def test_an_error_of_the_object_itself_is_the_callers() -> None:
             usmq.from_arrow(gives(**{name: fail}))
 
 
-def test_the_structs_are_as_large_as_in_the_header() -> None:
+def test_the_struct_sizes_match_the_header() -> None:
     sizes = [ctypes.sizeof(kind) for kind in (ArrowSchema, ArrowArray)]
     sizes.append(ctypes.sizeof(arrow_structs.ArrowDeviceArray))
-    assert sizes == [72, 80, 128], "the tests themselves are wrong"
+    assert sizes == [72, 80, 128], "the definitions of the tests are wrong"

@@ -1,4 +1,4 @@
-"""What usmq takes over from others: where it lies, in order, and released once, when done."""
+"""Imports of foreign Arrow data: in place, ordered, and released once after the last use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ VIEWS = Node(
         np.array([14], "i8"),
     ],
 )
-# Arrays of another library, and what they are in Python.
+# Arrays of another library, and their Python values.
 NODES: dict[str, tuple[Node, list[Any]]] = {
     "ints": (ints([1, 2, 3]), [1, 2, 3]),
     "ints with nulls": (ints([1, None, 3]), [1, None, 3]),
@@ -152,12 +152,12 @@ def test_host_data_of_another_library_is_copied(name: str) -> None:
     assert column.to_arrow().to_pylist() == values
     assert column.null_count == values.count(None)
     assert eventually(lambda: sorted(producer.log) == ["array", "schema"]), producer.log
-    assert column.to_arrow().to_pylist() == values, "it needs its source no more"
+    assert column.to_arrow().to_pylist() == values, "the source is no longer needed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NODES)
-def test_d23_device_data_is_used_where_it_is(name: str, kind: str) -> None:
+def test_d23_device_data_is_used_in_place(name: str, kind: str) -> None:
     node, values = NODES[name]
     producer = Producer(node.on_device(kind), ONEAPI)
     before = live()
@@ -167,7 +167,7 @@ def test_d23_device_data_is_used_where_it_is(name: str, kind: str) -> None:
     assert column.to_arrow().to_pylist() == values
     assert column.null_count == values.count(None)
     given = [at for at in addresses(producer.root) if at]
-    assert ("array" in producer.log) is not bool(given), "kept if there is something to keep"
+    assert ("array" in producer.log) is not bool(given), "the source is kept if it has buffers"
     again = usmq.from_arrow(column)
     if values:
         assert column.usm_type == (kind if given else None)
@@ -180,7 +180,7 @@ def test_d23_device_data_is_used_where_it_is(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("device_type", [CPU, ONEAPI])
-def test_d25_d26_what_is_taken_over_is_moved_and_its_root_released_once(device_type: int) -> None:
+def test_d25_d26_an_imported_struct_is_moved_and_its_root_released_once(device_type: int) -> None:
     node = batch(a=lists(ints([1, 2]), [1, 1]), w=replace(WORDS, length=2))
     producer = Producer(node.on_device() if device_type == ONEAPI else node, device_type)
     table = usmq.from_arrow(producer)
@@ -200,7 +200,7 @@ def test_d25_d26_what_is_taken_over_is_moved_and_its_root_released_once(device_t
 
 
 @pytest.mark.parametrize("device_type", [CPU, ONEAPI])
-def test_a_record_batch_at_an_offset_is_its_rows(device_type: int) -> None:
+def test_a_record_batch_with_an_offset_gives_its_rows(device_type: int) -> None:
     node = replace(batch(a=ints([1, 2, None, 4]), b=strings([b"", b"x", b"yz", b""])), offset=1)
     node.length = 2
     producer = Producer(node.on_device() if device_type == ONEAPI else node, device_type)
@@ -211,14 +211,14 @@ def test_a_record_batch_at_an_offset_is_its_rows(device_type: int) -> None:
     assert [child.offset + child.length <= 4 for child in children(array)] == [True, True]
 
 
-def test_d28_a_device_table_gives_the_columns_asked_for() -> None:
+def test_d28_a_device_table_gives_the_requested_columns() -> None:
     producer = Producer(batch(a=ints([1, 2]), b=strings([b"x", b"y"])).on_device(), ONEAPI)
     table = usmq.from_arrow(producer, columns=["b"])
     assert table.to_arrow().to_pydict() == {"b": ["x", "y"]}
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_our_own_export_is_ours_at_the_same_addresses(name: str) -> None:
+def test_our_own_export_round_trips_at_the_same_addresses(name: str) -> None:
     array = made(name, True)[5:28]
     column = as_column(array)
     before = live()
@@ -229,7 +229,7 @@ def test_our_own_export_is_ours_at_the_same_addresses(name: str) -> None:
     same(usmq.from_arrow(column[1:9]).to_arrow(), array[1:9], name)
 
 
-def test_our_own_export_outlives_what_exported_it() -> None:
+def test_our_own_export_outlives_its_exporter() -> None:
     again = usmq.from_arrow(usmq.from_arrow(usmq.from_arrow(pa.array(["a", "b"]))))
     others = [usmq.zeros(2, "i4") for _ in range(20)]
     assert again.to_arrow().to_pylist() == ["a", "b"]
@@ -244,7 +244,7 @@ def producer_of(memory: Any, event: Any = None, **options: Any) -> Producer:
 
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("use", ["values", "to_arrow", "kernel", "export"])
-def test_d22_the_event_of_the_producer_is_waited_for(
+def test_d22_later_work_waits_for_the_producers_event(
     use: str, in_order: bool, advanced: Oracle
 ) -> None:
     _, advance = foreign()
@@ -255,7 +255,7 @@ def test_d22_the_event_of_the_producer_is_waited_for(
     column = usmq.from_arrow(producer, queue=queue)
     pending = event.execution_status != dpctl.event_status_type.complete
     assert pending, "the import waited on the host"
-    del event  # what the import needs of it, it has copied
+    del event  # the import has its own copy
     if use == "values":
         found = column.values().to_numpy()
     elif use == "to_arrow":
@@ -271,7 +271,7 @@ def test_d22_the_event_of_the_producer_is_waited_for(
     np.testing.assert_array_equal(found, advanced(np.arange(2), STEPS))
 
 
-def test_d26_release_comes_after_the_work_on_the_data(advanced: Oracle) -> None:
+def test_d26_release_follows_the_work_on_the_data(advanced: Oracle) -> None:
     x, y = usm(np.arange(4, dtype="u4")), usm(np.zeros(4, "u4"), "shared")
     producer = producer_of(x)
     seen: list[Any] = []
@@ -289,7 +289,7 @@ def test_d26_release_comes_after_the_work_on_the_data(advanced: Oracle) -> None:
     np.testing.assert_array_equal(seen, [advanced(np.arange(4), STEPS)])
 
 
-def test_d26_an_export_of_an_import_keeps_the_source() -> None:
+def test_d26_an_export_of_an_import_keeps_the_source_alive() -> None:
     producer = producer_of(usm(np.arange(4, dtype="u4")))
     exported = Exported(usmq.from_arrow(producer))
     struct = arrow_structs.move(exported.device)
@@ -301,7 +301,7 @@ def test_d26_an_export_of_an_import_keeps_the_source() -> None:
 
 
 @pytest.mark.parametrize("part", ["values", "slice", "child", "dictionary"])
-def test_any_part_keeps_the_source(part: str) -> None:
+def test_any_part_keeps_the_source_alive(part: str) -> None:
     node = replace(WORDS, length=4).on_device() if part == "dictionary" else None
     producer = Producer(node or lists(ints([1, 2, 3]), [3]).on_device(), ONEAPI)
     column = usmq.from_arrow(producer)
@@ -319,7 +319,7 @@ def test_any_part_keeps_the_source(part: str) -> None:
     assert eventually(lambda: "array" in producer.log)
 
 
-def test_the_last_reference_may_go_on_another_thread() -> None:
+def test_the_last_reference_may_be_dropped_on_another_thread() -> None:
     producer = producer_of(usm(np.arange(4, dtype="u4")))
     held = [usmq.from_arrow(producer)]
     thread = threading.Thread(target=held.clear)
@@ -328,13 +328,13 @@ def test_the_last_reference_may_go_on_another_thread() -> None:
     assert eventually(lambda: producer.log.count("array") == 1)
 
 
-def test_host_data_is_copied_without_a_wait_and_kept_until_then() -> None:
+def test_host_data_is_copied_without_a_wait_and_kept_until_copied() -> None:
     x = usmq.zeros(1, "u4")
     producer = Producer(batch(a=ints(list(range(10_000))), b=strings([b"word"] * 10_000)))
     running = kernel("advance")(1, x, STEPS)
     table = usmq.from_arrow(producer)
     assert not running.done(), "the import waited for the queue"
-    assert "array" not in producer.log, "the copies cannot be done yet"
+    assert "array" not in producer.log, "the copies cannot be complete yet"
     table.wait()
     assert running.done()
     assert eventually(lambda: "array" in producer.log)
@@ -352,7 +352,7 @@ def test_host_data_dropped_at_once_is_kept_until_it_is_copied() -> None:
     assert eventually(lambda: "array" in producer.log)
 
 
-def test_many_threads_take_over_and_let_go_at_once() -> None:
+def test_many_threads_import_and_release_concurrently() -> None:
     table = pa.table({"a": pa.array([1, None, 3] * 50), "b": [["x"], None, []] * 50})
     start = threading.Barrier(4)
 
@@ -369,7 +369,7 @@ def test_many_threads_take_over_and_let_go_at_once() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 77, -1])
-def test_d23_a_wrong_device_number_is_refused_or_the_pointer_decides(number: int) -> None:
+def test_d23_a_wrong_device_ordinal_is_refused_or_the_pointer_decides(number: int) -> None:
     producer = producer_of(usm(np.arange(4, dtype="u4")), device_id=number)
     try:
         column = usmq.from_arrow(producer)
@@ -408,7 +408,7 @@ def test_d23_the_sizes_of_views_are_in_usm_like_every_buffer() -> None:
 
 @pytest.mark.parametrize("device_type", [CPU, ONEAPI])
 @pytest.mark.parametrize("form", [b"u", b"Z", b"+l"])
-def test_empty_texts_and_lists_need_no_offsets(form: bytes, device_type: int) -> None:
+def test_empty_strings_and_lists_need_no_offsets(form: bytes, device_type: int) -> None:
     """Older writers leave out the one offset that there should be."""
     node = Node(form, 0, [None, None] if form == b"+l" else [None] * 3)
     if form == b"+l":
@@ -421,7 +421,7 @@ def test_empty_texts_and_lists_need_no_offsets(form: bytes, device_type: int) ->
     assert buffers(Exported(column).array)[1]
 
 
-def test_a_dictionary_is_taken_over_with_its_column() -> None:
+def test_a_dictionary_is_imported_with_its_column() -> None:
     producer = Producer(WORDS.on_device(), ONEAPI)
     column = usmq.from_arrow(producer)
     theirs = addresses(producer.root)

@@ -1,4 +1,4 @@
-"""Kernels on columns: values, bitmaps, offsets and codes go in, tables come out."""
+"""Kernels on columns: they read values, bitmaps, offsets and codes, and produce tables."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_kernel_reads_values_and_their_bitmap(kind: str, cut: tuple[int, int],
         assert y.to_numpy().tolist() == expected
 
 
-def test_a_result_goes_back_to_pyarrow_as_a_table(run: Run) -> None:
+def test_a_result_is_returned_to_pyarrow_as_a_table(run: Run) -> None:
     column = usmq.from_arrow(INTS)
     y = usmq.empty(1000, "i4")
     run("doubled", 1000, column.values(), column.validity(), column.bit_offset, y)
@@ -103,14 +103,14 @@ def test_a_result_goes_back_to_pyarrow_as_a_table(run: Run) -> None:
     assert usmq.from_arrow(table)["out"].values().ptr == y.ptr
 
 
-def test_a_table_shows_what_the_kernel_under_way_will_have_written(
+def test_an_exported_table_includes_the_writes_of_a_kernel_in_flight(
     advanced: Callable[[Any, int], Any],
 ) -> None:
     x = usmq.arange(0, 4, 1, dtype="u4", usm_type="shared")
     running = kernel("advance")(4, x, STEPS)
     table = usmq.Table({"x": x})
     column = table["x"]
-    assert not running.done(), "making a table waited"
+    assert not running.done(), "creating the table waited"
     expected = advanced(np.arange(4), STEPS)
     np.testing.assert_array_equal(pa.array(column.host_view()).to_numpy(), expected)
     assert running.done()
@@ -143,7 +143,7 @@ WORDS = pa.array(["queue", "", "device", "rhythm", "ä", "aeiou"] * 50)
 
 
 @pytest.mark.parametrize("cut", [(0, 300), (1, 299), (7, 8)], ids=str)
-def test_text_is_read_through_offsets(cut: tuple[int, int], run: Run) -> None:
+def test_strings_are_read_through_offsets(cut: tuple[int, int], run: Run) -> None:
     column = usmq.from_arrow(WORDS)[slice(*cut)]
     lengths, vowels = (usmq.empty(len(column), "i4") for _ in range(2))
     run("lengths", len(column), column.offsets(), lengths)
@@ -202,7 +202,9 @@ def test_a_column_dropped_right_after_the_launch_is_read_to_the_end(
     assert eventually(lambda: live() == before)
 
 
-def test_columns_of_two_contexts_do_not_meet_in_a_kernel(other_queue: usmq.Queue, run: Run) -> None:
+def test_columns_of_two_contexts_are_refused_in_one_launch(
+    other_queue: usmq.Queue, run: Run
+) -> None:
     here = usmq.from_arrow(INTS)
     there = here.to(other_queue)
     y = usmq.empty(1000, "i4")

@@ -1,4 +1,4 @@
-"""The rules of device arrays that no other file has for its subject."""
+"""Rules of device arrays that the other files do not cover."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ no_leaks = arrow_structs.no_leaks
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_d15_d29_what_was_handed_over_is_not_written_to(kind: str) -> None:
+def test_d15_d29_exported_memory_is_not_written(kind: str) -> None:
     column = usmq.from_arrow(pa.array([1, 2, 3], pa.int32()), usm_type=kind)
     values = column.values()
     assert values.readonly
@@ -23,7 +23,7 @@ def test_d15_d29_what_was_handed_over_is_not_written_to(kind: str) -> None:
     assert column.to_arrow().to_pylist() == [1, 2, 3]
 
 
-def test_d29_foreign_data_stays_as_it_is() -> None:
+def test_d29_foreign_data_is_not_changed() -> None:
     producer = Producer(ints([4, None, 6]).on_device(), ONEAPI)
     column = usmq.from_arrow(producer)
     with pytest.raises(ValueError, match="read-only"):
@@ -31,7 +31,7 @@ def test_d29_foreign_data_stays_as_it_is() -> None:
     assert column.to_arrow().to_pylist() == [4, None, 6]
 
 
-def test_d18_bytes_of_bool_are_no_arrow_booleans() -> None:
+def test_d18_bool_arrays_are_not_exported_as_arrow_booleans() -> None:
     flags = usmq.asarray(np.array([True, False]))
     with pytest.raises(usmq.InteropError, match="bits"):
         usmq.from_arrow(flags)
@@ -39,7 +39,7 @@ def test_d18_bytes_of_bool_are_no_arrow_booleans() -> None:
     assert bits.values().to_numpy().tolist() == [0b101]
 
 
-def test_d24_junk_in_reserved_means_nothing() -> None:
+def test_d24_junk_in_reserved_is_ignored() -> None:
     producer = Producer(ints([1, 2]).on_device(), ONEAPI)
     producer.device.reserved[:] = (-1, 2**62, 77)
     assert usmq.from_arrow(producer).to_arrow().to_pylist() == [1, 2]

@@ -1,4 +1,4 @@
-"""Streams of others: read by the rules, to their end or their error, and all of it released."""
+"""Foreign streams: read to their end or error, and released completely."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rows(table: Any) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", ["table", "reader", "sliced table"])
-def test_chunks_of_the_host_become_one_table(source: str, kind: str) -> None:
+def test_host_chunks_become_one_table(source: str, kind: str) -> None:
     table = pa.concat_tables([ROWS, ROWS[:0], ROWS[1:4], ROWS])
     assert table["a"].num_chunks > 2
     expected = table[3:] if source == "sliced table" else table
@@ -91,7 +91,7 @@ def test_chunks_of_every_type_become_one_column(name: str) -> None:
     chunked = pa.chunked_array(chunks, array.type)
     column = usmq.from_arrow(chunked)
     if not chunked.null_count and pa.types.is_struct(array.type):
-        assert isinstance(column, usmq.Table), "structs at the top, none of them null"
+        assert isinstance(column, usmq.Table), "top-level structs, none of them null"
         assert column.to_arrow().to_pylist() == chunked.to_pylist()
         return
     assert isinstance(column, usmq.Column)
@@ -102,13 +102,13 @@ def test_chunks_of_every_type_become_one_column(name: str) -> None:
     assert column.null_count == chunked.null_count
 
 
-def test_chunks_may_have_dictionaries_of_their_own() -> None:
+def test_chunks_may_have_separate_dictionaries() -> None:
     chunks = [pa.array(words).dictionary_encode() for words in (["a", "b"], ["c", None, "a"])]
     column = usmq.from_arrow(pa.chunked_array(chunks))
     assert column.to_arrow().to_pylist() == ["a", "b", "c", None, "a"]
 
 
-def test_streams_of_nothing_have_a_schema() -> None:
+def test_empty_streams_have_a_schema() -> None:
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, [])
     for given in (reader, ROWS.schema.empty_table(), giver(StreamProducer(SCHEMA, []))):
         table = usmq.from_arrow(given)
@@ -118,7 +118,7 @@ def test_streams_of_nothing_have_a_schema() -> None:
     assert column.to_arrow().equals(pa.array([], pa.list_(pa.int8())))
 
 
-def test_only_the_columns_asked_for_are_taken_of_a_stream() -> None:
+def test_only_the_requested_columns_of_a_stream_are_imported() -> None:
     for device_type in (None, ONEAPI):
         table = usmq.from_arrow(giver(stream(device_type)), columns=["b"])
         assert rows(table) == ROWS.select(["b"]).to_pydict()
@@ -147,7 +147,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSYS, errno.ENOMEM, errno.EINVAL, -1])
 @pytest.mark.parametrize("when", ["schema", "first", "third"])
-def test_s10_the_error_of_a_stream_is_told(when: str, code: int) -> None:
+def test_s10_the_error_of_a_stream_is_reported(when: str, code: int) -> None:
     for device_type in (None, ONEAPI):
         for message, expected in TEXTS.values():
             producer = stream(device_type, message=message)
@@ -185,7 +185,7 @@ UNLIKE = ["one column less", "a column of other buffers", "no struct", "negative
 
 @pytest.mark.parametrize("kind", UNLIKE)
 @pytest.mark.parametrize("device_type", [None, CPU])
-def test_a_chunk_that_is_wrong_ends_it_and_all_are_released(
+def test_an_invalid_chunk_ends_the_stream_and_all_chunks_are_released(
     kind: str, device_type: int | None
 ) -> None:
     chunks = [Producer(batch([1], [b"x"])), unlike(kind), Producer(batch([1], [b"x"]))]
@@ -210,7 +210,7 @@ def test_s10_chunks_are_of_the_device_type_of_their_stream(of_stream: int, of_ch
 
 @pytest.mark.parametrize("chunks", [1, 0])
 @pytest.mark.parametrize("device_type", [0, 99])
-def test_d21_a_stream_of_a_device_that_usmq_has_not_is_refused(
+def test_d21_a_stream_of_an_unsupported_device_type_is_refused(
     device_type: int, chunks: int
 ) -> None:
     given = [Producer(batch([1], [b"x"]), device_type, 0) for _ in range(chunks)]
@@ -230,7 +230,7 @@ def test_a_stream_without_a_callback_is_refused(field: str) -> None:
         with pytest.raises(usmq.InteropError):
             usmq.from_arrow(giver(producer))
         if field == "release":
-            assert producer.calls == [], "that is a released stream"
+            assert producer.calls == [], "a released stream"
 
 
 def test_a_stream_whose_schema_is_released_is_refused() -> None:
@@ -246,7 +246,7 @@ def test_a_stream_whose_schema_is_released_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_chunks_on_a_device_stay_where_they_are(kind: str) -> None:
+def test_chunks_on_a_device_are_used_in_place(kind: str) -> None:
     before = live()
     producer = stream(ONEAPI, kind)
     addresses = [
@@ -270,7 +270,7 @@ def test_chunks_on_a_device_stay_where_they_are(kind: str) -> None:
     assert table.column_names == ["a", "b"]
 
 
-def test_each_chunk_is_waited_for_and_kept_as_long_as_it_is_used(
+def test_later_work_waits_for_each_chunk_and_keeps_it_alive(
     advanced: Callable[[Any, int], Any],
 ) -> None:
     _, advance = foreign()

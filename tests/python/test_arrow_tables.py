@@ -22,7 +22,7 @@ TABLE = pa.table(
 )
 
 
-def test_numpy_is_told_how_a_table_and_its_columns_become_arrays() -> None:
+def test_the_error_for_numpy_shows_how_to_convert_tables_and_columns() -> None:
     table = usmq.Table({"x": usmq.arange(3)})
     for ask in (np.asarray, np.array, lambda obj: np.asarray(obj, "f8")):
         with pytest.raises(TypeError, match=r"values\(\)\.to_numpy\(\)"):
@@ -33,7 +33,7 @@ def test_numpy_is_told_how_a_table_and_its_columns_become_arrays() -> None:
     assert table["x"].to_arrow().to_numpy(zero_copy_only=False).tolist() == [0, 1, 2]
 
 
-def test_record_batches_tables_and_structs_are_tables_and_other_arrays_columns() -> None:
+def test_record_batches_tables_and_structs_become_tables_others_columns() -> None:
     batch = TABLE.to_batches()[0]
     for source in (TABLE, batch):
         table = usmq.from_arrow(source)
@@ -43,7 +43,7 @@ def test_record_batches_tables_and_structs_are_tables_and_other_arrays_columns()
         assert [column.name for column in table.columns] == ["a", "b", "c"]
         assert [column.format for column in table.columns] == ["i", "u", "+l"]
         assert all(isinstance(column, usmq.Column) for column in table.columns)
-    # Structs at the top are rows, unless some are null; in a table of their own they are a column.
+    # Top-level structs are rows unless some are null; in a table they are a column.
     struct = batch.to_struct_array()
     assert usmq.from_arrow(struct).to_arrow().equals(pa.table(batch))
     assert usmq.from_arrow(struct, columns=["b"]).column_names == ["b"]
@@ -56,7 +56,7 @@ def test_record_batches_tables_and_structs_are_tables_and_other_arrays_columns()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_says_where_it_is(kind: str) -> None:
+def test_a_table_reports_its_queue_device_and_usm_kind(kind: str) -> None:
     queue = usmq.Queue(usmq.current_queue().device, profiling=True)
     table = usmq.from_arrow(TABLE, queue=queue, usm_type=kind)
     assert table.queue == queue
@@ -75,14 +75,14 @@ def test_a_column_is_found_by_name_and_the_error_lists_the_names() -> None:
 
 
 @pytest.mark.parametrize("columns", [["a"], ["c", "a"], ("b",), [], ["b", "a", "c"]])
-def test_only_the_columns_asked_for_are_taken(columns: Any) -> None:
+def test_only_the_requested_columns_are_imported(columns: Any) -> None:
     table = usmq.from_arrow(TABLE, columns=columns)
     assert table.column_names == list(columns)
     assert table.num_rows == 4
     assert table.to_arrow().equals(TABLE.select(list(columns)))
 
 
-def test_columns_that_are_not_taken_take_no_memory() -> None:
+def test_columns_that_are_not_imported_take_no_memory() -> None:
     before = live()
     wide = pa.table({f"c{n}": pa.array(range(10)) for n in range(50)})
     table = usmq.from_arrow(wide, columns=["c7"])
@@ -91,7 +91,7 @@ def test_columns_that_are_not_taken_take_no_memory() -> None:
     assert table.to_arrow().equals(wide.select(["c7"]))
 
 
-def test_columns_to_take_must_be_there_and_be_of_a_table() -> None:
+def test_requested_columns_must_exist_and_belong_to_a_table() -> None:
     with pytest.raises(KeyError, match=r"nosuch.*'?a'?.*'?b'?.*'?c'?"):
         usmq.from_arrow(TABLE, columns=["a", "nosuch"])
     with pytest.raises(TypeError):
@@ -101,7 +101,7 @@ def test_columns_to_take_must_be_there_and_be_of_a_table() -> None:
             usmq.from_arrow(TABLE, columns=wrong)
 
 
-def test_a_table_is_made_of_arrays_and_columns() -> None:
+def test_a_table_is_built_from_arrays_and_columns() -> None:
     x = usmq.asarray(np.arange(5, dtype="f4"))
     words = usmq.from_arrow(pa.array(["a", None, "c", "d", "e"]))
     grid = usmq.asarray(np.arange(10, dtype="i2").reshape(5, 2))
@@ -136,7 +136,7 @@ def test_a_table_is_made_of_arrays_and_columns() -> None:
         (None, TypeError),
     ],
 )
-def test_a_table_is_not_made_of_anything_else(columns: Any, error: type[Exception]) -> None:
+def test_other_objects_are_refused_as_table_columns(columns: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         usmq.Table(columns)
 
@@ -163,7 +163,7 @@ def test_a_table_moves_to_another_context_and_back(other_queue: usmq.Queue) -> N
 
 
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_host_view_of_a_table_is_one_of_pyarrow(kind: str) -> None:
+def test_a_host_view_of_a_table_imports_into_pyarrow(kind: str) -> None:
     table = usmq.from_arrow(TABLE, usm_type=kind)
     view = table.host_view()
     for found in (pa.table(view), pa.record_batch(view)):
@@ -184,7 +184,7 @@ def test_a_host_view_outlives_its_table() -> None:
     del others
 
 
-def test_a_field_says_name_format_nullability_and_metadata() -> None:
+def test_a_field_has_name_format_nullability_and_metadata() -> None:
     inner = pa.field("in", pa.dictionary(pa.int8(), pa.string()), nullable=False)
     field = pa.field(
         "näme", pa.list_(inner), nullable=False, metadata={b"k": b"v", b"\0\xff": b"", b"": b"x"}
@@ -207,7 +207,7 @@ def test_a_field_says_name_format_nullability_and_metadata() -> None:
     assert usmq.from_arrow(pa.array([1])).field.nullable is True
 
 
-def test_flags_of_dictionaries_and_maps_come_back() -> None:
+def test_flags_of_dictionaries_and_maps_round_trip() -> None:
     for data_type in (
         pa.dictionary(pa.int8(), pa.string(), ordered=True),
         pa.map_(pa.string(), pa.int8(), keys_sorted=True),
@@ -252,7 +252,7 @@ def test_an_array_is_a_column_at_its_address(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (1, 1), (5, 0), (0, 5)])
-def test_a_grid_is_a_fixed_size_list_at_its_address(shape: tuple[int, int]) -> None:
+def test_a_2_d_array_is_a_fixed_size_list_at_its_address(shape: tuple[int, int]) -> None:
     host = np.arange(shape[0] * shape[1], dtype="f8").reshape(shape)
     x = usmq.asarray(host)
     column = usmq.from_arrow(x)
@@ -265,7 +265,7 @@ def test_a_grid_is_a_fixed_size_list_at_its_address(shape: tuple[int, int]) -> N
     assert usmq.from_arrow(x[1:]).to_arrow().to_pylist() == host[1:].tolist()
 
 
-def test_more_dimensions_are_lists_of_lists() -> None:
+def test_more_dimensions_become_nested_lists() -> None:
     host = np.arange(24, dtype="i2").reshape(4, 3, 2)
     x = usmq.asarray(host)
     column = usmq.from_arrow(x)
@@ -275,7 +275,7 @@ def test_more_dimensions_are_lists_of_lists() -> None:
 
 @pytest.mark.parametrize("dtype", ["?", "c8", "c16", "bfloat16"])
 @pytest.mark.parametrize("shape", [3, (2, 3)])
-def test_what_arrow_has_no_layout_for_is_refused_by_name(dtype: str, shape: Any) -> None:
+def test_dtypes_without_an_arrow_layout_are_refused_by_name(dtype: str, shape: Any) -> None:
     x = usmq.zeros(shape, dtype)
     name = usmq.DType(dtype).name
     for use in (usmq.from_arrow, Exported, lambda x: usmq.Table({"x": x})):
@@ -284,7 +284,7 @@ def test_what_arrow_has_no_layout_for_is_refused_by_name(dtype: str, shape: Any)
 
 
 @pytest.mark.parametrize("view", ["transposed", "every other column", "point"])
-def test_arrays_that_are_no_column_are_refused(view: str) -> None:
+def test_arrays_that_cannot_be_a_column_are_refused(view: str) -> None:
     x = usmq.zeros((4, 6), "i4")
     wrong = {
         "transposed": x.T,
@@ -305,7 +305,7 @@ def test_a_table_without_columns_and_one_without_rows() -> None:
     assert none["b"].to_arrow().to_pylist() == []
 
 
-def test_names_may_be_empty_or_the_same() -> None:
+def test_names_may_be_empty_or_repeated() -> None:
     table = pa.table([pa.array([1]), pa.array(["x"]), pa.array([2.5])], ["", "a", "a"])
     ours = usmq.from_arrow(table)
     assert ours.column_names == ["", "a", "a"]
@@ -322,7 +322,7 @@ def test_columns_of_a_table_outlive_it() -> None:
 
 
 @pytest.mark.parametrize("wrong", [1, "text", None, [1, 2], np.arange(3), {"a": 1}, object()])
-def test_what_is_not_of_arrow_is_a_type_error_that_says_so(wrong: Any) -> None:
+def test_objects_without_arrow_dunders_are_a_type_error(wrong: Any) -> None:
     with pytest.raises(TypeError, match=type(wrong).__name__) as error:
         usmq.from_arrow(wrong)
     assert "__arrow_c_" in str(error.value)
@@ -330,7 +330,7 @@ def test_what_is_not_of_arrow_is_a_type_error_that_says_so(wrong: Any) -> None:
         usmq.from_arrow()
 
 
-def test_where_to_put_it_must_make_sense() -> None:
+def test_invalid_targets_are_refused() -> None:
     array = pa.array([1])
     with pytest.raises((ValueError, TypeError, usmq.Error)):
         usmq.from_arrow(array, usm_type="nosuch")

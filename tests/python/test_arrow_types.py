@@ -1,4 +1,4 @@
-"""Every type of Arrow goes from pyarrow into USM and back: with nulls, without, cut, empty."""
+"""Every Arrow type round-trips from pyarrow through USM: with and without nulls, sliced, empty."""
 
 from __future__ import annotations
 
@@ -220,19 +220,19 @@ def same(found: pa.Array, expected: pa.Array, note: str) -> None:
         found.validate(full=True)  # pyarrow finds its own round trip of no views at an offset wrong
     assert found.type == expected.type, note
     assert found.equals(expected), f"{note}: {found} is not {expected}"
-    # The lists of its type are compared too, with their names and what may be null.
+    # The nested types are compared, too, with names and nullability.
     assert str(found.type) == str(expected.type), note
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", TYPES)
-def test_an_array_of_every_type_comes_back_as_it_went(name: str, kind: str) -> None:
+def test_an_array_of_every_type_round_trips(name: str, kind: str) -> None:
     for nulls, cut in itertools.product((True, False), CUTS):
         array = CUTS[cut](made(name, nulls))
         note = f"{cut}, {'with' if nulls else 'without'} nulls"
         column = as_column(array, usm_type=kind)
         assert len(column) == len(array), note
-        # What has no buffers, a column of nulls for one, lies nowhere.
+        # A column without buffers, e.g. of nulls, has no address.
         holds = any(every_address(Exported(column).array))
         assert column.usm_type == (kind if holds else None), note
         assert column.null_count == array.null_count, note
@@ -240,7 +240,7 @@ def test_an_array_of_every_type_comes_back_as_it_went(name: str, kind: str) -> N
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_cut_of_a_column_is_that_of_the_array(name: str) -> None:
+def test_a_slice_of_a_column_matches_that_of_the_array(name: str) -> None:
     array = made(name, True)
     column = as_column(array)
     for start, stop in [(0, 30), (1, 11), (7, 8), (8, 24), (9, 30), (5, 5)]:
@@ -252,7 +252,7 @@ def test_a_cut_of_a_column_is_that_of_the_array(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_what_the_structs_say_is_the_array(name: str) -> None:
+def test_the_exported_structs_describe_the_array(name: str) -> None:
     """pyarrow reads the exported structs themselves, relabelled: shared USM is host memory."""
     for nulls, cut in itertools.product((True, False), CUTS):
         array = CUTS[cut](made(name, nulls))
@@ -358,7 +358,7 @@ def test_the_format_is_that_of_the_c_interface(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_only_plain_numbers_are_an_array(name: str) -> None:
+def test_only_numeric_columns_without_nulls_convert_to_arrays(name: str) -> None:
     for source in (made(name, False), made(name, False)[3:7], as_column(made(name, False))):
         if name.rstrip("0123456789") in ("int", "uint", "float") or name == "bool8":
             assert usmq.asarray(source).shape == (len(source),)

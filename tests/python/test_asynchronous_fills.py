@@ -45,5 +45,5 @@ print(max(took), done)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_returns_at_once_every_time(run_python: Run, name: str) -> None:
     took, done = run_python(PRELUDE + CODE, CALLS[name]).stdout.split()
-    assert done == "False", f"the kernel of 3 s had ended: a call took {took} s"
+    assert done == "False", f"a call took {took} s, so the kernel of 3 s had ended"
     assert float(took) < 0.3

@@ -58,7 +58,7 @@ def test_a_shape_that_overflows_is_a_value_error(
         create(shape, dtype=dtype)
 
 
-def test_an_overflow_beside_a_zero_is_as_in_numpy_or_an_error() -> None:
+def test_an_overflow_beside_a_zero_matches_numpy_or_is_an_error() -> None:
     try:
         x = usmq.empty((0, 2**40, 2**40))
     except ValueError:
@@ -98,9 +98,7 @@ def test_a_shape_of_another_type_is_a_type_error(
     ],
     ids=repr,
 )
-def test_a_dtype_that_is_none_is_a_type_error(
-    create: Callable[..., usmq.Array], dtype: Any
-) -> None:
+def test_an_invalid_dtype_is_a_type_error(create: Callable[..., usmq.Array], dtype: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         create(3, dtype=dtype)
     with pytest.raises((TypeError, ValueError)):
@@ -147,7 +145,7 @@ def test_a_usm_kind_of_another_type_is_a_type_error(
         np.zeros(2, [("a", "i4"), ("b", "f4")]),
     ],
 )
-def test_what_no_array_can_be_made_of_is_refused(source: Any) -> None:
+def test_objects_that_do_not_convert_to_an_array_are_refused(source: Any) -> None:
     for copy in (None, True, False):
         with pytest.raises((TypeError, ValueError, BufferError)):
             usmq.asarray(source, copy=copy)
@@ -175,13 +173,13 @@ def test_data_of_the_other_byte_order_is_converted_or_refused() -> None:
     assert x.to_numpy().tolist() == [0, 1, 2, 3, 4]
 
 
-def test_numpy_memory_is_no_usm() -> None:
+def test_numpy_memory_is_not_usm() -> None:
     with pytest.raises((usmq.InteropError, BufferError, ValueError)):
         usmq.asarray(np.zeros(3), copy=False)
 
 
 @pytest.mark.parametrize("copy", [0, "no", []], ids=repr)
-def test_copy_is_true_false_or_none(copy: Any) -> None:
+def test_copy_must_be_true_false_or_none(copy: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         usmq.asarray(usmq.zeros(3), copy=copy)
 
@@ -196,7 +194,7 @@ def test_attributes_of_an_array_cannot_be_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("cls", [usmq.Array, usmq.Event, usmq.Plan])
-def test_what_only_usmq_makes_cannot_be_constructed(cls: Any) -> None:
+def test_types_without_a_constructor_cannot_be_constructed(cls: Any) -> None:
     with pytest.raises(TypeError):
         cls()
 
@@ -208,7 +206,7 @@ def test_unknown_keywords_are_type_errors(create: Callable[..., usmq.Array]) -> 
         usmq.Queue(in_orders=True)  # type: ignore[call-arg]
 
 
-def test_errors_leave_no_memory_behind() -> None:
+def test_errors_leak_no_memory() -> None:
     def fail() -> None:
         for call in (
             lambda: usmq.empty((2**50,), "u1"),
@@ -282,12 +280,12 @@ SIZES = "must be a whole number from 0 to 2**63 - 1, or a sequence of them, not 
         ),
     ],
 )
-def test_the_error_says_what_was_found(call: Any, error: type[Exception], text: str) -> None:
+def test_the_error_names_the_value_it_got(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         call(usmq.zeros(2, "f4"))
 
 
-def test_an_array_of_another_context_is_not_copied_against_the_callers_wish(
+def test_copy_false_refuses_an_array_of_another_context(
     other_queue: usmq.Queue,
 ) -> None:
     x = usmq.zeros(2)

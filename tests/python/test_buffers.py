@@ -1,4 +1,4 @@
-"""The buffer protocol: a consumer gets the order in memory that it asked for, or an error."""
+"""The buffer protocol: a consumer gets the requested memory order, or an error."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", VIEWS)
-def test_each_request_is_granted_or_refused_as_by_numpy(name: str, order: str) -> None:
+def test_each_buffer_request_is_granted_or_refused_like_numpy(name: str, order: str) -> None:
     host = np.arange(2 * 3 * 4, dtype="i4").reshape(2, 3, 4)
     x = VIEWS[name](usmq.asarray(host, usm_type="shared"))
     for more in (0, WRITABLE, FORMAT, WRITABLE | FORMAT):
@@ -96,7 +96,7 @@ def test_each_request_is_granted_or_refused_as_by_numpy(name: str, order: str) -
         assert found == expected, (name, order, more)
 
 
-def test_a_view_without_axes_or_shape_says_so_as_memoryview_does() -> None:
+def test_a_view_without_axes_or_shape_matches_memoryview() -> None:
     x = usmq.zeros((2, 3), usm_type="host")
     for source in (x, memoryview(b"abc")):
         view = View()
@@ -110,7 +110,7 @@ def test_a_view_without_axes_or_shape_says_so_as_memoryview_does() -> None:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
 
 
-def test_a_readonly_array_is_not_lent_for_writing() -> None:
+def test_a_readonly_array_refuses_a_writable_buffer() -> None:
     x = usmq.asarray(np.arange(3), usm_type="shared")
     locked = usmq.from_arrow(x).values()
     assert locked.readonly
@@ -121,7 +121,7 @@ def test_a_readonly_array_is_not_lent_for_writing() -> None:
         assert found["readonly"] == 1
 
 
-def test_what_needs_contiguous_memory_reads_and_writes_nothing_else() -> None:
+def test_contiguous_buffers_read_and_write_only_their_elements() -> None:
     x = usmq.arange(0, 10, dtype="u1", usm_type="shared")
     with pytest.raises(BufferError, match="contiguous"):
         pa.py_buffer(x[::2])

@@ -54,7 +54,7 @@ def other(two_devices: tuple[usmq.Device, usmq.Device]) -> usmq.Queue:
 
 
 @pytest.mark.parametrize("standard", ["c11", "gnu17", "c++11", "c++17", "c++20"])
-def test_the_header_is_plain_c_and_cpp(tmp_path: Path, standard: str) -> None:
+def test_the_header_compiles_as_c_and_cpp(tmp_path: Path, standard: str) -> None:
     peer = Peer(declared(ctypes.CDLL(str(compiled(tmp_path, standard)))))
     assert peer.current_queue() == usmq.current_queue()
 
@@ -83,7 +83,7 @@ def usmq_sycl_include() -> str:
     return str(Path(str(header.locate())).resolve().parents[1])
 
 
-def test_header_library_and_package_have_one_version(peer: Peer) -> None:
+def test_header_library_and_package_have_the_same_version(peer: Peer) -> None:
     cargo = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     version = re.search(r'^version = "(.*)"$', cargo, re.MULTILINE)
     assert version
@@ -94,11 +94,11 @@ def test_header_library_and_package_have_one_version(peer: Peer) -> None:
 # --- one current queue
 
 
-def test_c_sees_the_default_queue(peer: Peer) -> None:
+def test_c_gets_the_default_queue(peer: Peer) -> None:
     assert peer.current_queue() == usmq.current_queue()
 
 
-def test_c_sees_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+def test_c_gets_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
     with usmq.use_queue(other):
         assert peer.current_queue() == other
         with usmq.use_queue(None):
@@ -106,7 +106,7 @@ def test_c_sees_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) ->
     assert peer.current_queue() == usmq.current_queue() != other
 
 
-def test_each_thread_of_python_has_its_own_scope_in_c(peer: Peer, other: usmq.Queue) -> None:
+def test_each_python_thread_has_its_own_scope_in_c(peer: Peer, other: usmq.Queue) -> None:
     default, seen = usmq.current_queue(), []
     with usmq.use_queue(other):
         for run in (lambda f: f(), contextvars.copy_context().run):
@@ -116,7 +116,7 @@ def test_each_thread_of_python_has_its_own_scope_in_c(peer: Peer, other: usmq.Qu
     assert seen == [default, other]
 
 
-def test_tasks_of_asyncio_do_not_see_each_others_scopes_of_c(peer: Peer, other: usmq.Queue) -> None:
+def test_asyncio_tasks_have_separate_c_scopes(peer: Peer, other: usmq.Queue) -> None:
     default = usmq.current_queue()
     filters = {queue: queue.device.filter_string for queue in (default, other)}
 
@@ -136,7 +136,7 @@ def test_tasks_of_asyncio_do_not_see_each_others_scopes_of_c(peer: Peer, other: 
     assert peer.current_queue() == default
 
 
-def test_a_scope_of_c_is_one_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+def test_a_scope_entered_in_c_applies_to_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
     default = usmq.current_queue()
     scope = peer.enter(other.device.filter_string)
     try:
@@ -150,7 +150,7 @@ def test_a_scope_of_c_is_one_of_its_python_caller(peer: Peer, other: usmq.Queue)
     assert usmq.current_queue() == default
 
 
-def test_a_scope_of_c_can_be_of_any_queue(peer: Peer, other: usmq.Queue) -> None:
+def test_a_scope_entered_in_c_takes_any_queue(peer: Peer, other: usmq.Queue) -> None:
     address, scope = peer.address_of(other.device.filter_string), c_uint64()
     peer.call("scope_enter_on", address, byref(scope))
     assert usmq.current_queue() == other
@@ -158,7 +158,7 @@ def test_a_scope_of_c_can_be_of_any_queue(peer: Peer, other: usmq.Queue) -> None
     assert peer.taken(address) == other
 
 
-def test_no_target_changes_nothing_and_is_a_scope(peer: Peer, other: usmq.Queue) -> None:
+def test_a_null_target_enters_a_scope_without_a_change(peer: Peer, other: usmq.Queue) -> None:
     with usmq.use_queue(other):
         scope = peer.enter(None)
         assert peer.current_queue() == other
@@ -166,7 +166,7 @@ def test_no_target_changes_nothing_and_is_a_scope(peer: Peer, other: usmq.Queue)
         assert peer.current_queue() == other
 
 
-def test_scopes_are_left_innermost_first_and_once(peer: Peer, other: usmq.Queue) -> None:
+def test_scopes_are_exited_once_and_innermost_first(peer: Peer, other: usmq.Queue) -> None:
     outer, inner = peer.enter(other.device.filter_string), peer.enter(None)
     with pytest.raises(PeerError, match="not the innermost") as wrong:
         peer.leave(outer)
@@ -181,7 +181,7 @@ def test_scopes_are_left_innermost_first_and_once(peer: Peer, other: usmq.Queue)
             peer.leave(scope)
 
 
-def test_a_scope_is_left_in_the_context_that_entered_it(peer: Peer) -> None:
+def test_a_scope_is_exited_in_the_context_that_entered_it(peer: Peer) -> None:
     scope = peer.enter("cpu")
     failed: list[PeerError] = []
 
@@ -199,7 +199,7 @@ def test_a_scope_is_left_in_the_context_that_entered_it(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("loader", [ctypes.CDLL, ctypes.PyDLL], ids=["without GIL", "with GIL"])
-def test_a_thread_that_python_does_not_know_never_takes_the_gil(
+def test_a_thread_unknown_to_python_never_takes_the_gil(
     peer_path: Path, other: usmq.Queue, loader: type[ctypes.CDLL]
 ) -> None:
     # With PyDLL the caller holds the GIL and waits for the thread: taking it there would hang.
@@ -214,7 +214,7 @@ def test_a_thread_that_python_does_not_know_never_takes_the_gil(
     assert [peer.taken(at) for at in (before, inside, after)] == [default, other, default]
 
 
-def test_the_default_of_the_process_is_one(peer: Peer, other: usmq.Queue) -> None:
+def test_the_process_has_one_default_queue(peer: Peer, other: usmq.Queue) -> None:
     default = usmq.current_queue()
     peer.call("set_default_queue", other.device.filter_string.encode())
     assert usmq.current_queue() == peer.current_queue() == other
@@ -227,7 +227,7 @@ def test_the_default_of_the_process_is_one(peer: Peer, other: usmq.Queue) -> Non
     assert usmq.current_queue() == default
 
 
-def test_the_queue_of_a_target_is_the_one_of_python(peer: Peer, other: usmq.Queue) -> None:
+def test_the_queue_of_a_target_matches_python(peer: Peer, other: usmq.Queue) -> None:
     for queue in (usmq.current_queue(), other):
         assert peer.taken(peer.address_of(queue.device.filter_string)) == queue
     address = c_void_p()
@@ -247,7 +247,7 @@ def test_the_queue_of_a_target_is_the_one_of_python(peer: Peer, other: usmq.Queu
         (b"\xff", VALUE, "UTF-8"),
     ],
 )
-def test_a_wrong_target_has_a_status_and_a_text(
+def test_an_invalid_target_gives_a_status_and_a_message(
     peer: Peer, target: bytes, status: int, text: str
 ) -> None:
     place = c_uint64(77)
@@ -261,7 +261,7 @@ def test_a_wrong_target_has_a_status_and_a_text(
     assert usmq.current_queue() == usmq.Queue()
 
 
-def test_a_place_for_the_result_must_be_given(peer: Peer) -> None:
+def test_a_null_result_pointer_is_refused(peer: Peer) -> None:
     memory = peer.allocate(8)
     calls: list[tuple[Any, ...]] = [
         ("current_queue", None),
@@ -294,7 +294,7 @@ def test_the_text_of_an_error_belongs_to_its_thread(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(0, "device"), (1, "shared"), (2, "host")])
-def test_memory_comes_from_the_pools_and_goes_back(peer: Peer, kind: int, name: str) -> None:
+def test_memory_comes_from_the_pools_and_returns_to_them(peer: Peer, kind: int, name: str) -> None:
     before = usmq.memory_stats()[name]
     memory = peer.allocate(1000, kind)
     now = usmq.memory_stats()[name]
@@ -304,7 +304,7 @@ def test_memory_comes_from_the_pools_and_goes_back(peer: Peer, kind: int, name: 
     assert usmq.memory_stats()[name]["live"] == before["live"]
 
 
-def test_no_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
+def test_zero_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
     first, second = peer.allocate(0), peer.allocate(0)
     assert first != second
     peer.call("free", first)
@@ -312,7 +312,7 @@ def test_no_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
     peer.call("free", None)
 
 
-def test_what_is_no_block_is_refused(peer: Peer) -> None:
+def test_addresses_that_are_not_blocks_are_refused(peer: Peer) -> None:
     memory = peer.allocate(64)
     peer.call("free", memory)
     for address in (memory, memory + 1, 4096):
@@ -325,13 +325,13 @@ def test_what_is_no_block_is_refused(peer: Peer) -> None:
     assert wrong.value.status == VALUE
 
 
-def test_memory_that_cannot_be_had_is_an_error_with_numbers(peer: Peer) -> None:
+def test_a_failed_allocation_is_an_error_with_sizes(peer: Peer) -> None:
     with pytest.raises(PeerError, match=r"failed: .* in use") as wrong:
         peer.allocate(1 << 50)
     assert wrong.value.status == ALLOCATION
 
 
-def test_memory_is_not_used_where_it_cannot_be_reached(peer: Peer, other: usmq.Queue) -> None:
+def test_memory_is_refused_on_queues_that_cannot_access_it(peer: Peer, other: usmq.Queue) -> None:
     memory, address = peer.allocate(64), peer.address_of(other.device.filter_string)
     with pytest.raises(PeerError, match="cannot be used from") as wrong:
         peer.call("use_on", memory, address)
@@ -366,18 +366,18 @@ def test_freed_memory_is_reused_after_the_work_of_its_queues(
     memory = peer.allocate(nbytes)
     event = busy(queue)
     peer.call("free", memory)
-    # Another queue must not have it while the first may use it; the first may, at once.
+    # Another queue must not get it while the first may use it; the first may at once.
     with usmq.use_queue(elsewhere):
         others = [peer.allocate(nbytes) for _ in range(3)]
     again = peer.allocate(nbytes)
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert memory not in others
     assert again == memory
     for block in [*others, again]:
         peer.call("free", block)
 
 
-def test_work_on_a_second_queue_keeps_freed_memory_too(
+def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
     peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
 ) -> None:
     nbytes = 5 << 20
@@ -391,7 +391,7 @@ def test_work_on_a_second_queue_keeps_freed_memory_too(
     event = busy(elsewhere)
     peer.call("free", memory)
     blocks = [peer.allocate(nbytes) for _ in range(3)]
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert memory not in blocks
     for block in blocks:
         peer.call("free", block)
@@ -401,7 +401,7 @@ def test_work_on_a_second_queue_keeps_freed_memory_too(
 
 
 class Exported:
-    """What usmq_arrow_export gave, as an object that takes part in the protocol."""
+    """The result of usmq_arrow_export, as an object that implements the protocol."""
 
     def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
         self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
@@ -429,14 +429,14 @@ def test_a_block_becomes_an_arrow_column_without_a_copy(peer: Peer, format: byte
     peer.call("free", memory)
 
 
-def test_the_event_of_an_export_comes_after_the_work_of_the_queue(
+def test_the_event_of_an_export_follows_the_work_of_the_queue(
     peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
 ) -> None:
     memory = peer.allocate(64)
     event = busy(queue)
     exported = Exported(peer, memory, b"l", 8)
     sync_event = exported.device.sync_event
-    assert not event.done(), "the queue was not busy for long enough to tell"
+    assert not event.done(), "the queue was not busy for long enough"
     assert sync_event
     column = usmq.from_arrow(exported)
     column.values().to_numpy()
@@ -452,7 +452,7 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None
     assert usmq.memory_stats()["device"]["live"] == live + 1
     assert column.values().ptr == memory
     del column
-    # The release of what the column came from is due soon.
+    # The source of the column is released soon.
     usmq.trim_memory()
     assert usmq.memory_stats()["device"]["live"] == live
 
@@ -467,7 +467,7 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None
         (b"c", 2**62, VALUE, "do not fit"),
     ],
 )
-def test_what_is_no_column_is_refused(
+def test_invalid_columns_are_refused(
     peer: Peer, format: bytes | None, length: int, status: int, text: str
 ) -> None:
     memory, device = peer.allocate(64), ArrowDeviceArray()
@@ -491,7 +491,7 @@ place = ctypes.c_void_p()
 """
 
 
-def test_python_without_usmq_is_told_to_import_it(
+def test_python_without_usmq_gets_the_advice_to_import_it(
     peer_path: Path, run_python: Callable[..., Any]
 ) -> None:
     code = """
@@ -510,7 +510,7 @@ LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
-def test_a_library_that_is_in_use_and_the_package_refuse_each_other(
+def test_a_c_library_in_use_and_the_package_refuse_each_other(
     run_python: Callable[..., Any],
 ) -> None:
     code = f"""

@@ -1,4 +1,4 @@
-"""The commands: python -m usmq list and doctor, and what they say of wrong arguments."""
+"""The commands python -m usmq list and doctor, and their errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_list_names_every_device(run_python: Run) -> None:
         assert device.name in text
 
 
-def test_the_long_lists_say_more_than_the_short_one(run_python: Run) -> None:
+def test_long_lists_show_more_than_the_short_one(run_python: Run) -> None:
     short, long, full = (
         run_python(None, "-m", "usmq", "list", option).stdout for option in ("-s", "-l", "-f")
     )
@@ -42,7 +42,7 @@ def test_list_respects_the_selector(run_python: Run) -> None:
     assert "device" in done.stdout + done.stderr
 
 
-def test_doctor_shows_runtime_devices_and_a_clean_bill(run_python: Run) -> None:
+def test_doctor_shows_runtime_and_devices_without_problems(run_python: Run) -> None:
     done = run_python(None, "-m", "usmq", "doctor")
     assert "libsycl.so" in done.stdout
     for device in usmq.devices():
@@ -52,7 +52,7 @@ def test_doctor_shows_runtime_devices_and_a_clean_bill(run_python: Run) -> None:
 
 
 @pytest.mark.parametrize("selector", ["!opencl:*", "hip:gpu", "nosuch"])
-def test_doctor_says_why_no_device_is_visible_and_how_to_mend_it(
+def test_doctor_explains_why_no_device_is_visible_and_the_fix(
     run_python: Run, selector: str
 ) -> None:
     done = run_python(None, "-m", "usmq", "doctor", check=False, ONEAPI_DEVICE_SELECTOR=selector)
@@ -62,7 +62,7 @@ def test_doctor_says_why_no_device_is_visible_and_how_to_mend_it(
     assert "Traceback" not in done.stderr
 
 
-def test_doctor_tells_of_a_driver_that_cannot_be_loaded(run_python: Run) -> None:
+def test_doctor_reports_a_driver_that_cannot_be_loaded(run_python: Run) -> None:
     done = run_python(
         None, "-m", "usmq", "doctor", check=False, OCL_ICD_FILENAMES="/nonexistent/libnone.so"
     )
@@ -73,7 +73,7 @@ def test_doctor_tells_of_a_driver_that_cannot_be_loaded(run_python: Run) -> None
 @pytest.mark.parametrize(
     "arguments", [["nosuch"], ["list", "-x"], ["list", "extra"], ["doctor", "-l"], ["--nosuch"]]
 )
-def test_wrong_arguments_show_the_usage_and_end_with_2(
+def test_wrong_arguments_show_the_usage_and_exit_with_2(
     run_python: Run, arguments: list[str]
 ) -> None:
     done = run_python(None, "-m", "usmq", *arguments, check=False)
@@ -82,7 +82,7 @@ def test_wrong_arguments_show_the_usage_and_end_with_2(
     assert "Traceback" not in done.stderr
 
 
-def test_two_forms_of_the_list_at_once_are_refused(run_python: Run) -> None:
+def test_two_list_formats_together_are_refused(run_python: Run) -> None:
     done = run_python(None, "-m", "usmq", "list", "-s", "-l", check=False)
     assert done.returncode == 2
 
@@ -95,12 +95,12 @@ def test_without_a_command_the_usage_is_shown(run_python: Run) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["list"], ["doctor"], ["demo"]])
-def test_help_ends_with_0_and_loads_no_driver(run_python: Run, arguments: list[str]) -> None:
+def test_help_exits_with_0_and_loads_no_driver(run_python: Run, arguments: list[str]) -> None:
     done = run_python(None, "-m", "usmq", *arguments, "--help", ONEAPI_DEVICE_SELECTOR="nosuch")
     assert "usage" in done.stdout.lower()
 
 
-def test_a_closed_pipe_is_no_traceback(run_python: Run) -> None:
+def test_a_closed_pipe_prints_no_traceback(run_python: Run) -> None:
     code = """
 import subprocess, sys
 list_ = [sys.executable, "-m", "usmq", "list", "-f"]

@@ -1,4 +1,4 @@
-"""The commands in a shell: version, wrong options, closed output, files that cannot be written."""
+"""The commands in a shell: version, wrong options, closed output, unwritable files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "usmq"
 COMMANDS = {"usmq": [str(SCRIPT)], "python -m usmq": [sys.executable, "-m", "usmq"]}
-# With a buffer, what is printed fails late, in the flush at the end; without one, at once.
+# With a buffer, printing fails late, in the flush at exit; without one, at once.
 BUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": None}
 UNBUFFERED: dict[str, str | None] = {"PYTHONUNBUFFERED": "1"}
 
@@ -51,18 +51,18 @@ def run(
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version(program: str, option: str) -> None:
+def test_the_version_is_printed(program: str, option: str) -> None:
     done = run(program, option)
     assert (done.returncode, done.stdout) == (0, f"usmq {usmq.__version__}\n")
 
 
-def test_both_commands_list_the_same() -> None:
+def test_both_commands_print_the_same_list() -> None:
     lists = [run(program, "list").stdout for program in COMMANDS]
     assert lists[0] == lists[1] != ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "who", "told"),
+    ("arguments", "who", "message"),
     [
         (["nosuch"], "", "invalid choice: 'nosuch'"),
         (["--nosuch"], "", "unrecognized arguments: --nosuch"),
@@ -81,15 +81,15 @@ def test_both_commands_list_the_same() -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_option_is_the_usage_and_one_line(
-    program: str, arguments: list[str], who: str, told: str
+def test_a_wrong_option_prints_the_usage_and_one_line(
+    program: str, arguments: list[str], who: str, message: str
 ) -> None:
     done = run(program, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     *usage, last = done.stderr.splitlines()
     assert usage[0].startswith(f"usage: {program}{who} ")
     assert last.startswith(f"{program}{who}: error: ")
-    assert told in last
+    assert message in last
 
 
 @pytest.mark.parametrize("arguments", [[], ["list"], ["doctor"], ["demo"], ["trace"]], ids=str)
@@ -101,7 +101,7 @@ def test_every_command_has_help(program: str, arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("environment", [BUFFERED, UNBUFFERED], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("arguments", [["list"], ["list", "-f"], ["doctor"], ["doctor", "--json"]])
-def test_a_closed_pipe_ends_it_quietly(
+def test_a_closed_pipe_ends_the_command_without_output(
     program: str, arguments: list[str], environment: dict[str, str | None]
 ) -> None:
     done = run(program, *arguments, shell="| true", **environment)
@@ -109,7 +109,7 @@ def test_a_closed_pipe_ends_it_quietly(
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--include-dir"]])
-def test_a_closed_pipe_ends_what_needs_no_device_quietly_too(
+def test_a_closed_pipe_ends_commands_without_devices_without_output(
     program: str, arguments: list[str]
 ) -> None:
     done = run(program, *arguments, shell="| true", **BUFFERED)
@@ -122,7 +122,7 @@ def test_a_closed_pipe_ends_what_needs_no_device_quietly_too(
     [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")],
 )
 @pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["--include-dir"], ["demo"]])
-def test_output_that_cannot_be_written_is_one_line(
+def test_unwritable_output_is_a_one_line_error(
     program: str, arguments: list[str], shell: str, why: str, environment: dict[str, str | None]
 ) -> None:
     done = run(program, *arguments, shell=shell, **environment)
@@ -131,7 +131,7 @@ def test_output_that_cannot_be_written_is_one_line(
 
 
 @pytest.mark.parametrize("shell", ["2>&-", ">&- 2>&-", "<&-"])
-def test_other_closed_streams_break_nothing(program: str, shell: str) -> None:
+def test_other_closed_streams_are_harmless(program: str, shell: str) -> None:
     done = run(program, "list", "-s", shell=shell)
     if ">&- " in shell:
         assert (done.returncode, done.stdout) == (1, "")
@@ -142,7 +142,7 @@ def test_other_closed_streams_break_nothing(program: str, shell: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_ctrl_c_is_no_traceback(run_python: Run) -> None:
+def test_ctrl_c_prints_no_traceback(run_python: Run) -> None:
     code = """
 import os, signal, sys
 import usmq._list
@@ -174,7 +174,7 @@ def script(tmp_path: Path) -> Path:
     ],
     ids=["no folder", "a file for a folder", "a folder", "proc", "too long"],
 )
-def test_a_profile_that_cannot_be_written_is_refused_before_the_script_runs(
+def test_an_unwritable_profile_is_refused_before_the_script_runs(
     program: str, script: Path, output: str, why: str
 ) -> None:
     (script.parent / "folder.svg").mkdir()
@@ -185,7 +185,7 @@ def test_a_profile_that_cannot_be_written_is_refused_before_the_script_runs(
     assert {path.name for path in script.parent.iterdir()} == {"script.py", "folder.svg"}
 
 
-def test_files_that_are_there_are_replaced_only_by_a_profile(program: str, script: Path) -> None:
+def test_existing_files_are_replaced_only_by_a_complete_profile(program: str, script: Path) -> None:
     there = script.parent / "run.txt"
     there.write_text("before")
     (script.parent / "link.txt").symlink_to("later.txt")
@@ -207,7 +207,7 @@ def test_files_that_are_there_are_replaced_only_by_a_profile(program: str, scrip
         (["-m", "nosuch.part"], "no module named nosuch.part"),
     ],
 )
-def test_a_script_that_cannot_be_opened_leaves_no_files(
+def test_a_script_that_cannot_be_opened_creates_no_files(
     program: str, tmp_path: Path, arguments: list[str], why: str
 ) -> None:
     done = run(program, "trace", *arguments, cwd=tmp_path)
@@ -215,13 +215,13 @@ def test_a_script_that_cannot_be_opened_leaves_no_files(
     assert not list(tmp_path.iterdir())
 
 
-def test_modules_are_found_in_the_current_folder(program: str, script: Path) -> None:
+def test_modules_are_imported_from_the_current_folder(program: str, script: Path) -> None:
     done = run(program, "trace", "-o", "run.txt", "-m", "script", cwd=script.parent)
     assert (done.returncode, done.stdout) == (0, "hello\n")
 
 
 @pytest.mark.parametrize("shell", ["| true", ">&-", ">/dev/full"])
-def test_a_profile_is_saved_also_when_nobody_reads_what_the_script_prints(
+def test_a_profile_is_saved_if_the_scripts_output_pipe_is_closed(
     program: str, script: Path, shell: str
 ) -> None:
     arguments = ["trace", "-o", "run.txt", str(script)]
@@ -233,7 +233,7 @@ def test_a_profile_is_saved_also_when_nobody_reads_what_the_script_prints(
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "file/profile"])
-def test_a_demo_that_cannot_write_its_profile_is_refused_at_once(
+def test_a_demo_with_an_unwritable_profile_path_is_refused_at_once(
     program: str, tmp_path: Path, folder: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -244,10 +244,10 @@ def test_a_demo_that_cannot_write_its_profile_is_refused_at_once(
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["demo"], ["trace", "x.py"]], ids=str)
-def test_without_the_runtime_each_command_says_so_in_one_line(
+def test_without_the_runtime_each_command_prints_a_one_line_error(
     program: str, arguments: list[str], runtime_copy: Callable[..., Path]
 ) -> None:
-    # The run path of the extension leads to the runtime there, as in an environment that pip made.
+    # The run path of the extension leads to the runtime, as in an environment created by pip.
     site = runtime_copy("libsycl.so") / "python3" / "site-packages"
     shutil.copytree(Path(usmq.__file__).parent, site / "usmq", copy_function=second_name)
     variables = {"PYTHONPATH": str(site), "LD_LIBRARY_PATH": None}

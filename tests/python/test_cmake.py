@@ -65,7 +65,7 @@ def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_program_needs_no_python(
+def test_the_program_runs_without_python(
     build: Path, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     for device in two_devices:
@@ -81,7 +81,7 @@ def test_the_program_needs_no_python(
         )
 
 
-def test_the_program_says_what_is_wrong(build: Path) -> None:
+def test_the_program_reports_errors(build: Path) -> None:
     done = run(build / "program", "nosuch")
     assert done.returncode == 1
     assert 'invalid filter string "nosuch"' in done.stderr
@@ -109,7 +109,7 @@ def which(library: ctypes.CDLL) -> usmq.Queue:
     return queue
 
 
-def test_a_cpp_library_works_where_its_python_caller_says(
+def test_a_cpp_library_runs_on_the_queue_of_its_python_caller(
     zeros: ctypes.CDLL, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     assert which(zeros) == usmq.current_queue()
@@ -120,7 +120,7 @@ def test_a_cpp_library_works_where_its_python_caller_says(
     assert which(zeros) == usmq.current_queue() == usmq.Queue(two_devices[1])
 
 
-def test_what_a_cpp_library_makes_is_on_that_queue(
+def test_allocations_of_a_cpp_library_are_on_that_queue(
     zeros: ctypes.CDLL, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     class Column:
@@ -169,7 +169,7 @@ def configured(folder: Path, usmq_dir: str, version: str = "", *options: str) ->
     return dict(re.findall(r"^-- (INTERFACE_\w+)=(.*)$", cmake(*command).stdout, re.MULTILINE))
 
 
-def test_gcc_takes_sycl_from_the_environment(tmp_path: Path, usmq_dir: str) -> None:
+def test_gcc_finds_sycl_in_the_environment(tmp_path: Path, usmq_dir: str) -> None:
     found = configured(tmp_path / "p", usmq_dir)
     assert "/libsycl.so" in found["INTERFACE_LINK_LIBRARIES"]
     include = Path(found["INTERFACE_SYSTEM_INCLUDE_DIRECTORIES"].split(";")[0])
@@ -178,8 +178,8 @@ def test_gcc_takes_sycl_from_the_environment(tmp_path: Path, usmq_dir: str) -> N
     assert "-fsycl" not in "".join(found.values())
 
 
-def test_a_compiler_with_fsycl_brings_its_own_headers(tmp_path: Path, usmq_dir: str) -> None:
-    # What icpx gets by itself: a config that asks the compiler's name cannot be fooled by a script.
+def test_a_compiler_with_fsycl_uses_its_own_headers(tmp_path: Path, usmq_dir: str) -> None:
+    # The settings that icpx gets by default; a script cannot imitate icpx's compiler name.
     found = configured(tmp_path / "p", usmq_dir, "", "-DUSMQ_FSYCL=ON")
     assert "-fsycl" in found["INTERFACE_COMPILE_OPTIONS"]
     assert "-fsycl" in found["INTERFACE_LINK_OPTIONS"]
@@ -208,7 +208,7 @@ def test_find_package_compares_versions(
         ("find_package(usmq REQUIRED COMPONENTS library)", f"`{MAKES_LIBRARY}` builds it"),
     ],
 )
-def test_what_is_missing_is_said(tmp_path: Path, usmq_dir: str, line: str, text: str) -> None:
+def test_missing_parts_are_named(tmp_path: Path, usmq_dir: str, line: str, text: str) -> None:
     # A package without the library, as pip makes it from source.
     copy = tmp_path / "usmq"
     for part in ("include", "cmake"):
@@ -220,7 +220,7 @@ def test_what_is_missing_is_said(tmp_path: Path, usmq_dir: str, line: str, text:
     assert text in " ".join(done.stderr.split())
 
 
-def test_without_sycl_the_message_says_what_to_do(tmp_path: Path, usmq_dir: str) -> None:
+def test_without_sycl_the_message_shows_the_fix(tmp_path: Path, usmq_dir: str) -> None:
     copy = tmp_path / "usmq"
     for part in ("include", "cmake"):
         shutil.copytree(Path(usmq_dir).parent / part, copy / part)

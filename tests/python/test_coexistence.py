@@ -24,10 +24,10 @@ NAMES = ("usmq", "dpctl", "dpnp", "pyarrow", "jax")
 # On a machine where the system's OpenCL registers a driver, every order finds a device.
 DRIVER_IS_REGISTERED = any(Path("/etc/OpenCL/vendors").glob("*.icd"))
 
-# Each is imported and used before the next one is imported; then arrays are handed over.
+# Each is imported and used before the next one is imported; then arrays are exchanged.
 CODE = """
 import os, sys, warnings
-warnings.filterwarnings("ignore")  # the neighbours' own, of each other's versions
+warnings.filterwarnings("ignore")  # warnings of the other libraries about each other's versions
 
 def usmq():
     import usmq
@@ -120,7 +120,7 @@ def test_every_order_of_import_and_use_works(run_python: Run) -> None:
     assert failed == []
 
 
-def test_a_device_without_usm_is_left_out_and_the_others_work(
+def test_a_device_without_usm_is_skipped_and_the_others_work(
     run_python: Run, cpu_driver: str
 ) -> None:
     found = [Path(folder, "libpocl.so.2") for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")]
@@ -153,9 +153,7 @@ print("well")
         assert run_python(code, OCL_ICD_FILENAMES=drivers).stdout == "well\n"
 
 
-def test_a_second_runtime_that_is_really_another_is_refused(
-    run_python: Run, tmp_path: Path
-) -> None:
+def test_a_second_runtime_that_differs_is_refused(run_python: Run, tmp_path: Path) -> None:
     """A library of that name is enough: nothing of it is called."""
     source = tmp_path / "second.c"
     source.write_text("int second_runtime(void) { return 8; }\n")
@@ -187,9 +185,7 @@ except usmq.RuntimeNotFoundError as error:
         assert "libsycl.so.9" in text
 
 
-def test_drivers_that_are_none_are_passed_over(
-    run_python: Run, cpu_driver: str, tmp_path: Path
-) -> None:
+def test_invalid_drivers_are_skipped(run_python: Run, cpu_driver: str, tmp_path: Path) -> None:
     """Not a library, an empty one, one without OpenCL, one that is not there; before and after."""
     text, empty, other = (tmp_path / name for name in ("text.so", "empty.so", "other.so"))
     text.write_text("no library at all\n")

@@ -1,25 +1,18 @@
-"""Contexts that come and go: what is made in them goes with them."""
+"""Lifetime of contexts: their queues, memory and kernels are released with them."""
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import dpctl
 import dpnp
 import numpy as np
 import pytest
 import usmq
+from process_memory import resident_bytes
 
-PAGE = os.sysconf("SC_PAGE_SIZE") // 1024
 ADD = "kernel void add(global int *x, int term) { x[get_global_id(0)] += term; }"
-
-
-def resident() -> int:
-    """Return the memory of this process in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 def of_usmq(queue: usmq.Queue) -> usmq.Queue:
@@ -37,7 +30,7 @@ Maker = Callable[[usmq.Queue], usmq.Queue]
 
 @MAKERS
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_memory_goes_with_the_last_array_of_a_context(
+def test_memory_is_freed_with_the_last_array_of_a_context(
     make: Maker, kind: str, queue: usmq.Queue, eventually: Callable[[Callable[[], bool]], bool]
 ) -> None:
     usmq.trim_memory()
@@ -55,14 +48,14 @@ def test_memory_goes_with_the_last_array_of_a_context(
 
 
 @MAKERS
-def test_nothing_of_usmq_is_left_of_a_context(make: Maker, queue: usmq.Queue) -> None:
+def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Queue) -> None:
     def run(rounds: int) -> int:
         for _ in range(rounds):
             x = usmq.empty(1000, queue=make(queue))
             assert x.queue.context != queue.context
         del x
         gc.collect()
-        return resident()
+        return resident_bytes() // 1024
 
     before = run(200)
     # It was 46 KiB for each. The OpenCL driver keeps some of a context whose queue had work.
@@ -70,7 +63,7 @@ def test_nothing_of_usmq_is_left_of_a_context(make: Maker, queue: usmq.Queue) ->
 
 
 @MAKERS
-def test_a_kernel_runs_in_each_context_that_comes(make: Maker, queue: usmq.Queue) -> None:
+def test_a_kernel_runs_in_each_new_context(make: Maker, queue: usmq.Queue) -> None:
     add = usmq.Kernel.from_opencl(ADD, "add")
     for term in range(20):
         x = usmq.arange(100, dtype="i4", queue=make(queue))
@@ -87,12 +80,12 @@ def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Que
     with usmq.profile() as profile:
         for _ in range(10):
             add(100, x, 1).wait()
-            usmq.zeros(1).to_numpy()  # lets go of what the launch had kept
+            usmq.zeros(1).to_numpy()  # releases the references of the launch
     assert [event.kind for event in profile.events].count("build") == 1
     assert dpnp.asnumpy(x).tolist() == [10] * 100
 
 
-def test_a_queue_is_the_same_while_someone_has_it(queue: usmq.Queue) -> None:
+def test_a_queue_is_the_same_object_while_it_is_referenced(queue: usmq.Queue) -> None:
     context = usmq.Context([queue.device])
     first = usmq.Queue(queue, context=context)
     assert usmq.Queue(queue, context=context) == first

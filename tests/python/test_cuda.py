@@ -18,7 +18,7 @@ def mock_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(driver: Path, **extra: str) -> str:
-    """Return the error of a fresh process that asks for CUDA memory."""
+    """Return the error of a new process that requests CUDA memory."""
     code = """
 import usmq
 try:
@@ -40,7 +40,7 @@ print("usable:", usmq.arange(3).to_numpy().sum())
     return done.stdout
 
 
-def test_the_tests_for_a_card_pass_with_the_mock_driver(mock_driver: Path) -> None:
+def test_the_device_tests_pass_with_the_mock_driver(mock_driver: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(FOLDER)],
         env=environment(mock_driver),
@@ -53,39 +53,39 @@ def test_the_tests_for_a_card_pass_with_the_mock_driver(mock_driver: Path) -> No
     print(done.stdout.splitlines()[-1])
 
 
-def test_a_driver_that_is_too_old(mock_driver: Path) -> None:
+def test_a_driver_that_is_too_old_is_reported(mock_driver: Path) -> None:
     assert "RuntimeNotFoundError the CUDA driver is for CUDA 11.4" in outcome(
         mock_driver, MOCK_DRIVER="old"
     )
 
 
-def test_a_driver_that_does_not_start(mock_driver: Path) -> None:
+def test_a_driver_that_does_not_start_is_reported(mock_driver: Path) -> None:
     said = outcome(mock_driver, MOCK_DRIVER="broken")
     assert "RuntimeNotFoundError the CUDA driver does not start: CUDA_ERROR_UNKNOWN" in said
 
 
-def test_a_driver_without_a_device(mock_driver: Path) -> None:
+def test_a_driver_without_a_device_is_reported(mock_driver: Path) -> None:
     said = outcome(mock_driver, MOCK_DRIVER="none")
     assert "RuntimeNotFoundError" in said
     assert "finds no device" in said
 
 
-def test_a_driver_without_a_function(tmp_path: Path) -> None:
+def test_a_driver_without_a_function_is_reported(tmp_path: Path) -> None:
     said = outcome(build(tmp_path, "-DWITHOUT_HOST_FUNCTIONS"))
     assert "RuntimeNotFoundError the CUDA driver library has no function cuLaunchHostFunc" in said
 
 
-def test_a_library_that_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_reported(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_text("not a library")
     assert "RuntimeNotFoundError" in outcome(tmp_path)
 
 
-def test_memory_that_is_short(mock_driver: Path) -> None:
+def test_a_shortage_of_device_memory_is_an_allocation_error(mock_driver: Path) -> None:
     said = outcome(mock_driver, MOCK_DRIVER="full")
     assert "AllocationError usm allocation of 8 B (CUDA)" in said
 
 
-def test_a_device_that_is_not_there(mock_driver: Path) -> None:
+def test_an_absent_device_is_refused(mock_driver: Path) -> None:
     code = "import usmq; usmq.asarray([1], device='cuda:3')"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -98,7 +98,7 @@ def test_a_device_that_is_not_there(mock_driver: Path) -> None:
 
 
 class Foreign:
-    """An object that says it has CUDA memory."""
+    """An object with a `__cuda_array_interface__`."""
 
     def __init__(self, **entries: Any) -> None:
         self.__cuda_array_interface__ = {
@@ -129,9 +129,9 @@ def has_driver() -> bool:
         lambda: usmq.explain(Foreign(), like=usmq.zeros(3)),
     ],
 )
-def test_without_a_driver_every_entry_says_what_is_missing(call: Any) -> None:
+def test_without_a_driver_every_entry_point_names_what_is_missing(call: Any) -> None:
     if has_driver():
-        pytest.skip("there is a driver here")
+        pytest.skip("a CUDA driver is installed")
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         call()
 
@@ -152,7 +152,7 @@ def test_usm_has_no_cuda_interface() -> None:
         ({"typestr": "|V4"}, TypeError),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_driver_is_asked(
+def test_invalid_descriptions_are_refused_before_any_driver_call(
     entries: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -161,12 +161,12 @@ def test_what_cannot_be_is_refused_before_a_driver_is_asked(
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda0", ""])
-def test_a_device_that_is_no_cuda_device(device: str) -> None:
+def test_a_device_of_another_kind_is_refused(device: str) -> None:
     with pytest.raises(ValueError, match=r"cuda:N.*queue="):
         usmq.asarray([1.0], device=device)
 
 
-def test_device_goes_with_no_queue() -> None:
+def test_device_and_queue_exclude_each_other() -> None:
     with pytest.raises(TypeError, match="cannot be combined with queue= or usm_type="):
         usmq.asarray([1.0], device="cuda:0", queue="cpu")
     with pytest.raises(TypeError, match="cannot be combined with queue= or usm_type="):

@@ -95,7 +95,7 @@ def test_every_creation_follows_the_scope_and_an_explicit_queue(
     assert create().queue == queues["sycl"]
 
 
-def test_a_kernel_runs_on_the_queue_of_its_data_unless_told_otherwise(
+def test_a_kernel_runs_on_the_queue_of_its_data_by_default(
     queues: dict[str, usmq.Queue], source: str
 ) -> None:
     fill = usmq.Kernel.from_sycl(source, "fill")
@@ -130,14 +130,14 @@ def test_a_thousand_nested_scopes_restore(queues: dict[str, usmq.Queue]) -> None
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_none_means_no_change(queues: dict[str, usmq.Queue]) -> None:
+def test_a_scope_of_none_changes_nothing(queues: dict[str, usmq.Queue]) -> None:
     with usmq.use_queue(None) as q:
         assert q == usmq.current_queue() == queues["sycl"]
     with usmq.use_queue(queues["scope"]), usmq.use_queue(None) as q:
         assert q == usmq.current_queue() == queues["scope"]
 
 
-def test_a_scope_takes_every_kind_of_target(queues: dict[str, usmq.Queue]) -> None:
+def test_a_scope_accepts_every_kind_of_target(queues: dict[str, usmq.Queue]) -> None:
     device = queues["sycl"].device
     foreign = dpctl.SyclQueue(device.filter_string, property="in_order")
     for target, expected in [
@@ -158,7 +158,9 @@ class Expected(Exception):
     pass
 
 
-def test_an_exception_inside_a_scope_passes_and_restores(queues: dict[str, usmq.Queue]) -> None:
+def test_an_exception_inside_a_scope_propagates_and_restores_the_queue(
+    queues: dict[str, usmq.Queue],
+) -> None:
     for error in (Expected, KeyboardInterrupt, GeneratorExit):
         with (
             pytest.raises(error),
@@ -176,7 +178,9 @@ def test_a_scope_that_cannot_be_entered_changes_nothing(queues: dict[str, usmq.Q
         assert usmq.current_queue() == queues["scope"]
 
 
-def test_none_gives_the_default_back_to_sycl(queues: dict[str, usmq.Queue]) -> None:
+def test_setting_the_default_to_none_restores_the_sycl_default(
+    queues: dict[str, usmq.Queue],
+) -> None:
     usmq.set_default_queue(queues["default"])
     assert usmq.current_queue() == queues["default"]
     usmq.set_default_queue(None)
@@ -191,7 +195,7 @@ def many() -> list[usmq.Queue]:
     return queues
 
 
-def test_64_threads_each_keep_their_own_scope(many: list[usmq.Queue]) -> None:
+def test_64_threads_keep_separate_scopes(many: list[usmq.Queue]) -> None:
     outside = usmq.current_queue()
     step = threading.Barrier(len(many))
 
@@ -213,7 +217,7 @@ def test_64_threads_each_keep_their_own_scope(many: list[usmq.Queue]) -> None:
         assert all(pool.map(work, range(len(many))))
 
 
-def test_tasks_that_interleave_on_one_thread_each_keep_their_queue(
+def test_interleaved_tasks_on_one_thread_keep_their_queues(
     many: list[usmq.Queue],
 ) -> None:
     outside = usmq.current_queue()
@@ -254,7 +258,7 @@ def test_a_task_starts_in_the_scope_that_made_it(queues: dict[str, usmq.Queue]) 
     assert asyncio.run(main()) == queues["scope"]
 
 
-def test_one_scope_object_serves_tasks_that_interleave(queues: dict[str, usmq.Queue]) -> None:
+def test_one_scope_object_works_in_interleaved_tasks(queues: dict[str, usmq.Queue]) -> None:
     scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
 
     async def work(entered: asyncio.Event, other: asyncio.Event) -> bool:
@@ -271,7 +275,7 @@ def test_one_scope_object_serves_tasks_that_interleave(queues: dict[str, usmq.Qu
     assert asyncio.run(main()) == [True, True]
 
 
-def test_one_scope_object_serves_threads_at_once(queues: dict[str, usmq.Queue]) -> None:
+def test_one_scope_object_works_in_concurrent_threads(queues: dict[str, usmq.Queue]) -> None:
     scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
     both_in, first_out = threading.Barrier(2, timeout=60), threading.Event()
 
@@ -289,7 +293,7 @@ def test_one_scope_object_serves_threads_at_once(queues: dict[str, usmq.Queue]) 
 
 
 @pytest.mark.parametrize("elsewhere", [contextvars.Context, contextvars.copy_context])
-def test_a_scope_is_left_where_it_was_entered(
+def test_a_scope_is_exited_where_it_was_entered(
     queues: dict[str, usmq.Queue], elsewhere: Callable[[], contextvars.Context]
 ) -> None:
     with usmq.use_queue(queues["data"]):
@@ -308,7 +312,7 @@ def test_a_scope_is_left_where_it_was_entered(
                 context.run(scope.__exit__, None, None, None)
 
 
-def test_generators_that_interleave_each_take_back_their_own_scope(
+def test_interleaved_generators_each_exit_their_own_scope(
     queues: dict[str, usmq.Queue],
 ) -> None:
     def inside(queue: usmq.Queue | None) -> Iterator[None]:
@@ -329,7 +333,7 @@ def test_generators_that_interleave_each_take_back_their_own_scope(
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_a_context_with_a_scope_that_nobody_left_is_collected(
+def test_a_context_with_an_open_scope_is_collected(
     queues: dict[str, usmq.Queue],
 ) -> None:
     class Mark:
@@ -364,7 +368,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_an_executor_sees_the_process_default_and_no_scope_of_another_thread(
+def test_an_executor_uses_the_process_default_not_another_threads_scope(
     queues: dict[str, usmq.Queue], pool: ThreadPoolExecutor
 ) -> None:
     with usmq.use_queue(queues["scope"]):

@@ -1,4 +1,4 @@
-"""usmq.dask on real workers: one device each, arrays between them, exact results whatever dies."""
+"""usmq.dask on real workers: one device each, transfers of arrays, exact results after failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def addresses(client: Client) -> list[str]:
     return list(client.scheduler_info(n_workers=-1)["workers"])
 
 
-def test_each_worker_sees_its_own_device_only(
+def test_each_worker_sees_only_its_own_device(
     client: Client, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     seen = client.run(where)
@@ -95,7 +95,7 @@ def test_arrays_travel_between_workers_and_to_the_client(client: Client) -> None
     ) == sum(range(2000))
 
 
-def test_a_scattered_table_comes_back(client: Client) -> None:
+def test_a_scattered_table_round_trips(client: Client) -> None:
     pa = pytest.importorskip("pyarrow")
     source = pa.table({"x": [1, None, 3], "text": ["a", None, "ccc"]})
     future = client.scatter(usmq.from_arrow(source))
@@ -108,7 +108,7 @@ def test_a_scattered_table_comes_back(client: Client) -> None:
 def test_copies_are_in_the_metrics_of_dask(client: Client, cluster: LocalUsmCluster) -> None:
     first, *_, last = addresses(client)
     if first == last:
-        pytest.skip("one worker sends nothing to another")
+        pytest.skip("workers exchange data only if there are two")
     array = client.submit(part, 77, 50_000, workers=first)
     assert client.submit(total, array, workers=last).result(timeout=40)
 
@@ -148,7 +148,7 @@ def test_the_device_and_its_memory_are_in_the_metrics(client: Client, eventually
     assert eventually(shown)
 
 
-def test_a_plugin_that_is_there_is_not_set_up_again(client: Client) -> None:
+def test_an_installed_plugin_is_not_set_up_again(client: Client) -> None:
     client.register_plugin(QueuePlugin())
     client.register_plugin(QueuePlugin())
     plugins = client.run(
@@ -157,7 +157,7 @@ def test_a_plugin_that_is_there_is_not_set_up_again(client: Client) -> None:
     assert set(map(tuple, plugins.values())) == {("usmq",)}
 
 
-def test_a_worker_that_is_killed_costs_no_result() -> None:
+def test_a_killed_worker_loses_no_result() -> None:
     with LocalUsmCluster(n_workers=2, **QUIET) as cluster, cluster.get_client() as client:
         victim = next(iter(client.run(os.getpid).items()))
         parts = [client.submit(slow_part, number) for number in range(40)]
@@ -168,14 +168,14 @@ def test_a_worker_that_is_killed_costs_no_result() -> None:
         assert everything.result(timeout=45) == sum(range(40_000))
 
 
-def test_a_version_that_differs_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_mismatch_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = QueuePlugin()
     plugin.version, plugin.name, plugin.idempotent = "9.9.9", "other-usmq", False
     with pytest.raises(RuntimeError, match=r"the client has 9\.9\.9; install the same version"):
         client.register_plugin(plugin)
 
 
-def test_a_limit_below_one_partition_is_an_error_that_says_so() -> None:
+def test_a_limit_below_one_partition_is_a_clear_error() -> None:
     with (
         LocalUsmCluster(n_workers=1, pool_limit="1 MiB", **QUIET) as cluster,
         cluster.get_client() as client,
@@ -196,7 +196,7 @@ def results_survive(client: Client, count: int, size: int) -> list[Any]:
     return parts
 
 
-def test_results_leave_the_device_for_the_host_and_come_back() -> None:
+def test_results_are_spilled_to_the_host_and_restored() -> None:
     with (
         LocalUsmCluster(n_workers=1, device_memory_limit="8 MiB", **QUIET) as cluster,
         cluster.get_client() as client,
@@ -208,7 +208,7 @@ def test_results_leave_the_device_for_the_host_and_come_back() -> None:
         assert min(kept.values()) >= 10
 
 
-def test_results_leave_the_host_for_the_disk_and_come_back() -> None:
+def test_results_are_spilled_to_disk_and_restored() -> None:
     with (
         LocalUsmCluster(
             n_workers=1, device_memory_limit="4 MiB", memory_limit="500 MiB", **QUIET
@@ -225,7 +225,7 @@ def test_results_leave_the_host_for_the_disk_and_come_back() -> None:
         assert min(on_disk.values()) >= 5
 
 
-def test_parts_of_a_device_are_workers() -> None:
+def test_sub_devices_get_workers() -> None:
     with (
         LocalUsmCluster(["opencl:0"], sub_devices=1, **QUIET) as cluster,
         cluster.get_client() as client,
@@ -239,8 +239,8 @@ def test_parts_of_a_device_are_workers() -> None:
         )
 
 
-def test_plugins_serve_any_cluster(two_devices: tuple[usmq.Device, usmq.Device]) -> None:
-    # The driver that is loaded here has rewritten this variable; see usmq.dask.
+def test_plugins_work_on_any_cluster(two_devices: tuple[usmq.Device, usmq.Device]) -> None:
+    # The loaded driver has rewritten this variable; see usmq.dask.
     env = {name: os.environ[name] for name in ("OCL_ICD_FILENAMES",) if name in os.environ}
     with (
         LocalCluster(n_workers=1, threads_per_worker=2, env=env, **QUIET) as cluster,

@@ -46,7 +46,7 @@ def points() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where dask finds the command: by the installed package, or by what it would install."""
+    """Return an environment in which dask finds the command, by written metadata if necessary."""
     written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [(name, value)] = written["project"]["entry-points"]["dask_cli"].items()
     assert (name, value) == POINT
@@ -67,7 +67,7 @@ def dask(*words: str) -> list[str]:
 
 @contextmanager
 def process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Start one in a group of its own, as a shell does, and leave nothing of it."""
+    """Start one in its own process group, as a shell does, and kill the group at the end."""
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     ) as started:
@@ -85,7 +85,7 @@ def scheduler(
     """Return the file of a real one."""
     file = tmp_path_factory.mktemp("scheduler") / "scheduler.json"
     command = dask("scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
-    # Its words are for the log, which nobody reads here.
+    # It writes to the log, which is not read here.
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as started:
         try:
             with Client(scheduler_file=str(file), timeout=40):
@@ -116,7 +116,7 @@ def workers(client: Client) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)]
 )
-def test_each_device_gets_a_worker_and_all_end_with_a_signal(
+def test_each_device_gets_a_worker_and_a_signal_ends_all(
     number: signal.Signals,
     group: bool,
     scheduler: Path,
@@ -161,7 +161,7 @@ def test_each_device_gets_a_worker_and_all_end_with_a_signal(
     assert not list(tmp_path.glob("**/worker-*"))
 
 
-def test_workers_end_with_a_parent_that_is_killed(
+def test_workers_end_after_their_parent_is_killed(
     scheduler: Path, environment: dict[str, str], client: Client
 ) -> None:
     command = dask("usmq", "worker", "--scheduler-file", str(scheduler), "--nworkers", "1")
@@ -173,12 +173,12 @@ def test_workers_end_with_a_parent_that_is_killed(
     assert not alive
 
 
-def test_parts_of_a_device_and_preloads(
+def test_sub_devices_and_preloads(
     scheduler: Path, environment: dict[str, str], client: Client, tmp_path: Path
 ) -> None:
     preload = tmp_path / "loaded_first.py"
     preload.write_text("import os\nos.environ['LOADED_FIRST'] = 'yes'\n")
-    address = client.scheduler.address  # The other way to say where it is.
+    address = client.scheduler.address  # By address instead of a scheduler file.
     command = dask("usmq", "worker", address, "--devices", "opencl:0", "--sub-devices", "1")
     command += ["--preload", str(preload), "--no-dashboard", "--host", "127.0.0.1"]
     with process(command, env=environment) as started:
@@ -188,7 +188,7 @@ def test_parts_of_a_device_and_preloads(
             lambda: (usmq.current_queue().device.max_compute_units, os.environ["LOADED_FIRST"])
         )
         assert list(seen.values()) == [(1, "yes")] * 2
-        # The scheduler may end them, too; then nothing is left to wait for.
+        # The scheduler may end them, too.
         client.retire_workers(close_workers=True)
         assert started.wait(timeout=40) == 0
 
@@ -206,7 +206,7 @@ def test_the_command_starts_no_driver(
     assert "libintelocl" not in loaded
 
 
-def test_a_signal_is_heard_while_the_scheduler_is_not_there_yet(
+def test_a_signal_takes_effect_while_waiting_for_the_scheduler(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     command = dask("usmq", "worker", "--scheduler-file", str(tmp_path / "later.json"))
@@ -220,7 +220,7 @@ def test_a_signal_is_heard_while_the_scheduler_is_not_there_yet(
     assert started.returncode == 0, words
 
 
-def test_a_device_that_a_worker_does_not_see_ends_the_command_in_time(
+def test_a_device_invisible_to_a_worker_ends_the_command_in_time(
     scheduler: Path, environment: dict[str, str]
 ) -> None:
     command = dask("usmq", "worker", "--scheduler-file", str(scheduler), "--sub-devices", "4096")
@@ -231,7 +231,7 @@ def test_a_device_that_a_worker_does_not_see_ends_the_command_in_time(
     assert "4096" in words.rsplit("Error: ", 1)[1]
 
 
-def test_a_scheduler_that_does_not_answer_ends_the_command_in_time(
+def test_an_unresponsive_scheduler_ends_the_command_in_time(
     environment: dict[str, str],
 ) -> None:
     command = dask("usmq", "worker", "tcp://127.0.0.1:9", "--death-timeout", "3", "--no-dashboard")
@@ -269,7 +269,7 @@ def test_a_scheduler_that_does_not_answer_ends_the_command_in_time(
         (["tcp://127.0.0.1:9", "--nthreads", "two"], "two", 2),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_errors_are_one_line(
     words: list[str], message: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [_selectors.Found("opencl:0", "opencl", "cpu", "Xeon")]
@@ -281,7 +281,7 @@ def test_what_is_wrong_is_one_line(
     assert "Traceback" not in done.output
 
 
-def test_without_distributed_the_command_says_what_to_install(
+def test_without_distributed_the_command_shows_what_to_install(
     run_python: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "distributed.py").write_text("raise ImportError('nothing here')")
@@ -289,6 +289,6 @@ def test_without_distributed_the_command_says_what_to_install(
     done = run_python(None, "-m", "usmq._dask_command", "worker", check=False, PYTHONPATH=path)
     assert done.returncode == 1
     assert "pip install 'usmq[dask]'" in done.stderr
-    # dask loads it whenever it starts: it has to be quick, and to need nothing.
+    # dask loads it at each start: it must be fast and without dependencies.
     code = "import sys, usmq._dask_command; print('distributed' in sys.modules)"
     assert run_python(code, PYTHONPATH=path).stdout == "False\n"

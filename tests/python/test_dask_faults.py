@@ -40,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_selectors, "all_devices", lambda: MACHINE)
 
 
-def test_a_gpu_that_shows_twice_gets_one_worker() -> None:
+def test_a_gpu_listed_twice_gets_one_worker() -> None:
     assert best(MACHINE) == GPU
     assert best([*SAME_GPU, *CPU]) == SAME_GPU
     assert best(CPU) == CPU
@@ -57,12 +57,12 @@ def test_a_gpu_that_shows_twice_gets_one_worker() -> None:
         ("*:gpu", ["opencl:0", "opencl:1", "level_zero:0", "level_zero:1"]),
     ],
 )
-def test_a_selector_is_divided_into_devices(term: str, selectors: list[str]) -> None:
+def test_a_selector_is_split_into_devices(term: str, selectors: list[str]) -> None:
     assert [device.selector for device in matching(term, MACHINE)] == selectors
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_selector_of_this_process_counts() -> None:
+def test_the_selector_of_this_process_is_applied() -> None:
     assert chosen(None, {}) == ["level_zero:0", "level_zero:1"]
     environment = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu;level_zero:1"}
     assert chosen(None, environment) == ["opencl:2", "level_zero:1"]
@@ -71,13 +71,13 @@ def test_the_selector_of_this_process_counts() -> None:
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("term", ["!opencl:*", "level_zero:0.1", "level_zero", ""])
-def test_a_selector_that_is_too_intricate_is_refused(term: str) -> None:
+def test_a_selector_that_is_too_complex_is_refused(term: str) -> None:
     with pytest.raises(ValueError, match="cannot be divided"):
         chosen([term], {})
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_selector_that_matches_nothing_lists_what_there_is() -> None:
+def test_a_selector_without_a_match_lists_the_devices() -> None:
     with pytest.raises(usmq.DeviceNotFoundError, match=r"'cuda:\*'.*level_zero:1 \(gpu Max\)"):
         chosen(["cuda:*"], {})
 
@@ -93,13 +93,15 @@ def test_workers_in_one_process_are_refused() -> None:
         LocalUsmCluster(processes=False, **QUIET)
 
 
-def test_drivers_that_do_not_answer_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_drivers_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_selectors, "PATIENCE", 0.01)
     with pytest.raises(usmq.DeviceNotFoundError, match="did not list their devices within"):
         LocalUsmCluster(**QUIET)
 
 
-def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failing_child_reports_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "usmq.py").write_text("raise SystemExit('the disk is on fire')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(usmq.DeviceNotFoundError, match="the disk is on fire"):
@@ -107,7 +109,7 @@ def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_device_that_is_gone_when_its_worker_starts_is_an_error_in_time(
+def test_a_device_lost_before_its_worker_starts_is_an_error_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone = [Found("opencl:7", "opencl", "cpu", "gone")]
@@ -117,14 +119,14 @@ def test_a_device_that_is_gone_when_its_worker_starts_is_an_error_in_time(
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_launchers_say_the_local_rank(name: str) -> None:
+def test_the_local_rank_comes_from_the_launcher(name: str) -> None:
     assert local_rank({name: "3"}) == 3
     assert local_rank({name: ""}) is None
     with pytest.raises(ValueError, match=f"{name}='first' is not a local rank"):
         local_rank({name: "first"})
 
 
-def test_a_claim_is_told_to_the_next_and_ends_with_its_holder() -> None:
+def test_a_device_lock_is_reported_to_others_and_ends_with_its_holder() -> None:
     first = DeviceLock("test:0", "worker 1")
     assert first.holder is None
     second = DeviceLock("test:0", "worker 2")
@@ -158,7 +160,7 @@ def dask_worker(address: str, name: str, **environment: str) -> Iterator[Any]:
         try:
             yield process
         finally:
-            # At once: what a worker does at its end is dask's to test.
+            # At once: dask tests the shutdown of a worker.
             process.kill()
 
 
@@ -167,7 +169,7 @@ def about(client: Client) -> dict[str, dict[str, str]]:
     return {worker["name"]: worker["usmq"] for worker in workers}
 
 
-def test_batch_jobs_choose_by_their_local_rank_and_tell_of_a_device_twice(
+def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     drivers = {device.driver_version for device in two_devices}
@@ -178,19 +180,19 @@ def test_batch_jobs_choose_by_their_local_rank_and_tell_of_a_device_twice(
             dask_worker(address, "b", OMPI_COMM_WORLD_LOCAL_RANK="1"),
         ):
             client.wait_for_workers(2, timeout=40)
-            told = about(client)
+            reported = about(client)
             # One platform each, so the ranks count over both.
-            assert {told[name]["driver"] for name in "ab"} == drivers
-            assert not any("shared_with" in worker for worker in told.values())
+            assert {reported[name]["driver"] for name in "ab"} == drivers
+            assert not any("shared_with" in worker for worker in reported.values())
             with dask_worker(address, "c", PALS_LOCAL_RANKID="3") as third:
                 client.wait_for_workers(3, timeout=40)
-                assert about(client)["c"]["device"] == told["b"]["device"]
+                assert about(client)["c"]["device"] == reported["b"]["device"]
                 assert about(client)["c"]["shared_with"].startswith("b (process ")
                 third.kill()
                 assert "worker c shares" in third.communicate(timeout=20)[1]
 
 
-def test_a_batch_job_without_a_device_ends_and_says_so() -> None:
+def test_a_batch_job_without_a_device_ends_with_an_error() -> None:
     with LocalCluster(n_workers=0, **QUIET) as cluster:
         environment = {"ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"}
         with dask_worker(cluster.scheduler_address, "a", **environment) as process:

@@ -1,4 +1,4 @@
-"""usmq.dask while a graph runs: workers, devices and memory that go away under it."""
+"""usmq.dask during a graph: loss of workers, devices and memory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def die_amid(moved_bytes: int, method: str, marker: str) -> None:
 @pytest.mark.parametrize(
     ("victim", "method"), [(0, "write_to_fd"), (1, "read_from_fd")], ids=["sender", "receiver"]
 )
-def test_a_worker_that_is_killed_while_bytes_flow_costs_no_array(
+def test_a_worker_killed_during_a_transfer_loses_no_array(
     victim: int, method: str, tmp_path: Path
 ) -> None:
     size, count, most = 4 << 20, 3, 8 << 20
@@ -116,7 +116,7 @@ def die_sharing(reader: bool, marker: str) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["sender", "receiver"])
-def test_a_worker_that_is_killed_with_an_array_in_shared_memory_costs_no_array(
+def test_a_worker_killed_with_an_array_in_shared_memory_loses_no_array(
     victim: int, tmp_path: Path
 ) -> None:
     size, count = 1 << 18, 3
@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_with_an_array_in_shared_memory_costs_no_array(
             assert int(array.to_numpy().sum()) == sum(range(n * size, (n + 1) * size))
 
 
-def test_a_device_that_goes_away_while_a_graph_runs_leaves_its_tasks_to_the_others() -> None:
+def test_tasks_of_a_device_lost_in_a_graph_run_on_the_others() -> None:
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "60 s"}),
         LocalUsmCluster(n_workers=2, **QUIET) as cluster,
@@ -152,7 +152,7 @@ def test_a_device_that_goes_away_while_a_graph_runs_leaves_its_tasks_to_the_othe
         sums = client.map(total, parts, pure=False)
         assert client.submit(sum, sums).result(timeout=45) == sum(range(20_000))
         assert 0 not in by_name(client)
-        # The nanny tries again and again, for a device may come back; it stops with the cluster.
+        # The nanny retries because a device may return; it stops with the cluster.
         cluster.workers[0].env["ONEAPI_DEVICE_SELECTOR"] = "opencl:0"
         client.wait_for_workers(2, timeout=40)
         assert set(by_name(client)) == {0, 1}
@@ -161,7 +161,7 @@ def test_a_device_that_goes_away_while_a_graph_runs_leaves_its_tasks_to_the_othe
     assert not [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
 
 
-def test_a_task_that_names_a_device_its_worker_lacks_is_an_error() -> None:
+def test_a_task_that_names_a_device_missing_on_its_worker_is_an_error() -> None:
     def elsewhere() -> int:
         with usmq.use_queue("cpu:7"):
             return part(0, 10).size
@@ -172,7 +172,7 @@ def test_a_task_that_names_a_device_its_worker_lacks_is_an_error() -> None:
         assert client.submit(total, client.submit(part, 0, 10)).result(timeout=40) == 45
 
 
-def test_a_host_limit_below_one_partition_ends_the_task_and_not_the_cluster() -> None:
+def test_a_host_limit_below_one_partition_fails_the_task_not_the_cluster() -> None:
     # Of a process with its drivers loaded, and no room for the partition beside them.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
@@ -216,7 +216,7 @@ def test_a_worker_with_another_version_is_refused_by_the_plugin(tmp_path: Path) 
     ):
         with pytest.raises(RuntimeError, match=r"has usmq 0\.0\.1, the client has .*same version"):
             client.register_plugin(QueuePlugin())
-        # It is no worker of ours, and still one of dask's.
+        # It is a dask worker, but not one of usmq.
         assert client.submit(sum, [1, 2]).result(timeout=20) == 3
 
 
@@ -236,7 +236,7 @@ def test_dask_counts_the_bytes_on_the_device() -> None:
             assert least <= seen < least + 4000
             there = client.submit(sizeof, future).result(timeout=40)
             assert there == seen
-        # What the worker holds says the same.
+        # The worker's own data agrees.
         back = future.result(timeout=40)
         assert [back["list"][1][0].size, back["table"].num_rows] == [1000, 1000]
         assert 24_000 <= sizeof(back) < 28_000

@@ -44,7 +44,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @pytest.fixture
 def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return what is known of a worker of this machine that asks this process for an array."""
+    """Return the context of a local worker that requests an array from this process."""
     name = machine()
     assert name is not None
     monkeypatch.setattr(HERE, "name", name)
@@ -58,7 +58,7 @@ def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [lambda x: x, lambda x: x.reshape(512, -1).T, lambda x: x[::-1], lambda x: x[7 : 7 + COUNT]],
     ids=["whole", "transposed", "reversed", "cut"],
 )
-def test_an_array_is_read_where_it_was_left(
+def test_an_array_is_read_in_place_from_shared_memory(
     kind: str, view: Callable[[usmq.Array], usmq.Array], asker: dict[str, Any]
 ) -> None:
     array = view(usmq.arange(2 * COUNT, dtype="i8", usm_type=kind))
@@ -83,12 +83,14 @@ def test_an_array_is_read_where_it_was_left(
         (12, "bytes-like"),
     ],
 )
-def test_a_frame_that_does_not_fit_is_refused(target: Any, message: str) -> None:
+def test_a_frame_of_the_wrong_size_is_refused(target: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError, BufferError), match=message):
         usmq._core.fill_frame(usmq.zeros(3, "f4"), target)
 
 
-def test_work_in_flight_is_seen(asker: dict[str, Any], kernels: Any, advanced: Any) -> None:
+def test_the_frame_includes_work_in_flight(
+    asker: dict[str, Any], kernels: Any, advanced: Any
+) -> None:
     states = usmq.arange(1 << 18, dtype="u4")
     before = states.to_numpy()
     kernels.advance(states.size, states, 5000)
@@ -98,7 +100,7 @@ def test_work_in_flight_is_seen(asker: dict[str, Any], kernels: Any, advanced: A
 @pytest.mark.parametrize(
     "context", [None, {}, {"recipient": {}}, {"recipient": {KEY: "another machine"}}]
 )
-def test_whoever_is_elsewhere_gets_a_pickle(context: Any, asker: dict[str, Any]) -> None:
+def test_a_peer_on_another_host_gets_a_pickle(context: Any, asker: dict[str, Any]) -> None:
     array = usmq.arange(COUNT, dtype="i8")
     header, frames = serialize(array, context=context)
     assert header["serializer"] == "pickle"
@@ -107,7 +109,7 @@ def test_whoever_is_elsewhere_gets_a_pickle(context: Any, asker: dict[str, Any])
     assert serialize(small, context=asker)[0]["serializer"] == "pickle"
 
 
-def test_memory_is_used_again_once_it_was_read_and_goes_when_it_is_idle(
+def test_memory_is_reused_after_reading_and_freed_when_idle(
     asker: dict[str, Any],
 ) -> None:
     array = usmq.arange(COUNT, dtype="i8")
@@ -129,7 +131,7 @@ def test_memory_is_used_again_once_it_was_read_and_goes_when_it_is_idle(
     assert not HERE.outbox._segments
 
 
-def test_memory_of_a_reader_that_never_comes_is_let_go(
+def test_memory_that_is_never_read_is_released(
     asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = dumps(usmq.arange(COUNT, dtype="i8"), asker)
@@ -139,7 +141,7 @@ def test_memory_of_a_reader_that_never_comes_is_let_go(
         loads(*left)
 
 
-def test_an_array_of_a_process_that_is_gone_is_an_error_that_dask_knows(
+def test_an_array_of_an_exited_process_raises_an_error_dask_handles(
     asker: dict[str, Any],
 ) -> None:
     header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
@@ -156,7 +158,7 @@ def test_an_array_of_a_process_that_is_gone_is_an_error_that_dask_knows(
         os.close(writing)
 
 
-def test_without_memory_the_socket_takes_it(
+def test_without_shared_memory_the_socket_is_used(
     asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> int:
@@ -192,7 +194,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Client, bool]]:
         yield client, request.param
 
 
-def test_workers_share_and_clients_need_not(pair: tuple[Client, bool]) -> None:
+def test_workers_use_shared_memory_and_clients_do_not(pair: tuple[Client, bool]) -> None:
     client, expected = pair
     first, second = client.scheduler_info(n_workers=-1)["workers"]
     array = client.submit(part, 3, workers=[first])
@@ -202,13 +204,13 @@ def test_workers_share_and_clients_need_not(pair: tuple[Client, bool]) -> None:
     assert client.gather(sums) == [most[0], most[1] + most[2]]
     bytes_shared = client.run(shared, workers=[first])[first]
     assert bytes_shared == (3 * 8 * COUNT if expected else 0)
-    # The client's connection, and the scheduler's, say nothing of a machine.
+    # The connections of client and scheduler carry no host name.
     assert total(array.result(timeout=40)) == most[0]
     assert total(client.gather(nested, direct=True)) == most[1] + most[2]
     assert client.run(shared, workers=[first])[first] == bytes_shared
 
 
-def test_a_client_that_knows_no_usmq_dask_gets_its_arrays(run_python: Callable[..., Any]) -> None:
+def test_a_client_without_usmq_dask_gets_its_arrays(run_python: Callable[..., Any]) -> None:
     with LocalUsmCluster(n_workers=1, **QUIET) as cluster:
         code = f"""
 from distributed import Client

@@ -1,4 +1,4 @@
-"""Logical tables: what pyarrow computes on the host, from partitions on the workers' devices."""
+"""Logical tables: partitions on the workers' devices give the same results as pyarrow."""
 
 import itertools
 import os
@@ -54,7 +54,7 @@ def grouped(table, keys, wanted, cuts=(0.5,)):
 
 
 def rows(table, keys):
-    """Return the rows in an order of their own, with NaN as a word: it equals nothing."""
+    """Return the sorted rows, with NaN as a string because NaN does not equal itself."""
 
     def plain(value):
         return "nan" if isinstance(value, float) and value != value else value
@@ -113,20 +113,20 @@ VALUES = {
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("cuts", [(), (0.3,), (0.0, 0.5, 0.5)])
-def test_every_key_groups_as_pyarrow_does(key, cuts):
+def test_every_key_type_groups_like_pyarrow(key, cuts):
     table = pa.table({"k": KEYS[key], "v": VALUES["double"]})
     same(table, ["k"], [("v", "sum"), ("v", "count"), ([], "count_all"), ("k", "count")], cuts)
 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_aggregate_is_pyarrows(value, function):
+def test_every_aggregate_matches_pyarrow(value, function):
     table = pa.table({"k": KEYS["words"], "v": VALUES[value]})
     same(table, ["k"], [("v", function)])
 
 
 @pytest.mark.parametrize("function", ["min", "max"])
-def test_times_have_an_order(function):
+def test_times_have_minimum_and_maximum(function):
     table = pa.table({"k": KEYS["bool"], "a": KEYS["date"], "b": KEYS["timestamp"]})
     same(table, ["k"], [("a", function), ("b", function)])
 
@@ -138,7 +138,7 @@ def test_several_keys_and_every_slice():
     same(table, ["double", "bytes"], [("v", "mean"), ("date", "min")], ())
 
 
-def test_no_key_no_rows_no_known_value():
+def test_groups_without_keys_rows_or_known_values():
     table = pa.table({"k": KEYS["text"], "v": VALUES["int16"]})
     wanted = [("v", "sum"), ("v", "mean"), ("v", "min"), ("v", "count"), ([], "count_all")]
     same(table, [], wanted)
@@ -148,7 +148,7 @@ def test_no_key_no_rows_no_known_value():
     same(unknown, ["k"], wanted)
 
 
-def test_nan_is_no_extreme_and_a_key_of_its_own():
+def test_nan_is_ignored_in_extremes_and_is_a_separate_key():
     nan = float("nan")
     table = pa.table({"k": [1.0, 1.0, nan, nan, 2.0], "v": [nan, 3.0, nan, nan, 1.0]})
     same(table, ["k"], [("v", "min"), ("v", "max"), ("v", "sum")])
@@ -190,7 +190,7 @@ def test_dictionaries_with_nulls_and_doubles_group_by_value():
         (["k"], [], ValueError, "nothing"),
     ],
 )
-def test_what_cannot_be_grouped_is_refused_before_anything_runs(keys, wanted, error, text):
+def test_ungroupable_columns_are_refused_before_any_task_runs(keys, wanted, error, text):
     schema = pa.schema(
         {"k": pa.string(), "v": pa.int64(), "list": pa.list_(pa.int64()), "date": pa.date32()}
     )
@@ -225,7 +225,7 @@ def known(task):
     return task.arg(usmq.Table)["v"].null_count
 
 
-def test_a_table_comes_back_as_it_went(client):
+def test_a_table_round_trips(client):
     table = numbers()
     logical = LogicalTable.from_arrow(table, 5)
     assert (logical.npartitions, logical.num_rows, len(logical)) == (5, 10_000, 10_000)
@@ -239,13 +239,13 @@ def test_a_table_comes_back_as_it_went(client):
     assert repr(logical) == "<usmq.dask.LogicalTable of 5 partitions, columns k, v, w>"
 
 
-def test_what_is_no_pyarrow_table_goes_in_too(client):
+def test_other_arrow_objects_are_accepted(client):
     wanted = {"a": [1, 2, 3]}
     for table in (wanted, pa.table(wanted).to_batches()[0], usmq.from_arrow(pa.table(wanted))):
         assert LogicalTable.from_arrow(table, 2).to_arrow().to_pydict() == wanted
 
 
-def test_select_takes_columns_and_refuses_others(client):
+def test_select_accepts_columns_and_refuses_unknown_names(client):
     logical = LogicalTable.from_arrow(numbers(), 3)
     assert logical.select(["w", "k"]).to_arrow().equals(numbers().select(["w", "k"]))
     with pytest.raises(KeyError, match="'none'"):
@@ -263,7 +263,7 @@ def test_functions_map_over_partitions_and_reduce(client):
     assert many.reduce(known, sum).result(PATIENCE) == table["v"].null_count
 
 
-def test_groups_of_partitions_are_pyarrows(client):
+def test_groups_of_partitions_match_pyarrow(client):
     table = numbers()
     wanted = [("v", "mean"), ("v", "count"), ([], "count_all"), ("k", "max")]
     for parts in (1, 3, 20):
@@ -274,7 +274,7 @@ def test_groups_of_partitions_are_pyarrows(client):
         assert rows(found.to_arrow(), ["w", "k"]) == rows(theirs, ["w", "k"])
 
 
-def test_parquet_is_read_where_it_is_used(client, tmp_path):
+def test_parquet_is_read_on_the_worker_that_uses_it(client, tmp_path):
     table = numbers()
     for number in range(2):
         part = table.slice(number * 5000, 5000)
@@ -347,10 +347,10 @@ def known_or_die(task):
     return table["v"].null_count
 
 
-def test_a_worker_that_dies_loses_nothing(client, tmp_path):
+def test_a_worker_that_dies_loses_no_data(client, tmp_path):
     table = numbers()
     logical = LogicalTable.from_arrow(table, 6).wait()
-    # One worker dies with its partitions; they are made again from what the scheduler has.
+    # One worker dies with its partitions; the scheduler recomputes them.
     total = logical.reduce(known_or_die, sum, str(tmp_path / "died")).result(PATIENCE)
     assert (tmp_path / "died").exists()
     assert total == table["v"].null_count

@@ -16,14 +16,14 @@ from usmq import _flights
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# LAX has no coordinates, and XXX is not there at all.
+# LAX has no coordinates, and XXX is missing.
 AIRPORTS = """faa,name,lat,lon
 JFK,John F Kennedy Intl,40.639751,-73.778925
 LAX,Los Angeles Intl,NA,NA
 BOS,General Edward Lawrence Logan Intl,42.364347,-71.005181
 """
 AIRLINES = "carrier,name\nB6,JetBlue Airways\nAA,American Airlines Inc.\n"
-# ZZ is no airline of the list, and none of its delays is known.
+# ZZ is not in the list of airlines, and none of its delays is known.
 FLIGHTS = """year,carrier,origin,dest,arr_delay,distance
 2013,B6,JFK,BOS,10,187
 2013,AA,JFK,BOS,-4,187
@@ -55,7 +55,7 @@ def row(text: str, carrier: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_missing_numbers_and_airports_are_counted_and_left_out_of_the_means(
+def test_missing_numbers_and_airports_are_counted_but_not_averaged(
     folder: Path, run_python: Run, dtype: str
 ) -> None:
     if dtype == "f8" and "fp64" not in usmq.current_queue().device.aspects:
@@ -64,7 +64,7 @@ def test_missing_numbers_and_airports_are_counted_and_left_out_of_the_means(
     text = run_python(None, "-m", "usmq", *arguments).stdout
     assert "5 columns, 9 rows" in text
     assert "carrier, origin, dest as dictionaries" in text
-    assert "gives back all 45 values" in text
+    assert "returns all 45 values" in text
     assert row(text, "AA")[:4] == ["3", "0", "-1.00", "1"]
     assert row(text, "B6")[:4] == ["5", "2", "11.00", "1"]
     assert row(text, "ZZ") == ["1", "1", "nan", "1", "nan"]
@@ -72,7 +72,7 @@ def test_missing_numbers_and_airports_are_counted_and_left_out_of_the_means(
     assert "does not list LAX (1), XXX (1)" in text
 
 
-def test_columns_without_nulls_come_zipped_too(folder: Path, run_python: Run) -> None:
+def test_columns_without_nulls_are_read_from_zip_files(folder: Path, run_python: Run) -> None:
     (folder / "flights.csv").unlink()
     with zipfile.ZipFile(folder / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", COMPLETE)
@@ -88,7 +88,7 @@ def test_columns_without_nulls_come_zipped_too(folder: Path, run_python: Run) ->
         ("carrier,origin,dest,arr_delay,distance\nB6,JFK,BOS,soon,187\n", "soon"),
     ],
 )
-def test_tables_that_cannot_be_used_are_one_line(
+def test_unusable_tables_are_a_one_line_error(
     folder: Path, run_python: Run, flights: str, why: str
 ) -> None:
     (folder / "flights.csv").write_text(flights)
@@ -99,10 +99,10 @@ def test_tables_that_cannot_be_used_are_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_pyarrow_reads_from_nothing_of_pythons(
+def test_pyarrow_does_not_read_from_python_objects(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its thread may let go of the source while Python ends, which aborts: once in 70 failures."""
+    """Its thread may release a Python source during shutdown and abort: once in 70 failures."""
     sources: list[object] = []
     read = csv.read_csv
 
@@ -116,7 +116,7 @@ def test_pyarrow_reads_from_nothing_of_pythons(
 
 
 @pytest.mark.parametrize("package", ["numpy", "pyarrow"])
-def test_a_package_that_is_missing_is_named_with_its_extra(run_python: Run, package: str) -> None:
+def test_a_missing_package_is_named_with_its_extra(run_python: Run, package: str) -> None:
     code = f"""
 import sys
 sys.modules[{package!r}] = None

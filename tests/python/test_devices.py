@@ -1,4 +1,4 @@
-"""Devices and sub-devices: what usmq says of them is what dpctl says."""
+"""Devices and sub-devices: usmq and dpctl describe them equally."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_devices_lists_every_root_device_that_dpctl_sees() -> None:
     assert {peer.filter_string for peer in dpctl.get_devices()} <= set(names)
 
 
-def test_a_device_describes_itself_as_dpctl_does(
+def test_a_device_has_the_same_description_as_in_dpctl(
     device: usmq.Device, peer: dpctl.SyclDevice
 ) -> None:
     assert device.name == peer.name
@@ -70,7 +70,7 @@ def test_an_unknown_usm_kind_is_a_value_error(device: usmq.Device, kind: str) ->
         device.has_usm(kind)
 
 
-def test_a_filter_string_leads_back_to_the_same_device(device: usmq.Device) -> None:
+def test_a_filter_string_selects_the_same_device_again(device: usmq.Device) -> None:
     again = usmq.Device(device.filter_string)
     assert again == device
     assert (again != device) is False
@@ -78,14 +78,14 @@ def test_a_filter_string_leads_back_to_the_same_device(device: usmq.Device) -> N
     assert len({again, device, *usmq.devices()}) == len(usmq.devices())
 
 
-def test_a_device_is_equal_to_no_other_kind_of_thing(device: usmq.Device) -> None:
+def test_a_device_does_not_equal_other_types(device: usmq.Device) -> None:
     assert device != device.filter_string
     assert device != 0
     assert device is not None
     assert device != usmq.Queue(device)
 
 
-def test_the_text_of_a_device_names_it(device: usmq.Device) -> None:
+def test_the_repr_of_a_device_names_it(device: usmq.Device) -> None:
     assert device.filter_string in repr(device)
     assert device.name.split()[0] in str(device) or device.filter_string in str(device)
 
@@ -124,7 +124,7 @@ def root() -> usmq.Device:
     return device
 
 
-def test_a_count_splits_the_device_in_equal_parts_of_so_many_units(root: usmq.Device) -> None:
+def test_a_count_partitions_the_device_equally_by_compute_units(root: usmq.Device) -> None:
     parts = root.sub_devices(1)
     assert len(parts) == root.max_compute_units
     for part in parts:
@@ -136,13 +136,13 @@ def test_a_count_splits_the_device_in_equal_parts_of_so_many_units(root: usmq.De
     assert len(set(parts)) == len(parts)
 
 
-def test_counts_give_the_units_of_each_part(root: usmq.Device) -> None:
+def test_counts_set_the_compute_units_of_each_sub_device(root: usmq.Device) -> None:
     parts = root.sub_devices([1, 1])
     assert [part.max_compute_units for part in parts] == [1, 1]
     assert all(part.parent == root for part in parts)
 
 
-def test_numa_splits_as_for_dpctl(root: usmq.Device) -> None:
+def test_partitioning_by_numa_matches_dpctl(root: usmq.Device) -> None:
     peer = dpctl.SyclDevice(root.filter_string)
     try:
         expected = len(peer.create_sub_devices(partition="numa"))
@@ -154,13 +154,15 @@ def test_numa_splits_as_for_dpctl(root: usmq.Device) -> None:
 
 
 @pytest.mark.parametrize("parts", [0, -1, 10**6, 2**70, [], [0], [1, -1], [1, 10**6], "", "nosuch"])
-def test_a_split_that_cannot_be_is_an_error(root: usmq.Device, parts: Any) -> None:
+def test_an_impossible_partition_is_an_error(root: usmq.Device, parts: Any) -> None:
     with pytest.raises((usmq.Error, ValueError, OverflowError)):
         root.sub_devices(parts)
 
 
 @pytest.mark.parametrize("parts", [1.5, None, [1, "a"], {}])
-def test_a_split_of_the_wrong_type_is_a_type_error(root: usmq.Device, parts: Any) -> None:
+def test_a_partition_argument_of_the_wrong_type_is_a_type_error(
+    root: usmq.Device, parts: Any
+) -> None:
     with pytest.raises(TypeError):
         root.sub_devices(parts)
 

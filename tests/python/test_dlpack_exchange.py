@@ -24,7 +24,7 @@ from dlpack_exchange import (
     Owned,
     allocated,
     array_at,
-    lent,
+    borrowed_tensor,
     queue_at,
     stream,
     taken_from,
@@ -50,10 +50,10 @@ def test_the_table_is_static_and_on_the_type() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_both_ways_out_say_what_a_capsule_says(view: str, kind: str) -> None:
+def test_both_exports_describe_the_same_as_a_capsule(view: str, kind: str) -> None:
     x = VIEWS[view](usmq.asarray(base(), usm_type=kind))
     expected = Tensor(x)
-    owned, borrowed = Owned(x), lent(x)
+    owned, borrowed = Owned(x), borrowed_tensor(x)
     for given in (owned, borrowed):
         assert given.address == expected.address
         assert given.tensor.byte_offset == expected.tensor.byte_offset
@@ -67,11 +67,13 @@ def test_both_ways_out_say_what_a_capsule_says(view: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
-def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
+def test_every_dtype_round_trips(dtype: str) -> None:
     x = usmq.empty(3, dtype)
     given = Owned(x)
     assert (
-        given.dtype == lent(x).dtype == (dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype))
+        given.dtype
+        == borrowed_tensor(x).dtype
+        == (dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype))
     )
     out = c_void_p()
     assert API.managed_tensor_to_py_object_no_sync(addressof(given.struct), byref(out)) == 0
@@ -79,7 +81,7 @@ def test_every_dtype_goes_out_and_comes_in(dtype: str) -> None:
     assert (back.dtype, back.ptr, back.shape) == (x.dtype, x.ptr, x.shape)
 
 
-def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
+def test_a_tensor_keeps_its_memory_until_deleted_on_any_thread() -> None:
     before = live()
     given = Owned(usmq.asarray(base(), usm_type="shared"))
     gc.collect()
@@ -92,17 +94,17 @@ def test_a_tensor_holds_its_memory_until_it_is_deleted_on_any_thread() -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_a_read_only_array_needs_the_flag_which_a_bare_tensor_has_not() -> None:
+def test_a_read_only_array_needs_the_flag_of_a_managed_tensor() -> None:
     memory, x = dl.read_only()
     given = Owned(x)
     assert given.flags == dl.READ_ONLY
     given.delete()
     with pytest.raises(usmq.InteropError, match=r"read.?only"):
-        lent(x)
+        borrowed_tensor(x)
     del memory
 
 
-def test_objects_that_are_no_arrays_and_pointers_to_nothing_are_errors() -> None:
+def test_objects_other_than_arrays_and_null_pointers_are_errors() -> None:
     out, x = c_void_p(), usmq.zeros(1)
     for obj in (None, 5, base(), usmq.Array):
         with pytest.raises(TypeError, match="Array"):
@@ -126,7 +128,7 @@ def test_objects_that_are_no_arrays_and_pointers_to_nothing_are_errors() -> None
 
 
 @pytest.mark.parametrize("place", ["sub-device", "context of its own"])
-def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
+def test_memory_without_a_device_ordinal_is_a_buffer_error(
     request: pytest.FixtureRequest, place: str
 ) -> None:
     if place == "sub-device":
@@ -134,7 +136,7 @@ def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
     else:
         queue = dl.other_context()
     x = usmq.zeros(3, queue=queue)
-    for call in (Owned, lent):
+    for call in (Owned, borrowed_tensor):
         with pytest.raises(BufferError, match=r"context|sub-device"):
             call(x)
 
@@ -143,9 +145,9 @@ def test_memory_that_a_device_number_does_not_reach_is_a_buffer_error(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("way", [Owned, lent])
+@pytest.mark.parametrize("way", [Owned, borrowed_tensor])
 @pytest.mark.parametrize("scope", ["the array's", "another of ours", "one of dpctl"])
-def test_work_on_the_stream_comes_after_ours_and_before_ours_without_a_wait(
+def test_work_on_the_stream_is_ordered_with_ours_without_a_wait(
     scope: str, way: Callable[[Any], Tensor], in_order: bool, advanced: Oracle
 ) -> None:
     own = usmq.Queue(in_order=in_order)
@@ -188,11 +190,11 @@ def test_the_stream_is_the_current_queue_or_that_of_the_device(
             for other in two_devices:
                 if other != device:
                     assert queue_at(stream((ONEAPI, other.ordinal))) == usmq.Queue(other)
-    # A number does not stand for these.
+    # These have no device number.
     for queue in (usmq.Queue(sub_device), dl.other_context()):
         with usmq.use_queue(queue):
             assert queue_at(stream()) == usmq.Queue(queue.device.parent or queue.device)
-    assert stream() == stream(), "kept once"
+    assert stream() == stream(), "referenced once"
 
 
 def test_a_stream_outlives_the_scope_and_every_handle_to_its_queue() -> None:
@@ -208,7 +210,7 @@ def test_a_stream_outlives_the_scope_and_every_handle_to_its_queue() -> None:
 
 
 @pytest.mark.parametrize("device", [(ONEAPI, 99), (ONEAPI, -1), (2, 0), (3, 0), (0, 0), (99, 0)])
-def test_a_device_that_usmq_has_not_has_no_stream_and_no_memory(device: tuple[int, int]) -> None:
+def test_an_unsupported_device_has_no_stream_and_no_memory(device: tuple[int, int]) -> None:
     with pytest.raises(BufferError, match=str(device[1])):
         stream(device)
     tensor, said = allocated((3,), device=device)
@@ -217,11 +219,11 @@ def test_a_device_that_usmq_has_not_has_no_stream_and_no_memory(device: tuple[in
     assert str(device[1]).encode() in said[0][1]
 
 
-# --- tensors that come in
+# --- imported tensors
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_comes_in_is_taken_in_place_and_deleted_after_its_last_use(kind: str) -> None:
+def test_an_import_is_used_in_place_and_deleted_after_its_last_use(kind: str) -> None:
     producer = on_device(kind, flags=dl.READ_ONLY)
     x = taken_from(producer)
     assert (x.ptr, x.shape, x.usm_type, x.readonly) == (producer.data._pointer, (4, 6), kind, True)
@@ -244,7 +246,7 @@ def test_host_tensors_are_copied_and_empty_ones_are_empty() -> None:
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI, 4, 99])
 @pytest.mark.parametrize("case", [*dl.MALFORMED, "version"])
-def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
+def test_the_caller_keeps_a_refused_tensor(case: str, device: int) -> None:
     options: dict[str, Any] = {
         "shape": (4, 6),
         "dtype": I4,
@@ -258,7 +260,7 @@ def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
     assert out.value is None
     gc.collect()
     assert producer.deleted == 0
-    # What tvm-ffi does then.
+    # As tvm-ffi does.
     dl.DELETER(producer.struct.deleter)(addressof(producer.struct))
     assert producer.deleted == 1
     arrow_structs.PRODUCERS.remove(producer)
@@ -273,7 +275,7 @@ def test_what_is_refused_stays_its_callers(case: str, device: int) -> None:
     ],
     ids=["device", "host", "empty"],
 )
-def test_a_tensor_stays_its_callers_where_python_has_no_memory(
+def test_the_caller_keeps_a_tensor_if_python_has_no_memory(
     make: Callable[[], dl.Producer],
 ) -> None:
     memory = pytest.importorskip("_testcapi", reason="this Python is without its own tests")
@@ -331,7 +333,7 @@ def test_a_new_tensor_has_the_shape_type_and_device_of_its_prototype(
         assert eventually(lambda before=before: live() == before)
 
 
-def test_a_new_tensor_is_memory_of_the_current_queue_and_comes_back() -> None:
+def test_a_new_tensor_is_on_the_current_queue_and_round_trips() -> None:
     queue = usmq.Queue(profiling=True)
     with usmq.use_queue(queue):
         tensor, _ = allocated((4, 6))
@@ -357,14 +359,14 @@ def test_a_new_tensor_is_memory_of_the_current_queue_and_comes_back() -> None:
     ],
 )
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
-def test_an_allocation_that_cannot_be_says_why(device: int, kind: bytes, options: Any) -> None:
+def test_a_failed_allocation_reports_the_reason(device: int, kind: bytes, options: Any) -> None:
     tensor, said = allocated(device=(device, 0), **options)
     assert tensor is None
     assert [k for k, _ in said] == [kind]
     assert said[0][1]
 
 
-def test_the_allocator_serves_threads_without_the_lock_in_their_own_scope() -> None:
+def test_the_allocator_works_without_the_gil_in_each_threads_scope() -> None:
     found = []
 
     def work() -> None:
@@ -380,5 +382,5 @@ def test_the_allocator_serves_threads_without_the_lock_in_their_own_scope() -> N
     assert len({tensor.address for tensor in found}) == 8
     for tensor in found:
         tensor.delete()
-    # Without a place for the answer or the error there is nothing to do but fail.
+    # With null pointers for the result or the error the call fails.
     assert API.managed_tensor_allocator(None, None, None, SET_ERROR()) == -1

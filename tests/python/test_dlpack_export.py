@@ -1,4 +1,4 @@
-"""What usmq exports through `__dlpack__`: the tensor field by field, its order, its life, peers."""
+"""Exports through `__dlpack__`: fields of the tensor, order, lifetime, peers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_device_is_oneapi_with_the_ordinal_of_the_root_device(
 
 
 @pytest.mark.parametrize("max_version", [None, (0, 8), (0, 99), (1, 0), (1, 1), (1, 3), (2, 0)])
-def test_the_version_asked_for_decides_the_struct(max_version: Any) -> None:
+def test_the_requested_version_selects_the_struct(max_version: Any) -> None:
     name = dl.VERSIONED if max_version and max_version >= (1, 0) else dl.LEGACY
     x = usmq.zeros(3)
     given = Tensor(x, max_version)
@@ -62,7 +62,7 @@ def test_every_dtype_has_its_code(dtype: str, max_version: Any) -> None:
 @pytest.mark.parametrize("max_version", [None, (1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_its_first_element_its_shape_and_its_strides(
+def test_a_view_exports_first_element_shape_and_strides(
     view: str, kind: str, max_version: Any
 ) -> None:
     x, expected = VIEWS[view](usmq.asarray(base(), usm_type=kind)), VIEWS[view](base())
@@ -80,7 +80,7 @@ def test_a_view_is_its_first_element_its_shape_and_its_strides(
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_usm_begins_at_its_lowest_address_and_host_data_at_its_first_element(view: str) -> None:
+def test_usm_starts_at_its_lowest_address_and_host_data_at_its_first_element(view: str) -> None:
     x = VIEWS[view](usmq.asarray(base(), usm_type="shared"))
     if not x.size:
         return  # as below
@@ -95,14 +95,14 @@ def test_usm_begins_at_its_lowest_address_and_host_data_at_its_first_element(vie
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
-def test_an_array_of_nothing_has_no_data(shape: tuple[int, ...]) -> None:
+def test_an_empty_array_has_a_null_data_pointer(shape: tuple[int, ...]) -> None:
     for options in ({}, {"dl_device": (CPU, 0)}, {"copy": True}):
         given = Tensor(usmq.zeros(shape), **options)
         assert (given.tensor.data, given.shape) == (None, shape)
         assert given.strides is not None
 
 
-def test_a_read_only_array_says_so_and_the_legacy_struct_cannot() -> None:
+def test_a_read_only_array_needs_the_flag_of_the_versioned_struct() -> None:
     memory, x = dl.read_only()
     assert x.readonly
     assert Tensor(x).flags == dl.READ_ONLY
@@ -119,7 +119,7 @@ def test_a_read_only_array_says_so_and_the_legacy_struct_cannot() -> None:
 
 @pytest.mark.parametrize("max_version", [None, (1, 1)])
 @pytest.mark.parametrize("copy", [None, True])
-def test_a_capsule_that_nobody_takes_frees_the_memory(copy: Any, max_version: Any) -> None:
+def test_an_unconsumed_capsule_frees_the_memory(copy: Any, max_version: Any) -> None:
     before = live()
     given = usmq.zeros(1000).__dlpack__(max_version=max_version, copy=copy)
     gc.collect()
@@ -130,7 +130,7 @@ def test_a_capsule_that_nobody_takes_frees_the_memory(copy: Any, max_version: An
 
 @pytest.mark.parametrize("max_version", [None, (1, 1)])
 @pytest.mark.parametrize("options", [{}, {"copy": True}, {"dl_device": (CPU, 0)}])
-def test_a_taken_tensor_lives_until_its_deleter_on_any_thread(
+def test_a_consumed_tensor_lives_until_its_deleter_runs_on_any_thread(
     max_version: Any, options: dict[str, Any]
 ) -> None:
     before = live()
@@ -147,7 +147,7 @@ def test_a_taken_tensor_lives_until_its_deleter_on_any_thread(
     assert eventually(lambda: live() == before)
 
 
-def test_a_thousand_tensors_deleted_on_many_threads_leave_nothing() -> None:
+def test_a_thousand_tensors_deleted_on_many_threads_leak_nothing() -> None:
     before = live()
     x = usmq.zeros(10)
     given = [Tensor(x[n % 5 :]) for n in range(1000)]
@@ -159,7 +159,7 @@ def test_a_thousand_tensors_deleted_on_many_threads_leave_nothing() -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_the_deleter_does_not_take_memory_from_work_under_way(advanced: Oracle) -> None:
+def test_the_deleter_keeps_memory_for_work_in_flight(advanced: Oracle) -> None:
     x, y = usmq.arange(0, 16, 1, dtype="u4"), usmq.empty(16, "u4")
     given = Tensor(x, stream=-1)
     given.take()
@@ -193,7 +193,7 @@ STREAMS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("form", STREAMS)
-def test_later_work_on_the_stream_comes_after_ours_without_a_wait(
+def test_later_work_on_the_stream_follows_ours_without_a_wait(
     form: str, in_order: bool, advanced: Oracle
 ) -> None:
     theirs = dpctl.SyclQueue(property="in_order") if in_order else dpctl.SyclQueue()
@@ -209,7 +209,7 @@ def test_later_work_on_the_stream_comes_after_ours_without_a_wait(
     assert not waited
 
 
-def test_a_stream_of_another_context_finds_the_data_complete(
+def test_the_data_is_complete_for_a_stream_of_another_context(
     two_devices: tuple[usmq.Device, usmq.Device], advanced: Oracle
 ) -> None:
     others = [dl.other_context(), usmq.Queue(two_devices[1])]
@@ -235,19 +235,19 @@ def test_a_stream_of_another_context_finds_the_data_complete(
         dpctl.SyclDevice,
     ],
 )
-def test_what_is_no_stream_is_a_type_error(stream: Any) -> None:
+def test_a_stream_of_another_type_is_a_type_error(stream: Any) -> None:
     with pytest.raises(TypeError, match="stream"):
         usmq.zeros(3).__dlpack__(stream=stream)
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2, 5, 8, 4095, 0x7F0000000004, -2, 1 << 63, 1 << 64])
-def test_a_number_that_is_no_address_of_a_queue_is_refused(stream: int) -> None:
+def test_a_number_that_is_not_a_queue_address_is_refused(stream: int) -> None:
     with pytest.raises(BufferError, match="stream"):
         usmq.zeros(3).__dlpack__(stream=stream)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_host_gets_what_it_can_read_and_else_a_copy(kind: str, advanced: Oracle) -> None:
+def test_the_host_gets_accessible_memory_or_a_copy(kind: str, advanced: Oracle) -> None:
     x = usmq.arange(0, 16, 1, dtype="u4", usm_type=kind)
     running = kernel("advance")(16, x, STEPS // 4)
     given = Tensor(x[::-3], dl_device=(CPU, 0))
@@ -272,7 +272,7 @@ def test_the_host_gets_what_it_can_read_and_else_a_copy(kind: str, advanced: Ora
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_on_the_device_is_another_array(kind: str) -> None:
+def test_a_copy_on_the_device_is_a_new_array(kind: str) -> None:
     x = usmq.asarray(base(), usm_type=kind)
     own = x.__dlpack_device__()
     for options in ({}, {"dl_device": own}, {"copy": False}, {"dl_device": own, "copy": False}):
@@ -298,7 +298,7 @@ def test_another_device_is_refused(device: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", (1,), (1, 0, 0), 5, ("a", 0), (None, 0)])
 @pytest.mark.parametrize("option", ["dl_device", "max_version"])
-def test_what_is_no_pair_of_numbers_is_an_error(option: str, device: Any) -> None:
+def test_a_device_that_is_not_a_pair_of_numbers_is_an_error(option: str, device: Any) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
         usmq.zeros(3).__dlpack__(**{option: device})
     with pytest.raises(TypeError):
@@ -307,7 +307,7 @@ def test_what_is_no_pair_of_numbers_is_an_error(option: str, device: Any) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", ["sub-device", "context of its own"])
-def test_memory_that_a_device_number_does_not_reach_goes_to_the_host_only(
+def test_memory_without_a_device_ordinal_is_exported_only_to_the_host(
     request: pytest.FixtureRequest, place: str, kind: str
 ) -> None:
     if place == "sub-device":

@@ -1,4 +1,4 @@
-"""What `usmq.from_dlpack` makes of tensors: in place, copied, or refused, and deleted once."""
+"""Imports by `usmq.from_dlpack`: in place, copied or refused, and deleted once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = (usmq.InteropError, ValueError)
 
 @pytest.mark.parametrize("name", [dl.LEGACY, dl.VERSIONED])
 @pytest.mark.parametrize("kind", KINDS)
-def test_usm_is_taken_in_place_and_deleted_after_its_last_view(kind: str, name: bytes) -> None:
+def test_usm_is_used_in_place_and_deleted_after_its_last_view(kind: str, name: bytes) -> None:
     producer = on_device(kind, name=name)
     x = imported(producer)
     assert producer.asked[0]["max_version"] >= (1, 0)
@@ -66,7 +66,9 @@ def test_a_layout_is_honoured(device: int, shape: Any, strides: Any, offset: int
 @pytest.mark.parametrize("name", [dl.LEGACY, dl.VERSIONED])
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
-def test_nothing_may_have_no_address(shape: tuple[int, ...], device: int, name: bytes) -> None:
+def test_an_empty_tensor_may_have_a_null_address(
+    shape: tuple[int, ...], device: int, name: bytes
+) -> None:
     for strides in (None, [1] * len(shape)):
         x = imported(Producer(None, shape, I4, strides, device=(device, 0), name=name))
         assert (x.shape, x.dtype, x.to_numpy().shape) == (shape, "i4", shape)
@@ -74,7 +76,7 @@ def test_nothing_may_have_no_address(shape: tuple[int, ...], device: int, name: 
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
 @pytest.mark.parametrize("dtype", [*dl.DTYPES, "bfloat16"])
-def test_every_dtype_is_understood(dtype: str, device: int) -> None:
+def test_every_dtype_is_imported(dtype: str, device: int) -> None:
     host = np.array([0, 1, 1, 0, 1]).astype("u2" if dtype == "bfloat16" else dtype)
     code = dl.BFLOAT16 if dtype == "bfloat16" else dl.triple(dtype)
     data = host.copy() if device == CPU else usm(host)
@@ -85,7 +87,7 @@ def test_every_dtype_is_understood(dtype: str, device: int) -> None:
 
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
-def test_read_only_is_honoured_in_place_and_a_copy_may_be_written(device: int) -> None:
+def test_a_read_only_import_is_read_only_and_its_copy_is_writable(device: int) -> None:
     data = np.arange(4, dtype="u1") if device == CPU else usm(np.arange(4, dtype="u1"))
     producer = Producer(data, (4,), dl.triple("u1"), (1,), device=(device, 0), flags=dl.READ_ONLY)
     x = imported(producer)
@@ -98,14 +100,14 @@ def test_read_only_is_honoured_in_place_and_a_copy_may_be_written(device: int) -
 
 
 @pytest.mark.parametrize("number", [7, 1, -1, 2**31 - 1])
-def test_the_device_is_that_of_the_pointer_whatever_its_number(number: int) -> None:
+def test_the_device_comes_from_the_pointer_not_from_its_number(number: int) -> None:
     producer = on_device(device=(ONEAPI, number))
     x = imported(producer)
     assert x.ptr == producer.data._pointer
     assert x.device == usmq.current_queue().device
 
 
-def test_memory_of_another_known_device_is_taken_there(
+def test_memory_of_another_known_device_is_used_on_that_device(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     for device in two_devices:
@@ -142,7 +144,7 @@ def test_host_data_is_copied_and_deleted_at_once(view: str, name: bytes) -> None
         usmq.from_dlpack(Producer(np.asarray(VIEWS[view](base())), name=name), copy=False)
 
 
-def test_copies_go_where_they_are_told(other_queue: usmq.Queue) -> None:
+def test_copies_are_made_on_the_requested_queue_and_usm_kind(other_queue: usmq.Queue) -> None:
     for kind in KINDS:
         x = imported(Producer(base()), usm_type=kind, queue=other_queue)
         assert (x.usm_type, x.queue) == (kind, other_queue)
@@ -159,7 +161,7 @@ def test_copies_go_where_they_are_told(other_queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_usm_is_copied_where_that_is_asked_for_or_needed(kind: str) -> None:
+def test_usm_is_copied_if_requested_or_needed(kind: str) -> None:
     producer = on_device(kind, flags=dl.READ_ONLY)
     x = imported(producer, copy=True)
     assert x.ptr != producer.data._pointer
@@ -184,14 +186,14 @@ CUDA = {2, 3, 13}
 @pytest.mark.parametrize("device", sorted(CUDA))
 def test_cuda_memory_needs_a_driver_and_is_deleted_without_one(device: int) -> None:
     if cuda_driver():
-        pytest.skip("there is a driver here; tests/cuda has tests for it")
+        pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")
     producer = Producer(base(), device=(device, 0))
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         usmq.from_dlpack(producer)
-    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    mismatched = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
     with pytest.raises(usmq.RuntimeNotFoundError):
-        usmq.from_dlpack(lies)
-    assert lies.deleted == 1
+        usmq.from_dlpack(mismatched)
+    assert mismatched.deleted == 1
 
 
 def cuda_driver() -> bool:
@@ -203,13 +205,13 @@ def cuda_driver() -> bool:
 
 
 @pytest.mark.parametrize("device", [device for device in dl.DEVICES if device not in CUDA])
-def test_another_type_of_device_is_refused_by_name(device: int) -> None:
+def test_another_device_type_is_refused_by_name(device: int) -> None:
     for options in ({}, {"copy": True}, {"copy": False}):
         with pytest.raises(usmq.InteropError, match=f"(?i){dl.DEVICES[device]}|type {device}"):
             usmq.from_dlpack(Producer(base(), device=(device, 0)), **options)
-    lies = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
+    mismatched = Producer(usm(base()), (24,), I4, device=(ONEAPI, 0), tensor_device=(device, 0))
     with pytest.raises(usmq.InteropError):
-        usmq.from_dlpack(lies)
+        usmq.from_dlpack(mismatched)
 
 
 @pytest.mark.parametrize("device", [CPU, ONEAPI])
@@ -224,7 +226,7 @@ def test_another_major_version_is_refused_and_deleted(version: Any, device: int)
     np.testing.assert_array_equal(imported(minor).to_numpy(), base())
 
 
-def test_a_copy_that_finds_no_room_leaves_nothing() -> None:
+def test_a_copy_without_enough_memory_leaks_nothing() -> None:
     producer = Producer(base(), (2**40,), I4, (0,))
     with pytest.raises(usmq.AllocationError):
         usmq.from_dlpack(producer)
@@ -242,7 +244,7 @@ def test_a_malformed_tensor_is_refused_and_deleted(case: str, device: int, name:
 
 
 @pytest.mark.parametrize("name", [dl.LEGACY, dl.VERSIONED])
-def test_a_capsule_serves_once(name: bytes) -> None:
+def test_a_capsule_is_consumed_once(name: bytes) -> None:
     producer = on_device(name=name)
     x = imported(producer)
     for _ in range(2):
@@ -281,13 +283,13 @@ def test_an_object_without_the_methods_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize("device", [None, 1, "cpu", (), (1,), ("a", 0), (2**70, 0), (None, 0)])
-def test_what_is_no_device_is_an_error(device: Any) -> None:
+def test_an_invalid_device_is_an_error(device: Any) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, BufferError)):
         usmq.from_dlpack(dl.Answers(device, None))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, BufferError, TypeError, MemoryError])
-def test_what_the_producer_raises_is_raised(error: type[Exception]) -> None:
+def test_exceptions_of_the_producer_propagate(error: type[Exception]) -> None:
     for answers in (dl.Answers((1, 0), error("of theirs")), dl.Answers(error("of theirs"), None)):
         with pytest.raises(error, match="of theirs"):
             usmq.from_dlpack(answers)
@@ -296,7 +298,7 @@ def test_what_the_producer_raises_is_raised(error: type[Exception]) -> None:
             usmq.from_dlpack(dl.Answers((1, 0), nothing))
 
 
-def test_our_own_arrays_come_back_as_they_are(queue: usmq.Queue) -> None:
+def test_our_own_arrays_round_trip_unchanged(queue: usmq.Queue) -> None:
     for kind in KINDS:
         x = usmq.asarray(base(), usm_type=kind)
         for view in VIEWS.values():

@@ -1,4 +1,4 @@
-"""DLPack with live libraries on the other side: dpnp for USM, numpy and jax for the host."""
+"""DLPack with other libraries: dpnp for USM, numpy and jax for the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Oracle = Callable[[Any, int], Any]
 
 
 class OnHost:
-    """An array for consumers that take only what says that it is on the host."""
+    """An array for consumers that accept only arrays on the host."""
 
     def __init__(self, array: usmq.Array) -> None:
         self.array = array
@@ -46,7 +46,7 @@ class OnHost:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("peer", LENDERS)
-def test_our_array_is_one_of_dpnp_at_the_same_address(peer: str, kind: str, dtype: str) -> None:
+def test_dpnp_imports_our_array_at_the_same_address(peer: str, kind: str, dtype: str) -> None:
     x = usmq.asarray(base(dtype), usm_type=kind)
     theirs = LENDERS[peer](x)
     assert address(theirs) == x.ptr
@@ -56,10 +56,10 @@ def test_our_array_is_one_of_dpnp_at_the_same_address(peer: str, kind: str, dtyp
 
 @pytest.mark.parametrize("peer", LENDERS)
 @pytest.mark.parametrize("view", VIEWS)
-def test_our_views_are_views_of_dpnp_and_come_back_at_their_address(view: str, peer: str) -> None:
+def test_our_views_round_trip_through_dpnp_at_their_address(view: str, peer: str) -> None:
     ours, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
     if not expected.size:
-        # dpnp 0.20 takes no NULL, which the header asks for where there are no bytes.
+        # dpnp 0.20 refuses NULL, which the header requires for empty tensors.
         with pytest.raises(TypeError):
             LENDERS[peer](ours)
         return
@@ -91,7 +91,7 @@ def test_dpnp_reads_complete_data_keeps_it_alive_and_writes_ours(
     assert eventually(lambda: gc.collect() >= 0 and live() == before)
 
 
-def test_what_dpnp_has_under_way_is_complete_in_ours(advanced: Oracle) -> None:
+def test_pending_work_of_dpnp_is_complete_in_our_array(advanced: Oracle) -> None:
     theirs = dpnp.tensor.asarray(np.arange(16, dtype="u4"))
     built = dpctl.program.create_program_from_source(theirs.sycl_queue, arrow_structs._ADVANCE)
     arguments = [theirs.usm_data, c_uint32(STEPS)]
@@ -103,7 +103,7 @@ def test_what_dpnp_has_under_way_is_complete_in_ours(advanced: Oracle) -> None:
 
 @pytest.mark.parametrize("dtype", dl.DTYPES)
 @pytest.mark.parametrize("make", [dpnp.asarray, dpnp.tensor.asarray])
-def test_an_array_of_dpnp_is_ours_at_its_address(make: Any, dtype: str) -> None:
+def test_an_array_of_dpnp_is_imported_at_its_address(make: Any, dtype: str) -> None:
     for kind in KINDS:
         theirs = make(base(dtype), usm_type=kind)
         for view in VIEWS.values():
@@ -125,14 +125,14 @@ def test_an_array_of_dpnp_lives_as_long_as_ours_and_stays_read_only() -> None:
 
 
 @pytest.mark.parametrize("place", dl.ELSEWHERE)
-def test_what_dpnp_cannot_say_the_place_of_is_our_buffer_error(place: str) -> None:
+def test_dpnp_memory_without_a_device_ordinal_is_our_buffer_error(place: str) -> None:
     theirs = dpnp.tensor.asarray(base(), sycl_queue=dl.ELSEWHERE[place]())
     with pytest.raises(usmq.InteropError, match="asarray") as refused:
         usmq.from_dlpack(theirs)
     assert isinstance(refused.value, BufferError)
     assert type(refused.value.__cause__).__name__ == "DLPackCreationError"
     assert "default" in str(refused.value)
-    x = usmq.asarray(theirs)  # as the message says
+    x = usmq.asarray(theirs)  # as the message suggests
     assert x.ptr == address(theirs)
     np.testing.assert_array_equal(x.to_numpy(), base())
 
@@ -149,7 +149,7 @@ def test_an_array_of_numpy_is_copied(view: str, dtype: str) -> None:
     np.testing.assert_array_equal(x.to_numpy(), theirs)
 
 
-def test_numpy_keeps_nothing_and_its_read_only_arrays_are_copied() -> None:
+def test_numpy_arrays_are_not_kept_and_read_only_ones_are_copied() -> None:
     theirs = base()
     theirs.flags.writeable = False
     x = usmq.from_dlpack(theirs)
@@ -173,7 +173,7 @@ def test_numpy_keeps_nothing_and_its_read_only_arrays_are_copied() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_numpy_reads_ours_in_place_if_the_host_can(kind: str, dtype: str) -> None:
+def test_numpy_reads_host_accessible_arrays_in_place(kind: str, dtype: str) -> None:
     x = usmq.asarray(base(dtype), usm_type=kind)
     for view in VIEWS.values():
         theirs = np.from_dlpack(view(x), device="cpu")
@@ -212,7 +212,7 @@ JAX_DTYPES = ["?", "i1", "i2", "i4", "u1", "u2", "u4", "f2", "f4", "c8", "bfloat
 
 @pytest.mark.parametrize("dtype", JAX_DTYPES)
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_jax_reads_host_and_shared_usm_in_place_and_gives_it_back(kind: str, dtype: str) -> None:
+def test_jax_reads_host_and_shared_usm_in_place_and_releases_it(kind: str, dtype: str) -> None:
     given = jnp.asarray(base("u1"), dtype=dtype)
     x = usmq.from_dlpack(given, usm_type=kind)
     assert (x.dtype, x.shape, x.usm_type) == (dtype, (4, 6), kind)
@@ -226,7 +226,7 @@ def test_jax_reads_host_and_shared_usm_in_place_and_gives_it_back(kind: str, dty
         np.testing.assert_array_equal(np.asarray(again), np.asarray(given))
 
 
-def test_jax_takes_ours_through_numpy_as_documented() -> None:
+def test_jax_imports_our_arrays_through_numpy_as_documented() -> None:
     x = usmq.asarray(base(), usm_type="host")
     with pytest.raises(TypeError, match="14"):
         jax.dlpack.from_dlpack(x)
@@ -235,12 +235,12 @@ def test_jax_takes_ours_through_numpy_as_documented() -> None:
     np.testing.assert_array_equal(np.asarray(theirs), base())
 
 
-# jax knows no strides but those of a transposition; it says so instead of reading elsewhere.
+# jax supports only strides of a transposition and refuses others.
 REFUSED_BY_JAX = {"columns", "reversed", "both", "part"}
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_jax_reads_a_view_right_or_refuses_it(view: str) -> None:
+def test_jax_reads_a_view_correctly_or_refuses_it(view: str) -> None:
     x = VIEWS[view](usmq.asarray(base(), usm_type="host"))
     if view in REFUSED_BY_JAX:
         with pytest.raises(RuntimeError, match="stri"):
@@ -264,13 +264,13 @@ def test_jax_keeps_ours_alive_and_gets_complete_data(advanced: Oracle) -> None:
     assert eventually(lambda: gc.collect() >= 0 and live() == before)
 
 
-def test_a_type_of_jax_that_usmq_has_not_is_refused() -> None:
+def test_a_jax_dtype_unknown_to_usmq_is_refused() -> None:
     for dtype in ("float8_e4m3fn", "float8_e5m2"):
         with pytest.raises(usmq.InteropError, match="code"):
             usmq.from_dlpack(jnp.arange(4, dtype=dtype))
 
 
-def test_a_read_only_array_is_not_given_to_jax_which_would_not_be_told() -> None:
+def test_a_read_only_array_is_not_exported_to_jax_which_lacks_the_flag() -> None:
     memory, x = dl.read_only("host")
     with pytest.raises(BufferError, match=r"read.?only"):
         jax.dlpack.from_dlpack(OnHost(x))

@@ -1,4 +1,4 @@
-"""apache-tvm-ffi on the other side of the C exchange API: a consumer of it that is not a test."""
+"""The DLPack C exchange API with apache-tvm-ffi, an independent consumer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_tvm_ffi_sees_our_memory_as_that_of_a_oneapi_device(kind: str, dtype: st
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_argument_comes_back_as_ours_at_its_address(view: str) -> None:
+def test_an_argument_is_returned_as_our_array_at_its_address(view: str) -> None:
     x, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
     seen = []
 
@@ -63,7 +63,7 @@ def test_an_argument_comes_back_as_ours_at_its_address(view: str) -> None:
     np.testing.assert_array_equal(back.to_numpy(), expected)
 
 
-def test_a_callback_may_ask_for_our_class() -> None:
+def test_a_callback_may_request_our_class() -> None:
     x = usmq.asarray(base())
 
     def negate(given: usmq.Array) -> usmq.Array:
@@ -93,7 +93,7 @@ def test_a_function_is_called_with_our_current_queue_as_its_stream(
     assert all(tvm_ffi.get_raw_stream(device) == 0 for device in seen), "only for the call"
 
 
-def test_nothing_waits_and_later_work_comes_after(advanced: Oracle) -> None:
+def test_calls_do_not_wait_and_later_work_follows(advanced: Oracle) -> None:
     x = usmq.arange(0, 16, 1, dtype="u4")
     running = kernel("advance")(16, x, STEPS)
 
@@ -106,7 +106,7 @@ def test_nothing_waits_and_later_work_comes_after(advanced: Oracle) -> None:
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), STEPS + STEPS // 4))
 
 
-def test_memory_lives_as_long_as_their_tensor() -> None:
+def test_memory_lives_as_long_as_the_tvm_tensor() -> None:
     before = live()
     theirs = tvm_ffi.from_dlpack(usmq.asarray(base()))
     gc.collect()
@@ -117,7 +117,7 @@ def test_memory_lives_as_long_as_their_tensor() -> None:
 
 
 class DLPrototype(dl.DLTensor):
-    """A tensor that asks for memory like it."""
+    """A prototype tensor for the allocator."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: tuple[int, int]) -> None:
         self.extents = (c_int64 * len(shape))(*shape)
@@ -129,7 +129,7 @@ class DLPrototype(dl.DLTensor):
         )
 
 
-def test_a_function_allocates_with_us_and_returns_an_array_of_ours() -> None:
+def test_a_function_allocates_through_usmq_and_returns_our_array() -> None:
     seen = []
 
     def make(given: Any) -> Any:
@@ -153,7 +153,7 @@ def test_a_function_allocates_with_us_and_returns_an_array_of_ours() -> None:
     assert eventually(lambda: live() == before)
 
 
-def test_their_allocation_fails_with_our_words() -> None:
+def test_a_failed_allocation_has_our_error_message() -> None:
     def make(given: Any) -> int:
         handle = c_void_p()
         prototype = DLPrototype((2**45,), (2, 32, 1), (ONEAPI, 0))
@@ -163,7 +163,7 @@ def test_their_allocation_fails_with_our_words() -> None:
 
 
 @pytest.mark.parametrize("dtype", [(10, 8, 1), (17, 4, 2)])
-def test_a_result_that_cannot_be_ours_stays_theirs_and_is_deleted_once(dtype: Any) -> None:
+def test_a_result_we_cannot_import_stays_a_tvm_tensor_and_is_deleted_once(dtype: Any) -> None:
     producer = on_device(shape=(4,), strides=(1,), dtype=dtype, name=dl.LEGACY)
     theirs = tvm_ffi.from_dlpack(producer)
     back = called(lambda x, given: given, usmq.zeros(1), theirs)
@@ -174,7 +174,7 @@ def test_a_result_that_cannot_be_ours_stays_theirs_and_is_deleted_once(dtype: An
     assert producer.deleted == 1
 
 
-def test_what_cannot_go_out_is_a_buffer_error_there(sub_device: usmq.Device) -> None:
+def test_arrays_that_cannot_be_exported_are_a_buffer_error(sub_device: usmq.Device) -> None:
     for queue in (usmq.Queue(sub_device), dl.other_context()):
         x = usmq.zeros(3, queue=queue)
         with pytest.raises(BufferError, match=r"context|sub-device"):
@@ -183,7 +183,7 @@ def test_what_cannot_go_out_is_a_buffer_error_there(sub_device: usmq.Device) -> 
             called(lambda given: given, x)
 
 
-def test_a_host_tensor_of_theirs_is_copied() -> None:
+def test_a_host_tensor_of_tvm_is_copied() -> None:
     theirs = tvm_ffi.from_dlpack(base())
     assert theirs.__dlpack_device__() == (CPU, 0)
     np.testing.assert_array_equal(usmq.from_dlpack(theirs).to_numpy(), base())
@@ -192,7 +192,7 @@ def test_a_host_tensor_of_theirs_is_copied() -> None:
     np.testing.assert_array_equal(back.to_numpy(), base())
 
 
-def test_a_forked_child_is_told_so(
+def test_a_forked_child_gets_an_error(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     code = """

@@ -1,4 +1,4 @@
-"""What the pages under docs/ say of files and tests is there."""
+"""The files and tests that the pages under docs/ name exist."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def test_each_rule_of_the_interop_page_has_the_test_that_it_names() -> None:
+def test_each_rule_of_the_interop_page_names_an_existing_test() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([DSAY]\d+) \|.*\| `([\w.]+)`: `(\w+)` \|$", page, re.MULTILINE)
-    assert len(rows) > 40, "the table is not where it was"
+    assert len(rows) > 40, "the table was not found"
     for rule, file, test in rows:
         folder = "arrow_async" if file.endswith(".rs") else "python"
         text = (ROOT / "tests" / folder / file).read_text(encoding="utf-8")
         assert re.search(rf"\b(def|fn) {test}\(", text), f"{rule}: {file} has no {test}"
-        assert rule.lower() in test.split("_"), f"{rule} is not what {test} is about"
+        assert rule.lower() in test.split("_"), f"{test} does not name {rule}"
 
 
-def test_the_tests_of_dlpack_that_the_interop_page_names_are_there() -> None:
+def test_the_dlpack_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(test_dlpack_\w+\.py)`: `(\w+)`", page)
-    assert len(named) > 12, "the table is not where it was"
+    assert len(named) > 12, "the table was not found"
     for file, test in named:
         text = (ROOT / "tests" / "python" / file).read_text(encoding="utf-8")
         assert f"def {test}(" in text, f"{file} has no {test}"
 
 
-def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> None:
+def test_the_cuda_tests_named_by_the_interop_page_exist() -> None:
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     named = re.findall(r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", page)
-    assert len(named) > 8, "the table is not where it was"
+    assert len(named) > 8, "the table was not found"
     folders = {"test_cuda_device.py": "cuda", "test_cuda.py": "python"}
     for file, test in named:
         text = (ROOT / "tests" / folders[file] / file).read_text(encoding="utf-8")
@@ -42,14 +42,14 @@ def test_the_tests_of_cuda_memory_that_the_interop_page_names_are_there() -> Non
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     for link in links:
         if "://" not in link:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-def test_rows_that_the_comparison_names_say_what_it_says() -> None:
+def test_the_comparison_matches_the_benchmark_rows_it_names() -> None:
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     found = re.findall(
         r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE

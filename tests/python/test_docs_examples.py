@@ -1,4 +1,4 @@
-"""Python examples of the pages do what the page says; for docstrings see test_docstrings.py."""
+"""Python examples of the pages give the shown output; for docstrings see test_docstrings.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import ENVIRONMENT
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): doc_blocks.blocks(page) for page in PAGES}
-# What a fence may say, so that a misspelt one does not hide a block. Those in braces are MyST's.
+# The valid fence languages, so that a misspelt one does not hide a block. Braces are MyST's.
 LANGUAGES = {"python", "rust", "cpp", "c", "cmake", "sh", "text", "toml", "yaml", "json"}
 
 
@@ -40,7 +40,7 @@ def not_run() -> list[object]:
 
 
 @pytest.mark.parametrize("page", BLOCKS)
-def test_every_block_says_its_language(page: str) -> None:
+def test_every_block_names_its_language(page: str) -> None:
     for block in BLOCKS[page]:
         known = block.language in LANGUAGES or block.language.startswith("{")
         assert known, f"{page}:{block.line}: {block.language!r}"
@@ -53,13 +53,13 @@ NOT_EMULATED = {
 
 
 @pytest.mark.parametrize("page", with_python())
-def test_the_examples_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> None:
+def test_the_examples_of_the_page_give_the_shown_output(page: str, tmp_path: Path) -> None:
     if page in NOT_EMULATED and os.environ.get("USMQ_EMULATE_GPUS"):
         pytest.skip(f"{page} {NOT_EMULATED[page]}, and this run has emulated GPUs")
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", doc_blocks.__file__],
         input=doc_blocks.as_input(ROOT / page, runnable(page)),
-        # Its own folder of locks, too: another cluster on this machine is none of the page's.
+        # A separate lock folder, so that other clusters on this machine do not interfere.
         env=ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": os.fspath(tmp_path)},
         cwd=tmp_path,
         text=True,
@@ -71,7 +71,7 @@ def test_the_examples_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("reason", not_run())
-def test_blocks_that_do_not_run_here(reason: str) -> None:
+def test_blocks_that_cannot_run_here_are_listed(reason: str) -> None:
     pytest.skip(reason)
 
 
@@ -87,7 +87,7 @@ def test_rust_examples_are_doctests_of_the_crate() -> None:
         assert f'include_str!("../{page}")' in crate, f"src/lib.rs does not run the Rust of {page}"
 
 
-def test_the_runner_sees_a_wrong_output(tmp_path: Path) -> None:
+def test_the_runner_detects_a_wrong_output(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n", encoding="utf-8")
     [code, text] = doc_blocks.blocks(page)

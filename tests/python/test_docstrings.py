@@ -1,4 +1,4 @@
-"""Docstrings: every public name has one, and their examples do what they show.
+"""Docstrings: every public name has one, and the examples give the shown output.
 
 Python's own text for a special member says nothing of the class ("Call self as a function."), and
 an extension cannot replace it. So the class says it, and no page shows the member.
@@ -58,11 +58,11 @@ def test_the_public_name_has_a_docstring(name: str) -> None:
     doc = inspect.getdoc(DOCUMENTED[name])
     assert doc, f"{name} has no docstring"
     opening = doc.partition("\n\n")[0].rstrip()
-    assert opening.endswith((".", ":")), f"it opens with no sentence: {opening}"
+    assert opening.endswith((".", ":")), f"it does not start with a sentence: {opening}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_do_what_they_show(name: str) -> None:
+def test_the_examples_give_the_shown_output(name: str) -> None:
     report: list[str] = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(optionflags=flags)
@@ -89,13 +89,13 @@ USED = [
 
 
 @pytest.mark.parametrize("name", sorted(USED))
-def test_the_class_says_what_a_special_member_does(name: str) -> None:
+def test_the_class_documents_its_special_members(name: str) -> None:
     cls, _, member = name.partition(".")
     doc = inspect.getdoc(PUBLIC[cls]) or ""
-    assert re.search(USES[member], doc), f"{cls} shows no use of {member}: {USES[member]}"
+    assert re.search(USES[member], doc), f"{cls} does not document {member}: {USES[member]}"
 
 
-def test_no_page_shows_a_special_member_with_a_text_of_python() -> None:
+def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
     shown = []
     for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -109,10 +109,10 @@ def test_no_page_shows_a_special_member_with_a_text_of_python() -> None:
         for cls, member in shown
         if not member or isinstance(vars(getattr(usmq, cls))[member], WrapperDescriptorType)
     ]
-    assert not default, f"describe these with their classes: {default}"
+    assert not default, f"document these with their classes: {default}"
 
 
-# What a user calls first; the other classes are what these return.
+# The entry points; the other classes are their results.
 ENTRIES = [name for name in sorted(usmq.__all__) if inspect.isroutine(getattr(usmq, name))]
 ENTRIES += ["Array", "DType", "Device", "Kernel", "Queue", "QueueManager"]
 
@@ -122,5 +122,5 @@ def test_the_entry_or_one_of_its_methods_has_an_example(name: str) -> None:
     assert any(key == name or key.startswith(f"{name}.") for key in EXAMPLES)
 
 
-def test_the_package_itself_opens_with_an_example() -> None:
+def test_the_package_docstring_starts_with_an_example() -> None:
     assert "usmq" in EXAMPLES

@@ -1,4 +1,4 @@
-"""The doctor and devices: broken drivers, variables and settings; line, status, applied fix."""
+"""The doctor on devices: broken drivers, variables and settings; line, status, applied fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 # --- a healthy environment
 
 
-def test_a_healthy_environment_is_well(doctor: Callable[..., Checked], cpu_driver: str) -> None:
+def test_a_healthy_environment_has_no_problem(
+    doctor: Callable[..., Checked], cpu_driver: str
+) -> None:
     found = doctor()
     assert found.status == 0, found.text
     assert found.devices() == ["opencl:cpu:0"]
@@ -34,18 +36,18 @@ def test_the_text_is_grouped_and_ends_with_a_verdict(
     done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
     assert re.fullmatch(r"No problem found: 1 device is visible(, \d+ notes?)?\.", lines[-1])
-    assert "\033" not in done.stdout, "colours in what is no terminal"
+    assert "\033" not in done.stdout, "colours outside a terminal"
     for line in lines[:-1]:
         assert re.match(r"(?!\s)|  (ok|note|problem) +\S| {11}\S|$", line), line
     assert done.stderr == ""
 
 
-def test_two_drivers_are_two_devices_and_no_problem(
+def test_two_drivers_are_two_devices_without_a_problem(
     doctor: Callable[..., Checked], two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     found = doctor(OCL_ICD_FILENAMES=os.environ["OCL_ICD_FILENAMES"])
     if ":" not in os.environ["OCL_ICD_FILENAMES"]:
-        pytest.skip("the loader has cut OCL_ICD_FILENAMES of this process")
+        pytest.skip("the loader truncated OCL_ICD_FILENAMES of this process")
     assert found.status == 0, found.text
     assert found.devices() == ["opencl:cpu:0", "opencl:cpu:1"]
 
@@ -69,7 +71,7 @@ def test_a_driver_that_does_not_exist(
     found.applied(fix, broken=not beside)
 
 
-def test_a_driver_that_is_no_library(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+def test_a_driver_that_is_not_a_library(doctor: Callable[..., Checked], tmp_path: Path) -> None:
     text = tmp_path / "libtext.so"
     text.write_text("no library at all\n")
     found = doctor(OCL_ICD_FILENAMES=str(text))
@@ -78,7 +80,7 @@ def test_a_driver_that_is_no_library(doctor: Callable[..., Checked], tmp_path: P
     found.applied(fix)
 
 
-def test_a_library_that_is_no_driver(
+def test_a_library_that_is_not_a_driver(
     doctor: Callable[..., Checked], pristine: Environment, cpu_driver: str
 ) -> None:
     library = str(pristine.lib / "libur_loader.so.0")
@@ -101,7 +103,7 @@ def test_a_driver_whose_own_libraries_are_missing(
     found.applied(fix)
 
 
-def test_one_driver_by_two_copies(
+def test_two_copies_of_one_driver(
     doctor: Callable[..., Checked], cpu_driver: str, compiled: Callable[..., str], tmp_path: Path
 ) -> None:
     second = tmp_path / "libcopy.so"
@@ -110,7 +112,7 @@ def test_one_driver_by_two_copies(
     fix = found.problem(str(second), f"is a copy of {cpu_driver}")
     assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
     found.applied(fix, broken=False)
-    # Beside another fault each fix removes both drivers: none brings back what another one removes.
+    # With a second fault each fix removes both drivers: no fix restores a removed driver.
     broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
     found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}:{broken}")
     assert found.problem(str(second), "is a copy") == fix
@@ -118,7 +120,7 @@ def test_one_driver_by_two_copies(
     found.applied(fix, broken=False)
 
 
-def test_one_driver_by_a_link_is_no_problem(
+def test_a_link_to_a_driver_is_not_a_problem(
     doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path
 ) -> None:
     link = tmp_path / "liblink.so"
@@ -167,7 +169,7 @@ __attribute__((constructor)) static void start(void) {{
     assert found.devices() == []
 
 
-# A driver that starts, and then does what it is compiled for when its devices are listed.
+# A driver that starts, and performs its compiled-in fault when its devices are listed.
 ICD = """
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_icd.h>
@@ -215,7 +217,7 @@ def test_a_driver_that_crashes_when_its_devices_are_listed(
     assert "with only the other drivers: opencl:cpu:0" in found.text
 
 
-def test_a_driver_that_lets_the_runtime_fail(
+def test_a_driver_that_makes_the_runtime_fail(
     doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
 ) -> None:
     broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=0")
@@ -283,7 +285,7 @@ except ChildProcessError:
 """
 
 
-def test_ctrl_c_ends_the_question_while_a_driver_hangs(
+def test_ctrl_c_ends_the_doctor_while_a_driver_hangs(
     run_python: Run, compiled: Callable[..., str], cpu_driver: str, tmp_path: Path
 ) -> None:
     loaded = tmp_path / "loaded"
@@ -300,7 +302,7 @@ __attribute__((constructor)) static void start(void) {{
     assert done.stdout.splitlines() == ["interrupted", "no child is left"]
 
 
-def test_a_variable_that_is_set_to_nothing(doctor: Callable[..., Checked]) -> None:
+def test_an_empty_variable(doctor: Callable[..., Checked]) -> None:
     found = doctor(OCL_ICD_FILENAMES="")
     fix = found.problem("OCL_ICD_FILENAMES is set but empty")
     assert fix == "unset OCL_ICD_FILENAMES"
@@ -309,7 +311,7 @@ def test_a_variable_that_is_set_to_nothing(doctor: Callable[..., Checked]) -> No
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_folder_of_vendors_without_a_driver(
+def test_a_vendor_folder_without_a_driver(
     doctor: Callable[..., Checked], tmp_path: Path, exists: bool
 ) -> None:
     folder = tmp_path if exists else tmp_path / "gone"
@@ -330,7 +332,7 @@ def test_a_folder_of_vendors_without_a_driver(
     ],
     ids=["gone", "blank", "two lines", "empty"],
 )
-def test_a_file_of_a_vendor_that_is_wrong(
+def test_an_invalid_vendor_file(
     doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path, text: str, words: str
 ) -> None:
     file = tmp_path / "some.icd"
@@ -373,7 +375,7 @@ def test_a_selector_that_hides_everything(
 
 
 @pytest.mark.parametrize("selector", ["foo", "opencl:fpga", "opencl:cpu:0", "", "cpu"])
-def test_a_selector_that_is_not_understood(
+def test_an_invalid_selector(
     doctor: Callable[..., Checked], cpu_driver: str, selector: str
 ) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
@@ -392,7 +394,7 @@ def test_a_selector_beside_a_driver_that_does_not_exist(doctor: Callable[..., Ch
     found.all_applied()
 
 
-def test_a_selector_that_shows_all_is_no_problem(
+def test_a_selector_that_shows_all_is_not_a_problem(
     doctor: Callable[..., Checked], cpu_driver: str
 ) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR="opencl:*")
@@ -400,14 +402,14 @@ def test_a_selector_that_shows_all_is_no_problem(
     assert "hides nothing" in found.text
 
 
-def test_two_selectors_at_once(doctor: Callable[..., Checked]) -> None:
+def test_two_selectors_together(doctor: Callable[..., Checked]) -> None:
     found = doctor(ONEAPI_DEVICE_SELECTOR="*:*", ZE_AFFINITY_MASK="0")
     fix = found.problem("ONEAPI_DEVICE_SELECTOR", "are both set")
     assert fix == "unset ZE_AFFINITY_MASK"
     found.applied(fix, broken=False)
 
 
-def test_two_variables_that_hide_everything_by_themselves(doctor: Callable[..., Checked]) -> None:
+def test_two_variables_that_each_hide_everything(doctor: Callable[..., Checked]) -> None:
     nothing = "DeviceName:{{nosuch}}"
     found = doctor(ONEAPI_DEVICE_SELECTOR="level_zero:*", SYCL_DEVICE_ALLOWLIST=nothing)
     for name in ("ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_ALLOWLIST"):
@@ -415,7 +417,7 @@ def test_two_variables_that_hide_everything_by_themselves(doctor: Callable[..., 
     found.all_applied()
 
 
-def test_a_hierarchy_of_no_such_name(doctor: Callable[..., Checked]) -> None:
+def test_an_unknown_hierarchy(doctor: Callable[..., Checked]) -> None:
     found = doctor(ZE_FLAT_DEVICE_HIERARCHY="flat")
     fix = found.problem("FLAT, COMPOSITE and COMBINED")
     assert fix == "unset ZE_FLAT_DEVICE_HIERARCHY"
@@ -425,21 +427,21 @@ def test_a_hierarchy_of_no_such_name(doctor: Callable[..., Checked]) -> None:
 # --- settings
 
 
-def test_a_cache_that_cannot_be_written(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+def test_an_unwritable_cache(doctor: Callable[..., Checked], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"
     found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
     fix = found.problem(f"cannot be kept in {folder}", "is not a folder")
     assert fix.startswith("unset SYCL_CACHE_DIR")
     found.applied(fix, broken=False)
-    # The place that usmq chooses, in a home that is no folder.
+    # The default cache folder, in a home that is not a folder.
     found = doctor(HOME=str(tmp_path / "file"))
     fix = found.problem("cannot be kept in", "is not a folder")
     assert fix.startswith("export SYCL_CACHE_PERSISTENT=0")
     found.applied(fix, broken=False)
 
 
-def test_a_cache_that_others_may_write_to(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+def test_a_cache_writable_by_others(doctor: Callable[..., Checked], tmp_path: Path) -> None:
     folder = tmp_path / "it's open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -449,7 +451,7 @@ def test_a_cache_that_others_may_write_to(doctor: Callable[..., Checked], tmp_pa
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_worth_knowing_is_noted(doctor: Callable[..., Checked]) -> None:
+def test_notes_are_shown_without_a_problem(doctor: Callable[..., Checked]) -> None:
     found = doctor(USMQ_POOL="0", USMQ_POLL="1", SYCL_DEVICE_FILTER="gpu")
     assert found.status == 0, found.text
     fixes = [
@@ -477,7 +479,7 @@ def test_the_page_has_its_table() -> None:
 
 
 @pytest.mark.parametrize("words", SAID)
-def test_what_the_page_explains_is_what_the_doctor_says(words: str) -> None:
+def test_the_page_explains_the_messages_of_the_doctor(words: str) -> None:
     sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
     runtime = ROOT / "src" / "runtime"
     sources += [runtime / "environment.rs", runtime / "emulator.rs"]
@@ -485,7 +487,7 @@ def test_what_the_page_explains_is_what_the_doctor_says(words: str) -> None:
     # Long texts are broken across lines.
     text = re.sub(r"\\\n\s+", "", text)
     for part in words.removeprefix("libsycl…").split("…"):
-        assert part in text, f"nothing says {part!r}"
+        assert part in text, f"no message contains {part!r}"
 
 
 def test_the_example_of_the_page_runs(run_python: Run) -> None:

@@ -1,4 +1,4 @@
-"""The doctor and the emulated GPUs: what keeps them from being seen, and its fix."""
+"""The doctor on emulated GPUs: why they are not visible, and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from doctor_environment import Checked, Environment
 
 
-def test_it_counts_them_and_says_that_they_are_not_real(doctor: Callable[..., Checked]) -> None:
+def test_it_counts_emulated_gpus_and_marks_them_as_emulated(doctor: Callable[..., Checked]) -> None:
     found = doctor(USMQ_EMULATE_GPUS="2", USMQ_EMULATE_GPU_MEMORY="1GiB")
     assert found.status == 0, found.text
     found.finding("2 emulated GPUs (USMQ_EMULATE_GPUS=2)", "not real hardware", state="ok")
@@ -38,7 +38,7 @@ def test_a_wrong_setting_of_emulated_gpus(
     found.applied(fix)
 
 
-def test_an_emulator_library_that_is_not_there(doctor: Callable[..., Checked]) -> None:
+def test_a_missing_emulator_library(doctor: Callable[..., Checked]) -> None:
     found = doctor(USMQ_EMULATE_GPUS="1", USMQ_EMULATOR_LIBRARY="/nonexistent/emulator.so")
     fix = found.problem("USMQ_EMULATOR_LIBRARY names /nonexistent/emulator.so", topic="settings")
     assert fix == "unset USMQ_EMULATOR_LIBRARY"
@@ -55,14 +55,14 @@ def test_an_installation_without_the_emulator(
     found.applied(fix)
 
 
-def test_a_setting_without_emulated_gpus(doctor: Callable[..., Checked]) -> None:
+def test_an_emulator_setting_without_emulated_gpus(doctor: Callable[..., Checked]) -> None:
     found = doctor(USMQ_EMULATE_FAULTS="gpu:0=lost")
     fix = found.finding("USMQ_EMULATE_FAULTS=gpu:0=lost has no effect", state="note")
     assert fix.startswith("unset USMQ_EMULATE_FAULTS ")
     found.applied(fix, broken=False)
 
 
-def test_emulated_gpus_asked_for_too_late(pristine: Environment, cpu_driver: str) -> None:
+def test_emulated_gpus_requested_too_late(pristine: Environment, cpu_driver: str) -> None:
     pytest.importorskip("dpctl")
     code = """
 import dpctl

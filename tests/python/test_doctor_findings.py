@@ -16,30 +16,30 @@ NO_GPU = (
 ABOVE = "no: it points to another finding, whose fix is applied"
 PROSE = "no: the fix depends on what else is installed, so it is a sentence"
 
-# By file: words of each problem and note, and its test.
+# By file: text of each problem and note, and its test.
 FINDINGS = {
     "adapters": {
         "{name}: {} {how}": "test_an_adapter_that_crashes",
         ", cannot be loaded: ": "test_a_runtime_without_its_opencl_driver",
         "opencl is missing, so there is no CPU device": "test_a_runtime_without_adapters",
         "no adapter is installed beside libsycl": "test_a_runtime_without_adapters",
-        "{name} names {}, which does not exist": "test_adapters_that_a_variable_names",
+        "{name} names {}, which does not exist": "test_adapters_named_by_a_variable",
     },
     "devices": {
         "the platform {platform} cannot be listed": "no: no driver here does that",
         "asking for the devices {}": ABOVE,
         "the runtime does not list its devices within": ABOVE,
-        "the SYCL runtime has started in this process": "test_where_devices_are_in_use",
+        "the SYCL runtime has started in this process": "test_devices_in_use_are_queried",
         "it has no USM, so usmq cannot allocate arrays on it": "test_a_device_without_usm",
         "use another device": "test_a_device_without_usm",
         "no device is visible": ABOVE,
     },
     "emulator": {
         "Fault::Setting(text) => {": "test_a_wrong_setting_of_emulated_gpus",
-        "Fault::NoLibrary(text) if": "test_an_emulator_library_that_is_not_there",
+        "Fault::NoLibrary(text) if": "test_a_missing_emulator_library",
         "or install usmq again": "test_an_installation_without_the_emulator",
-        "Fault::TooLate { text, layers }": "test_emulated_gpus_asked_for_too_late",
-        "has no effect without": "test_a_setting_without_emulated_gpus",
+        "Fault::TooLate { text, layers }": "test_emulated_gpus_requested_too_late",
+        "has no effect without": "test_an_emulator_setting_without_emulated_gpus",
     },
     "intel": {
         "this user may not open it": NO_GPU,
@@ -49,13 +49,13 @@ FINDINGS = {
     },
     "kernels": {
         "no kernel runs on the default device": "test_an_opencl_driver_without_its_builtin",
-        "kernels in SYCL C++ do not compile": "test_a_machine_without_the_headers_of_cxx",
-        "no temporary file can be made in": "test_a_folder_for_temporary_files_that",
+        "kernels in SYCL C++ do not compile": "test_a_machine_without_the_cxx_headers",
+        "no temporary file can be made in": "test_a_full_or_read_only_temporary_folder",
         "{name} is set, and without it they do": "test_a_variable_that_breaks_the_compiler",
         "libsycl finds no compiler for them": "test_without_libsycl_or_its_compiler",
     },
     "limits": {
-        "too little memory for the drivers": "test_a_limit_of_memory",
+        "too little memory for the drivers": "test_a_memory_limit",
         "raise the limit where it is set": "no: this user may not raise it, in no shell",
     },
     "nvidia": {
@@ -65,53 +65,53 @@ FINDINGS = {
         "this runtime has no adapter for CUDA": NO_GPU,
     },
     "opencl": {
-        "OCL_ICD_FILENAMES is set but empty": "test_a_variable_that_is_set_to_nothing",
+        "OCL_ICD_FILENAMES is set but empty": "test_an_empty_variable",
         "names no driver that has a device for arrays": "test_a_driver_without_a_device",
-        ", is a copy of {}": "test_one_driver_by_two_copies",
-        "the file is empty": "test_a_file_of_a_vendor_that_is_wrong",
+        ", is a copy of {}": "test_two_copies_of_one_driver",
+        "the file is empty": "test_an_invalid_vendor_file",
         "{library} does not exist": "test_a_driver_that_does_not_exist",
-        "{library} is not a library": "test_a_driver_that_is_no_library",
-        "the file must contain one line without blanks": "test_a_file_of_a_vendor_that_is_wrong",
+        "{library} is not a library": "test_a_driver_that_is_not_a_library",
+        "the file must contain one line without blanks": "test_an_invalid_vendor_file",
         "finds no device in this machine": "test_a_driver_without_a_device",
         "refuses to start: OpenCL error": "test_a_driver_that_refuses_to_start",
-        "is a library, but not an OpenCL driver": "test_a_library_that_is_no_driver",
+        "is a library, but not an OpenCL driver": "test_a_library_that_is_not_a_driver",
         "{library} cannot be loaded, ": "test_a_driver_whose_own_libraries_are_missing",
         "{library}, {origin}, {how}": "test_a_driver_that_crashes_when_it_is_loaded",
         "where the OpenCL loader does not search": "test_a_bare_name_that_the_loader",
         "the OpenCL loader, was not found": "test_a_runtime_without_its_opencl_driver",
-        "the drivers of the system are hidden": "test_a_folder_of_vendors_without_a_driver",
+        "the drivers of the system are hidden": "test_a_vendor_folder_without_a_driver",
         "no driver is installed": "test_a_runtime_without_its_opencl_driver",
-        "{how}, when its devices are listed": "test_a_driver_that_lets_the_runtime_fail",
+        "{how}, when its devices are listed": "test_a_driver_that_makes_the_runtime_fail",
         "does not answer within": "test_a_driver_that_hangs_when_it_is_loaded",
     },
     "installation": {
         "no libsycl is loaded": "no: a build without a runtime, as `tests/run test-stub` makes",
         "are loaded in this process; usmq refuses": PROSE,
-        "it uses an adapter loader from another folder": "test_a_loader_of_adapters_from_elsewhere",
+        "it uses an adapter loader from another folder": "test_an_adapter_loader_from_another",
         "runs with the older": "test_a_runtime_that_is_older_than_the_build",
         "libsycl-jit.so is not beside": "test_without_libsycl_or_its_compiler",
-        "runtime::TOO_EARLY": "test_where_another_library_asked_first",
+        "runtime::TOO_EARLY": "test_an_earlier_query_of_another_library_is",
         "error.to_string()": "no: a forked child; the fix is to ask in another process",
     },
     "search_path": {
-        "puts other libraries before those of": "test_a_library_that_hides_one_of_the_runtime",
+        "puts other libraries before those of": "test_a_library_that_hides_a_runtime_library",
     },
     "settings": {
-        "compiled kernels are not kept in": "test_a_cache_that_others_may_write_to",
-        "compiled kernels cannot be kept in": "test_a_cache_that_cannot_be_written",
-        "USMQ_POOL=0: memory is not reused": "test_what_is_worth_knowing_is_noted",
-        "usmq has no variable of this name": "test_what_is_worth_knowing_is_noted",
+        "compiled kernels are not kept in": "test_a_cache_writable_by_others",
+        "compiled kernels cannot be kept in": "test_an_unwritable_cache",
+        "USMQ_POOL=0: memory is not reused": "test_notes_are_shown_without_a_problem",
+        "usmq has no variable of this name": "test_notes_are_shown_without_a_problem",
     },
     "variables": {
-        "is not understood: ": "test_a_selector_that_is_not_understood",
+        "is not understood: ": "test_an_invalid_selector",
         "hides every device\\n": "test_a_selector_that_hides_everything",
         "{set}: {error}": "no: where the runtime has started in this process, to be shown in one",
         "may hide every device": "no: as the line before",
         "hide every device together": "no: it takes several devices and two variables",
-        "are both set": "test_two_selectors_at_once",
-        "names the backend opencl alone": "test_where_another_library_asked_first_with",
-        "is none of FLAT, COMPOSITE and COMBINED": "test_a_hierarchy_of_no_such_name",
-        "is set, but current runtimes ignore it": "test_what_is_worth_knowing_is_noted",
+        "are both set": "test_two_selectors_together",
+        "names the backend opencl alone": "test_an_earlier_query_of_another_library_with",
+        "is none of FLAT, COMPOSITE and COMBINED": "test_an_unknown_hierarchy",
+        "is set, but current runtimes ignore it": "test_notes_are_shown_without_a_problem",
     },
 }
 # How often each file makes a problem or a note: a new one needs a line above.
@@ -149,7 +149,7 @@ TESTS = re.findall(
 )
 
 
-def test_no_finding_is_without_a_line_here() -> None:
+def test_every_finding_is_listed_here() -> None:
     made = {name: len(MADE.findall(code)) for name, code in CODE.items() if name != "report"}
     assert {name: count for name, count in made.items() if count} == PLACES
     # A suspect that search_path finds becomes a problem in mod.
@@ -159,8 +159,8 @@ def test_no_finding_is_without_a_line_here() -> None:
 @pytest.mark.parametrize(
     ("file", "words"), [(file, words) for file in FINDINGS for words in FINDINGS[file]]
 )
-def test_a_finding_has_its_test_or_a_reason(file: str, words: str) -> None:
-    # What several files say is written in one of them.
+def test_every_finding_has_a_test_or_a_reason(file: str, words: str) -> None:
+    # Texts of several files are defined in one of them.
     shared = {"does not answer within", "cannot be loaded"}
     assert words in CODE[file] or words in shared, f"src/doctor/{file}.rs does not say {words!r}"
     test = FINDINGS[file][words]

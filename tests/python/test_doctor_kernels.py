@@ -1,4 +1,4 @@
-"""The doctor and kernels: headers, temporary files, limits of memory, LD_LIBRARY_PATH."""
+"""The doctor on kernels: headers, temporary files, memory limits, LD_LIBRARY_PATH."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = "text, not a library\n"
     ],
     ids=lambda value: "text" if value == TEXT else "empty" if value == "int nothing;" else None,
 )
-def test_a_library_that_hides_one_of_the_runtime(
+def test_a_library_that_hides_a_runtime_library(
     doctor: Callable[..., Checked],
     compiled: Callable[..., str],
     tmp_path: Path,
@@ -45,7 +45,7 @@ def test_a_library_that_hides_one_of_the_runtime(
     hiding.mkdir()
     harmless.mkdir()
     if content == TEXT:
-        # Some runtimes go on with the name without a number.
+        # Some runtimes then try the name without a version number.
         for name in (library, library.removesuffix(".1")):
             (hiding / name).write_text(content)
     else:
@@ -53,7 +53,7 @@ def test_a_library_that_hides_one_of_the_runtime(
     found = doctor(LD_LIBRARY_PATH=f"{harmless}:{hiding}")
     fix = found.problem(words, "LD_LIBRARY_PATH", str(hiding / library))
     assert fix == "export LD_LIBRARY_PATH='{}'".format(str(harmless).replace("'", "'\\''"))
-    assert "pip install" not in found.text, "the runtime is not to blame"
+    assert "pip install" not in found.text, "the runtime is not the cause"
     found.all_applied()
     if content != TEXT:
         found = doctor(LD_LIBRARY_PATH=str(hiding))
@@ -61,7 +61,7 @@ def test_a_library_that_hides_one_of_the_runtime(
         found.applied("unset LD_LIBRARY_PATH")
 
 
-def test_a_library_that_hides_one_and_harms_nothing(
+def test_a_library_that_hides_a_runtime_library_harmlessly(
     doctor: Callable[..., Checked], tmp_path: Path
 ) -> None:
     (tmp_path / "libsycl_ur_trace_collector.so").write_text(TEXT)
@@ -92,7 +92,7 @@ def test_a_hiding_library_is_not_blamed_for_a_driver_that_does_not_exist(
     ],
     ids=["gone", "file", "others"],
 )
-def test_a_folder_for_temporary_files_that_cannot_be_used(
+def test_an_unusable_temporary_folder(
     doctor: Callable[..., Checked],
     tmp_path: Path,
     variables: dict[str, str],
@@ -117,7 +117,7 @@ def view(pristine: Environment, tmp_path: Path) -> Callable[..., Environment]:
     unshare = shutil.which("unshare")
     tried = [unshare or "false", "--mount", "true"]
     if unshare is None or subprocess.run(tried, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounts of its own need unshare, and the right to use it")
+        pytest.skip("private mounts need unshare and the permission to use it")
 
     def view(*mounts: str) -> Environment:
         script = tmp_path / "view.sh"
@@ -127,7 +127,7 @@ def view(pristine: Environment, tmp_path: Path) -> Callable[..., Environment]:
     return view
 
 
-def test_a_folder_for_temporary_files_that_is_full_or_read_only(
+def test_a_full_or_read_only_temporary_folder(
     doctor: Callable[..., Checked], view: Callable[..., Environment], tmp_path: Path
 ) -> None:
     for options, words in [("nr_inodes=1", "No space left"), ("ro", "Read-only file system")]:
@@ -140,7 +140,7 @@ def test_a_folder_for_temporary_files_that_is_full_or_read_only(
         found.applied(fix)
 
 
-def test_a_default_folder_for_temporary_files_that_is_full(
+def test_a_full_default_temporary_folder(
     doctor: Callable[..., Checked], view: Callable[..., Environment], pristine: Environment
 ) -> None:
     root = pristine.root
@@ -163,7 +163,7 @@ def test_a_default_folder_for_temporary_files_that_is_full(
     found.applied(fix)
 
 
-# What puts the headers back here; elsewhere it installs them.
+# Restores the headers here; elsewhere the command installs them.
 INSTALLS = """case "$*" in
 *install*g++*|*install*gcc*|-S*gcc*) umount /usr/include /usr/lib/gcc ;;
 update) ;;
@@ -176,7 +176,7 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::n
 void f(int *x) { *x = 1; }"""
 
 
-def test_a_machine_without_the_headers_of_cxx(
+def test_a_machine_without_the_cxx_headers(
     doctor: Callable[..., Checked],
     view: Callable[..., Environment],
     pristine: Environment,
@@ -191,7 +191,7 @@ def test_a_machine_without_the_headers_of_cxx(
     fix = found.problem("was not found", "headers of a C++ standard library", "OpenCL C work")
     if " install " not in fix and " -S " not in fix:
         pytest.skip(f"no command is known for this distribution: {fix}")
-    # The error of a kernel says the same.
+    # The error of a kernel has the same text.
     program = pristine.root / "fails.py"
     program.write_text(f"import usmq\nusmq.Kernel.from_sycl('''{SOURCE}''', 'f')")
     done = environment.shell(f"python {program}", {})
@@ -208,15 +208,15 @@ def test_a_machine_without_the_headers_of_cxx(
 
 # For the runtime itself, for the drivers, and for the compiler.
 @pytest.mark.parametrize("limit", [60_000, 300_000, 560_000])
-def test_a_limit_of_memory(doctor: Callable[..., Checked], limit: int) -> None:
+def test_a_memory_limit(doctor: Callable[..., Checked], limit: int) -> None:
     found = doctor(before=f"ulimit -c 0; ulimit -S -v {limit}")
     fix = found.problem("ulimit -v is", "too little")
     assert fix == "ulimit -v unlimited"
-    assert "pip install" not in found.text, "no package is to blame"
+    assert "pip install" not in found.text, "no package is the cause"
     found.all_applied()
 
 
-def test_a_limit_of_memory_that_this_user_cannot_raise(doctor: Callable[..., Checked]) -> None:
+def test_a_memory_limit_that_this_user_cannot_raise(doctor: Callable[..., Checked]) -> None:
     found = doctor(before="ulimit -c 0; ulimit -v 560000")
     if "ulimit -v unlimited" in found.text:
         pytest.skip("this user may raise every limit")
@@ -225,7 +225,7 @@ def test_a_limit_of_memory_that_this_user_cannot_raise(doctor: Callable[..., Che
     assert "raise the limit where it is set" in fixes.pop()
 
 
-def test_a_limit_that_is_high_enough(doctor: Callable[..., Checked]) -> None:
+def test_a_memory_limit_that_is_high_enough(doctor: Callable[..., Checked]) -> None:
     found = doctor(before="ulimit -S -v 64000000")
     assert found.status == 0, found.text
     assert "ulimit -v is 61.0 GiB" in found.text

@@ -1,4 +1,4 @@
-"""The doctor and the runtime: parts missing or mixed, other packages, processes that use it."""
+"""The doctor on the runtime: missing or mixed parts, other packages, processes that use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from doctor_environment import CLEAN, FOLDER, Checked, Environment, second_name,
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# Where a system has libraries of its own.
+# The library folders of the system.
 USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 # --- the runtime and its adapters
@@ -34,7 +34,7 @@ def test_a_runtime_without_adapters(
     doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+        pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
     environment.without("libur_adapter_opencl")
     found = doctor(environment=environment)
@@ -97,7 +97,7 @@ def test_an_adapter_that_crashes(
     compiled: Callable[..., str],
 ) -> None:
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime has the adapter for OpenCL inside its loader")
+        pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
     environment.without("libur_adapter_opencl")
     source = """
@@ -111,13 +111,13 @@ __attribute__((constructor)) static void start(void) { abort(); }"""
     found.applied(fix)
 
 
-def test_a_loader_of_adapters_from_elsewhere(
+def test_an_adapter_loader_from_another_folder(
     doctor: Callable[..., Checked], pristine: Environment, tmp_path: Path
 ) -> None:
     second_name((FOLDER / "libur_loader.so.0").resolve(), tmp_path / "libur_loader.so.0")
     maps = pristine.shell("python -c 'import usmq; print(open(\"/proc/self/maps\").read())'", {})
     if "libur_loader" not in maps.stdout:
-        pytest.skip("this runtime has its loader of adapters inside libsycl")
+        pytest.skip("this runtime has its adapter loader inside libsycl")
     found = doctor(LD_LIBRARY_PATH=f"{tmp_path}:{pristine.lib}")
     fix = found.problem(
         "it uses an adapter loader from another folder", str(tmp_path / "libur_loader.so.0")
@@ -127,7 +127,7 @@ def test_a_loader_of_adapters_from_elsewhere(
 
 
 @pytest.mark.parametrize("name", ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"])
-def test_adapters_that_a_variable_names_but_are_not_there(
+def test_adapters_named_by_a_variable_that_do_not_exist(
     doctor: Callable[..., Checked], name: str
 ) -> None:
     found = doctor(**{name: "/nonexistent/libur_adapter_opencl.so.0"})
@@ -137,7 +137,7 @@ def test_adapters_that_a_variable_names_but_are_not_there(
 
 
 def answers_without_the_extension(environment: Environment, gone: str, fix: str) -> None:
-    """See that the command answers, as text too, and that the import says the same."""
+    """Check that the command reports, also as text, and that the import error agrees."""
     done = environment.shell("python -m usmq doctor", {})
     assert (done.returncode, done.stderr) == (1, "")
     assert gone in done.stdout
@@ -158,7 +158,7 @@ def answers_without_the_extension(environment: Environment, gone: str, fix: str)
         ("libsvml.so", "intel-cmplr-lib-rt", ("intel-cmplr-lib-rt",)),
     ],
 )
-def test_without_a_part_of_the_runtime_the_command_still_answers(
+def test_the_command_reports_even_if_part_of_the_runtime_is_missing(
     doctor: Callable[..., Checked],
     fresh: Callable[..., Environment],
     gone: str,
@@ -169,7 +169,7 @@ def test_without_a_part_of_the_runtime_the_command_still_answers(
     environment.without(gone)
     fix = reinstalls(package)
     if environment.shell("python -c 'import usmq'", {}).returncode == 0:
-        pytest.skip(f"this runtime is loaded without {gone}")
+        pytest.skip(f"this runtime loads without {gone}")
     answers_without_the_extension(environment, gone, fix)
     found = doctor(environment=environment)
     assert found.problem(gone, f"though {package} {version(package)} is installed") == fix
@@ -195,7 +195,7 @@ def test_without_libsycl_or_its_compiler(
 
 
 def as_if_of_release(environment: Environment, package: str, other: str) -> None:
-    """Let an installed wheel say that it is of another version."""
+    """Give an installed wheel the metadata of another version."""
     (info,) = environment.site.glob(f"{package.replace('-', '_')}-*.dist-info")
     metadata = (info / "METADATA").read_text()
     (info / "METADATA").write_text(re.sub(r"(?m)^Version: .*$", f"Version: {other}", metadata))
@@ -216,11 +216,11 @@ def test_wheels_of_two_releases(
     environment = fresh(*UR)
     as_if_of_release(environment, "intel-cmplr-lib-ur", "2026.9.0")
     if not loads:
-        # A newer loader may lack what an older libsycl asks for.
+        # A newer loader may lack functions that an older libsycl needs.
         environment.without("libur_loader.so")
         compiled("environment/lib/libur_loader.so.0", "int none;", "-Wl,-soname,libur_loader.so.0")
         if environment.shell("python -c 'import usmq'", {}).returncode == 0:
-            pytest.skip("this runtime has its loader of adapters inside libsycl")
+            pytest.skip("this runtime has its adapter loader inside libsycl")
     found = doctor(environment=environment)
     runtime = version("intel-sycl-rt")
     fix = found.problem(f"intel-cmplr-lib-ur 2026.9.0 is newer than intel-sycl-rt {runtime}")
@@ -281,13 +281,13 @@ def index_of(environment: Environment) -> Path:
 
 
 @pytest.mark.parametrize("name", ["dpctl", "dpnp"])
-def test_a_package_that_shares_the_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
+def test_a_package_with_the_same_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
     pytest.importorskip(name)
     done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
     assert re.search(rf"{name} \S+ shares the runtime of usmq", done.stdout)
 
 
-def test_a_package_that_brings_another_runtime(
+def test_a_package_with_another_runtime(
     doctor: Callable[..., Checked], runtime_copy: Callable[..., Path], tmp_path: Path
 ) -> None:
     other = runtime_copy()
@@ -326,7 +326,7 @@ def test_a_package_that_cannot_be_imported(
     assert environment.shell("python -c 'import torch'", {}).returncode == 0
 
 
-def test_a_package_that_a_variable_keeps_from_being_imported(
+def test_a_package_whose_import_is_blocked_by_a_variable(
     doctor: Callable[..., Checked], tmp_path: Path
 ) -> None:
     make_package(tmp_path, "import os; assert 'ONEAPI_DEVICE_SELECTOR' not in os.environ, 'no'")
@@ -336,10 +336,10 @@ def test_a_package_that_a_variable_keeps_from_being_imported(
     found.applied(f"{fix}\npython -c 'import torch'", broken=False)
 
 
-# --- in a process of one's own
+# --- in the current process
 
 
-def test_the_report_is_an_object(pristine: Environment) -> None:
+def test_the_report_is_available_as_an_object(pristine: Environment) -> None:
     code = """
 import usmq
 report = usmq.doctor()
@@ -357,7 +357,7 @@ print(repr(report), repr(finding))
     assert "<usmq.DoctorFinding runtime: ok: libsycl" in out
 
 
-def test_asking_starts_nothing_in_this_process(pristine: Environment) -> None:
+def test_the_doctor_starts_no_runtime_in_this_process(pristine: Environment) -> None:
     code = """
 import os, usmq
 before = dict(os.environ)
@@ -375,7 +375,7 @@ print(first.devices, len(usmq.devices()), usmq.doctor().devices)
     assert int(out[0]) >= 1
 
 
-def test_where_devices_are_in_use_they_are_asked_here(pristine: Environment) -> None:
+def test_devices_in_use_are_queried_in_this_process(pristine: Environment) -> None:
     code = """
 import usmq
 x = usmq.zeros(3)
@@ -390,7 +390,7 @@ print(x.tolist())
     assert out.rstrip().endswith("[0.0, 0.0, 0.0]")
 
 
-def test_where_another_library_uses_devices_they_are_asked_here(run_python: Run) -> None:
+def test_devices_used_by_another_library_are_queried_in_this_process(run_python: Run) -> None:
     pytest.importorskip("dpctl")
     driver = str(FOLDER / "libintelocl.so")
     code = """
@@ -405,7 +405,7 @@ print(report.devices, len(dpctl.get_devices()), "tests them" in str(report))
     assert out[2] == "True"
 
 
-def test_where_another_library_asked_first_that_is_the_cause(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_is_the_cause(pristine: Environment) -> None:
     pytest.importorskip("dpctl")
     code = """
 import dpctl
@@ -431,16 +431,16 @@ except usmq.RuntimeNotFoundError as error:
     assert len(lines) == 4, "the fix is one line"
     done = pristine.shell(f"{lines[3]}\n{sys.executable} {program}", {})
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
-    # And as its comment says: usmq first.
+    # And, as its comment suggests, usmq first.
     program.write_text(code.replace("import dpctl", "import usmq, dpctl"))
     done = pristine.shell(f"{sys.executable} {program}", {})
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
 
 
-def test_where_another_library_asked_first_with_a_selector(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_with_a_selector(pristine: Environment) -> None:
     pytest.importorskip("dpctl")
     if list(FOLDER.glob("libur_adapter_opencl.so*")):
-        pytest.skip("this runtime finds devices for selectors of the backend opencl alone")
+        pytest.skip("this runtime finds devices with selectors that name only the backend opencl")
     code = """
 import dpctl
 dpctl.get_devices()
@@ -460,7 +460,7 @@ print(report.devices)
     assert done.stdout.splitlines() == ["[]", "1"], done.stderr
 
 
-def test_in_a_forked_child_it_says_so(pristine: Environment) -> None:
+def test_a_forked_child_is_reported(pristine: Environment) -> None:
     code = """
 import os, usmq
 usmq.devices()
@@ -475,7 +475,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert "python -m usmq doctor" in out
 
 
-def test_many_threads_may_ask_at_once(pristine: Environment) -> None:
+def test_many_threads_may_run_the_doctor_concurrently(pristine: Environment) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
 import usmq
@@ -489,7 +489,7 @@ print(*[(report.ok, report.devices) for report in reports], sep="\\n")
 
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "soon"])
-def test_a_timeout_is_a_positive_number(run_python: Run, timeout: str) -> None:
+def test_a_timeout_must_be_positive(run_python: Run, timeout: str) -> None:
     done = run_python(None, "-m", "usmq", "doctor", f"--timeout={timeout}", check=False)
     assert done.returncode == 2
     assert "usage" in done.stderr

@@ -1,4 +1,4 @@
-"""``python -m usmq emulate``: a command that sees emulated GPUs, and what it says of wrong ones."""
+"""``python -m usmq emulate``: run a command with emulated GPUs, and errors of wrong options."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_the_command_sees_the_gpus_without_importing_usmq() -> None:
     assert done.stdout == "['opencl:gpu:0', 'opencl:gpu:1', 'opencl:gpu:2', 'opencl:cpu:0']\n"
 
 
-def test_two_gpus_are_the_default_and_the_dashes_may_be_left_out() -> None:
+def test_two_gpus_are_the_default_and_the_dashes_are_optional() -> None:
     done = emulate(sys.executable, "-m", "usmq", "list", "-s")
     assert done.stdout.split() == ["opencl:gpu:0", "opencl:gpu:1", "opencl:cpu:0"]
 
 
-def test_list_calls_them_emulated() -> None:
+def test_list_marks_gpus_as_emulated() -> None:
     done = emulate("--memory", "512MiB", "--", sys.executable, "-m", "usmq", "list")
     first, second, cpu = done.stdout.splitlines()
     assert "Emulated GPU 0" in first
@@ -49,12 +49,12 @@ def test_options_become_variables() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 3, 127])
-def test_it_ends_as_the_command_does(status: int) -> None:
+def test_it_exits_with_the_status_of_the_command(status: int) -> None:
     done = emulate("--", "sh", "-c", f"exit {status}")
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
-def test_it_is_the_command_that_a_signal_reaches() -> None:
+def test_signals_reach_the_command() -> None:
     done = emulate("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)")
     assert done.returncode == -signal.SIGTERM
 
@@ -85,7 +85,7 @@ def test_wrong_options_show_the_usage_and_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_that_is_not_there_is_one_line() -> None:
+def test_a_missing_command_is_a_one_line_error() -> None:
     done = emulate("--", "no-such-command-here")
     assert done.returncode == 127
     assert done.stderr == (
@@ -93,7 +93,7 @@ def test_a_command_that_is_not_there_is_one_line() -> None:
     )
 
 
-def test_a_file_that_cannot_be_run_is_one_line() -> None:
+def test_a_file_that_is_not_executable_is_a_one_line_error() -> None:
     done = emulate("--", "/etc/passwd")
     assert (done.returncode, done.stderr) == (
         126,
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_run_is_one_line() -> None:
     )
 
 
-def test_without_the_layer_it_says_where_it_looked() -> None:
+def test_without_the_layer_it_lists_the_searched_folders() -> None:
     done = emulate("--", "true", USMQ_EMULATOR_LIBRARY="/nonexistent.so")
     assert done.returncode == 1
     assert done.stderr == (

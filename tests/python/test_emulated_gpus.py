@@ -1,4 +1,4 @@
-"""USMQ_EMULATE_GPUS: devices of type GPU on the CPU driver, seen by usmq, dpctl, dpnp and dask."""
+"""USMQ_EMULATE_GPUS: GPU devices on the CPU driver, visible to usmq, dpctl, dpnp and dask."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ for target in "gpu:0", "gpu:1", "cpu":
         assert lines.count(f"{target} [1.0, 3.0, 5.0, 7.0]") == 3
 
 
-def test_kernels_run_at_once_on_more_gpus_than_cores() -> None:
+def test_kernels_run_concurrently_on_more_gpus_than_cores() -> None:
     result(
         f"""{AXPY}
 import threading
@@ -103,17 +103,17 @@ def test_the_default_device_is_the_first_gpu() -> None:
     ]
 
 
-def test_a_selector_shows_one_of_them() -> None:
+def test_a_selector_shows_one_gpu() -> None:
     code = "import usmq; [d] = usmq.devices(); print(d.filter_string, d.name[:14])"
     assert result(code, ONEAPI_DEVICE_SELECTOR="opencl:1") == ["opencl:gpu:0 Emulated GPU 1"]
 
 
-def test_it_can_be_set_between_the_import_and_the_first_question() -> None:
+def test_the_variable_can_be_set_before_the_first_device_query() -> None:
     code = "import os, usmq; os.environ['USMQ_EMULATE_GPUS'] = '3'; print(len(usmq.devices()))"
     assert result(code, "") == ["4"]
 
 
-def test_other_layers_stay_and_its_own_is_named_once() -> None:
+def test_other_layers_are_kept_and_its_own_is_named_once() -> None:
     [layers, again] = result(
         """
 import os, subprocess, sys, usmq
@@ -136,7 +136,7 @@ def test_without_the_variable_the_layer_changes_nothing() -> None:
     assert result(code, "", OPENCL_LAYERS=layer) == [layer, plain[1]]
 
 
-def test_another_library_that_asked_first_is_named_as_the_cause() -> None:
+def test_an_earlier_query_of_another_library_is_named_as_the_cause() -> None:
     done = run(
         """
 import dpctl
@@ -155,13 +155,13 @@ except usmq.RuntimeNotFoundError as error:
 
 
 @pytest.mark.parametrize(("given", "bytes_"), [("64MiB", 64 << 20), ("100000000", 100_000_000)])
-def test_each_gpu_has_the_memory_that_is_asked_for(given: str, bytes_: int) -> None:
+def test_each_gpu_has_the_requested_memory(given: str, bytes_: int) -> None:
     code = f"import usmq; print({{d.global_mem_size for d in usmq.devices()[:2]}} == {{{bytes_}}})"
     assert result(code, USMQ_EMULATE_GPU_MEMORY=given) == ["True"]
 
 
 @pytest.mark.parametrize("kind", ["device", "shared"])
-def test_no_more_memory_can_be_had_than_a_gpu_has_and_freed_memory_can(kind: str) -> None:
+def test_memory_is_limited_per_gpu_and_freed_memory_is_reused(kind: str) -> None:
     result(
         f"""
 import usmq
@@ -183,7 +183,7 @@ host = usmq.empty(200 * MiB, "u1", queue="gpu:0", usm_type="host")
     )
 
 
-def test_an_allocation_larger_than_the_gpu_is_refused_by_dpctl_too() -> None:
+def test_dpctl_refuses_an_allocation_larger_than_the_gpu() -> None:
     result(
         """
 import usmq, dpctl.memory
@@ -200,7 +200,7 @@ dpctl.memory.MemoryUSMDevice(63 << 20, queue=dpctl.SyclQueue("gpu:1"))
 
 
 @pytest.mark.parametrize(("given", "has"), [("", False), ("0", False), ("1", True)])
-def test_system_usm_is_there_where_it_is_asked_for(given: str, has: bool) -> None:
+def test_system_usm_is_available_if_requested(given: str, has: bool) -> None:
     code = """
 import usmq
 for device in usmq.devices()[:2]:
@@ -251,7 +251,7 @@ def test_a_copy_from_or_to_memory_of_another_gpu_is_refused(use: str, line: str)
     assert said.startswith(f"usmq emulator: {line}; only gpu:")
 
 
-def test_host_memory_of_the_context_is_everyones() -> None:
+def test_host_memory_of_the_context_is_accessible_to_all_gpus() -> None:
     result(
         f"{STRICT}\ntwo.memcpy(own, host, 64); one.memcpy(device, host, 64)\n"
         "two.memcpy(host, own, 64)"
@@ -262,11 +262,11 @@ def test_an_array_that_names_a_queue_of_another_gpu_is_refused() -> None:
     result("""
 import usmq
 x = usmq.arange(4, dtype="f4", queue="gpu:0")
-class Lent:
+class ForeignArray:
     __sycl_usm_array_interface__ = dict(
         x.__sycl_usm_array_interface__, syclobj=usmq.Queue("gpu:1")._get_capsule())
 try:
-    usmq.asarray(Lent(), copy=False)
+    usmq.asarray(ForeignArray(), copy=False)
 except usmq.InteropError as error:
     assert "gpu:0" in str(error) and "gpu:1" in str(error), error
 else:
@@ -274,7 +274,7 @@ else:
 """)
 
 
-def test_an_error_of_the_strict_rule_becomes_a_placement_error() -> None:
+def test_a_strict_memory_violation_becomes_a_placement_error() -> None:
     """An owner that frees its memory too early, so that the address comes to the other GPU."""
     done = run(f"""{AXPY}
 import dpctl, dpctl.memory as memory
@@ -304,7 +304,7 @@ except usmq.PlacementError as error:
     assert "collocate()" in done.stdout
 
 
-def test_a_child_of_a_fork_is_told_of_it_and_a_spawned_one_has_gpus() -> None:
+def test_a_forked_child_gets_an_error_and_a_spawned_one_has_gpus() -> None:
     lines = result("""
 import os, subprocess, sys, usmq
 assert len(usmq.devices()) == 3
@@ -321,7 +321,7 @@ subprocess.run([sys.executable, "-c", "import usmq; print(len(usmq.devices()))"]
     assert lines == ["3"]
 
 
-def test_a_fork_before_the_first_query_leaves_gpus_to_both() -> None:
+def test_a_fork_before_the_first_query_gives_gpus_to_both() -> None:
     lines = result("""
 import os, usmq
 child = os.fork()
@@ -357,7 +357,7 @@ if __name__ == "__main__":
     assert names == ["Emulated GPU 0 499500 opencl:0", "Emulated GPU 1 499500 opencl:1"]
 
 
-def test_a_killed_worker_comes_back_on_its_gpu_and_nothing_is_lost() -> None:
+def test_a_killed_worker_restarts_on_its_gpu_without_loss() -> None:
     pytest.importorskip("distributed")
     names = result("""
 import os, signal, time

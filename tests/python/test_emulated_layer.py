@@ -1,4 +1,4 @@
-"""The OpenCL layer of the emulated GPUs, by plain OpenCL: its strict rule, limits and faults."""
+"""The OpenCL layer of the emulated GPUs, through plain OpenCL: strict rule, limits and faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ for device in devices(GPU):
     )
 
 
-def test_each_has_its_own_uuid() -> None:
+def test_each_device_has_its_own_uuid() -> None:
     lines(
         """
 ids = set()
@@ -54,7 +54,7 @@ assert len(ids) == 5, ids
     )
 
 
-def test_memory_knows_its_device() -> None:
+def test_an_allocation_reports_its_device() -> None:
     lines("""
 for number in range(3):
     for kind in "device", "shared":
@@ -69,7 +69,7 @@ assert gpus.owner(pointer) is None
 @pytest.mark.parametrize("kind", ["device", "shared"])
 @pytest.mark.parametrize("use", ["fill", "copy from", "copy to", "kernel"])
 @pytest.mark.parametrize(("user", "owner"), [(0, 1), (1, 0), (2, 0), (0, 2)])
-def test_memory_of_another_device_is_refused_in_one_line(
+def test_memory_of_another_device_is_refused_with_one_line(
     kind: str, use: str, user: int, owner: int
 ) -> None:
     calls = {
@@ -103,7 +103,7 @@ assert gpus.fill(user, own)[0] == 0 and gpus.fill(owner, foreign)[0] == 0
     assert f"{names[user]} used {kind} memory of {names[owner]} (" in line
 
 
-def test_a_clone_of_a_kernel_has_its_pointers() -> None:
+def test_a_cloned_kernel_keeps_its_pointer_arguments() -> None:
     done = outcome("""
 foreign, _ = gpus.allocate("device", 0)
 kernel = gpus.kernel("kernel void f(global int *x) { x[0] = 1; }", "f")
@@ -116,7 +116,7 @@ assert release_kernel(copy) == release_kernel(kernel) == 0
 
 
 @pytest.mark.parametrize("kind", ["device", "shared"])
-def test_a_command_buffer_records_no_memory_of_another_device(kind: str) -> None:
+def test_a_command_buffer_refuses_memory_of_another_device(kind: str) -> None:
     done = outcome(f"""
 foreign, _ = gpus.allocate({kind!r}, 0)
 own, _ = gpus.allocate("device", 1)
@@ -157,7 +157,7 @@ for turn in range(3):
         ("lost@1", "status == NOT_AVAILABLE"),
     ],
 )
-def test_a_command_buffer_fails_as_it_is_told_to(fault: str, expected: str) -> None:
+def test_a_command_buffer_fails_as_configured(fault: str, expected: str) -> None:
     lines(
         f"""
 own, _ = gpus.allocate("shared", 1)
@@ -172,7 +172,7 @@ assert ctypes.string_at(own, 64) == bytes([9] * 64)
     )
 
 
-def test_host_memory_and_memory_without_an_owner_are_for_all() -> None:
+def test_host_memory_and_unowned_memory_are_accessible_to_all() -> None:
     lines("""
 host, _ = gpus.allocate("host", 0)
 plain = (ctypes.c_ubyte * 64)(*range(64))
@@ -185,7 +185,7 @@ for number in range(3):
 """)
 
 
-def test_an_address_may_go_from_one_device_to_another() -> None:
+def test_an_address_may_be_reused_by_another_device() -> None:
     lines("""
 for turn in range(200):
     number = turn % 2
@@ -195,7 +195,7 @@ for turn in range(200):
 """)
 
 
-def test_limits_are_kept_by_threads_together() -> None:
+def test_limits_apply_to_all_threads_together() -> None:
     lines(
         """
 import threading
@@ -219,7 +219,7 @@ assert gpus.allocate("device", 2, 65 * MiB)[1] == 0, "the CPU has its own"
     )
 
 
-def test_a_command_that_fails_ends_those_that_wait_for_it() -> None:
+def test_a_failed_command_fails_the_commands_that_wait_for_it() -> None:
     lines(
         """
 one, _ = gpus.allocate("shared", 0)
@@ -232,7 +232,7 @@ status, behind = gpus._enqueue(gpus._fill, gpus.queues[1], two,
 assert status == 0 and wait_for(behind) == FAILED_WAIT and status_of(behind) == FAILED_WAIT
 assert ctypes.string_at(one, 64) == bytes([7] * 64), "the command did nothing"
 assert release_event(behind) == release_event(failed) == 0
-# The queue goes on once the failure was told.
+# The queue continues after the failure was reported.
 status, event = gpus.fill(0, one, 10)
 assert status == 0 and wait_for(event) == 0 and ctypes.string_at(one, 1) == bytes([10])
 assert gpus.finish(0) == gpus.finish(1) == 0
@@ -241,7 +241,7 @@ assert gpus.finish(0) == gpus.finish(1) == 0
     )
 
 
-def test_a_failure_ends_later_commands_of_an_in_order_queue_until_it_is_told() -> None:
+def test_a_failure_fails_later_in_order_commands_until_reported() -> None:
     lines(
         """
 one, _ = gpus.allocate("shared", 0)
@@ -256,7 +256,7 @@ assert wait_for(event) == 0 and ctypes.string_at(one, 1) == bytes([9])
     )
 
 
-def test_a_callback_is_given_the_failure() -> None:
+def test_a_callback_gets_the_failure() -> None:
     lines(
         """
 import time
@@ -290,7 +290,7 @@ assert gpus.fill(0, one)[0] == 0 and gpus.finish(0) == 0
     )
 
 
-def test_allocations_fail_as_they_are_told_to() -> None:
+def test_allocations_fail_as_configured() -> None:
     lines(
         """
 def statuses(number): return [gpus.allocate("device", number)[1] for _ in range(4)]
@@ -302,7 +302,7 @@ assert gpus.allocate("host", 1)[1] == 0 and gpus.allocate("device", 2)[1] == 0
     )
 
 
-def test_each_command_of_a_slow_device_takes_longer_and_no_call_waits() -> None:
+def test_commands_of_a_slow_device_take_longer_but_calls_do_not_wait() -> None:
     lines(
         """
 import time
@@ -330,7 +330,9 @@ assert seconds(1, two)[1] < 0.3
         ("USMQ_EMULATE_GPU_MEMORY", "much", "bytes, at least 1MiB"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_no_gpu(name: str, value: str, expected: str) -> None:
+def test_a_wrong_setting_prints_one_line_and_gives_no_gpu(
+    name: str, value: str, expected: str
+) -> None:
     """Where usmq is not asked: it would be an error."""
     done = outcome("print(len(devices()))", **{"USMQ_EMULATE_GPUS": "2", name: value})
     [line] = complaints(done)

@@ -1,4 +1,4 @@
-"""The programs of examples/ run and print what they should."""
+"""The programs of examples/ run and print the expected output."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_axpy_computes_on_the_device_that_is_named(run_python: Run) -> None:
+def test_axpy_runs_on_the_named_device(run_python: Run) -> None:
     done = run_python(None, str(EXAMPLES / "axpy.py"), "cpu")
     assert done.stdout.strip().endswith(": [1.0, 3.0, 5.0, 7.0, 9.0]")
 
 
-def test_axpy_names_the_devices_when_there_is_no_such_one(run_python: Run) -> None:
+def test_axpy_lists_the_devices_if_the_named_one_is_absent(run_python: Run) -> None:
     done = run_python(None, str(EXAMPLES / "axpy.py"), "accelerator:9", check=False)
     assert done.returncode == 1
     assert 'no device matches "accelerator:9"; visible devices: opencl:' in done.stderr
 
 
-def test_tasks_bring_the_arrays_of_two_queues_together(run_python: Run, sub_device: object) -> None:
+def test_tasks_combine_the_arrays_of_two_queues(run_python: Run, sub_device: object) -> None:
     done = run_python(None, str(EXAMPLES / "tasks.py"))
     assert "copy_staged" in done.stdout
     assert done.stdout.endswith("3000.0\n")
 
 
-def test_the_flights_on_dask_are_those_of_numpy(run_python: Run, two_devices: object) -> None:
+def test_the_flights_on_dask_match_numpy(run_python: Run, two_devices: object) -> None:
     done = run_python(None, str(EXAMPLES / "flights_dask.py"), "--workers", "2")
     assert "336,776 flights in 8 parts on 2 workers" in done.stdout
     assert "85 numbers agree with numpy's" in done.stdout
 
 
-def test_two_gpus_are_emulated_where_there_are_none(run_python: Run) -> None:
+def test_two_gpus_are_emulated_if_there_are_none(run_python: Run) -> None:
     script = str(EXAMPLES / "two_gpus.py")
     command = ("-m", "usmq", "emulate", "-n", "2", "--", sys.executable, script)
     done = run_python(None, *command, USMQ_EMULATE_GPUS=None)

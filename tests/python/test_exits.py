@@ -1,4 +1,4 @@
-"""How a process may end with work in flight: at once, by an error, with Python code still running.
+"""Processes that exit with work in flight: at once, by an error, with Python code still running.
 
 More ways are in test_runtime.py.
 """
@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from test_runtime import KERNEL
+from children import KERNEL
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 STEPS = 60_000_000
 
-# What a program leaves behind, and how it ends: its exit status, and the last line that it says.
+# The work left in flight and the end of a program: its exit status and its last line.
 WAYS: dict[str, tuple[str, int, str]] = {
     "os._exit": ("spin(1, x, STEPS); import os; os._exit(3)", 3, ""),
     "os.abort is the user's own": ("spin(1, x, STEPS); import os; os.abort()", -6, "Aborted"),
@@ -164,7 +164,7 @@ asyncio.run(main())""",
         "",
     ),
     "SIGTERM": ("import os, signal; spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
-    # numpy's own import, where a signal comes in the middle of it, fails with an ImportError.
+    # A signal during numpy's import makes it fail with an ImportError.
     "Ctrl-C, with the copy in flight": (
         """
 import os, signal, threading
@@ -183,7 +183,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_process_ends_as_it_was_told_with_work_in_flight(run_python: Run, name: str) -> None:
+def test_a_process_with_work_in_flight_exits_with_its_own_status(
+    run_python: Run, name: str
+) -> None:
     code, status, last = WAYS[name]
     done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)
     assert done.returncode == status, done.stderr

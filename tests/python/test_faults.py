@@ -1,4 +1,4 @@
-"""Faults of SYCL and of CUDA arrive in Python and C as the right errors, and nothing is lost.
+"""Faults of SYCL and CUDA become the right errors in Python and C, and nothing is lost.
 
 For an extension built with USMQ_FAULTS=1; that a usual one has nothing to arm is tested, too.
 """
@@ -28,7 +28,7 @@ FAULTS = [
 ALLOCATION, SYCL = 4, 14
 
 
-def test_a_usual_build_cannot_be_made_to_fail():
+def test_a_regular_build_contains_no_fault_injection():
     if HAS_FAULTS:
         pytest.skip("this extension is built with USMQ_FAULTS")
     with open(_core.__file__, "rb") as file:
@@ -65,7 +65,7 @@ def operations(tmp_path_factory):
 
 
 def attempt(operation, arguments=(0, 0, False)):
-    """Return value, error, and whether a fault was reached: 0 for none is asked for."""
+    """Return value, error, and whether a fault was reached; 0 requests none."""
     made = operation.set_up()
     value = error = None
     arm(*arguments)
@@ -86,7 +86,7 @@ def check_error(error, code, text):
     elif isinstance(error, PeerError):
         assert error.status == ALLOCATION or (error.status == SYCL and text in error.text)
     elif isinstance(error, usmq.KernelBuildError | usmq.InteropError):
-        # What a build, or the producer of a stream, has said.
+        # The message of a build, or of the producer of a stream.
         assert text in str(error)
     else:
         assert isinstance(error, usmq.AllocationError | MemoryError)
@@ -102,7 +102,7 @@ NAMES = [operation.name for operation in OPERATIONS + c_operations(None)]
     [(False, *fault) for fault in FAULTS] + [(True, *fault) for fault in FAULTS[:2]],
     ids=["runtime", "memory", "unknown", "runtime on and on", "memory on and on"],
 )
-def test_each_fault_is_the_right_error(operations, name, lasting, fault, code, text):
+def test_each_fault_raises_the_right_error(operations, name, lasting, fault, code, text):
     operation = operations[name]
     for _ in range(2):
         wanted, error, _ = attempt(operation)
@@ -120,7 +120,7 @@ def test_each_fault_is_the_right_error(operations, name, lasting, fault, code, t
             check_error(error, code, text)
         assert host(None) == [1.0, 2.0, 3.0]
     else:
-        pytest.fail("it never ends")
+        pytest.fail("the operation does not end")
     del error
     for _ in range(100):
         settle()

@@ -15,7 +15,7 @@ from conftest import ENVIRONMENT
 
 README = Path(__file__).parents[2] / "README.md"
 
-# Only what Python has, usmq, and the packages that usmq requires can be imported.
+# Only the standard library, usmq and its required packages can be imported.
 HIDE = """
 import sys
 class Hidden:

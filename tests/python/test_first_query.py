@@ -1,4 +1,4 @@
-"""usmq finds the pip-installed device whichever library asks first, or says why it cannot."""
+"""usmq finds the pip-installed device in any order of queries, or names the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code with nothing in the environment but HOME, PATH and what is given."""
+    """Run code with only HOME, PATH and the given variables in the environment."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code],
@@ -32,14 +32,14 @@ ASKS = {
 
 
 @pytest.mark.parametrize("peer", ASKS)
-def test_a_peer_that_asks_after_the_import_of_usmq_finds_the_device_too(peer: str) -> None:
+def test_a_peer_that_queries_after_importing_usmq_finds_the_device(peer: str) -> None:
     done = run(f"import usmq; {ASKS[peer]}; assert dpctl.get_devices(); {USES}")
     assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("peer", ASKS)
-def test_where_a_peer_asked_before_usmq_finds_it_or_names_the_reason(peer: str) -> None:
-    """The runtime keeps what it found at its first query, which is nothing here."""
+def test_after_a_peers_query_usmq_finds_the_device_or_names_the_reason(peer: str) -> None:
+    """Check that the runtime caches its first query, which finds no device here."""
     done = run(
         f"{ASKS[peer]}\nimport usmq\ntry: {USES}\nexcept usmq.Error as error: print(repr(error))"
     )
@@ -53,7 +53,7 @@ def test_where_a_peer_asked_before_usmq_finds_it_or_names_the_reason(peer: str) 
 
 @pytest.mark.parametrize("peer", ASKS)
 @pytest.mark.parametrize("how", ["vendors folder", "OCL_ICD_FILENAMES"])
-def test_a_registered_driver_is_found_once_whoever_asks_first(
+def test_a_registered_driver_is_found_once_in_any_query_order(
     peer: str, how: str, tmp_path: Path
 ) -> None:
     (tmp_path / "cpu.icd").write_text(f"{DRIVER}\n")
@@ -67,7 +67,7 @@ def test_a_registered_driver_is_found_once_whoever_asks_first(
         assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
 
 
-def test_programs_that_get_a_copy_of_os_environ_find_the_device_whoever_asks_first() -> None:
+def test_programs_with_a_copy_of_os_environ_find_the_device() -> None:
     child = "import dpctl; assert dpctl.get_devices(); import usmq; usmq.current_queue()"
     done = run(f"""
 import os, subprocess, sys, usmq

@@ -17,16 +17,16 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 OWNERS = {
     "SUAI": """
 def owner(memory):
-    lent = Lent(memory)
-    alive = weakref.ref(lent)
-    return lent, lambda: alive() is not None
+    foreign = ForeignArray(memory)
+    alive = weakref.ref(foreign)
+    return foreign, lambda: alive() is not None
 """,
     "DLPack": """
 import dpnp
 def owner(memory):
-    lent = dpnp.tensor.usm_ndarray((2,), dtype="u4", buffer=memory)
-    data = lent.usm_data  # two references are those of `alive` and of the call
-    return lent, lambda: sys.getrefcount(data) > 2
+    foreign = dpnp.tensor.usm_ndarray((2,), dtype="u4", buffer=memory)
+    data = foreign.usm_data  # two references are those of `alive` and of the call
+    return foreign, lambda: sys.getrefcount(data) > 2
 """,
 }
 
@@ -35,10 +35,10 @@ def begin():
     "A launch of 0.2 s on memory whose owner only usmq holds then."
     memory = shared_memory()
     seen = np.asarray(memory).view("u4")
-    lent, alive = owner(memory)
-    x = usmq.asarray(lent, copy=False) if OF == "SUAI" else usmq.from_dlpack(lent)
+    foreign, alive = owner(memory)
+    x = usmq.asarray(foreign, copy=False) if OF == "SUAI" else usmq.from_dlpack(foreign)
     begin.last_use = spin(1, x, steps(0.2))
-    del x, lent
+    del x, foreign
     gc.collect()
     assert alive(), "released with the kernel in flight"
     assert until(lambda: seen[0] != 0) < 10
@@ -51,7 +51,9 @@ def code(of: str, then: str) -> str:
 
 
 @pytest.mark.parametrize("of", OWNERS)
-def test_an_owner_goes_within_a_tenth_of_a_second_without_a_call(run_python: Run, of: str) -> None:
+def test_an_owner_is_released_within_a_tenth_of_a_second_without_a_call(
+    run_python: Run, of: str
+) -> None:
     then = """
 took = []
 for _ in range(5):  # the machine may be busy with others
@@ -76,7 +78,7 @@ def test_trim_memory_releases_the_owners_whose_last_use_is_complete(
 BLOCKS = """
 begun, ended = threading.Event(), threading.Event()
 
-class Slow(Lent):
+class Slow(ForeignArray):
     def __del__(self):
         begun.set()
         time.sleep(5)
@@ -105,7 +107,7 @@ assert begun.wait(3), "the owner was not released without another call"
         "usmq.empty(1 << 20, 'u1')",
     ],
 )
-def test_an_owner_whose_release_blocks_delays_no_one(run_python: Run, call: str) -> None:
+def test_an_owner_whose_release_blocks_delays_no_other_release(run_python: Run, call: str) -> None:
     then = f"took = timed(lambda: {call}); print(took, ended.is_set())"
     took, ended = run_python(PRELUDE + BLOCKS + then).stdout.split()
     assert ended == "False", "the release did not block all the time"
@@ -115,12 +117,12 @@ def test_an_owner_whose_release_blocks_delays_no_one(run_python: Run, call: str)
 # 200 owners, each with a kernel in flight: together half a second.
 PENDING = """
 import atexit
-lent = [Lent(shared_memory()) for _ in range(200)]
+foreign = [ForeignArray(shared_memory()) for _ in range(200)]
 x = usmq.zeros(1, "u4")
 spin(1, x, steps(0.5))
-for one in lent:
+for one in foreign:
     spin(1, one, 1000)
-del lent, one
+del foreign, one
 """
 ENDS = {
     "exit": ("", 0),
@@ -132,7 +134,7 @@ ENDS = {
     "fork, garbage": ("pid = fork()\nif pid == 0: gc.collect(); sys.exit(0)\ncollect(pid)", 0),
 }
 HELPERS = """
-class Blocks(Lent):
+class Blocks(ForeignArray):
     def __del__(self, sleep=time.sleep):
         sleep(5)
 
@@ -155,7 +157,7 @@ def collect(pid):
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_process_with_pending_releases_ends_with_its_status(run_python: Run, name: str) -> None:
+def test_a_process_with_pending_releases_exits_with_its_status(run_python: Run, name: str) -> None:
     end, status = ENDS[name]
     done = run_python(PRELUDE + HELPERS + PENDING + end, check=False, timeout=70)
     assert (done.returncode, done.stderr) == (status, "")

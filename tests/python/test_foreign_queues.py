@@ -1,4 +1,4 @@
-"""Queues of another library: handles that come and go, and work at the end of the process."""
+"""Queues of another library: creation and drop of handles, and work at process exit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ print("alive")
 
 
 @pytest.mark.parametrize("properties", [["in_order"], []], ids=["in order", "out of order"])
-def test_handles_go_while_another_thread_submits(run_python: Run, properties: list[str]) -> None:
+def test_handles_are_dropped_while_another_thread_submits(
+    run_python: Run, properties: list[str]
+) -> None:
     done = run_python(HANDLES.format(properties=properties), timeout=60)
     assert done.stdout == "alive\n", (done.returncode, done.stderr[-2000:])
 
@@ -67,8 +69,6 @@ for _ in range(4):
 
 
 @pytest.mark.parametrize("properties", [["in_order"], []], ids=["in order", "out of order"])
-def test_the_end_of_the_process_waits_for_work_of_usmq(
-    run_python: Run, properties: list[str]
-) -> None:
+def test_the_process_exit_waits_for_work_of_usmq(run_python: Run, properties: list[str]) -> None:
     for _ in range(3):
         run_python(AT_THE_END.format(properties=properties), timeout=60)

@@ -1,6 +1,6 @@
 """Every way to start another process, before and after the first use of a device, idle and at work.
 
-What a forked child is told at each call is in test_runtime.py.
+test_runtime.py has the error of each call in a forked child.
 """
 
 from __future__ import annotations
@@ -10,26 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_runtime import KERNEL
+from children import KERNEL, SPIN_SOURCE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # A module, so that spawned children can import it.
-MODULE = """
+MODULE = (
+    """
 import os, subprocess, sys, threading, time
 import multiprocessing
 import usmq
 
-SOURCE = '''
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-'''
+SOURCE = '''"""
+    + SPIN_SOURCE
+    + """'''
 
 def use():
     "What a process can do with a device: a number, or the name of the error."
@@ -136,10 +130,11 @@ def main(way, when):
     print(use())
 
 if __name__ == "__main__":
-    # As its children see it, so that functions are found again.
+    # The name under which children import it, so that functions can be unpickled.
     import module
     module.main(*sys.argv[1:])
 """
+)
 
 FORKS = ["fork, os._exit", "fork, sys.exit", "fork in a thread", "Process fork", "Pool fork"]
 FORKS += ["executor fork"]
@@ -155,13 +150,13 @@ CASES += [(way, when) for way in OTHERS for when in ["before the first use", "in
 
 
 @pytest.mark.parametrize(("way", "when"), CASES)
-def test_a_child_works_or_is_told_why_not_and_its_parent_is_unharmed(
+def test_a_child_works_or_gets_an_error_and_its_parent_is_unaffected(
     run_python: Run, tmp_path: Path, way: str, when: str
 ) -> None:
     (tmp_path / "module.py").write_text(MODULE)
     done = run_python(None, "module.py", way, when, cwd=tmp_path, timeout=120)
-    told = way in FORKS and when != "before the first use"
-    assert done.stdout.splitlines() == ["ForkError 0" if told else "45 0", "45"]
+    refused = way in FORKS and when != "before the first use"
+    assert done.stdout.splitlines() == ["ForkError 0" if refused else "45 0", "45"]
     assert [line for line in done.stderr.splitlines() if "DeprecationWarning" not in line] == []
 
 
@@ -182,5 +177,5 @@ print(child != 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_handler_that_forks_in_a_wait_leaves_a_child_that_is_told(run_python: Run) -> None:
+def test_a_child_forked_by_a_signal_handler_in_a_wait_gets_an_error(run_python: Run) -> None:
     assert run_python(HANDLER, timeout=60).stdout == "True 3\n"

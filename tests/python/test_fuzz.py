@@ -1,4 +1,4 @@
-"""Random filter strings, dicts, capsules, pickles and views, next to dpctl's and numpy's reading.
+"""Random filter strings, dicts, capsules, pickles and views, compared with dpctl and numpy.
 
 Each test tries a fixed number of inputs by a fixed seed. With `FUZZ_MINUTES` each goes on from a
 new seed for so long, as `tests/run fuzz` does. A failure names a seed; `FUZZ_SEED` starts with it.
@@ -21,12 +21,12 @@ import pyarrow as pa
 import pytest
 import usmq
 
-# What an object from outside may be refused with.
+# The errors that may refuse a foreign object.
 REFUSED = (ValueError, TypeError, OverflowError, BufferError, usmq.Error)
 
 
 def inputs(name: str, count: int) -> Iterator[random.Random]:
-    """Yield a source of random choices per input, and say how many there were."""
+    """Yield a source of random choices per input, and print the number of inputs."""
     start, minutes = time.monotonic(), float(os.environ.get("FUZZ_MINUTES", "0"))
     seed = int(os.environ.get("FUZZ_SEED", time.time_ns() % 10**9 * 10**6 if minutes else 8))
     tried = 0
@@ -82,7 +82,7 @@ def chosen_by_sycl(text: str) -> str | None:
         return None
 
 
-def test_filter_strings_choose_as_libsycl_does() -> None:
+def test_filter_strings_select_like_libsycl() -> None:
     for source in inputs("filter strings", 3000):
         text = "".join(
             source.choice(PIECES) + source.choice([":", ":", ",", "::", ",,", ""])
@@ -122,7 +122,7 @@ def same(
     return call(ours), expected
 
 
-def test_views_casts_and_assignments_are_those_of_numpy() -> None:
+def test_views_casts_and_assignments_match_numpy() -> None:
     dtypes = ["u1", "i2", "i4", "u8", "f4", "f8", "c8", "b1"]
     for source in inputs("views", 80):
         shape = tuple(source.choice([0, 1, 2, 3, 5]) for _ in range(source.randrange(4)))
@@ -141,7 +141,7 @@ def test_views_casts_and_assignments_are_those_of_numpy() -> None:
                 shape = tuple(
                     source.choice([-1, 1, 2, 3, 5, 6]) for _ in range(source.randrange(4))
                 )
-                # A copy where numpy and usmq each must: only what it holds is compared.
+                # A copy where numpy and usmq both need one: only the values are compared.
                 both = same(lambda x, s=shape: x.reshape(s), ours, theirs)
                 if both is not None:
                     both = both[0].copy(), both[1].copy()
@@ -163,7 +163,7 @@ def test_views_casts_and_assignments_are_those_of_numpy() -> None:
             np.testing.assert_array_equal(ours.to_numpy(), theirs)
 
 
-# --- interface dicts, against rules of their own
+# --- interface dicts, against independent rules
 
 MEMORY = 64
 ITEM = {
@@ -219,7 +219,7 @@ def interface(source: random.Random, base: usmq.Array) -> tuple[dict[str, Any], 
 
 
 def spoil(source: random.Random, entries: dict[str, Any]) -> bool:
-    """Break one entry; False where what comes of it is not wrong."""
+    """Break one entry; return False if the result is still valid."""
     key = source.choice(list(entries))
     empty = 0 in entries["shape"]
     if source.random() < 0.15 and key not in ("strides", "offset"):
@@ -236,7 +236,7 @@ def spoil(source: random.Random, entries: dict[str, Any]) -> bool:
             (-1, False),
             (1.5, False),
         ]
-        # An address is looked at where there is something behind it.
+        # An address is checked if the array is not empty.
         wrong += [] if empty else [(0, False), (1 << 63, False), (64, False), (1 << 90, False)]
         entries["data"] = source.choice(wrong)
     elif key == "shape":
@@ -304,7 +304,7 @@ NAMES = [
 
 
 def capsule(name: bytes | None) -> Any:
-    """Return a capsule whose pointer nobody may follow; it borrows the name."""
+    """Return a capsule with an invalid pointer; it borrows the name."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -317,7 +317,7 @@ def used(queue: usmq.Queue) -> Any:
     return made
 
 
-def test_an_interface_dict_is_the_view_it_says_or_an_error() -> None:
+def test_an_interface_dict_gives_the_described_view_or_an_error() -> None:
     content = np.arange(MEMORY, dtype="u1") % 2
     base = usmq.asarray(content, usm_type="shared")
     raw = content.tobytes()
@@ -338,7 +338,7 @@ def test_an_interface_dict_is_the_view_it_says_or_an_error() -> None:
             assert (array.ptr, array.readonly) == (base.ptr + places[0], entries["data"][1])
 
 
-# --- capsules of any name where a protocol looks for one
+# --- capsules with any name in each protocol
 
 
 class Peer:
@@ -374,7 +374,7 @@ CAPSULES = [
 
 
 def used_up(source: random.Random, array: usmq.Array, table: usmq.Table) -> Any:
-    """Return a capsule that a consumer has taken what it holds from."""
+    """Return a capsule that was already consumed."""
     kind = source.randrange(4)
     if kind == 0:
         return used(array.queue)
@@ -418,7 +418,7 @@ class Stream:
         return self.stream
 
 
-def test_capsules_of_other_names_and_used_ones_are_errors() -> None:
+def test_consumed_capsules_and_other_names_are_errors() -> None:
     array = usmq.asarray(np.arange(4.0), usm_type="shared")
     table = usmq.from_arrow(pa.table({"x": [1, 2, 3]}))
     sound = dict(array.__sycl_usm_array_interface__)
@@ -465,7 +465,7 @@ def changed(source: random.Random, data: bytes) -> bytes:
     return bytes(new)
 
 
-def test_a_changed_header_or_frame_of_a_pickle_is_an_error_or_something_sound() -> None:
+def test_a_changed_pickle_header_or_frame_is_an_error_or_a_valid_object() -> None:
     table = usmq.from_arrow(
         pa.table(
             {
@@ -503,7 +503,7 @@ def test_a_changed_header_or_frame_of_a_pickle_is_an_error_or_something_sound() 
             thing = function(*new)
         except (*REFUSED, UnicodeDecodeError):
             continue
-        # What came in goes out again, without a crash: its bytes may say anything.
+        # Imports are exported again without a crash; the bytes are arbitrary.
         for protocol in (4, 5):
             pickle.loads(pickle.dumps(thing, protocol=protocol))
         if isinstance(thing, usmq.Array):

@@ -1,4 +1,4 @@
-"""usmq's own threads use no core while work is in flight and nothing is to be done."""
+"""usmq's threads stay idle while work is in flight."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ for _ in range(1000):
     read_late(1, x, y, 1)
     del y""",
     "foreign owners": """
-lent = [Lent(shared_memory()) for _ in range(1000)]
-for one in lent:
+arrays = [ForeignArray(shared_memory()) for _ in range(1000)]
+for one in arrays:
     read_late(1, x, one, 1, queue=x.queue)
-del lent, one""",
+del arrays, one""",
     "copies between contexts": "keep = [usmq.collocate(x, queue=sub) for _ in range(500)]",
 }
 
@@ -61,6 +61,6 @@ running.wait()
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_threads_are_idle_beside_1000_events_in_flight(run_python: Run, work: str) -> None:
+def test_threads_are_idle_with_1000_events_in_flight(run_python: Run, work: str) -> None:
     done = run_python(PRELUDE + CODE, WORK[work])
     assert float(done.stdout) < 0.02, done.stderr

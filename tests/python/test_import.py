@@ -1,4 +1,4 @@
-"""What `import usmq` costs and what it must leave alone."""
+"""The cost and the side effects of `import usmq`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NAMES = re.findall(
 @pytest.mark.parametrize("statement", ["import usmq", "import usmq; usmq.Queue; usmq.Kernel"])
 def test_import_maps_no_adapter_and_no_driver(run_python: Run, statement: str) -> None:
     maps = run_python(f"{statement}; print(open('/proc/self/maps').read())").stdout
-    assert "_core" in maps, "the extension is not even loaded"
+    assert "_core" in maps, "the extension is not loaded"
     assert set(DRIVER.findall(maps)) == set()
 
 
-def test_the_first_device_query_does_map_them(run_python: Run) -> None:
+def test_the_first_device_query_maps_adapter_and_driver(run_python: Run) -> None:
     code = "import usmq; usmq.devices(); print(open('/proc/self/maps').read())"
     assert DRIVER.search(run_python(code).stdout)
 
@@ -57,7 +57,7 @@ print(memoryview(x).tolist(), x.shape, x.dtype, usmq.devices()[0].filter_string)
     assert run_python(code).stdout.startswith("[0, 1, 2, 3] (4,) int32 ")
 
 
-def test_import_names_the_opencl_driver_and_sets_nothing_else(run_python: Run) -> None:
+def test_import_sets_only_the_opencl_driver_variable(run_python: Run) -> None:
     code = """
 import ctypes, os
 getenv = ctypes.CDLL(None).getenv
@@ -73,7 +73,7 @@ print(driver == given if given else os.path.exists(driver))
     assert run_python(code).stdout.split() == ["True", "True"]
 
 
-def test_import_takes_less_time_than_that_of_dpctl(run_python: Run) -> None:
+def test_import_is_faster_than_that_of_dpctl(run_python: Run) -> None:
     times: dict[str, list[float]] = {"usmq": [], "dpctl": []}
     for module in times:
         run_python(f"import {module}")  # fills the caches of files and bytecode
@@ -90,7 +90,7 @@ def test_the_name_is_public(name: str) -> None:
     assert name in usmq.__all__
 
 
-def test_every_name_of_all_exists_once() -> None:
+def test_every_name_in_all_exists_once() -> None:
     assert len(usmq.__all__) == len(set(usmq.__all__))
     assert [name for name in usmq.__all__ if not hasattr(usmq, name)] == []
 
@@ -110,14 +110,14 @@ def test_every_name_of_all_exists_once() -> None:
         ("SyclError", ()),
     ],
 )
-def test_every_exception_is_an_error_of_usmq(error: str, bases: tuple[type, ...]) -> None:
+def test_every_exception_derives_from_the_usmq_error(error: str, bases: tuple[type, ...]) -> None:
     cls = getattr(usmq, error)
     assert issubclass(cls, usmq.Error)
     assert all(issubclass(cls, base) for base in bases)
     assert issubclass(usmq.Error, Exception)
 
 
-def test_public_classes_call_themselves_by_their_public_name() -> None:
+def test_public_classes_have_their_public_module_and_name() -> None:
     classes = [value for name in usmq.__all__ if isinstance(value := getattr(usmq, name), type)]
     assert {f"{cls.__module__}.{cls.__qualname__}" for cls in classes} == {
         f"usmq.{cls.__name__}" for cls in classes

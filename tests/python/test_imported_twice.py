@@ -134,10 +134,14 @@ def test_imports_of_one_foreign_allocation_are_ordered(
 
 
 @pytest.mark.parametrize("back", BACK)
-def test_what_comes_back_is_read_after_the_original_is_written(run_python: Run, back: str) -> None:
+def test_a_reimported_array_is_read_after_the_original_is_written(
+    run_python: Run, back: str
+) -> None:
     check(run_python, OWN_READER, "suai", back)
 
 
 @pytest.mark.parametrize("back", BACK[:3])  # Arrow columns are not written to
-def test_the_original_is_read_after_what_comes_back_is_written(run_python: Run, back: str) -> None:
+def test_the_original_is_read_after_a_reimported_array_is_written(
+    run_python: Run, back: str
+) -> None:
     check(run_python, OWN_WRITER, "suai", back)

@@ -1,4 +1,4 @@
-"""Kernel arguments: what does not fit the signature is refused before anything runs."""
+"""Kernel arguments: those that do not match the signature are refused before the launch."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_number_that_does_not_fit_the_type_is_refused(
     assert not x.to_numpy().any()
 
 
-def test_a_whole_number_is_fine_where_a_float_is_wanted(putters: dict[str, usmq.Kernel]) -> None:
+def test_an_integer_is_accepted_for_a_float_parameter(putters: dict[str, usmq.Kernel]) -> None:
     x = usmq.zeros(3, "f4")
     putters["float"](1, 2, x, np.float32(3), usmq.full(1, 7, "f4"))
     assert x.to_numpy().tolist() == [3, 7, 2]
@@ -133,14 +133,14 @@ def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(
     [None, "x", b"1234", [1.0], (1.0,), object(), np.zeros(4, "f4"), memoryview(b"abcd"), 0, 1.5],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_array_is_refused_where_a_pointer_is_wanted(
+def test_other_objects_are_refused_for_a_pointer_parameter(
     kernels: SimpleNamespace, value: Any
 ) -> None:
     with pytest.raises((usmq.Error, TypeError)):
         kernels.fill(4, value, 1.0)
 
 
-def test_an_array_is_refused_where_a_number_is_wanted(kernels: SimpleNamespace) -> None:
+def test_an_array_is_refused_for_a_scalar_parameter(kernels: SimpleNamespace) -> None:
     x = usmq.zeros(4)
     with pytest.raises((usmq.Error, TypeError)):
         kernels.fill(4, x, x)
@@ -151,7 +151,7 @@ def test_an_array_is_refused_where_a_number_is_wanted(kernels: SimpleNamespace) 
 @pytest.mark.parametrize(
     "size", [-1, (-1,), (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64]
 )
-def test_a_global_size_that_cannot_be_is_refused(kernels: SimpleNamespace, size: Any) -> None:
+def test_an_invalid_global_size_is_refused(kernels: SimpleNamespace, size: Any) -> None:
     x = usmq.zeros(4)
     with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
         kernels.fill(size, x, 1.0)
@@ -220,7 +220,7 @@ def test_a_read_only_array_may_be_read_and_not_written(kernels: SimpleNamespace)
 
 @pytest.mark.parametrize("mark", [usmq.read, usmq.write])
 @pytest.mark.parametrize("wrong", [None, 3, [1], "nosuch", "f4"])
-def test_a_mark_makes_no_array_of_something_else(
+def test_an_access_mark_around_other_objects_is_refused(
     kernels: SimpleNamespace, mark: Any, wrong: Any
 ) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):
@@ -228,6 +228,6 @@ def test_a_mark_makes_no_array_of_something_else(
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1.5, None, "4", 2**64])
-def test_a_size_of_local_memory_that_cannot_be_is_refused(nbytes: Any) -> None:
+def test_an_invalid_local_memory_size_is_refused(nbytes: Any) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError)):
         usmq.local(nbytes)

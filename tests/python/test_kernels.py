@@ -1,4 +1,4 @@
-"""Kernels: sources are built with a log, arguments checked against the signature, results exact."""
+"""Kernels: builds and their logs, argument checks against the signature, exact results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KERNEL = """
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
 """
 OPAQUE = f"""{HEAD}
-// A reader of the text cannot know what this type is.
+// The signature parser cannot resolve this type.
 using real = std::conditional_t<(sizeof(size_t) > 4), float, double>;
 {KERNEL} scale(const real *x, real *y, real a, real b) {{
   size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
@@ -34,7 +34,7 @@ using real = std::conditional_t<(sizeof(size_t) > 4), float, double>;
 BROKEN = f"{HEAD}{KERNEL} broken(int *x) {{ x[0] = undeclared_name; }}"
 
 
-def test_a_kernel_computes_what_its_source_says(kernels: SimpleNamespace) -> None:
+def test_a_kernel_computes_the_result_of_its_source(kernels: SimpleNamespace) -> None:
     x = usmq.arange(0, 1000, 1, dtype="f4")
     y = usmq.full(1000, 3, "f4")
     event = kernels.axpy(1000, 2.5, x, y, 990)
@@ -47,7 +47,9 @@ def test_a_kernel_computes_what_its_source_says(kernels: SimpleNamespace) -> Non
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 1000, 1_000_003])
-def test_any_global_size_runs_exactly_once_per_item(kernels: SimpleNamespace, n: int) -> None:
+def test_each_work_item_runs_exactly_once_for_any_global_size(
+    kernels: SimpleNamespace, n: int
+) -> None:
     x = usmq.zeros(n + 1, "u4")
     kernels.advance(n, x, 1)
     assert (x.to_numpy()[:n] == 1013904223).all()
@@ -66,7 +68,9 @@ def test_two_and_three_dimensions_are_in_c_order(kernels: SimpleNamespace) -> No
 
 
 @pytest.mark.parametrize("local", [1, 8, 64, (16,), [32]])
-def test_a_local_size_makes_groups_of_that_size(kernels: SimpleNamespace, local: object) -> None:
+def test_a_local_size_gives_work_groups_of_that_size(
+    kernels: SimpleNamespace, local: object
+) -> None:
     size, group, place = (usmq.empty(128, "i4") for _ in range(3))
     kernels.groups(128, size, group, place, local_size=local)
     length = local if isinstance(local, int) else local[0]  # type: ignore[index]
@@ -101,23 +105,25 @@ def test_a_kernel_gets_the_first_element_of_a_view(kernels: SimpleNamespace) -> 
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_a_kernel_takes_every_kind_of_usm(kernels: SimpleNamespace, kind: str) -> None:
+def test_a_kernel_accepts_every_usm_kind(kernels: SimpleNamespace, kind: str) -> None:
     x = usmq.zeros(10, "f4", usm_type=kind)
     kernels.fill(10, x, 1.5)
     assert x.to_numpy().tolist() == [1.5] * 10
 
 
-def test_an_explicit_queue_runs_it_there(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_an_explicit_queue_runs_the_kernel(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
     profiled = usmq.Queue(queue.device, profiling=True)
     x = usmq.zeros(10, "f4")
     event = kernels.fill(10, x, 1.5, queue=profiled)
     submit, start, end = event.profiling
     assert x.to_numpy().tolist() == [1.5] * 10
-    assert x.queue == queue, "the array stays where it was"
+    assert x.queue == queue, "the array is not moved"
     assert 0 < submit <= start <= end
 
 
-def test_two_queues_of_data_need_a_decision(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_data_on_two_queues_needs_an_explicit_queue(
+    queue: usmq.Queue, kernels: SimpleNamespace
+) -> None:
     other = usmq.Queue(queue.device, profiling=True)
     x, y = usmq.zeros(4), usmq.full(4, 1.0, "f4", queue=other)
     with pytest.raises(usmq.PlacementError, match="collocate"):
@@ -143,14 +149,14 @@ def test_a_kernel_follows_its_data_to_another_context(
     assert x.to_numpy().tolist() == [2.5] * 10
 
 
-def test_marks_change_no_result(kernels: SimpleNamespace) -> None:
+def test_access_marks_do_not_change_the_result(kernels: SimpleNamespace) -> None:
     x, y = usmq.arange(0, 8, 1, dtype="f4"), usmq.empty(8)
     kernels.fill(8, usmq.write(y), 1.0)
     kernels.axpy(8, 2.0, usmq.read(x), y, 8)
     assert y.to_numpy().tolist() == [1 + 2 * i for i in range(8)]
 
 
-def test_events_say_when_they_are_done(kernels: SimpleNamespace) -> None:
+def test_events_report_completion(kernels: SimpleNamespace) -> None:
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 30_000_000)
     assert event.done() is False
@@ -177,7 +183,7 @@ def test_profiling_of_a_plain_queue_is_an_error(kernels: SimpleNamespace) -> Non
         event.profiling  # noqa: B018
 
 
-def test_a_build_error_carries_the_log_of_the_compiler() -> None:
+def test_a_build_error_has_the_compiler_log() -> None:
     with pytest.raises(usmq.KernelBuildError) as caught:
         usmq.Kernel.from_sycl(BROKEN, "broken")
     assert "error:" in caught.value.log
@@ -185,7 +191,7 @@ def test_a_build_error_carries_the_log_of_the_compiler() -> None:
     assert "broken" in str(caught.value)
 
 
-def test_a_build_that_failed_is_not_remembered() -> None:
+def test_a_failed_build_is_not_cached() -> None:
     for _ in range(2):
         with pytest.raises(usmq.KernelBuildError, match="broken"):
             usmq.Kernel.from_sycl(BROKEN, "broken")
@@ -196,7 +202,7 @@ def test_a_build_that_failed_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "", "adv", "advance\0", "main"])
-def test_a_kernel_that_the_source_does_not_have_is_an_error(source: str, name: str) -> None:
+def test_a_kernel_missing_from_the_source_is_an_error(source: str, name: str) -> None:
     with pytest.raises((usmq.Error, ValueError)):
         usmq.Kernel.from_sycl(source, name)
 
@@ -204,12 +210,12 @@ def test_a_kernel_that_the_source_does_not_have_is_an_error(source: str, name: s
 @pytest.mark.parametrize(
     "text", ["", " \n", "// f", "no C++ at all", '#error "stop"', "int x;", "\0"]
 )
-def test_a_source_that_is_none_is_a_build_error(text: str) -> None:
+def test_an_invalid_source_is_a_build_error(text: str) -> None:
     with pytest.raises((usmq.KernelBuildError, ValueError)):
         usmq.Kernel.from_sycl(text, "f")
 
 
-def test_options_reach_the_compiler_and_tell_kernels_apart() -> None:
+def test_options_reach_the_compiler_and_distinguish_kernels() -> None:
     text = f"{HEAD}{KERNEL} put(int *x) {{ x[0] = VALUE; }}"
     x = usmq.zeros(1, "i4")
     for value in (3, 4, 3):
@@ -220,7 +226,7 @@ def test_options_reach_the_compiler_and_tell_kernels_apart() -> None:
     assert "VALUE" in caught.value.log
 
 
-def test_types_that_the_text_hides_need_params_or_numpy_scalars() -> None:
+def test_types_not_readable_from_the_source_need_params_or_numpy_scalars() -> None:
     x, y = usmq.arange(0, 4, 1, dtype="f4"), usmq.zeros(4, "f4")
     unknown = usmq.Kernel.from_sycl(OPAQUE, "scale")
     with pytest.raises((usmq.Error, TypeError)):
@@ -238,7 +244,7 @@ def test_types_that_the_text_hides_need_params_or_numpy_scalars() -> None:
 
 
 @pytest.mark.parametrize("params", [("nosuch", "f4"), (None,), (3, 4), "f4", 7])
-def test_params_that_name_no_type_are_refused(source: str, params: Any) -> None:
+def test_params_with_unknown_types_are_refused(source: str, params: Any) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         usmq.Kernel.from_sycl(source, "fill", params=params)
 
@@ -254,15 +260,13 @@ def test_params_that_name_no_type_are_refused(source: str, params: Any) -> None:
         ((), "params has 0"),
     ],
 )
-def test_params_that_the_source_contradicts_are_refused_when_it_is_built(
-    params: Any, message: str
-) -> None:
+def test_params_that_contradict_the_source_are_refused_at_build(params: Any, message: str) -> None:
     text = f"{HEAD}{KERNEL} scale(float a, const float *x, float *y, size_t n) {{ }}"
     with pytest.raises(ValueError, match=message):
         usmq.Kernel.from_sycl(text, "scale", params=params)
 
 
-def test_params_say_more_than_a_source_that_can_be_read() -> None:
+def test_params_refine_types_read_from_the_source() -> None:
     text = f"""{HEAD}using number = float;
     {KERNEL} widen(unsigned short *x, float *z, number a) {{ z[1] = x[0] * a; }}"""
     params = (usmq.read("bfloat16"), usmq.write("c8"), "f4")
@@ -272,7 +276,7 @@ def test_params_say_more_than_a_source_that_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("place", ["name", "source", "option"])
-def test_a_zero_that_would_cut_a_text_off_is_a_value_error(place: str) -> None:
+def test_a_nul_character_in_a_string_is_a_value_error(place: str) -> None:
     texts = {
         "name": "put",
         "source": f"{HEAD}{KERNEL} put(int *x) {{ x[0] = 1; }}",
@@ -284,7 +288,7 @@ def test_a_zero_that_would_cut_a_text_off_is_a_value_error(place: str) -> None:
             build(texts["source"], texts["name"], options=[texts["option"]])
 
 
-def test_memory_dropped_while_its_kernel_runs_is_not_given_to_another(
+def test_memory_dropped_while_its_kernel_runs_is_not_reused(
     queue: usmq.Queue, kernels: SimpleNamespace
 ) -> None:
     other = usmq.Queue(queue.device, profiling=True)
@@ -310,7 +314,7 @@ def test_many_threads_launch_one_kernel(
         assert all(pool.map(work, range(16)))
 
 
-def test_compiled_kernels_are_kept_on_disk_in_a_folder_of_usmq(
+def test_compiled_kernels_are_cached_in_a_folder_of_usmq(
     run_python: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     code = f"""

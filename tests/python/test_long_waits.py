@@ -29,14 +29,14 @@ CODE = """
 import signal
 import dpnp
 name = sys.argv[1]
-# Not the text: where `eval` of a text is interrupted, Python ends with the status of SIGINT later.
+# Not a string: after an interrupted `eval` of a string Python exits with the status of SIGINT.
 call = compile(sys.argv[2], "call", "eval")
 x = usmq.zeros(40, "u4")
 sub = usmq.Queue(x.device.sub_devices(1)[0])
 usmq.collocate(x, queue=sub).wait()
 other = usmq.Queue(x.device, profiling=True)
-lent, seven = dpnp.asarray(x), dpnp.asarray(usmq.full(40, 7, "u4"))
-dpnp.add(lent, seven, out=lent)
+exported, seven = dpnp.asarray(x), dpnp.asarray(usmq.full(40, 7, "u4"))
+dpnp.add(exported, seven, out=exported)
 x.queue.wait()
 
 def attempt(after):
@@ -46,7 +46,7 @@ def attempt(after):
     event = spin(1, x, steps(4), queue=other if "another queue" in name else None)
     there = usmq.collocate(x, queue=sub)
     if "dpnp" in name:
-        dpnp.add(lent, seven, out=lent)  # with a host task behind it
+        dpnp.add(exported, seven, out=exported)  # with a host task behind it
     sent = []
     def send():
         sent.append(time.perf_counter())

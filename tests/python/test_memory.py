@@ -1,4 +1,4 @@
-"""Memory: statistics that add up, limits with numbers, reuse, trim, and a peak that stays flat."""
+"""Memory: consistent statistics, limits, reuse, trim, and a flat peak."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dpnp
 import pytest
 import usmq
+from process_memory import resident_bytes
 
 KINDS = ["device", "shared", "host"]
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def number(name: str, kind: str = "device") -> int:
     return value
 
 
-def test_each_kind_has_the_same_seven_numbers() -> None:
+def test_each_usm_kind_has_the_same_seven_statistics() -> None:
     found = usmq.memory_stats()
     assert set(found) == set(KINDS)
     for kind in KINDS:
@@ -63,7 +63,7 @@ def test_an_allocation_counts_while_it_lives(nbytes: int, kind: str) -> None:
     assert {other: usmq.memory_stats()[other]["used"] for other in others} == others
     views = [x[:1], x.T, x.reshape(-1, 1)]
     del x
-    assert number("live", kind) == live + 1, "views keep it"
+    assert number("live", kind) == live + 1, "views keep the memory"
     del views
     assert number("live", kind) == live
     assert number("used", kind) == used
@@ -79,7 +79,7 @@ def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("size", [8, MIB])
-def test_memory_comes_from_the_pool_again(size: int) -> None:
+def test_memory_is_reused_from_the_pool(size: int) -> None:
     kept = [usmq.empty(size, "u1") for _ in range(10)]
     for then in (lambda: None, kept.clear, usmq.trim_memory):
         then()
@@ -104,14 +104,14 @@ def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNames
     assert number("reserved") == reserved
 
 
-def test_nothing_takes_no_memory() -> None:
+def test_empty_arrays_take_no_memory() -> None:
     used = number("used")
     kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
     assert number("used") == used
     assert all(x.size == 0 for x in kept)
 
 
-def test_foreign_memory_is_not_ours_to_count() -> None:
+def test_foreign_memory_is_not_counted() -> None:
     theirs = dpnp.zeros(MIB, dtype="u1")
     used, live = number("used"), number("live")
     x = usmq.asarray(theirs, copy=False)
@@ -119,11 +119,11 @@ def test_foreign_memory_is_not_ours_to_count() -> None:
     assert number("live") == live
     del x
     assert number("used") == used
-    assert int(theirs.sum()) == 0, "and not ours to free"
+    assert int(theirs.sum()) == 0, "usmq does not own the memory"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_trim_gives_back_what_nobody_uses(kind: str) -> None:
+def test_trim_frees_unused_memory(kind: str) -> None:
     kept = usmq.full(1000, 7, "u1", usm_type=kind)
     x = usmq.empty(64 * MIB, "u1", usm_type=kind)
     reserved = number("reserved", kind)
@@ -135,7 +135,7 @@ def test_trim_gives_back_what_nobody_uses(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_limit_is_an_error_with_numbers_and_then_no_harm(kind: str) -> None:
+def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind: str) -> None:
     limit = number("reserved", kind) + 8 * MIB
     usmq.set_memory_limit(limit, usm_type=kind)
     assert number("limit", kind) == limit
@@ -153,7 +153,7 @@ def test_a_limit_is_an_error_with_numbers_and_then_no_harm(kind: str) -> None:
     assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
 
 
-def test_a_limit_is_never_passed(kernels: SimpleNamespace) -> None:
+def test_a_limit_is_never_exceeded(kernels: SimpleNamespace) -> None:
     limit = number("reserved") + 16 * MIB
     usmq.set_memory_limit(limit, usm_type="device")
     kept: list[usmq.Array] = []
@@ -174,7 +174,7 @@ def test_a_limit_is_never_passed(kernels: SimpleNamespace) -> None:
     assert number("reserved") <= limit
 
 
-def test_under_pressure_the_pool_is_trimmed_and_asked_again() -> None:
+def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried() -> None:
     usmq.set_memory_limit(number("reserved") + 64 * MIB, usm_type="device")
     for size in (48, 7, 60, 1, 30, 60, 15):
         for _ in range(2):
@@ -199,7 +199,7 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
     ("limit", "error"),
     [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)],
 )
-def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -> None:
+def test_an_invalid_limit_is_refused(limit: Any, error: type[Exception]) -> None:
     found = re.escape(repr(limit))
     with pytest.raises(error, match=rf"^bytes must be a number of bytes .*, not {found}$"):
         usmq.set_memory_limit(limit)
@@ -209,7 +209,7 @@ def test_a_limit_that_cannot_be_is_refused(limit: Any, error: type[Exception]) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_than_there_is_is_an_error_with_numbers(kind: str) -> None:
+def test_a_request_beyond_device_memory_is_an_error_with_sizes(kind: str) -> None:
     with pytest.raises(usmq.AllocationError) as caught:
         usmq.empty(2**50, "u1", usm_type=kind)
     assert isinstance(caught.value, MemoryError)
@@ -236,11 +236,6 @@ def test_memory_may_be_dropped_by_another_thread(kernels: SimpleNamespace) -> No
     assert number("live") == live
 
 
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
-
-
 def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
     kernels: SimpleNamespace,
 ) -> None:
@@ -252,24 +247,24 @@ def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
 
     rounds(10_000)
     usmq.current_queue().wait()
-    peak, before = number("peak"), resident()
+    peak, before = number("peak"), resident_bytes()
     rounds(90_000)
     usmq.current_queue().wait()
     assert number("peak") <= peak + 64 * 1024
-    assert resident() - before < 64 * MIB
+    assert resident_bytes() - before < 64 * MIB
 
 
 def test_rounds_over_two_queues_are_bounded_too(kernels: SimpleNamespace) -> None:
     here = usmq.current_queue()
     there = usmq.Queue(here.device, in_order=False)
-    before = resident()
+    before = resident_bytes()
     for _ in range(10_000):
         x = usmq.empty(4096, "f4", queue=here)
         kernels.fill(4096, x, 1.0, queue=there)
         del x
     here.wait()
     there.wait()
-    assert resident() - before < 128 * MIB
+    assert resident_bytes() - before < 128 * MIB
 
 
 SHORT = """
@@ -283,7 +278,7 @@ target = usmq.empty(SIZE, "u1")
 usmq.asarray(host[:8, 0]).wait()
 usmq.from_dlpack(host[:8, 0]).wait()
 usmq.asarray(numbers[:8]).wait()
-# The pool keeps it, so that device memory for the next one of its size is there.
+# The pool keeps it, so that the next request of this size needs no device memory.
 usmq.asarray(host.reshape(-1)[:SIZE]).wait()
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -304,7 +299,7 @@ assert target.to_numpy().sum() == 0
 """
 
 
-def test_a_shortage_of_memory_on_the_host_is_an_error_and_no_end(
+def test_a_shortage_of_host_memory_is_an_error_not_an_abort(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     lines = run_python(SHORT).stdout.splitlines()

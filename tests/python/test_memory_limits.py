@@ -1,4 +1,4 @@
-"""A limit that fits a request is enough: sizes of blocks and slabs are usmq's own affair."""
+"""A limit that fits a request suffices, independent of block and slab sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print("well")
         (20 * KIB, 20 * KIB),
     ],
 )
-def test_a_limit_that_fits_the_request_is_enough(
+def test_a_limit_that_fits_the_request_suffices(
     run_python: Run, limit: int, size: int, kind: str
 ) -> None:
     done = run_python(CODE, str(limit), str(size), kind, check=False)

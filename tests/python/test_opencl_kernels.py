@@ -91,7 +91,7 @@ def spirv() -> bytes:
     return struct.pack(f"<{len(code) + 5}I", 0x07230203, 0x00010000, 0, 18, 0, *code)
 
 
-def test_a_kernel_of_opencl_c_computes_what_its_source_says() -> None:
+def test_an_opencl_c_kernel_computes_the_result_of_its_source() -> None:
     axpy = usmq.Kernel.from_opencl(SOURCE, "axpy")
     x, y = usmq.arange(0, 100, 1, dtype="f4"), usmq.full(100, 1, "f4")
     axpy(100, 2.0, x, y, 90)
@@ -111,7 +111,7 @@ def test_its_signature_is_checked() -> None:
         axpy(4, 2.0, x, y, -1)
 
 
-def test_options_reach_the_compiler_of_opencl_c() -> None:
+def test_options_reach_the_opencl_c_compiler() -> None:
     y = usmq.zeros(4)
     for term in (5, 6):
         axpy = usmq.Kernel.from_opencl(SOURCE, "axpy", options=[f"-DTERM={term}"])
@@ -121,18 +121,13 @@ def test_options_reach_the_compiler_of_opencl_c() -> None:
 
 
 @pytest.mark.parametrize("local", [1, 4, 16])
-def test_local_memory_is_shared_by_a_group(local: int) -> None:
+@pytest.mark.parametrize("language", ["OpenCL C", "SYCL"])
+def test_local_memory_is_shared_by_a_work_group(language: str, local: int) -> None:
     x, y = usmq.arange(0, 64, 1, dtype="i4"), usmq.zeros(64, "i4")
-    reverse = usmq.Kernel.from_opencl(SOURCE, "reverse")
-    reverse(64, x, y, usmq.local(4 * local), local_size=local)
-    expected = np.arange(64).reshape(-1, local)[:, ::-1].ravel()
-    np.testing.assert_array_equal(y.to_numpy(), expected)
-
-
-@pytest.mark.parametrize("local", [1, 4, 16])
-def test_local_memory_of_a_sycl_kernel_is_shared_by_a_group(local: int) -> None:
-    x, y = usmq.arange(0, 64, 1, dtype="i4"), usmq.zeros(64, "i4")
-    reverse = usmq.Kernel.from_sycl(SYCL_LOCAL, "reverse")
+    if language == "SYCL":
+        reverse = usmq.Kernel.from_sycl(SYCL_LOCAL, "reverse")
+    else:
+        reverse = usmq.Kernel.from_opencl(SOURCE, "reverse")
     reverse(64, x, y, usmq.local(4 * local), local_size=local)
     expected = np.arange(64).reshape(-1, local)[:, ::-1].ravel()
     np.testing.assert_array_equal(y.to_numpy(), expected)
@@ -171,7 +166,7 @@ def test_more_local_memory_than_the_device_has_is_an_error() -> None:
         reverse(64, x, y, usmq.local(2**40), local_size=4).wait()
 
 
-def test_a_sub_device_and_a_second_device_run_it_too(other_queue: usmq.Queue) -> None:
+def test_a_kernel_runs_on_a_sub_device_and_a_second_device(other_queue: usmq.Queue) -> None:
     axpy = usmq.Kernel.from_opencl(SOURCE, "axpy")
     x = usmq.full(10, 2, "f4", queue=other_queue)
     y = usmq.zeros(10, "f4", queue=other_queue)
@@ -186,7 +181,7 @@ def test_the_first_dimension_of_the_range_is_the_slowest() -> None:
     np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
 
 
-def test_a_build_error_of_opencl_c_carries_the_log() -> None:
+def test_an_opencl_c_build_error_has_the_log() -> None:
     with pytest.raises(usmq.KernelBuildError) as caught:
         usmq.Kernel.from_opencl("kernel void f(global int *x) { *x = nothing; }", "f")
     assert "error" in caught.value.log
@@ -201,7 +196,7 @@ def test_a_source_without_the_kernel_is_an_error(text: str) -> None:
         usmq.Kernel.from_opencl(text, "f")
 
 
-def test_a_kernel_of_spir_v_runs() -> None:
+def test_a_spir_v_kernel_runs() -> None:
     x = usmq.arange(0, 16, 1, dtype="u4")
     usmq.Kernel.from_spirv(spirv(), "add_one")(16, x)
     assert x.to_numpy().tolist() == list(range(1, 17))
@@ -214,12 +209,12 @@ def test_a_kernel_of_spir_v_runs() -> None:
 
 
 @pytest.mark.parametrize("binary", [b"", b"text", b"\x03\x02\x23\x07", b"\x7fELF" + bytes(60)])
-def test_what_is_no_spir_v_is_refused(binary: bytes) -> None:
+def test_invalid_spir_v_is_refused(binary: bytes) -> None:
     with pytest.raises(usmq.KernelBuildError, match="module"):
         usmq.Kernel.from_spirv(binary, "add_one")
 
 
-def test_spir_v_is_bytes_and_names_its_kernel() -> None:
+def test_spir_v_must_be_bytes_with_a_kernel_name() -> None:
     with pytest.raises(TypeError):
         usmq.Kernel.from_spirv("text", "add_one")  # type: ignore[arg-type]
     with pytest.raises((usmq.Error, ValueError)):

@@ -1,4 +1,4 @@
-"""Order: work on any number of queues gives the results of one, and the host never has to wait."""
+"""Order: work on several queues gives the results of one queue, without host waits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_writes_that_alternate_between_two_queues_are_never_lost(
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), sum(steps)))
 
 
-def test_a_consumer_sees_all_of_its_producer_and_nothing_of_the_next(
+def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     producer, consumer = pair
@@ -59,7 +59,7 @@ def test_a_consumer_sees_all_of_its_producer_and_nothing_of_the_next(
         np.testing.assert_array_equal(y.to_numpy(), expected, err_msg=f"round {turn}")
 
 
-def test_views_that_overlap_are_ordered(
+def test_overlapping_views_are_ordered(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     host = np.arange(32, dtype="u4")
@@ -71,7 +71,7 @@ def test_views_that_overlap_are_ordered(
     np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-def test_an_out_of_order_queue_keeps_the_order_of_dependent_work(
+def test_dependent_work_on_an_out_of_order_queue_is_ordered(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     loose = usmq.Queue(queue.device, in_order=False)
@@ -85,7 +85,7 @@ def test_an_out_of_order_queue_keeps_the_order_of_dependent_work(
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_every_way_to_read_waits_for_the_writer(
+def test_every_kind_of_read_waits_for_the_writer(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, kind: str
 ) -> None:
     loose = usmq.Queue(queue.device, in_order=False)
@@ -123,7 +123,7 @@ def test_copies_and_fills_are_ordered_with_kernels(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_work_on_random_queues_is_as_if_done_in_program_order(
+def test_random_work_on_random_queues_matches_program_order(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -156,7 +156,7 @@ def test_random_work_on_random_queues_is_as_if_done_in_program_order(
         np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-# These run in a process of their own: they guard against a hang, or a crash in a driver thread.
+# These run in a separate process, to detect a hang or a crash in a driver thread.
 SECOND = {
     "sub_device": "usmq.Queue(queue.device.sub_devices(1)[0])",
     "two_devices": "usmq.Queue(next(d for d in usmq.devices() if d != queue.device))",
@@ -164,7 +164,7 @@ SECOND = {
 
 
 @pytest.mark.parametrize("second", SECOND)
-def test_work_that_hops_between_two_contexts_is_exact(
+def test_work_alternating_between_two_contexts_is_exact(
     request: pytest.FixtureRequest, run_python: Run, source: str, advanced: Oracle, second: str
 ) -> None:
     request.getfixturevalue(second)
@@ -188,7 +188,7 @@ for _ in range(10):
         assert [[int(state) for state in line.split()] for line in lines] == [expected] * 10
 
 
-def test_queues_of_another_owner_may_go_with_work_in_flight(
+def test_foreign_queues_may_be_dropped_with_work_in_flight(
     run_python: Run, source: str, advanced: Oracle
 ) -> None:
     code = f"""
@@ -207,7 +207,7 @@ print(*x.to_numpy())
         assert [int(state) for state in states] == expected
 
 
-class Lent:
+class ForeignArray:
     """USM of dpctl, on a queue of dpctl, that this array tells us is one of u4."""
 
     def __init__(self, memory: Any) -> None:
@@ -241,7 +241,7 @@ def foreign() -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_pending_work_of_dpctl_comes_before_ours(
+def test_our_work_follows_pending_work_of_dpctl(
     foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
 ) -> None:
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
@@ -249,7 +249,7 @@ def test_pending_work_of_dpctl_comes_before_ours(
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
         np.asarray(memory).view("u4")[:] = turn
         foreign.advance(memory, 100_000)
-        x = usmq.asarray(Lent(memory), copy=False)
+        x = usmq.asarray(ForeignArray(memory), copy=False)
         kernels.advance(16, x, 10, queue=q)
         np.testing.assert_array_equal(x.to_numpy(), advanced(np.full(16, turn), 100_010))
 
@@ -261,19 +261,19 @@ def test_reading_imported_memory_waits_for_dpctl(
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
         np.asarray(memory).view("u4")[:] = turn
         foreign.advance(memory, 200_000)
-        x = usmq.asarray(Lent(memory), copy=False)
+        x = usmq.asarray(ForeignArray(memory), copy=False)
         got = x.to_numpy() if turn % 2 else np.asarray(x)
         np.testing.assert_array_equal(got, advanced(np.full(16, turn), 200_000))
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
+def test_work_alternates_with_dpctl_without_a_host_wait(
     foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
 ) -> None:
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
     memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
     np.asarray(memory).view("u4")[:] = np.arange(16)
-    x = usmq.asarray(Lent(memory), copy=False)
+    x = usmq.asarray(ForeignArray(memory), copy=False)
     for _ in range(200):
         kernels.advance(16, x, 5000, queue=q)
         foreign.advance(memory, 3000)
@@ -283,20 +283,20 @@ def test_work_of_dpctl_and_ours_alternates_without_a_host_wait(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_what_dpnp_does_with_our_array_comes_after_our_kernel(
+def test_work_of_dpnp_on_our_array_follows_our_kernel(
     queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, in_order: bool
 ) -> None:
     q = usmq.Queue(queue.device, in_order=in_order)
     for turn in range(60):
         x = usmq.full(16, turn, "u4", queue=q)
-        lent = dpnp.asarray(x)
+        exported = dpnp.asarray(x)
         kernels.advance(16, x, 100_000)
-        total = lent + dpnp.asarray([1], dtype="u4", sycl_queue=lent.sycl_queue)
+        total = exported + dpnp.asarray([1], dtype="u4", sycl_queue=exported.sycl_queue)
         expected = advanced(np.full(16, turn), 100_000) + np.uint32(1)
         np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
 
 
-def test_what_we_do_with_an_array_of_dpnp_comes_after_its_work(
+def test_our_work_on_an_array_of_dpnp_follows_its_work(
     kernels: SimpleNamespace,
 ) -> None:
     for turn in range(60):
@@ -307,7 +307,7 @@ def test_what_we_do_with_an_array_of_dpnp_comes_after_its_work(
         assert (x.to_numpy() == 2 * turn + 1).all()
 
 
-def test_two_threads_on_two_halves_of_an_array_do_not_disturb_each_other(
+def test_two_threads_write_two_halves_of_an_array_correctly(
     pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
 ) -> None:
     x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])

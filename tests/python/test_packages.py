@@ -1,4 +1,4 @@
-"""Five packages of five styles and one that knows only dpctl and dpnp, mixed in one program."""
+"""Five packages of different styles, and one that uses only dpctl and dpnp, in one program."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def no_default_of_pkg2() -> Iterator[None]:
 
 
 def theirs(queue: usmq.Queue) -> dpctl.SyclQueue:
-    """Return dpctl's view of a queue, which knows nothing of ours."""
+    """Return dpctl's view of a queue, which is independent of ours."""
     return dpctl.SyclQueue(queue._get_capsule())
 
 
 def address(array: Any) -> int:
-    """Return where an array of whatever library begins."""
+    """Return the address of an array of any library."""
     interface = array.__sycl_usm_array_interface__
     offset = int(interface.get("offset", 0)) * np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + offset
@@ -107,7 +107,7 @@ def tones() -> Any:
 
 
 def samples(seed: int) -> Any:
-    """Return what pkg2 should make: MurmurHash3's finaliser, in numpy."""
+    """Return the expected samples of pkg2: MurmurHash3's finaliser, in numpy."""
 
     def mixed(h: Any) -> Any:
         h = h ^ (h >> 16)
@@ -128,12 +128,12 @@ def assert_close(x: usmq.Array, expected: Any) -> None:
     np.testing.assert_allclose(x.to_numpy(), expected, rtol=0, atol=1e-5)
 
 
-# --- what each does, wherever it does it
+# --- results of each package on any queue
 
 
 @needs_transforms
 @pytest.mark.parametrize("place", PLACES)
-def test_one_queue_serves_all_and_nothing_moves(places: Places, place: str) -> None:
+def test_all_packages_share_one_queue_without_copies(places: Places, place: str) -> None:
     queue = places[place]
     elsewhere = places["second" if place == "first" else "first"]
     with usmq.use_queue(queue) as q:
@@ -159,7 +159,7 @@ def test_one_queue_serves_all_and_nothing_moves(places: Places, place: str) -> N
     assert expected.sum() == N
 
 
-def test_a_histogram_is_that_of_numpy_at_the_edges_and_beyond() -> None:
+def test_a_histogram_matches_numpy_at_and_beyond_the_edges() -> None:
     edges = np.array([-1, 0, 0.5, 4], "f4")
     x = np.array([-1, -2, 0, 0.5, 0.25, 4, np.nextafter(np.float32(4), np.float32(5))], "f4")
     expected, _ = np.histogram(x, edges)
@@ -171,7 +171,7 @@ def test_a_histogram_is_that_of_numpy_at_the_edges_and_beyond() -> None:
 
 
 @needs_transforms
-def test_arguments_that_make_no_sense_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     two, three = usmq.zeros(2, "f4"), usmq.zeros(3, "f4")
     with pytest.raises(ValueError, match=r"one shape: \(2,\) and \(3,\)"):
         pkg1.axpy(1.0, two, three, queue=two.queue)
@@ -205,7 +205,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
 
 
 @needs_transforms
-def test_each_on_another_device_and_together_by_collocate(places: Places) -> None:
+def test_packages_on_different_devices_combine_by_collocate(places: Places) -> None:
     first, second, left, right = places.values()
     pkg2.set_default_queue(left)
     smooth = pkg5.Filter(TAPS, N, right)
@@ -228,22 +228,22 @@ def test_each_on_another_device_and_together_by_collocate(places: Places) -> Non
     clean = smooth(noisy)
     assert at(clean, right) not in (on_first, on_left, on_second)
 
-    with pytest.raises(usmq.PlacementError) as clash:
+    with pytest.raises(usmq.PlacementError) as mismatch:
         pkg3.histogram(clean, edges)
-    assert "sub-device 1" in str(clash.value)
-    assert "collocate" in str(clash.value)
+    assert "sub-device 1" in str(mismatch.value)
+    assert "collocate" in str(mismatch.value)
     counts = pkg3.histogram(clean, usmq.collocate(edges, like=clean))
     at(counts, right)
 
     assert_close(clean, filtered(0.1 * samples(7) + tones()))
     expected, _ = np.histogram(clean.to_numpy(), edges.to_numpy())
     assert counts.to_numpy().tolist() == expected.tolist()
-    # The sources are where and what they were.
+    # The sources are unchanged.
     assert (at(signal, first), at(noise, left), at(noisy, second)) == (on_first, on_left, on_second)
     np.testing.assert_array_equal(noise.to_numpy(), samples(7))
 
 
-def test_scopes_nest_across_packages_and_end_with_errors(places: Places) -> None:
+def test_scopes_nest_across_packages_and_end_on_errors(places: Places) -> None:
     first, second, left, right = places.values()
 
     def made_on(own: usmq.Queue, shared: usmq.Queue) -> None:
@@ -279,7 +279,7 @@ def test_scopes_nest_across_packages_and_end_with_errors(places: Places) -> None
     made_on(second, second)
 
 
-def test_samples_of_pkg2_are_counted_by_pkg3_where_they_are(places: Places) -> None:
+def test_samples_of_pkg2_are_counted_in_place_by_pkg3(places: Places) -> None:
     pkg2.set_default_queue(places["second"])
     x = pkg2.samples(N, 11)
     before = at(x, places["second"])
@@ -327,7 +327,7 @@ def test_another_queue_of_the_same_context_needs_no_copy(places: Places) -> None
     assert at(only, timed) != at(x, plain)
 
 
-CLASHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
+MISMATCHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
     "pkg2's default and the user's scope": lambda places: (
         pkg2.samples(10, 1),
         pkg4.grid(0, 1, 10),
@@ -343,13 +343,15 @@ CLASHES: dict[str, Callable[[Places], tuple[usmq.Array, usmq.Array]]] = {
 }
 
 
-@pytest.mark.parametrize("clash", CLASHES)
-def test_a_clash_names_both_places_and_its_fix_works(places: Places, clash: str) -> None:
-    if is_emulated() and clash.startswith("an object"):
+@pytest.mark.parametrize("mismatch", MISMATCHES)
+def test_a_queue_mismatch_names_both_queues_and_its_fix_works(
+    places: Places, mismatch: str
+) -> None:
+    if is_emulated() and mismatch.startswith("an object"):
         pytest.skip("pkg5 uses oneMKL's transforms for GPUs, which emulated GPUs do not run")
     pkg2.set_default_queue(places["left"])
     with usmq.use_queue(places["first"]):
-        x, y = CLASHES[clash](places)
+        x, y = MISMATCHES[mismatch](places)
         assert x.queue != y.queue
         before = at(x, x.queue), at(y, y.queue)
         for call in (
@@ -375,13 +377,13 @@ def test_a_clash_names_both_places_and_its_fix_works(places: Places, clash: str)
             assert_close(total, x.to_numpy() + y.to_numpy())
         with usmq.use_queue(places["second"]):
             x2, y2 = usmq.collocate(x, y)
-        assert x2.queue == y2.queue in (x.queue, y.queue), "no third place: one array stays"
+        assert x2.queue == y2.queue in (x.queue, y.queue), "one array is not copied"
 
 
 # --- threads and tasks
 
 
-def test_a_thread_sees_defaults_and_a_copied_context_scopes(places: Places) -> None:
+def test_a_thread_has_the_default_and_a_copied_context_the_scope(places: Places) -> None:
     first, second, left, right = places.values()
     usmq.set_default_queue(second)
     pkg2.set_default_queue(right)
@@ -400,7 +402,7 @@ def test_a_thread_sees_defaults_and_a_copied_context_scopes(places: Places) -> N
         at(y, own)
 
 
-def test_threads_each_in_a_scope_of_its_own_at_once(places: Places) -> None:
+def test_concurrent_threads_have_separate_scopes(places: Places) -> None:
     start = Barrier(len(places))
 
     def work(queue: usmq.Queue) -> list[usmq.Array]:
@@ -421,7 +423,7 @@ def test_threads_each_in_a_scope_of_its_own_at_once(places: Places) -> None:
 
 
 @needs_transforms
-def test_tasks_keep_their_scopes_and_to_thread_carries_them(places: Places) -> None:
+def test_tasks_keep_their_scopes_and_to_thread_copies_them(places: Places) -> None:
     async def work(shared: usmq.Queue, own: usmq.Queue, smooth: pkg5.Filter) -> None:
         with usmq.use_queue(shared), pkg2.use_queue(own):
             for turn in range(5):
@@ -451,7 +453,7 @@ def test_tasks_keep_their_scopes_and_to_thread_carries_them(places: Places) -> N
 
 
 @needs_transforms
-def test_a_filter_keeps_the_queue_of_its_making_beside_all_scopes(places: Places) -> None:
+def test_a_filter_keeps_its_construction_queue_in_any_scope(places: Places) -> None:
     first, second, left, right = places.values()
     with usmq.use_queue(left):
         scoped, named = pkg5.Filter(TAPS, N), pkg5.Filter(TAPS, N, "cpu:1")
@@ -477,12 +479,12 @@ def test_a_filter_keeps_the_queue_of_its_making_beside_all_scopes(places: Places
     assert_close(x, tones())
 
 
-# --- a package that has never heard of usmq
+# --- a package that does not use usmq
 
 
 @needs_transforms
 @pytest.mark.parametrize("place", PLACES)
-def test_arrays_of_dpnp_come_in_and_go_out_where_they_are(places: Places, place: str) -> None:
+def test_arrays_of_dpnp_are_imported_and_exported_in_place(places: Places, place: str) -> None:
     queue = places[place]
     elsewhere = places["second" if place == "first" else "first"]
     x = plain_peer.ramp(N, theirs(queue))
@@ -496,7 +498,7 @@ def test_arrays_of_dpnp_come_in_and_go_out_where_they_are(places: Places, place:
     assert counts.to_numpy().tolist() == [100]
     np.testing.assert_allclose(clean.to_numpy(), filtered(np.arange(N)), rtol=1e-4, atol=1e-3)
 
-    # Out: the peer writes to our memory, its results are on our queue, and they come in again.
+    # Export: the peer writes to our memory; its results are on our queue and are imported again.
     on_clean = at(clean, queue)
     host = clean.to_numpy()
     plain_peer.double(clean)
@@ -511,7 +513,7 @@ def test_arrays_of_dpnp_come_in_and_go_out_where_they_are(places: Places, place:
     np.testing.assert_array_equal(both.to_numpy(), 3 * host)
 
 
-def test_work_of_both_sides_on_one_array_takes_its_turns(places: Places) -> None:
+def test_work_of_both_libraries_on_one_array_is_ordered(places: Places) -> None:
     queue = places["second"]
     x = pkg1.constant(N, 1.0, queue=queue)
     before = at(x, queue)
@@ -523,7 +525,7 @@ def test_work_of_both_sides_on_one_array_takes_its_turns(places: Places) -> None
 
 
 @needs_transforms
-def test_queues_of_dpctl_serve_every_style(places: Places) -> None:
+def test_queues_of_dpctl_work_in_every_calling_style(places: Places) -> None:
     # Out of order, and made by dpctl: a queue that usmq has never seen.
     foreign = dpctl.SyclQueue(places["second"].device.filter_string)
     queue = usmq.Queue(foreign)
@@ -547,16 +549,16 @@ def test_queues_of_dpctl_serve_every_style(places: Places) -> None:
 
 @needs_transforms
 @pytest.mark.parametrize("seed", range(4))
-def test_any_mixture_of_scopes_and_calls_goes_by_the_rules(places: Places, seed: int) -> None:
+def test_random_scopes_and_calls_follow_the_precedence_rules(places: Places, seed: int) -> None:
     chance = random.Random(seed)
     sycl = usmq.current_queue()
     pick = list(places.values())
     filters = [pkg5.Filter([1.0], 16, queue) for queue in pick]
     made: list[tuple[usmq.Array, Any]] = []
 
-    def step(shared: list[usmq.Queue], own: list[usmq.Queue], default: Any, wish: Any) -> None:
+    def step(shared: list[usmq.Queue], own: list[usmq.Queue], default: Any, requested: Any) -> None:
         here = shared[-1] if shared else default or sycl
-        mine = own[-1] if own else wish or here
+        mine = own[-1] if own else requested or here
         queue = chance.choice(pick)
         call = chance.randrange(5)
         if call == 0 or not made:
@@ -585,9 +587,9 @@ def test_any_mixture_of_scopes_and_calls_goes_by_the_rules(places: Places, seed:
             at(made[-1][0], smooth.queue)
 
     for _ in range(12):
-        default, wish = (chance.choice([None, *pick]) for _ in range(2))
+        default, requested = (chance.choice([None, *pick]) for _ in range(2))
         usmq.set_default_queue(default)
-        pkg2.set_default_queue(wish)
+        pkg2.set_default_queue(requested)
         with ExitStack() as scopes:
             shared: list[usmq.Queue] = []
             own: list[usmq.Queue] = []
@@ -597,7 +599,7 @@ def test_any_mixture_of_scopes_and_calls_goes_by_the_rules(places: Places, seed:
                     shared.append(scopes.enter_context(usmq.use_queue(chance.choice(pick))))
                 elif enter == 1:
                     own.append(scopes.enter_context(pkg2.use_queue(chance.choice(pick))))
-                step(shared, own, default, wish)
+                step(shared, own, default, requested)
     for x, expected in made:
         np.testing.assert_allclose(x.to_numpy(), expected, rtol=1e-4, atol=1e-4)
 
@@ -617,7 +619,7 @@ def imported(source: Path) -> set[str]:
     return found - set(sys.stdlib_module_names)
 
 
-def test_none_knows_another() -> None:
+def test_no_package_imports_another() -> None:
     known = {
         name: set.union(*(imported(path) for path in (PACKAGES / name).rglob("*.py")))
         for name in NAMES
@@ -626,14 +628,14 @@ def test_none_knows_another() -> None:
     assert imported(Path(plain_peer.__file__)) == {"dpctl", "dpnp"}
 
 
-def test_their_import_asks_no_device(run_python: Run) -> None:
+def test_importing_the_packages_queries_no_device(run_python: Run) -> None:
     code = f"import {', '.join(NAMES)}; print(open('/proc/self/maps').read())"
     maps = run_python(code, PYTHONPATH=python_path(*sources())).stdout
     assert "_core" in maps
     assert set(DRIVER.findall(maps)) == set()
 
 
-def test_the_example_of_their_page_runs(run_python: Run) -> None:
+def test_the_example_of_the_packages_page_runs(run_python: Run) -> None:
     [block] = [b for b in doc_blocks.blocks(PACKAGES / "README.md") if b.language == "python"]
     done = run_python(block.code, PYTHONPATH=python_path(*sources()))
     assert done.stdout == block.output
@@ -654,7 +656,7 @@ def test_pip_installs_it_with_all_of_its_files(run_python: Run, tmp_path: Path, 
     files = {path.name for path in (project / "src" / name).iterdir() if path.is_file()}
     assert {path.name for path in (tmp_path / name).iterdir() if path.is_file()} == files
     assert {"__init__.py", "py.typed"} <= files
-    # From its new place, kernels and all, in a process that does not see the checkout's.
+    # From the installed files, kernels included, in a process without the checkout on its path.
     code = f"import sys, {name} as p, usmq; print(p.__file__); usmq.set_default_queue('cpu:0')\n"
     code += {
         "pkg1": "print(p.axpy(2.0, *[p.constant(2, 1.0, queue='cpu:0')] * 2, queue='cpu:0').size)",

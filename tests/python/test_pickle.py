@@ -1,4 +1,4 @@
-"""Arrays, columns, tables, devices and queues travel: pickled, copied, sent to other processes."""
+"""Arrays, columns, tables, devices and queues are pickled, copied and sent to other processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ways(value: Any) -> Iterator[Any]:
     ],
     ids=["whole", "transposed", "strided", "reversed", "one element", "nothing"],
 )
-def test_an_array_comes_back_with_the_elements_of_its_view_alone(
+def test_an_array_is_pickled_with_only_the_elements_of_its_view(
     kind: str, view: Callable[[usmq.Array], usmq.Array]
 ) -> None:
     array = view(usmq.asarray(np.arange(12.0).reshape(3, 4), usm_type=kind))
@@ -69,14 +69,14 @@ WHOLE = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
 @pytest.mark.parametrize("dtype", ["bool", *WHOLE, *FLOATS])
-def test_every_dtype_travels(dtype: str) -> None:
+def test_every_dtype_round_trips(dtype: str) -> None:
     array = usmq.arange(5, dtype="f4").astype(dtype)
     for back in ways(array):
         assert back.dtype == array.dtype
         assert back.astype("c16").to_numpy().tolist() == array.astype("c16").to_numpy().tolist()
 
 
-def test_the_read_only_flag_stays() -> None:
+def test_the_read_only_flag_is_kept() -> None:
     array = usmq.from_arrow(pa.table({"x": np.arange(3.0)}))["x"].values()
     assert array.readonly
     for back in ways(array):
@@ -86,7 +86,7 @@ def test_the_read_only_flag_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
-def test_memory_that_the_host_reads_is_its_own_buffer(kind: str) -> None:
+def test_host_accessible_memory_is_pickled_as_its_own_buffer(kind: str) -> None:
     array = usmq.arange(1000, usm_type=kind)
     stream, buffers = apart(array)
     assert len(stream) < 200
@@ -113,7 +113,7 @@ def test_device_memory_is_copied_once_and_counted() -> None:
         usmq._core.observe_pickles(None)
 
 
-def test_a_frame_sees_the_work_in_flight(kernels: Any, advanced: Callable[[Any, int], Any]) -> None:
+def test_a_frame_includes_work_in_flight(kernels: Any, advanced: Callable[[Any, int], Any]) -> None:
     for kind in KINDS:
         states = usmq.arange(1 << 16, dtype="u4", usm_type=kind)
         before = states.to_numpy()
@@ -123,7 +123,7 @@ def test_a_frame_sees_the_work_in_flight(kernels: Any, advanced: Callable[[Any, 
         assert (back.to_numpy() == advanced(before, 20_000)).all()
 
 
-def test_arrays_come_back_on_the_current_queue(
+def test_arrays_are_unpickled_on_the_current_queue(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     first, second = two_devices
@@ -157,7 +157,7 @@ TABLE = pa.table(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_comes_back_with_its_schema_and_values(kind: str) -> None:
+def test_a_table_round_trips_with_its_schema_and_values(kind: str) -> None:
     metadata = {b"where": b"here"}
     source = TABLE.replace_schema_metadata(metadata)
     table = usmq.from_arrow(source, usm_type=kind)
@@ -169,7 +169,7 @@ def test_a_table_comes_back_with_its_schema_and_values(kind: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE.column_names)
 @pytest.mark.parametrize("cut", [slice(0, 4), slice(9, 11), slice(3, 10), slice(4, 4)])
-def test_a_slice_of_a_column_comes_back(name: str, cut: slice) -> None:
+def test_a_slice_of_a_column_round_trips(name: str, cut: slice) -> None:
     column = usmq.from_arrow(TABLE)[name][cut]
     for back in ways(column):
         assert back.field == column.field
@@ -177,14 +177,14 @@ def test_a_slice_of_a_column_comes_back(name: str, cut: slice) -> None:
         assert back.to_arrow().to_pylist() == TABLE[name].to_pylist()[cut]
 
 
-def test_a_slice_leaves_the_rest_behind() -> None:
+def test_a_slice_is_pickled_without_the_other_rows() -> None:
     column = usmq.from_arrow(pa.array(np.arange(100_000.0)))
     _, buffers = apart(column[50_000:50_010])
     assert sum(len(bytes(buffer)) for buffer in buffers) < 200
 
 
-def test_text_at_odd_addresses_comes_in() -> None:
-    # As pyarrow's own pickles may lie in a message of dask.
+def test_strings_at_unaligned_addresses_are_unpickled() -> None:
+    # Like pyarrow's own pickles in a message of dask.
     whole = pa.array(["a", None, "ccc"])
     odd = [
         buffer and pa.py_buffer(b"x" + buffer.to_pybytes()).slice(1) for buffer in whole.buffers()
@@ -194,7 +194,7 @@ def test_text_at_odd_addresses_comes_in() -> None:
     assert usmq.from_arrow(array).to_arrow() == whole
 
 
-def test_batches_stay_apart() -> None:
+def test_batches_stay_separate() -> None:
     schema = pa.schema({"x": pa.dictionary(pa.int8(), pa.string())})
     batches = [
         pa.record_batch({"x": pa.array(text).cast(schema.field(0).type)})
@@ -206,7 +206,7 @@ def test_batches_stay_apart() -> None:
         assert len(back.batches) == len(table.batches)
 
 
-def test_devices_queues_and_types_are_the_same_after(
+def test_devices_queues_and_dtypes_round_trip(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     for device in two_devices:
@@ -220,7 +220,7 @@ def test_devices_queues_and_types_are_the_same_after(
             assert all(back == thing for back in ways(thing))
 
 
-def test_what_has_no_name_elsewhere_is_refused(sub_device: usmq.Device) -> None:
+def test_objects_without_a_portable_name_are_refused(sub_device: usmq.Device) -> None:
     for thing in sub_device, usmq.Queue(sub_device):
         with pytest.raises(TypeError, match="no filter string names a sub-device"):
             pickle.dumps(thing)
@@ -246,7 +246,7 @@ def test_copies_stay_on_their_queue(other_queue: usmq.Queue) -> None:
         assert copy.deepcopy([unchanging])[0] is unchanging
 
 
-def test_one_array_in_two_places_stays_one() -> None:
+def test_one_array_referenced_twice_stays_one() -> None:
     array = usmq.arange(3)
     back = pickle.loads(pickle.dumps({"a": array, "b": [array]}))
     assert back["a"] is back["b"][0]
@@ -276,13 +276,13 @@ def test_the_size_counts_the_elements() -> None:
         ((1, "float32", (3,), "device", False, np.arange(6.0, dtype="f4")[::2]), "contiguous"),
     ],
 )
-def test_an_array_that_does_not_add_up_is_refused(args: tuple[Any, ...], message: str) -> None:
+def test_an_inconsistent_array_is_refused(args: tuple[Any, ...], message: str) -> None:
     with pytest.raises((ValueError, TypeError, usmq.Error), match=message):
         usmq._core.restore_array(*args)
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
-def test_a_column_with_a_buffer_cut_short_is_refused(name: str) -> None:
+def test_a_column_with_a_truncated_buffer_is_refused(name: str) -> None:
     column = usmq.from_arrow(TABLE)[name]
     stream, buffers = apart(column)
     frames = [bytes(buffer) for buffer in buffers]
@@ -295,7 +295,7 @@ def test_a_column_with_a_buffer_cut_short_is_refused(name: str) -> None:
             pickle.loads(stream, buffers=frames[:-1])
 
 
-def test_a_broken_description_is_an_error_and_never_a_crash() -> None:
+def test_an_invalid_description_is_an_error_not_a_crash() -> None:
     chance = random.Random(7)
     _, (header, *frames) = usmq.from_arrow(TABLE).__reduce_ex__(4)
     _, (field,) = usmq.from_arrow(TABLE).schema.__reduce__()
@@ -322,8 +322,8 @@ def test_a_broken_description_is_an_error_and_never_a_crash() -> None:
         usmq._core.restore_table(header, *frames, b"more")
 
 
-def test_bytes_of_broken_offsets_and_ids_are_refused() -> None:
-    # Only what points somewhere: offsets, sizes, type ids, run ends.
+def test_invalid_offsets_and_type_ids_are_refused() -> None:
+    # Only indices: offsets, sizes, type ids, run ends.
     for array, frame in [
         (pa.array(["ab", "c"]), 0),
         (pa.array([[1], [2, 3]]), 0),
@@ -338,7 +338,7 @@ def test_bytes_of_broken_offsets_and_ids_are_refused() -> None:
             pickle.loads(stream, buffers=frames)
 
 
-def test_frames_are_let_go() -> None:
+def test_frames_are_released() -> None:
     live = usmq.memory_stats()["host"]["live"]
     stream, buffers = apart([usmq.zeros(1000), usmq.from_arrow(TABLE)])
     assert usmq.memory_stats()["host"]["live"] > live
@@ -355,7 +355,7 @@ def doubled(array: usmq.Array) -> tuple[usmq.Array, str]:
     return usmq.asarray(numbers), usmq.current_queue().device.filter_string or ""
 
 
-def test_errors_travel() -> None:
+def test_errors_round_trip() -> None:
     for name in usmq.__all__:
         kind = getattr(usmq, name)
         if isinstance(kind, type) and issubclass(kind, usmq.Error):
@@ -383,7 +383,7 @@ def test_joblib_dumps_to_a_file() -> None:
     assert joblib.load(file)["x"].to_numpy().tolist() == [0, 1, 2, 3]
 
 
-def test_processes_that_are_spawned_take_arrays_and_tables() -> None:
+def test_spawned_processes_receive_arrays_and_tables() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         array, where = pool.submit(doubled, usmq.arange(4)).result(timeout=50)

@@ -15,13 +15,13 @@ import usmq
 
 
 @pytest.fixture
-def neighbour(queue: usmq.Queue) -> usmq.Queue:
+def same_context_queue(queue: usmq.Queue) -> usmq.Queue:
     """Return another queue of the same device and context."""
     return usmq.Queue(queue.device, profiling=True)
 
 
 def action(step: Any) -> str:
-    """Return the action of a step without regard to how its words are joined."""
+    """Return the action of a step, independent of how its words are joined."""
     return re.sub("[^a-z]", "", str(step.action).lower())
 
 
@@ -29,25 +29,25 @@ def actions(plan: usmq.Plan) -> list[str]:
     return [action(step) for step in plan.steps]
 
 
-def test_follow_gives_the_one_queue_of_all_arguments(neighbour: usmq.Queue) -> None:
-    arrays = [usmq.zeros(2, queue=neighbour) for _ in range(3)]
-    assert usmq.follow(*arrays) == neighbour
-    assert usmq.follow(arrays[0][1:], arrays[1].T) == neighbour
+def test_follow_returns_the_common_queue_of_all_arguments(same_context_queue: usmq.Queue) -> None:
+    arrays = [usmq.zeros(2, queue=same_context_queue) for _ in range(3)]
+    assert usmq.follow(*arrays) == same_context_queue
+    assert usmq.follow(arrays[0][1:], arrays[1].T) == same_context_queue
     with usmq.use_queue(usmq.Queue(in_order=False)):
-        assert usmq.follow(*arrays) == neighbour
+        assert usmq.follow(*arrays) == same_context_queue
 
 
 def test_follow_of_two_queues_is_an_error_that_names_each_argument(
-    queue: usmq.Queue, neighbour: usmq.Queue
+    queue: usmq.Queue, same_context_queue: usmq.Queue
 ) -> None:
     with pytest.raises(usmq.PlacementError) as caught:
-        usmq.follow(usmq.zeros(2), usmq.zeros(3, "i2", queue=neighbour), usmq.zeros(4))
+        usmq.follow(usmq.zeros(2), usmq.zeros(3, "i2", queue=same_context_queue), usmq.zeros(4))
     text = str(caught.value)
     assert "collocate(" in text
     assert text.count(queue.device.filter_string) >= 3, "one device for each argument"
     assert "queue" in text
     assert "context" in text
-    assert "profiling" in text, "what tells the two queues apart"
+    assert "profiling" in text, "the difference between the two queues"
 
 
 def test_follow_across_contexts_names_both_devices(
@@ -61,12 +61,12 @@ def test_follow_across_contexts_names_both_devices(
     assert "collocate(" in str(caught.value)
 
 
-def test_an_explicit_queue_wins_where_the_data_can_be_used(
-    queue: usmq.Queue, neighbour: usmq.Queue
+def test_an_explicit_queue_wins_if_it_can_use_the_data(
+    queue: usmq.Queue, same_context_queue: usmq.Queue
 ) -> None:
-    arrays = usmq.zeros(2), usmq.zeros(2, queue=neighbour)
+    arrays = usmq.zeros(2), usmq.zeros(2, queue=same_context_queue)
     assert usmq.follow(*arrays, queue=queue) == queue
-    assert usmq.follow(*arrays, queue=neighbour) == neighbour
+    assert usmq.follow(*arrays, queue=same_context_queue) == same_context_queue
 
 
 def test_an_explicit_queue_of_another_context_is_refused(
@@ -79,12 +79,12 @@ def test_an_explicit_queue_of_another_context_is_refused(
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object], ids=repr)
-def test_what_is_no_array_has_no_queue_to_follow(wrong: Any) -> None:
+def test_follow_refuses_objects_other_than_arrays(wrong: Any) -> None:
     with pytest.raises((TypeError, usmq.Error)):
         usmq.follow(usmq.zeros(2), wrong)
 
 
-def test_on_its_own_queue_an_array_is_kept(queue: usmq.Queue) -> None:
+def test_an_array_is_kept_on_its_own_queue(queue: usmq.Queue) -> None:
     x = usmq.arange(0, 6, 1, dtype="i4")
     for plan in (usmq.explain(x, queue=queue), usmq.explain(x, like=usmq.zeros(1))):
         assert actions(plan) == ["keep"]
@@ -96,26 +96,26 @@ def test_on_its_own_queue_an_array_is_kept(queue: usmq.Queue) -> None:
         assert kept.shape == x.shape
 
 
-def test_within_a_context_a_rebind_costs_nothing(neighbour: usmq.Queue) -> None:
+def test_a_rebind_within_a_context_moves_no_bytes(same_context_queue: usmq.Queue) -> None:
     for x in (usmq.arange(0, 6, 1, dtype="i4"), usmq.empty(64 << 20, "u1")):
-        plan = usmq.explain(x, queue=neighbour)
+        plan = usmq.explain(x, queue=same_context_queue)
         assert actions(plan) == ["rebind"]
         assert plan.steps[0].bytes == 0
         used = usmq.memory_stats()["device"]["used"]
-        moved = usmq.collocate(x, queue=neighbour)
+        moved = usmq.collocate(x, queue=same_context_queue)
         assert usmq.memory_stats()["device"]["used"] == used
         assert moved.ptr == x.ptr
-        assert moved.queue == neighbour
-        assert x.queue != neighbour, "the argument itself stays"
+        assert moved.queue == same_context_queue
+        assert x.queue != same_context_queue, "the argument itself is not changed"
         assert (moved.shape, moved.strides, moved.dtype) == (x.shape, x.strides, x.dtype)
 
 
 def test_a_rebound_array_shares_values_and_keeps_the_memory(
-    neighbour: usmq.Queue, kernels: SimpleNamespace
+    same_context_queue: usmq.Queue, kernels: SimpleNamespace
 ) -> None:
     x = usmq.zeros((4, 5), "f4")
-    moved = usmq.collocate(x[1:, ::2], queue=neighbour)
-    assert moved.strides == (20, 8), "no copy, so the layout stays"
+    moved = usmq.collocate(x[1:, ::2], queue=same_context_queue)
+    assert moved.strides == (20, 8), "no copy, so the layout is kept"
     kernels.fill(20, x, 3.0)
     assert moved.to_numpy().tolist() == [[3, 3, 3]] * 3
     del x
@@ -125,12 +125,12 @@ def test_a_rebound_array_shares_values_and_keeps_the_memory(
     del others
 
 
-def test_a_rebind_is_ordered_after_the_producer(
-    neighbour: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
+def test_work_after_a_rebind_follows_the_producer(
+    same_context_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
 ) -> None:
     for turn in range(20):
         x = usmq.full(8, turn, "u4")
-        y = usmq.zeros(8, "u4", queue=neighbour)
+        y = usmq.zeros(8, "u4", queue=same_context_queue)
         kernels.advance(8, x, 100_000)
         kernels.advance_into(8, usmq.collocate(x, like=y), y, 1)
         np.testing.assert_array_equal(y.to_numpy(), advanced(np.full(8, turn), 100_001))
@@ -164,7 +164,7 @@ def test_across_contexts_every_kind_arrives_and_comes_back(
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)], ids=str)
-def test_across_contexts_nothing_and_one_element_arrive(
+def test_across_contexts_empty_and_one_element_arrays_arrive(
     other_queue: usmq.Queue, shape: tuple[int, ...]
 ) -> None:
     moved = usmq.collocate(usmq.full(shape, 5, "i4"), queue=other_queue)
@@ -215,20 +215,20 @@ def test_a_copy_across_contexts_is_ordered_with_what_comes_before_and_after(
         np.testing.assert_array_equal(moved.to_numpy(), expected)
 
 
-def test_host_data_is_brought_to_the_queue(neighbour: usmq.Queue) -> None:
+def test_host_data_is_copied_to_the_queue(same_context_queue: usmq.Queue) -> None:
     host = np.arange(12, dtype="i4").reshape(3, 4)[:, ::-1]
-    plan = usmq.explain(host, queue=neighbour)
+    plan = usmq.explain(host, queue=same_context_queue)
     assert actions(plan) == ["fromhost"]
     assert plan.steps[0].bytes == host.nbytes
-    moved = usmq.collocate(host, queue=neighbour)
-    assert moved.queue == neighbour
+    moved = usmq.collocate(host, queue=same_context_queue)
+    assert moved.queue == same_context_queue
     np.testing.assert_array_equal(moved.to_numpy(), host)
 
 
-def test_several_arrays_come_back_as_a_tuple_in_their_order(
-    queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
+def test_several_arrays_are_returned_as_a_tuple_in_order(
+    queue: usmq.Queue, same_context_queue: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
-    a, b = usmq.full(3, 1, "i4"), usmq.full(2, 2, "i4", queue=neighbour)
+    a, b = usmq.full(3, 1, "i4"), usmq.full(2, 2, "i4", queue=same_context_queue)
     c = usmq.full(4, 3, "i4", queue=other_queue)
     moved = usmq.collocate(a, b, c, like=a)
     assert type(moved) is tuple
@@ -253,7 +253,7 @@ def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: 
     assert usmq.explain(usmq.zeros(1000, "u1", queue=other_queue), *small).target == queue
 
 
-def test_host_data_among_the_arguments_goes_where_the_arrays_are(
+def test_host_data_among_the_arguments_is_copied_to_the_queue_of_the_arrays(
     queue: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
     small, large = usmq.zeros(2, "u1", queue=other_queue), usmq.zeros(100, "u1", queue=queue)
@@ -277,10 +277,10 @@ def test_host_data_among_the_arguments_goes_where_the_arrays_are(
                 call(*arguments)
 
 
-def test_explain_moves_nothing_and_reads_as_a_table(
-    queue: usmq.Queue, neighbour: usmq.Queue, other_queue: usmq.Queue
+def test_explain_moves_nothing_and_prints_a_table(
+    queue: usmq.Queue, same_context_queue: usmq.Queue, other_queue: usmq.Queue
 ) -> None:
-    a, b = usmq.zeros(1000, "f8"), usmq.zeros(10, queue=neighbour)
+    a, b = usmq.zeros(1000, "f8"), usmq.zeros(10, queue=same_context_queue)
     c = usmq.zeros((50, 100), "f8", queue=other_queue)
     before = usmq.memory_stats()
     plan = usmq.explain(a, b, c, like=a)

@@ -28,7 +28,7 @@ def test_an_address_has_the_kind_device_and_allocation_of_its_array(kind: str, n
 
 
 @pytest.mark.parametrize("number", range(len(usmq.devices())))
-def test_memory_of_dpctl_is_known_by_its_device(number: int) -> None:
+def test_memory_of_dpctl_is_identified_with_its_device(number: int) -> None:
     device = usmq.devices()[number]
     theirs = dpctl.SyclQueue(device.filter_string)
     memory = dpctl.memory.MemoryUSMDevice(1 << 20, queue=theirs)

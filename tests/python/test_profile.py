@@ -1,4 +1,4 @@
-"""Profiles: events, reasons and lines are what happened; the files can be read and are sound."""
+"""Profiles: events, reasons and lines match the executed work; the saved files are valid."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def busy(kernels: SimpleNamespace) -> usmq.Profile:
     return profile
 
 
-def test_reasons_and_bytes_of_each_way_to_copy(queue: usmq.Queue) -> None:
+def test_each_kind_of_copy_records_reason_and_bytes(queue: usmq.Queue) -> None:
     x = usmq.asarray(np.arange(12, dtype="i4").reshape(3, 4))
-    x.T.copy()  # builds what strided copies need
+    x.T.copy()  # builds the kernel for strided copies
     x.astype("f8").wait()
     cases: list[tuple[Callable[[], Any], list[tuple[str, int]]]] = [
         (lambda: usmq.asarray(np.zeros(10, "u1")), [("import", 10)]),
@@ -77,7 +77,7 @@ def test_reasons_and_bytes_of_each_way_to_copy(queue: usmq.Queue) -> None:
         assert copies(profile) == expected, inspect.getsource(act)
 
 
-def test_arrow_data_is_an_import_and_to_arrow_a_read() -> None:
+def test_arrow_imports_and_exports_are_recorded_as_import_and_read() -> None:
     pa = pytest.importorskip("pyarrow")
     with usmq.profile() as profile:
         column = usmq.from_arrow(pa.array([1, None, 3]))
@@ -86,7 +86,7 @@ def test_arrow_data_is_an_import_and_to_arrow_a_read() -> None:
     assert reasons == ["import", "import", "host read", "host read"]
 
 
-def test_a_copy_to_another_context_says_so(queue_of_other_context: usmq.Queue) -> None:
+def test_a_copy_to_another_context_records_its_reason(queue_of_other_context: usmq.Queue) -> None:
     x = usmq.zeros(1000, "u1")
     with usmq.profile() as profile:
         usmq.collocate(x, queue=queue_of_other_context).wait()
@@ -115,7 +115,7 @@ def test_each_event_has_the_line_of_its_caller(kernels: SimpleNamespace) -> None
     assert lines["copy", "host read"] == here(-5)
 
 
-def test_a_library_in_python_is_the_caller_not_who_called_it(
+def test_the_caller_is_the_python_library_not_its_own_caller(
     run_python: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "their_library.py").write_text("import usmq\ndef work():\n    usmq.zeros(3)\n")
@@ -131,7 +131,7 @@ print({event.source for event in p.events if event.kind == "fill"})
     assert "their_library.py:3" in done.stdout
 
 
-def test_threads_and_nested_profiles_each_see_their_part() -> None:
+def test_threads_and_nested_profiles_record_their_own_part() -> None:
     with usmq.profile() as outer:
         usmq.zeros(1, "u1")
         with usmq.profile() as inner:
@@ -149,7 +149,7 @@ def test_threads_and_nested_profiles_each_see_their_part() -> None:
     assert threads[1] == threads[3] != threads[2]
 
 
-def test_a_profile_is_entered_once_and_read_when_left() -> None:
+def test_a_profile_is_entered_once_and_read_after_exit() -> None:
     profile = usmq.profile()
     with pytest.raises(ValueError, match="complete only after"):
         _ = profile.events
@@ -165,14 +165,14 @@ def test_a_profile_is_entered_once_and_read_when_left() -> None:
     assert profile.duration > 0
 
 
-def test_an_exception_in_the_block_is_that_exception() -> None:
+def test_an_exception_in_the_block_propagates() -> None:
     with pytest.raises(ZeroDivisionError), usmq.profile() as profile:  # noqa: PT012
         usmq.zeros(1, "u1")
         raise ZeroDivisionError
     assert [event.bytes for event in profile.events if event.kind == "fill"] == [1]
 
 
-def test_other_endings_and_places_that_cannot_be_written_are_errors(
+def test_unknown_extensions_and_unwritable_paths_are_errors(
     busy: usmq.Profile, tmp_path: Path
 ) -> None:
     for name in ("run.png", "run", ".json"):
@@ -186,7 +186,7 @@ def test_other_endings_and_places_that_cannot_be_written_are_errors(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_table_has_devices_reasons_kernels_and_advice(busy: usmq.Profile) -> None:
+def test_the_table_lists_devices_reasons_kernels_and_advice(busy: usmq.Profile) -> None:
     text = str(busy)
     for word in ("Devices", "Copies", "Kernels", "axpy", "import", "contiguity", "peak memory"):
         assert word in text
@@ -197,7 +197,7 @@ def test_the_table_has_devices_reasons_kernels_and_advice(busy: usmq.Profile) ->
     assert "contiguous copy()" in text
 
 
-def test_times_are_those_of_the_clock_that_the_event_names(kernels: SimpleNamespace) -> None:
+def test_times_use_the_clock_named_by_the_event(kernels: SimpleNamespace) -> None:
     timed = usmq.Queue(profiling=True)
     x = usmq.zeros(1000, "f4", queue=timed)
     with usmq.profile() as profile:
@@ -208,7 +208,7 @@ def test_times_are_those_of_the_clock_that_the_event_names(kernels: SimpleNamesp
     assert kernel.submit <= kernel.start <= kernel.end <= profile.duration
 
 
-def test_without_timestamps_a_queue_still_has_none(run_python: Run) -> None:
+def test_a_queue_without_timestamps_stays_without_them(run_python: Run) -> None:
     code = """
 import usmq
 queue = usmq.Queue()
@@ -232,7 +232,7 @@ except ValueError as refused:
 # --- the trace
 
 
-def test_the_trace_is_one_that_perfetto_reads(busy: usmq.Profile, tmp_path: Path) -> None:
+def test_the_trace_is_valid_for_perfetto(busy: usmq.Profile, tmp_path: Path) -> None:
     busy.save(tmp_path / "run.json")
     trace = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     entries = trace["traceEvents"]
@@ -268,9 +268,7 @@ def test_commands_of_an_in_order_queue_do_not_overlap(busy: usmq.Profile, tmp_pa
             assert start >= end - 0.002
 
 
-def test_flows_have_both_ends_on_what_waited_and_what_was_waited_for(
-    busy: usmq.Profile, tmp_path: Path
-) -> None:
+def test_flows_connect_each_dependency_with_its_waiter(busy: usmq.Profile, tmp_path: Path) -> None:
     busy.save(tmp_path / "run.json")
     entries = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["traceEvents"]
     starts = {entry["id"]: entry for entry in entries if entry["ph"] == "s"}
@@ -293,9 +291,7 @@ def test_flows_have_both_ends_on_what_waited_and_what_was_waited_for(
 # --- the picture
 
 
-def test_the_picture_is_sound_xml_that_needs_nothing_else(
-    busy: usmq.Profile, tmp_path: Path
-) -> None:
+def test_the_picture_is_valid_self_contained_xml(busy: usmq.Profile, tmp_path: Path) -> None:
     busy.save(tmp_path / "run.svg")
     text = (tmp_path / "run.svg").read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
@@ -306,7 +302,7 @@ def test_the_picture_is_sound_xml_that_needs_nothing_else(
     assert "@media (prefers-color-scheme:dark)" in text
 
 
-def test_names_cannot_break_the_picture_or_the_page() -> None:
+def test_special_characters_in_names_are_escaped_in_picture_and_page() -> None:
     hostile = "k_lt_amp"
     code = f"kernel void {hostile}(global int *x) {{ x[0] = 1; }}"
     kernel = usmq.Kernel.from_opencl(code, hostile)

@@ -1,4 +1,4 @@
-"""The timeline and the page as a browser shows them: not blank, no complaint, no text on text."""
+"""The timeline and the page in a browser: not blank, no errors, no overlapping text."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_search_for_overlapping_text_finds_it() -> None:
     assert overlapping({"boxes": boxes}) == [("a", "b")]  # type: ignore[dict-item]
 
 
-def test_no_text_of_the_picture_lies_on_another(
+def test_texts_of_the_picture_do_not_overlap(
     svg: Path, chromium: Callable[..., tuple[str, str]], tmp_path: Path
 ) -> None:
     page = tmp_path / "measure.html"
@@ -144,7 +144,7 @@ def test_no_text_of_the_picture_lies_on_another(
     check_boxes(measure(page, chromium))
 
 
-def test_the_picture_of_the_demo_in_the_readme_is_sound_too(
+def test_the_demo_picture_of_the_readme_is_valid(
     chromium: Callable[..., tuple[str, str]], tmp_path: Path
 ) -> None:
     shown = re.findall(r"!\[[^]]+\]\(([^)]+\.svg)\)", (ROOT / "README.md").read_text("utf-8"))
@@ -156,7 +156,7 @@ def test_the_picture_of_the_demo_in_the_readme_is_sound_too(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_browser_shows_the_picture(
+def test_a_browser_renders_the_picture(
     svg: Path, chromium: Callable[..., tuple[str, str]], tmp_path: Path, theme: str
 ) -> None:
     shot = tmp_path / "shot.png"

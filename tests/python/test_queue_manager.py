@@ -31,7 +31,7 @@ def queues() -> dict[str, usmq.Queue]:
 @pytest.mark.parametrize(
     "given", list(itertools.product([True, False], repeat=len(LEVELS))), ids=str
 )
-def test_the_first_level_that_is_given_decides(
+def test_the_first_configured_level_decides(
     queues: dict[str, usmq.Queue], given: tuple[bool, ...]
 ) -> None:
     levels = [level for level, is_given in zip(LEVELS, given, strict=True) if is_given]
@@ -76,13 +76,13 @@ def test_scopes_of_a_manager_nest_and_survive_exceptions(queues: dict[str, usmq.
     assert manager.current_queue() == queues["sycl"]
 
 
-def test_none_in_an_own_scope_still_falls_back(queues: dict[str, usmq.Queue]) -> None:
+def test_none_in_a_scope_of_the_manager_falls_back(queues: dict[str, usmq.Queue]) -> None:
     manager = usmq.QueueManager("test")
     with manager.use_queue(None), usmq.use_queue(queues["scope"]):
         assert manager.current_queue() == queues["scope"]
 
 
-def test_its_default_is_seen_by_every_thread_and_its_scope_by_one(
+def test_its_default_applies_to_all_threads_and_its_scope_to_one(
     queues: dict[str, usmq.Queue],
 ) -> None:
     manager = usmq.QueueManager("test")
@@ -93,7 +93,7 @@ def test_its_default_is_seen_by_every_thread_and_its_scope_by_one(
         assert manager.current_queue() == queues["own scope"]
 
 
-def test_tasks_on_one_thread_each_keep_their_own_scope(queues: dict[str, usmq.Queue]) -> None:
+def test_tasks_on_one_thread_keep_separate_scopes(queues: dict[str, usmq.Queue]) -> None:
     manager = usmq.QueueManager("test")
 
     async def work(name: str) -> bool:
@@ -110,7 +110,7 @@ def test_tasks_on_one_thread_each_keep_their_own_scope(queues: dict[str, usmq.Qu
     assert asyncio.run(main()) == [True] * len(queues)
 
 
-def test_a_manager_that_is_gone_leaves_nothing_behind(queues: dict[str, usmq.Queue]) -> None:
+def test_a_dropped_manager_leaks_nothing(queues: dict[str, usmq.Queue]) -> None:
     for _ in range(1000):
         manager = usmq.QueueManager("test")
         manager.set_default_queue(queues["own default"])
@@ -119,7 +119,7 @@ def test_a_manager_that_is_gone_leaves_nothing_behind(queues: dict[str, usmq.Que
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_the_name_of_a_manager_is_a_string() -> None:
+def test_the_name_of_a_manager_must_be_a_string() -> None:
     assert "pkg2" in repr(usmq.QueueManager("pkg2"))
     with pytest.raises(TypeError):
         usmq.QueueManager(3)  # type: ignore[arg-type]

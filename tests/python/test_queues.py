@@ -1,8 +1,7 @@
-"""Queues: one for one set of properties, shared with dpctl both ways, waiting without the GIL."""
+"""Queues: one per set of properties, exchanged with dpctl, waiting without the GIL."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import time
@@ -14,23 +13,13 @@ from typing import Any
 import dpctl
 import pytest
 import usmq
+from arrow_structs import capsule
 
 PROPERTIES = list(itertools.product([True, False], repeat=2))
 
 
 def in_dpctl(queue: usmq.Queue) -> dpctl.SyclQueue:
     return dpctl.SyclQueue(queue._get_capsule())
-
-
-NAMES: list[bytes] = []
-
-
-def capsule(name: bytes) -> Any:
-    NAMES.append(name)  # the capsule borrows it
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(1, NAMES[-1], None)
 
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
@@ -67,7 +56,7 @@ def test_a_plain_queue_is_in_order_and_does_not_profile(queue: usmq.Queue) -> No
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_queue_as_target_gives_the_properties_that_are_not_asked_for(
+def test_a_queue_as_target_supplies_the_unspecified_properties(
     queue: usmq.Queue, in_order: bool, profiling: bool, foreign: bool
 ) -> None:
     names = ["in_order"] * in_order + ["enable_profiling"] * profiling
@@ -98,14 +87,14 @@ def test_dpctl_sees_the_properties(queue: usmq.Queue, in_order: bool, profiling:
     assert peer.sycl_device.filter_string == queue.device.filter_string
 
 
-def test_a_queue_is_equal_to_no_other_kind_of_thing(queue: usmq.Queue) -> None:
+def test_a_queue_does_not_equal_other_types(queue: usmq.Queue) -> None:
     assert queue != queue.device
     assert queue != "cpu"
     assert queue is not None
     assert queue != hash(queue)
 
 
-def test_the_text_of_a_queue_names_its_device(queue: usmq.Queue) -> None:
+def test_the_repr_of_a_queue_names_its_device(queue: usmq.Queue) -> None:
     assert queue.device.filter_string in repr(queue)
 
 
@@ -115,7 +104,7 @@ def test_attributes_cannot_be_set(queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(usmq.devices())))
-def test_a_root_device_lives_in_the_default_context_of_its_platform(number: int) -> None:
+def test_a_root_device_uses_the_default_context_of_its_platform(number: int) -> None:
     device = usmq.devices()[number]
     peer = dpctl.SyclDevice(device.filter_string)
     assert in_dpctl(usmq.Queue(device)).sycl_context == peer.sycl_platform.default_context
@@ -154,7 +143,7 @@ def test_a_sub_device_has_a_context_of_its_own(queue: usmq.Queue, sub_device: us
 
 
 @pytest.mark.parametrize("properties", [(), ("in_order",), ("enable_profiling",)])
-def test_a_queue_of_dpctl_is_taken_as_it_is(queue: usmq.Queue, properties: tuple[str]) -> None:
+def test_a_queue_of_dpctl_is_used_unchanged(queue: usmq.Queue, properties: tuple[str]) -> None:
     theirs = dpctl.SyclQueue(queue.device.filter_string, property=list(properties))
     ours = usmq.Queue(theirs)
     assert ours == usmq.Queue(theirs)
@@ -169,12 +158,12 @@ def test_a_queue_of_dpctl_is_taken_as_it_is(queue: usmq.Queue, properties: tuple
     assert usmq.empty(2, queue=theirs).queue == ours
 
 
-def test_two_queues_of_dpctl_stay_two(queue: usmq.Queue) -> None:
+def test_two_queues_of_dpctl_stay_distinct(queue: usmq.Queue) -> None:
     name = queue.device.filter_string
     assert usmq.Queue(dpctl.SyclQueue(name)) != usmq.Queue(dpctl.SyclQueue(name))
 
 
-def test_a_queue_of_dpctl_may_go_as_soon_as_its_work_is_done(
+def test_a_queue_of_dpctl_is_released_after_its_work(
     run_python: Callable[..., object],
 ) -> None:
     # The driver's thread may not be through with the last command. That the queue is gone by then
@@ -189,7 +178,7 @@ for number in range(20_000):
     )
 
 
-def test_our_queue_comes_back_from_dpctl_as_itself(queue: usmq.Queue) -> None:
+def test_our_queue_round_trips_through_dpctl(queue: usmq.Queue) -> None:
     assert usmq.Queue(in_dpctl(queue)) == queue
 
 
@@ -204,12 +193,12 @@ def test_a_capsule_is_accepted_once(queue: usmq.Queue) -> None:
             dpctl.SyclQueue(made)
 
 
-def test_each_call_makes_a_new_capsule(queue: usmq.Queue) -> None:
+def test_each_call_returns_a_new_capsule(queue: usmq.Queue) -> None:
     first, second = queue._get_capsule(), queue._get_capsule()
     assert dpctl.SyclQueue(first) == dpctl.SyclQueue(second)
 
 
-def test_capsules_that_nobody_takes_are_freed(queue: usmq.Queue) -> None:
+def test_unconsumed_capsules_are_freed(queue: usmq.Queue) -> None:
     for _ in range(10_000):
         queue._get_capsule()
         queue.context._get_capsule()
@@ -217,9 +206,9 @@ def test_capsules_that_nobody_takes_are_freed(queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("name", [b"dltensor", b"SyclEventRef", b"used_SyclQueueRef", b""])
-def test_a_capsule_of_another_name_is_refused_unread(name: bytes) -> None:
+def test_a_capsule_with_another_name_is_refused_unread(name: bytes) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):
-        usmq.Queue(capsule(name))
+        usmq.Queue(capsule(1, name))
 
 
 class Impostor:
@@ -237,9 +226,9 @@ def test_an_object_with_a_queue_capsule_is_a_foreign_queue(queue: usmq.Queue) ->
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 3, "cpu", capsule(b"nosuch")], ids=["None", "int", "str", "other capsule"]
+    "answer", [None, 3, "cpu", capsule(1, b"nosuch")], ids=["None", "int", "str", "other capsule"]
 )
-def test_an_object_with_a_wrong_capsule_is_refused(answer: object) -> None:
+def test_an_object_with_an_invalid_capsule_is_refused(answer: object) -> None:
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         usmq.Queue(Impostor(answer))
 
@@ -260,7 +249,7 @@ def test_many_threads_get_one_queue(queue: usmq.Queue) -> None:
         assert len(set(pool.map(ask, range(32)))) == 1
 
 
-def test_wait_returns_when_the_work_is_done(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_wait_returns_after_the_work_completes(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 20_000_000)
     assert not event.done(), "the launch itself must not wait"
@@ -269,9 +258,7 @@ def test_wait_returns_when_the_work_is_done(queue: usmq.Queue, kernels: SimpleNa
 
 
 @pytest.mark.parametrize("how", ["queue.wait", "event.wait", "array.wait", "to_numpy"])
-def test_waiting_lets_other_python_threads_run(
-    queue: usmq.Queue, kernels: SimpleNamespace, how: str
-) -> None:
+def test_waiting_releases_the_gil(queue: usmq.Queue, kernels: SimpleNamespace, how: str) -> None:
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 1)
     queue.wait()
@@ -294,5 +281,5 @@ def test_waiting_lets_other_python_threads_run(
     waited, during = time.monotonic() - start, ticks - before
     stop.set()
     ticker.join()
-    assert waited > 0.05, "the kernel was too short to show anything"
+    assert waited > 0.05, "the kernel was too short for this test"
     assert during > waited / 0.002 / 10

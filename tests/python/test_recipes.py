@@ -1,4 +1,4 @@
-"""The programs of docs/howto/ray-mpi.md, run as the page says, where Ray and MPI are installed."""
+"""The programs of docs/howto/ray-mpi.md, run by the page's commands; needs Ray and MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program(name: str, folder: Path) -> Path:
 
 
 def run(command: list[str], folder: Path, timeout: float, **environment: str) -> str:
-    """Return what a command prints; leave no process of it when it takes too long."""
+    """Return the output of a command; kill all its processes at the time limit."""
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -59,7 +59,7 @@ def mpiexec() -> str:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_exchange_host_usm_and_have_a_device_each(ranks: int, tmp_path: Path) -> None:
+def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: Path) -> None:
     command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
     lines = sorted(run(command, tmp_path, timeout=60).splitlines())
     seen = [re.fullmatch(r"rank (\d) on (\S+): (\d+\.\d+)", line) for line in lines]
@@ -70,11 +70,11 @@ def test_ranks_exchange_host_usm_and_have_a_device_each(ranks: int, tmp_path: Pa
     assert len(devices) == min(ranks, len(usmq.devices()))
 
 
-def test_actors_have_a_device_each_and_pass_arrays(
+def test_actors_have_one_device_each_and_pass_arrays(
     tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("ray is not installed: pip install ray (80 MB, which the tests do without)")
+        pytest.skip("ray is not installed: pip install ray (80 MB)")
     command = [sys.executable, str(program("actors.py", tmp_path))]
     printed = run(command, tmp_path, timeout=120, SELECTORS="opencl:0 opencl:1")
     where, total = printed.splitlines()[-2:]

@@ -1,4 +1,4 @@
-"""Memory that the host can write is not given out while a queued kernel still writes it."""
+"""Host-accessible memory is not reused while a queued kernel still writes it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ for _ in range(5):
     host[:] = 1
     last.wait()
     usmq.current_queue().wait()
-    assert (host == 1).all(), f"the kernel wrote {np.unique(host)} to memory of the host"
+    assert (host == 1).all(), f"the kernel wrote {np.unique(host)} to host-accessible memory"
     del host
     if how == "usmq_allocate":
         lib.usmq_free(keeps)

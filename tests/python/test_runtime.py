@@ -1,4 +1,4 @@
-"""The runtime in a process: forks, missing devices, doubled drivers, two runtimes, and the exit."""
+"""The runtime in a process: forks, missing devices, duplicate drivers, two runtimes, and exit."""
 
 from __future__ import annotations
 
@@ -11,25 +11,9 @@ from pathlib import Path
 
 import pytest
 import usmq
+from children import KERNEL
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-KERNEL = '''
-import usmq
-SOURCE = """
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-"""
-spin = usmq.Kernel.from_sycl(SOURCE, "spin")
-x, h = usmq.zeros(1, "u4"), usmq.zeros(1, "u4", usm_type="host")
-spin(1, x, 1).wait()
-'''
 
 FORK = (
     KERNEL
@@ -86,7 +70,7 @@ def runtime_files(package: str) -> dict[str, Path]:
     return {file.name: Path(str(file.locate())).resolve() for file in files}
 
 
-def test_a_forked_child_is_told_so_whatever_it_calls(run_python: Run) -> None:
+def test_a_forked_child_gets_an_error_from_every_call(run_python: Run) -> None:
     calls = ", ".join(f"{name!r}: lambda: {code}" for name, code in USES.items())
     code = f"""{FORK}
 for name, call in {{{calls}}}.items():
@@ -100,7 +84,7 @@ print("parent", x.to_numpy().shape, usmq.zeros(2).to_numpy())
         name, rest = line.split("|", 1)
         text, status = rest.rsplit("|", 1)
         assert text.startswith("ForkError "), line
-        assert "spawn" in text, f"{name} does not say what to do instead"
+        assert "spawn" in text, f"{name} does not name an alternative"
         assert status == "0", line
     assert lines[-1] == "parent (1,) [0. 0.]"
 
@@ -126,7 +110,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.to_numpy().size)
     assert run_python(code, timeout=60).stdout.split() == ["7", "1"]
 
 
-def test_children_of_multiprocessing_fork_fail_by_name_and_do_not_hang(run_python: Run) -> None:
+def test_children_of_multiprocessing_fork_get_a_clear_error_and_do_not_hang(
+    run_python: Run,
+) -> None:
     code = f"""{KERNEL}
 import multiprocessing
 def work(n):
@@ -142,7 +128,7 @@ print(x.to_numpy().size)
     assert run_python(code, timeout=60).stdout.split() == ["ForkError"] * 4 + ["1"]
 
 
-def test_a_fork_before_the_first_use_is_fine_on_both_sides(run_python: Run) -> None:
+def test_a_fork_before_the_first_use_works_on_both_sides(run_python: Run) -> None:
     code = """
 import os, sys, usmq
 pid = os.fork()
@@ -182,7 +168,7 @@ for device in found:
 """
 
 
-def test_the_device_of_the_wheel_is_found_once_without_any_set_up(run_python: Run) -> None:
+def test_the_device_of_the_wheel_is_found_once_without_setup(run_python: Run) -> None:
     runtime_files("intel-opencl-rt")
     _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=None).stdout.splitlines()
     assert len([line for line in devices if "'cpu'" in line]) >= 1
@@ -190,7 +176,7 @@ def test_the_device_of_the_wheel_is_found_once_without_any_set_up(run_python: Ru
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}:", "{dir}/./{name}", "/nonexistent.so:{}"])
-def test_a_driver_that_the_user_named_is_not_named_again(run_python: Run, spelling: str) -> None:
+def test_a_driver_configured_by_the_user_is_not_added_again(run_python: Run, spelling: str) -> None:
     driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
     given = spelling.format(driver, dir=driver.parent, name=driver.name)
     value, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
@@ -219,7 +205,9 @@ def test_a_broken_driver_does_not_hide_the_others(run_python: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize("selector", ["!opencl:*", "hip:gpu", "opencl:fpga", "nosuch"])
-def test_without_a_visible_device_the_error_says_why(run_python: Run, selector: str) -> None:
+def test_without_a_visible_device_the_error_names_the_reason(
+    run_python: Run, selector: str
+) -> None:
     code = """
 import usmq
 try:

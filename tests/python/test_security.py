@@ -1,4 +1,4 @@
-"""What another user of the machine may have left: folders of kernels, folders of locks, links."""
+"""Files that another user of the machine may have prepared: kernel caches, lock folders, links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from doctor_environment import Checked
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# The kernel has a name of its own, so that no other test has left it in a cache.
+# The kernel has a unique name, so that no other test has cached it.
 BUILD = '''
 import os, sys
 import usmq
@@ -47,7 +47,7 @@ def unset(**more: str | None) -> dict[str, str | None]:
 
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("named", [False, True])
-def test_the_folder_of_kernels_is_made_for_its_owner_only(
+def test_the_kernel_cache_folder_is_created_for_its_owner_only(
     run_python: Run, tmp_path: Path, *, named: bool
 ) -> None:
     tmp_path.chmod(0o755)
@@ -56,10 +56,12 @@ def test_the_folder_of_kernels_is_made_for_its_owner_only(
     done = run_python(BUILD, **unset(**where))
     assert (done.stdout, done.stderr) == ("9\n", "")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert files(folder), "nothing was kept"
+    assert files(folder), "no kernel was cached"
 
 
-def test_a_folder_of_an_older_usmq_is_closed(run_python: Run, tmp_path: Path) -> None:
+def test_a_folder_of_an_older_usmq_gets_owner_only_permissions(
+    run_python: Run, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "usmq").mkdir(mode=0o755)
     run_python(BUILD, **unset(XDG_CACHE_HOME=str(tmp_path)))
@@ -79,9 +81,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_folder_that_others_may_write_to_is_not_used(
-    run_python: Run, tmp_path: Path, way: str
-) -> None:
+def test_a_folder_writable_by_others_is_not_used(run_python: Run, tmp_path: Path, way: str) -> None:
     tmp_path.chmod(0o755)
     folder = tmp_path / "usmq"
     folder.mkdir()
@@ -90,7 +90,9 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     done = run_python(BUILD, **unset(**WAYS[way](tmp_path)))
     assert done.stdout == "9\n"
     assert files(folder) == []
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o777, "what may hold foreign files looks clean"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777, (
+        "a folder that may contain foreign files is reported as clean"
+    )
     (line,) = done.stderr.splitlines()
     assert line.startswith("usmq: kernels are not kept in ")
     assert f"others may write to {folder}" in line
@@ -109,7 +111,7 @@ def test_a_folder_of_another_user_is_not_used(run_python: Run, tmp_path: Path) -
     assert "belongs to another user" in done.stderr
 
 
-def test_the_doctor_says_so(doctor: Callable[..., Checked], tmp_path: Path) -> None:
+def test_the_doctor_reports_the_folder(doctor: Callable[..., Checked], tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(0o777)
@@ -119,7 +121,7 @@ def test_the_doctor_says_so(doctor: Callable[..., Checked], tmp_path: Path) -> N
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-# --- the locks of dask workers, in a folder that anyone may have made before
+# --- the locks of dask workers, in a folder that another user may have created
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Calla
     return tmp_path / f"usmq-{os.getuid()}", lambda: DeviceLock("a device", "a worker")
 
 
-def test_a_claim_is_kept_in_a_folder_of_its_owner(
+def test_a_device_lock_is_kept_in_a_folder_of_its_owner(
     claims: tuple[Path, Callable[[], object]],
 ) -> None:
     folder, claim = claims
@@ -149,7 +151,7 @@ def test_a_claim_is_kept_in_a_folder_of_its_owner(
     again.release()
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(
+def test_a_symbolic_link_in_place_of_the_lock_is_not_followed(
     claims: tuple[Path, Callable[[], object]], tmp_path: Path
 ) -> None:
     folder, claim = claims
@@ -166,7 +168,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(
 
 
 @pytest.mark.parametrize("trap", ["a link", "open to others", "a file", "another user's"])
-def test_a_folder_that_someone_else_has_made_is_not_used(
+def test_a_folder_created_by_another_user_is_not_used(
     claims: tuple[Path, Callable[[], object]], tmp_path: Path, trap: str
 ) -> None:
     folder, claim = claims
@@ -183,14 +185,14 @@ def test_a_folder_that_someone_else_has_made_is_not_used(
         elif os.getuid() == 0:
             os.chown(folder, 12345, 12345)
         else:
-            pytest.skip("only root can make a folder that belongs to others")
+            pytest.skip("only root can create a folder of another owner")
     refused = claim()
     assert refused.fault
     assert refused.holder is None
     assert list(target.iterdir()) == []
 
 
-def test_a_worker_runs_without_a_claim_and_says_why(
+def test_a_worker_without_a_device_lock_runs_and_reports_the_reason(
     claims: tuple[Path, Callable[[], object]], caplog: pytest.LogCaptureFixture
 ) -> None:
     import distributed

@@ -1,4 +1,4 @@
-"""Filter strings: what SYCL accepts is accepted, the rest is refused, and both are explained."""
+"""Filter strings: those that SYCL accepts are accepted, others are refused with an explanation."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ ENTRIES: dict[str, Callable[[object], object]] = {
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_an_accepted_filter_selects_what_sycl_selects(text: str) -> None:
+def test_an_accepted_filter_selects_the_same_device_as_sycl(text: str) -> None:
     try:
         expected = dpctl.SyclDevice(text).filter_string
     except dpctl.SyclDeviceCreationError:
@@ -110,7 +110,7 @@ def test_an_accepted_filter_selects_what_sycl_selects(text: str) -> None:
     assert usmq.Queue(text).device.filter_string == expected
 
 
-def test_the_index_counts_the_devices_that_match(
+def test_the_index_counts_matching_devices(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     _, second = two_devices
@@ -149,7 +149,7 @@ def test_an_absent_device_is_an_error_that_lists_the_visible_ones(text: str) -> 
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_raises_the_same_errors(entry: str) -> None:
+def test_every_entry_point_raises_the_same_errors(entry: str) -> None:
     with pytest.raises(usmq.SelectorError):
         ENTRIES[entry]("CPU")
     with pytest.raises(usmq.DeviceNotFoundError):

@@ -1,4 +1,4 @@
-"""Ctrl-C during a wait: KeyboardInterrupt soon, and nothing is lost or wrong afterwards."""
+"""Ctrl-C during a wait: KeyboardInterrupt soon, and valid state afterwards."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from children import SPIN_SOURCE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # The kernel burns one core for about 0.6 s on a quick machine, longer on a slow one.
-PRELUDE = """
+PRELUDE = (
+    """
 import gc, os, pickle, signal, sys, threading, time
 import numpy as np
 import usmq
 
-SOURCE = '''
-#include <sycl/sycl.hpp>
-namespace syclexp = sycl::ext::oneapi::experimental;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-spin(unsigned *x, unsigned steps) {
-  unsigned state = x[0];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[0] = state;
-}
-'''
+SOURCE = '''"""
+    + SPIN_SOURCE
+    + """'''
 spin = usmq.Kernel.from_sycl(SOURCE, "spin")
 STEPS = 400_000_000
 
@@ -73,8 +68,9 @@ def interrupted(call):
         result = "the call ended before the signal"
     return result
 """
+)
 
-# What is called while `x`, or `shared` where that is named, is worked on.
+# The calls made while work on `x`, or on `shared` if named, is in flight.
 CALLS = {
     "Array.wait": "x.wait()",
     "Queue.wait": "x.queue.wait()",
@@ -158,7 +154,7 @@ def outcomes(run_python: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_ends_the_wait_and_the_array_stays_sound(
+def test_ctrl_c_ends_the_wait_and_the_array_stays_valid(
     outcomes: dict[str, Any], name: str
 ) -> None:
     assert name in outcomes, outcomes["stderr"]
@@ -166,12 +162,12 @@ def test_ctrl_c_ends_the_wait_and_the_array_stays_sound(
     assert outcomes[name] < 0.2
 
 
-def test_nothing_is_printed_meanwhile(outcomes: dict[str, Any]) -> None:
+def test_nothing_is_printed_during_a_wait(outcomes: dict[str, Any]) -> None:
     assert outcomes["stderr"] == ""
 
 
 KEPT = """
-# The copy into the array comes after the kernel, long after the array would be gone.
+# The copy into the array runs after the kernel, long after the array is dropped.
 x = usmq.zeros(8 << 20, "u4")
 x.wait()
 spin(1, x, STEPS)
@@ -182,7 +178,7 @@ x.wait()
 x.queue.wait()
 print(all((other == 7).all() for other in others))
 
-# The same the other way round: what is copied stays, although its owner is gone.
+# The reverse copy: its memory is kept although its owner was dropped.
 y = usmq.zeros(4 << 20, "u4")
 spin(1, x, STEPS)
 source = np.full(4 << 20, 3, "u4")
@@ -192,7 +188,7 @@ gc.collect()
 others = [np.full(4 << 20, 7, "u4") for _ in range(4)]
 print((y.to_numpy() == 3).all())
 
-# Released once the device is done with it.
+# Released after the device has used it.
 class Buffer(np.ndarray):
     pass
 source = np.full(64, 3, "u4").view(Buffer)
@@ -210,7 +206,7 @@ print(seen() is None)
 """
 
 
-def test_host_memory_of_an_interrupted_copy_stays_until_the_device_is_done(run_python: Run) -> None:
+def test_host_memory_of_an_interrupted_copy_is_kept_until_it_completes(run_python: Run) -> None:
     done = run_python(PRELUDE + KEPT, timeout=120)
     assert done.stdout.splitlines() == ["True", "True", "True True"]
     assert done.stderr == ""
@@ -235,7 +231,7 @@ except Own:
     print("own exception", not event.done())
 event.wait()
 
-# A handler that raises nothing: the wait goes on to its end. It may use usmq itself.
+# A handler that raises nothing: the wait continues to its end. The handler may use usmq.
 def uses(*_):
     with usmq.use_queue(y.queue):
         seen.append((y.to_numpy().tolist(), usmq.current_queue() == y.queue))
@@ -280,7 +276,7 @@ print("then", usmq.arange(3).to_numpy().tolist())
 """
 
 
-def test_handlers_of_signals_run_during_a_wait_and_decide(run_python: Run) -> None:
+def test_signal_handlers_run_during_a_wait_and_can_end_it(run_python: Run) -> None:
     done = run_python(PRELUDE + HANDLERS, timeout=120)
     assert done.stdout.splitlines() == [
         "own exception True",
@@ -293,7 +289,7 @@ def test_handlers_of_signals_run_during_a_wait_and_decide(run_python: Run) -> No
     assert done.stderr == ""
 
 
-def test_ctrl_c_of_a_program_ends_it_as_usual(run_python: Run) -> None:
+def test_ctrl_c_ends_a_program_as_usual(run_python: Run) -> None:
     done = run_python(
         PRELUDE + 'x = usmq.zeros(4, "u4")\nspin(1, x, STEPS)\nsoon()\nx.wait()', check=False
     )
@@ -302,7 +298,7 @@ def test_ctrl_c_of_a_program_ends_it_as_usual(run_python: Run) -> None:
 
 
 FIRST_CALL = """
-# The first call of all has no stack left for questions; that is no answer to them.
+# The first call has no stack left to check for signals; later calls must still check.
 def deep(left):
     return deep(left - 1) if left else usmq.set_default_queue(None)
 
@@ -336,7 +332,7 @@ thread.join()
 """
 
 
-def test_ctrl_c_works_whatever_the_first_call_was(run_python: Run) -> None:
+def test_ctrl_c_works_after_any_first_call(run_python: Run) -> None:
     first = "import sys, usmq" + FIRST_CALL
     work = """
 x = usmq.zeros(4, "u4")
@@ -346,7 +342,7 @@ print(isinstance(interrupted(x.wait), float) and not event.done())
     assert run_python(first + PRELUDE + work).stdout.split() == ["True"]
 
 
-def test_ctrl_c_works_in_a_child_that_another_thread_has_forked(run_python: Run) -> None:
+def test_ctrl_c_works_in_a_child_forked_by_another_thread(run_python: Run) -> None:
     code = f"prelude = {PRELUDE!r}\nimport threading, usmq\n" + FORKED
     assert run_python(code).stdout.split() == ["True"]
 
@@ -372,6 +368,6 @@ print(int(x.to_numpy()[0]) == AFTER)
 """
 
 
-def test_ctrl_c_cancels_the_main_task_of_asyncio(run_python: Run) -> None:
+def test_ctrl_c_cancels_the_main_asyncio_task(run_python: Run) -> None:
     done = run_python(PRELUDE + ASYNCIO)
     assert done.stdout.split() == ["cancelled", "KeyboardInterrupt", "True"]

@@ -1,4 +1,4 @@
-"""The site of `make docs`: complete, no dead link, nothing from the network, fits its window."""
+"""The site of `make docs`: complete, no dead links, no network access, no overflow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUSTDOC = Path(os.environ.get("USMQ_RUSTDOC", ROOT / "target" / "docs" / "rustdo
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads and can be linked to."""
+    """The links, resources and anchors of a page."""
 
     text: str
     anchors: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site as `make docs` does; of the Rust reference what `cargo doc` has left."""
+    """Build the site like `make docs`, with the Rust reference from the last `cargo doc`."""
     if missing := [tool for tool in TOOLS if importlib.util.find_spec(tool) is None]:
         pytest.skip(f"needs {', '.join(missing)}: requirements/test.txt")
     folder = tmp_path_factory.mktemp("site")
@@ -107,7 +107,7 @@ def test_every_public_member_is_in_the_reference(site: Path) -> None:
     assert members - documented == set()
 
 
-def test_every_name_of_a_signature_is_explained(site: Path) -> None:
+def test_every_name_in_a_signature_is_documented(site: Path) -> None:
     page = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
     terms = {
         term for line in re.findall(r"^(.+)\n: ", page, re.MULTILINE) for term in line.split(", ")
@@ -122,7 +122,7 @@ def test_every_name_of_a_signature_is_explained(site: Path) -> None:
     assert private - terms == {"Bound"}, "explain them in docs/reference/index.md"
 
 
-def test_signatures_come_with_types(site: Path) -> None:
+def test_signatures_have_types(site: Path) -> None:
     arrays = (site / "reference" / "arrays.html").read_text(encoding="utf-8")
     plain = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", arrays))
     assert "asarray( obj: ArrayLike, dtype: DTypeLike | None = None, *, usm_type:" in plain
@@ -130,7 +130,7 @@ def test_signatures_come_with_types(site: Path) -> None:
     assert "tuple[int, ...]: Extents" in plain
 
 
-def test_links_inside_the_site_lead_somewhere(site: Path, pages: dict[Path, Page]) -> None:
+def test_internal_links_have_existing_targets(site: Path, pages: dict[Path, Page]) -> None:
     dead = []
     has_rust = (site / "rust").is_dir()
     for path, page in pages.items():
@@ -152,7 +152,7 @@ def test_links_inside_the_site_lead_somewhere(site: Path, pages: dict[Path, Page
     assert dead == []
 
 
-def test_links_out_of_the_site_are_well_formed(pages: dict[Path, Page]) -> None:
+def test_external_links_are_well_formed(pages: dict[Path, Page]) -> None:
     wrong = []
     for path, page in pages.items():
         for link in page.links:
@@ -162,7 +162,7 @@ def test_links_out_of_the_site_are_well_formed(pages: dict[Path, Page]) -> None:
     assert wrong == []
 
 
-def test_pages_load_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
+def test_pages_load_no_external_resources(pages: dict[Path, Page]) -> None:
     foreign = [
         f"{path.name}: {link}"
         for path, page in pages.items()
@@ -172,7 +172,7 @@ def test_pages_load_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert foreign == []
 
 
-def test_every_page_is_reached_from_the_front_page(site: Path, pages: dict[Path, Page]) -> None:
+def test_every_page_is_reachable_from_the_front_page(site: Path, pages: dict[Path, Page]) -> None:
     seen, todo = set[Path](), [site / "index.html"]
     while todo:
         path = todo.pop()
@@ -191,7 +191,7 @@ def test_the_rust_reference_is_part_of_the_site(site: Path) -> None:
         assert name in crate
 
 
-def test_the_front_page_is_no_blank_page(site: Path, browser: Browser) -> None:
+def test_the_front_page_is_rendered(site: Path, browser: Browser) -> None:
     browser.open((site / "index.html").as_uri())
     picture = browser.picture()
     assert browser.problems == []
@@ -212,7 +212,7 @@ WIDER_THAN_THE_WINDOW = """
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_no_page_is_wider_than_its_window(
+def test_no_page_overflows_its_window(
     site: Path, pages: dict[Path, Page], browser: Browser, width: int
 ) -> None:
     for path in pages:

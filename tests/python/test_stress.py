@@ -1,4 +1,4 @@
-"""Hundreds of tasks and dozens of threads at once, with scopes of their own and arrays in common.
+"""Hundreds of concurrent tasks and dozens of threads, with separate scopes and shared arrays.
 
 Short forms; `USMQ_STRESS_SECONDS` says for how long instead.
 """
@@ -28,7 +28,7 @@ Advanced = Callable[[Any, int], Any]
 
 @pytest.fixture(autouse=True)
 def watchdog() -> Iterator[None]:
-    """Print the stacks and end the run where a storm hangs."""
+    """Print the stacks and end the run if a stress test hangs."""
     faulthandler.dump_traceback_later(SECONDS + 120, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -49,18 +49,18 @@ def live() -> int:
 
 
 def rounds(most: int) -> Callable[[], bool]:
-    """Say whether to go on: so many times, or for the time that was asked for."""
+    """Return whether to continue: for a number of rounds, or for the requested time."""
     begun, done = time.monotonic(), 0
 
-    def goes_on() -> bool:
+    def continues() -> bool:
         nonlocal done
         done += 1
         return time.monotonic() - begun < SECONDS if SECONDS else done <= most
 
-    return goes_on
+    return continues
 
 
-def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
+def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced
 ) -> None:
     outside = usmq.current_queue()
@@ -96,8 +96,8 @@ def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
     async def main() -> dict[str, int]:
         outcomes = {"done": 0, "cancelled": 0}
         rand = random.Random(5)
-        goes_on = rounds(2)
-        while goes_on():
+        continues = rounds(2)
+        while continues():
             tasks = [asyncio.create_task(work(number)) for number in range(300)]
             for number, task in enumerate(rand.sample(tasks, 60)):
                 if number % 20 == 10:  # the first ones before they have begun
@@ -124,7 +124,7 @@ def test_hundreds_of_tasks_keep_their_scopes_and_cancelled_ones_lose_nothing(
 
 
 @pytest.mark.parametrize("lock", ["released in waits", "held"])
-def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
+def test_threads_with_scopes_and_shared_arrays_lose_nothing(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, lock: str
 ) -> None:
     first = queues[0]
@@ -134,10 +134,10 @@ def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
     adding = threading.Lock()
     before = live()
 
-    def storm(seed: int) -> int:
+    def run_thread(seed: int) -> int:
         rand = random.Random(seed)
-        goes_on, count = rounds(30), 0
-        while goes_on():
+        continues, count = rounds(30), 0
+        while continues():
             queue, place = rand.choice(queues), rand.randrange(len(shared))
             with usmq.use_queue(queue):
                 match rand.randrange(4):
@@ -168,7 +168,7 @@ def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
     sys.setswitchinterval(1e-4)
     try:
         with ThreadPoolExecutor(32) as pool:
-            counts = list(pool.map(storm, range(32)))
+            counts = list(pool.map(run_thread, range(32)))
     finally:
         sys.setswitchinterval(interval)
     for number, array in enumerate(shared):
@@ -179,7 +179,7 @@ def test_threads_with_scopes_and_arrays_in_common_lose_nothing(
     print(f"{sum(counts)} operations of 32 threads")
 
 
-def test_contexts_that_are_entered_by_many_threads_in_turn_keep_their_scope(
+def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(
     queues: list[usmq.Queue],
 ) -> None:
     contexts = []
@@ -200,7 +200,7 @@ def test_contexts_that_are_entered_by_many_threads_in_turn_keep_their_scope(
 def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
     queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, count: int
 ) -> None:
-    """Each thread has a queue of its own: dpnp alone hangs where threads share an in-order one."""
+    """Each thread has its own queue: dpnp alone hangs if threads share an in-order queue."""
     dpctl, dpnp = pytest.importorskip("dpctl"), pytest.importorskip("dpnp")
     pa = pytest.importorskip("pyarrow")
     size = 5000
@@ -221,7 +221,7 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
         theirs = dpnp.asarray(x)
         dpnp.add(theirs, own.seven, out=theirs)
         with usmq.use_queue(own.queue):
-            # Not by its array interface, in which dpnp itself waits and may hang.
+            # Not through its array interface, in which dpnp itself waits and may hang.
             result = usmq.from_dlpack(dpnp.add(theirs, own.seven))
         y = x.copy()
         handles = [x, theirs]
@@ -243,13 +243,13 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
     for own in owns:  # dpnp's first calls, one thread after the other
         one(own, random.Random(0))
 
-    def storm(number: int) -> int:
-        rand, goes_on, done = random.Random(number), rounds(100), 0
-        while goes_on():
+    def run_thread(number: int) -> int:
+        rand, continues, done = random.Random(number), rounds(100), 0
+        while continues():
             one(owns[number], rand)
             done += 1
         return done
 
     with ThreadPoolExecutor(count) as pool:
-        counts = list(pool.map(storm, range(count)))
+        counts = list(pool.map(run_thread, range(count)))
     print(f"{sum(counts)} rounds of {count} threads")

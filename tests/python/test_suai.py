@@ -1,4 +1,4 @@
-"""`__sycl_usm_array_interface__` with dpctl and dpnp, both ways: one address, no copy, alive."""
+"""`__sycl_usm_array_interface__` to and from dpctl and dpnp: same address, no copy, lifetimes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Holder:
 
 
 def address(array: Any) -> int:
-    """Return where the first element of a dpnp array or a usm_ndarray lies."""
+    """Return the address of the first element of a dpnp array or a usm_ndarray."""
     interface = array.__sycl_usm_array_interface__
     itemsize = np.dtype(interface["typestr"]).itemsize
     return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize
@@ -83,7 +83,7 @@ def memory() -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MEMORY)
-def test_our_array_is_one_of_dpnp_at_the_same_address(kind: str, dtype: str) -> None:
+def test_dpnp_imports_our_array_at_the_same_address(kind: str, dtype: str) -> None:
     host = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     x = usmq.asarray(host, usm_type=kind)
     for theirs in (dpnp.tensor.asarray(x, copy=False), dpnp.asarray(x)):
@@ -96,7 +96,7 @@ def test_our_array_is_one_of_dpnp_at_the_same_address(kind: str, dtype: str) -> 
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_our_views_are_views_in_dpnp(view: str) -> None:
+def test_dpnp_imports_our_views(view: str) -> None:
     x = usmq.asarray(base())
     ours, expected = VIEWS[view](x), VIEWS[view](base())
     theirs = dpnp.tensor.asarray(ours, copy=False)
@@ -107,7 +107,7 @@ def test_our_views_are_views_in_dpnp(view: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
-def test_arrays_of_nothing_go_both_ways(shape: tuple[int, ...]) -> None:
+def test_empty_arrays_are_imported_and_exported(shape: tuple[int, ...]) -> None:
     assert dpnp.tensor.asarray(usmq.zeros(shape)).shape == shape
     assert dpnp.asarray(usmq.zeros(shape)).shape == shape
     x = usmq.asarray(dpnp.empty(shape, dtype="i4"), copy=False)
@@ -116,7 +116,7 @@ def test_arrays_of_nothing_go_both_ways(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", MEMORY)
-def test_our_array_is_memory_of_dpctl_at_the_same_address(kind: str) -> None:
+def test_dpctl_imports_our_array_as_memory_at_the_same_address(kind: str) -> None:
     x = usmq.arange(0, 100, 1, dtype="i4", usm_type=kind)
     x.wait()
     theirs = dpctl.memory.as_usm_memory(x)
@@ -127,7 +127,7 @@ def test_our_array_is_memory_of_dpctl_at_the_same_address(kind: str) -> None:
     assert theirs.copy_to_host().view("i4").tolist() == list(range(100))
 
 
-def test_what_dpnp_writes_is_ours_and_what_we_write_is_its(kernels: SimpleNamespace) -> None:
+def test_writes_are_visible_on_both_sides(kernels: SimpleNamespace) -> None:
     x = usmq.zeros(1000, "f4")
     theirs = dpnp.asarray(x)
     for turn in range(50):
@@ -137,7 +137,7 @@ def test_what_dpnp_writes_is_ours_and_what_we_write_is_its(kernels: SimpleNamesp
     assert (x.to_numpy() == 150).all()
 
 
-def test_the_interface_is_the_dict_that_the_specification_asks_for() -> None:
+def test_the_interface_is_the_dict_of_the_specification() -> None:
     x = usmq.asarray(base())
     for ours in (x, x[1:, ::-2], x[:0]):
         first = ours.__sycl_usm_array_interface__
@@ -154,7 +154,7 @@ def test_the_interface_is_the_dict_that_the_specification_asks_for() -> None:
     assert x[1:, ::-2].__sycl_usm_array_interface__["strides"] == (6, -2), "in elements"
 
 
-def test_a_read_only_array_stays_read_only_for_others(memory: Any) -> None:
+def test_a_read_only_array_is_exported_as_read_only(memory: Any) -> None:
     x = usmq.asarray(Foreign(memory, data=(memory._pointer, True)), copy=False)
     assert x.readonly is True
     assert x.__sycl_usm_array_interface__["data"] == (memory._pointer, True)
@@ -191,7 +191,7 @@ def test_memory_of_dpctl_is_an_array_of_bytes_at_its_address(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("make", ["dpnp_array", "usm_ndarray"])
-def test_an_array_of_dpnp_is_ours_at_its_address(make: str, dtype: str) -> None:
+def test_an_array_of_dpnp_is_imported_at_its_address(make: str, dtype: str) -> None:
     host = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     theirs = (dpnp.asarray if make == "dpnp_array" else dpnp.tensor.asarray)(host)
     for x in (usmq.asarray(theirs, copy=False), usmq.asarray(theirs)):
@@ -206,7 +206,7 @@ def test_an_array_of_dpnp_is_ours_at_its_address(make: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_of_dpnp_are_views_of_ours(view: str) -> None:
+def test_views_of_dpnp_are_imported_as_views(view: str) -> None:
     theirs, expected = VIEWS[view](dpnp.asarray(base())), VIEWS[view](base())
     x = usmq.asarray(theirs, copy=False)
     assert x.shape == expected.shape
@@ -251,7 +251,7 @@ SYCL_OBJECTS: dict[str, Callable[[dpctl.SyclQueue], Any]] = {
 
 
 @pytest.mark.parametrize("form", SYCL_OBJECTS)
-def test_every_form_of_syclobj_is_understood(memory: Any, form: str) -> None:
+def test_every_form_of_syclobj_is_accepted(memory: Any, form: str) -> None:
     theirs = Foreign(memory, syclobj=SYCL_OBJECTS[form](memory.sycl_queue))
     x = usmq.asarray(theirs, copy=False)
     assert x.ptr == memory._pointer
@@ -274,7 +274,7 @@ def test_offset_strides_and_typestr_are_in_elements(memory: Any, typestr: str) -
     assert x.to_numpy().tolist() == [[9, 11, 13], [1, 3, 5]]
 
 
-def test_optional_keys_may_be_left_out_and_lists_are_fine(memory: Any) -> None:
+def test_optional_keys_may_be_omitted_and_lists_are_accepted(memory: Any) -> None:
     theirs = Foreign(memory, data=[memory._pointer, False], shape=[np.int64(64)])
     del theirs.interface["strides"], theirs.interface["offset"]
     assert usmq.asarray(theirs, copy=False).to_numpy().tolist() == list(range(64))
@@ -295,15 +295,15 @@ def test_the_owner_lives_as_long_as_any_view_of_ours(
     gc.collect()
     assert alive() is not None
     assert view.to_numpy()[0].tolist() == [10, 15]
-    lent = dpnp.tensor.asarray(view, copy=False)
+    exported = dpnp.tensor.asarray(view, copy=False)
     del view
     gc.collect()
     assert alive() is not None, "dpnp still reads it"
-    del lent
+    del exported
     assert eventually(lambda: gc.collect() >= 0 and alive() is None)
 
 
-def test_the_owner_lives_until_the_work_on_it_is_done(
+def test_the_owner_lives_until_the_work_on_it_completes(
     memory: Any, kernels: SimpleNamespace, eventually: Callable[[Callable[[], bool]], bool]
 ) -> None:
     theirs = Foreign(memory, typestr="<u4", shape=(16,))
@@ -318,17 +318,17 @@ def test_the_owner_lives_until_the_work_on_it_is_done(
     assert alive() is not None
     event.wait()
     queue.wait()
-    # Released by whatever usmq does next.
+    # Released by the next call of usmq.
     assert eventually(lambda: usmq.empty(1, queue=queue).size == 1 and alive() is None)
 
 
 def test_our_memory_lives_as_long_as_dpnp_needs_it() -> None:
     x = usmq.arange(0, 1000, 1, dtype="i4")
-    lent = dpnp.asarray(x)[500:]
+    exported = dpnp.asarray(x)[500:]
     del x
     gc.collect()
     others = [usmq.zeros(1000, "i4") for _ in range(50)]
-    assert dpnp.asnumpy(lent).tolist() == list(range(500, 1000))
+    assert dpnp.asnumpy(exported).tolist() == list(range(500, 1000))
     del others
 
 

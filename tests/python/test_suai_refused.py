@@ -1,4 +1,4 @@
-"""Every malformed `__sycl_usm_array_interface__` is an exception, never a crash or a wrong view."""
+"""Malformed `__sycl_usm_array_interface__`: an exception, never a crash or a wrong view."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import dpctl.memory
 import numpy as np
 import pytest
 import usmq
+from arrow_structs import capsule
 
 ABSENT = object()
 REFUSED = (ValueError, TypeError, OverflowError, BufferError, usmq.Error)
@@ -30,17 +31,6 @@ class Answers:
 
     def _get_capsule(self) -> Any:
         return self.answer
-
-
-NAMES: list[bytes] = []
-
-
-def capsule(name: bytes) -> Any:
-    NAMES.append(name)  # the capsule borrows it
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(1, NAMES[-1], None)
 
 
 def used_capsule() -> Any:
@@ -90,10 +80,10 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "syclobj an empty filter": {"syclobj": ""},
     "syclobj an absent device": {"syclobj": "gpu:99"},
     "syclobj a platform": {"syclobj": lambda _: dpctl.SyclDevice().sycl_platform},
-    "syclobj another capsule": {"syclobj": lambda _: capsule(b"dltensor")},
+    "syclobj another capsule": {"syclobj": lambda _: capsule(1, b"dltensor")},
     "syclobj a used capsule": {"syclobj": lambda _: used_capsule()},
     "syclobj whose capsule is None": {"syclobj": Answers(None)},
-    "syclobj whose capsule is another": {"syclobj": lambda _: Answers(capsule(b"nosuch"))},
+    "syclobj whose capsule is another": {"syclobj": lambda _: Answers(capsule(1, b"nosuch"))},
     "syclobj whose capsule is used": {"syclobj": lambda _: Answers(used_capsule())},
     "shape missing": {"shape": ABSENT},
     "shape None": {"shape": None},
@@ -176,7 +166,7 @@ def malformed(memory: Any, change: dict[str, Any]) -> dict[str, Any]:
     return interface
 
 
-def test_the_description_that_is_changed_below_is_good(memory: Any) -> None:
+def test_the_unmodified_description_is_valid(memory: Any) -> None:
     assert usmq.asarray(Foreign(good(memory)), copy=False).ptr == memory._pointer
 
 
@@ -190,12 +180,12 @@ def test_a_malformed_description_is_refused(memory: Any, name: str) -> None:
 @pytest.mark.parametrize(
     "interface", [None, 3, "x", [], (), {}, MappingProxyType({"version": 1}), dict], ids=str
 )
-def test_an_interface_that_is_no_dict_is_refused(interface: Any) -> None:
+def test_an_interface_that_is_not_a_dict_is_refused(interface: Any) -> None:
     with pytest.raises(REFUSED):
         usmq.asarray(Foreign(interface), copy=False)
 
 
-def test_the_error_says_which_key_is_wrong(memory: Any) -> None:
+def test_the_error_names_the_invalid_key(memory: Any) -> None:
     for name, word in [
         ("version 2", "version"),
         ("data of one", "data"),
@@ -237,7 +227,7 @@ def test_freed_memory_is_refused() -> None:
         usmq.asarray(Foreign(interface), copy=False)
 
 
-def test_an_error_of_the_producer_reaches_the_caller(memory: Any) -> None:
+def test_an_exception_of_the_producer_propagates(memory: Any) -> None:
     class Broken:
         @property
         def __sycl_usm_array_interface__(self) -> Any:
@@ -249,7 +239,7 @@ def test_an_error_of_the_producer_reaches_the_caller(memory: Any) -> None:
         usmq.asarray(Foreign(good(memory) | {"syclobj": Raises()}))
 
 
-def test_an_attribute_error_means_that_there_is_no_interface() -> None:
+def test_an_attribute_error_means_no_interface() -> None:
     class Without:
         @property
         def __sycl_usm_array_interface__(self) -> Any:
@@ -262,7 +252,7 @@ def test_an_attribute_error_means_that_there_is_no_interface() -> None:
         usmq.asarray(Without(), copy=False)
 
 
-def test_a_dict_that_changes_while_it_is_read_does_no_harm(memory: Any) -> None:
+def test_a_dict_that_changes_while_it_is_read_is_harmless(memory: Any) -> None:
     interface = good(memory)
 
     class Clears:
@@ -278,7 +268,7 @@ def test_a_dict_that_changes_while_it_is_read_does_no_harm(memory: Any) -> None:
     assert (x.ptr, x.shape) == (memory._pointer, (64,))
 
 
-def test_refusing_leaks_no_reference(memory: Any) -> None:
+def test_a_refusal_leaks_no_reference(memory: Any) -> None:
     queue = memory.sycl_queue
     names = ["version 2", "pointer to host memory", "shape negative", "typestr of objects"]
     before = sys.getrefcount(queue), sys.getrefcount(memory)
@@ -288,14 +278,14 @@ def test_refusing_leaks_no_reference(memory: Any) -> None:
             with pytest.raises(REFUSED):
                 usmq.asarray(Foreign(interface), copy=False)
     del interface
-    usmq.trim_memory()  # with owners that the release thread has yet to let go
+    usmq.trim_memory()  # while the release thread still has owners to release
     after = sys.getrefcount(queue), sys.getrefcount(memory)
     assert after[0] - before[0] < 10
     assert after[1] - before[1] < 10
     KEPT.clear()
 
 
-def test_after_all_refusals_the_memory_is_untouched(memory: Any) -> None:
+def test_refusals_do_not_change_the_memory(memory: Any) -> None:
     np.asarray(memory)[:] = 5
     for change in MALFORMED.values():
         with pytest.raises(REFUSED):

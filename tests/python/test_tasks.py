@@ -1,4 +1,4 @@
-"""Tasks: one context has the arguments, the queue and the memory of a function."""
+"""Tasks: a task context holds the arguments, the queue and the memory of a function."""
 
 import gc
 import threading
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
-from test_runtime import KERNEL
+from children import KERNEL
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def live():
     return sum(kind["live"] for kind in usmq.memory_stats().values())
 
 
-def test_a_task_runs_where_its_data_is(two_queues):
+def test_a_task_runs_on_the_queue_of_its_data(two_queues):
     first, second = two_queues
     x = usmq.arange(3, queue=second)
 
@@ -37,7 +37,7 @@ def test_a_task_runs_where_its_data_is(two_queues):
         assert usmq.run_task(lambda task: task.queue, queue=second) == second
 
 
-def test_arguments_on_different_queues_never_reach_the_function(two_queues):
+def test_arguments_on_different_queues_are_refused_before_the_call(two_queues):
     first, second = two_queues
     x, y = usmq.arange(3, queue=first), usmq.arange(3, queue=second)
     called = []
@@ -46,7 +46,7 @@ def test_arguments_on_different_queues_never_reach_the_function(two_queues):
     assert called == []
 
 
-def test_arguments_come_in_order_with_their_types():
+def test_arguments_are_read_in_order_with_their_types():
     table = usmq.from_arrow(pa.table({"x": [1, 2]}))
     given = (usmq.zeros(3), table, table["x"], 2, np.float32(1.5), True, "text", {"a": 1}, None)
 
@@ -75,13 +75,13 @@ def test_arguments_come_in_order_with_their_types():
     usmq.run_task(body, *given)
 
 
-def test_arguments_that_are_left_are_an_error():
+def test_unread_arguments_are_an_error():
     with pytest.raises(TypeError, match=r"received 2 arguments, but its function took 1"):
         usmq.run_task(lambda task: task.arg(int), 1, 2)
     assert usmq.run_task(lambda task: task.rest(), 1, "b") == [1, "b"]
 
 
-def test_the_functions_own_error_comes_out():
+def test_the_functions_own_error_propagates():
     before = live()
 
     def fails(task):
@@ -118,7 +118,7 @@ def test_memory_keeps_the_limit_and_ends_with_the_task():
     x = usmq.run_task(body, memory_limit=1000, name="limited")
     assert x.shape == (600,)
     memory, array, task = kept
-    assert live() == before + 2, "the block that was left is freed"
+    assert live() == before + 2, "the remaining block is freed"
     array[...] = 3
     assert array.to_numpy().tolist() == [3] * 1000
     with pytest.raises(ValueError, match="has ended"):
@@ -126,7 +126,7 @@ def test_memory_keeps_the_limit_and_ends_with_the_task():
     assert repr(task) == '<usmq.TaskContext "limited", 0 arguments left>'
 
 
-def test_looking_at_an_argument_may_run_python_that_uses_the_task():
+def test_reading_an_argument_may_run_python_code_that_uses_the_task():
     class Curious:
         def __repr__(self):
             return f"seen with {self.task.args_left} left"
@@ -183,5 +183,5 @@ print("done")
 """
 
 
-def test_a_thread_that_asks_does_not_lock_up_one_that_allocates(run_python):
+def test_reading_statistics_does_not_deadlock_an_allocating_thread(run_python):
     assert run_python(ASKS, timeout=60).stdout == "done\n"

@@ -1,4 +1,4 @@
-"""Objects that threads share: what serves once serves one of them, and nobody sees half of it.
+"""Objects shared by threads: single-use objects serve one thread, others stay consistent.
 
 Python's lock (GIL) does most of that; `tests/run test-free-threaded` is for a Python that has none.
 """
@@ -25,7 +25,7 @@ TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"
 
 
 def at_once(*work: Callable[[], Any]) -> list[Any]:
-    """Return what each call gave or raised, when all of them begin together."""
+    """Return the result or the exception of each call, all started together."""
     outcomes: list[Any] = [None] * len(work)
     start = threading.Barrier(len(work))
 
@@ -44,7 +44,7 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
     return outcomes
 
 
-def all_right(outcomes: list[Any]) -> list[Any]:
+def results_of(outcomes: list[Any]) -> list[Any]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -59,18 +59,18 @@ def live() -> int:
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has its lock (GIL)"
 )
-def test_the_import_leaves_the_lock_away(
+def test_the_import_keeps_the_gil_disabled(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     code = "import sys, usmq; usmq.zeros(3).to_numpy(); print(sys._is_gil_enabled())"
     assert run_python(code, PYTHON_GIL=None).stdout == "False\n"
 
 
-# --- what serves once
+# --- single-use objects
 
 
 class Gives:
-    """Gives one capsule, or one pair, to whoever asks."""
+    """Gives the same capsule, or pair, to every caller."""
 
     def __init__(self, given: Any) -> None:
         self.given = given
@@ -135,7 +135,7 @@ ONCE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", ONCE)
-def test_of_threads_that_take_one_capsule_one_gets_it(what: str) -> None:
+def test_only_one_of_many_threads_consumes_a_capsule(what: str) -> None:
     make, use, right = ONCE[what]
     before = live()
     for _ in range(100):
@@ -149,16 +149,16 @@ def test_of_threads_that_take_one_capsule_one_gets_it(what: str) -> None:
     assert live() == before
 
 
-def test_a_schema_that_is_only_shown_stays_whole_for_all_who_look() -> None:
+def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
     table = usmq.from_arrow(TABLE, usm_type="host")
     for _ in range(100):
-        wish = TABLE.schema.__arrow_c_schema__()
-        looks = [lambda wish=wish: table.__arrow_c_device_array__(wish)] * THREADS
-        assert all(len(pair) == 2 for pair in all_right(at_once(*looks)))
-        assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(wish))
+        requested = TABLE.schema.__arrow_c_schema__()
+        looks = [lambda requested=requested: table.__arrow_c_device_array__(requested)] * THREADS
+        assert all(len(pair) == 2 for pair in results_of(at_once(*looks)))
+        assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(requested))
 
 
-# --- what all may use
+# --- shared objects
 
 
 def use_in_many_ways_at_once() -> None:
@@ -175,16 +175,16 @@ def use_in_many_ways_at_once() -> None:
         lambda: sum(row[0].item() for row in x) == right[:, 0].sum(),
     ]
     for _ in range(100):
-        assert all(all_right(at_once(*uses)))
+        assert all(results_of(at_once(*uses)))
 
 
-def test_one_array_serves_all_protocols_at_once() -> None:
+def test_one_array_supports_all_protocols_concurrently() -> None:
     before = live()
     use_in_many_ways_at_once()
     assert live() == before
 
 
-def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: Any) -> None:
+def test_threads_share_kernels_queues_columns_and_devices(kernels: Any, advanced: Any) -> None:
     column = usmq.from_arrow(TABLE)["a"]
     x = usmq.full(8, 5, "u4")
 
@@ -199,17 +199,17 @@ def test_kernels_queues_columns_and_devices_are_shared(kernels: Any, advanced: A
         return column.to_arrow().to_pylist() == [1, None, 3] and device in usmq.devices()
 
     for _ in range(50):
-        assert all(all_right(at_once(*[launch] * 4, *[look] * 4)))
+        assert all(results_of(at_once(*[launch] * 4, *[look] * 4)))
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
-def test_the_rows_of_one_iterator_come_once() -> None:
+def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
     before = live()
     x = usmq.arange(200)
     assert operator.length_hint(iter(x)) == 200
     for _ in range(20):
         rows = iter(x)
-        taken = all_right(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
+        taken = results_of(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
         assert sorted(itertools.chain(*taken)) == list(range(200))
         assert next(rows, None) is None
         assert operator.length_hint(rows) == 0
@@ -217,23 +217,23 @@ def test_the_rows_of_one_iterator_come_once() -> None:
     assert live() == before
 
 
-def test_threads_of_a_task_get_an_argument_each() -> None:
+def test_threads_of_a_task_get_separate_arguments() -> None:
     def work(task: usmq.TaskContext) -> list[int]:
-        return all_right(at_once(*[lambda: task.arg(int)] * THREADS))
+        return results_of(at_once(*[lambda: task.arg(int)] * THREADS))
 
     for _ in range(50):
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
 
 
-def test_the_default_queue_is_one_object_for_all() -> None:
+def test_all_threads_get_the_same_default_queue() -> None:
     device = usmq.current_queue().device
     for number in range(50):
         usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
-        seen = all_right(at_once(*[usmq.current_queue] * THREADS))
+        seen = results_of(at_once(*[usmq.current_queue] * THREADS))
         assert all(queue is seen[0] for queue in seen)
 
 
-def test_the_default_queue_is_one_that_somebody_set() -> None:
+def test_the_default_queue_is_one_that_a_thread_set() -> None:
     device = usmq.current_queue().device
     queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
     usmq.set_default_queue(queues[0])
@@ -247,10 +247,10 @@ def test_the_default_queue_is_one_that_somebody_set() -> None:
         return all(usmq.current_queue() in queues for _ in range(200))
 
     changes = [lambda queue=queue: change(queue) for queue in queues]
-    assert all(all_right(at_once(*changes, *[look] * 6)))
+    assert all(results_of(at_once(*changes, *[look] * 6)))
 
 
-def test_a_scope_object_is_left_by_those_who_entered_it() -> None:
+def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
     outside = usmq.current_queue()
     queue = usmq.Queue(outside.device, profiling=True)
     scope = usmq.use_queue(queue)
@@ -262,10 +262,10 @@ def test_a_scope_object_is_left_by_those_who_entered_it() -> None:
             assert usmq.current_queue() == outside
         return True
 
-    assert all(all_right(at_once(*[enter] * THREADS)))
+    assert all(results_of(at_once(*[enter] * THREADS)))
 
 
-def test_one_profile_is_begun_and_ended_once() -> None:
+def test_one_profile_is_started_and_ended_once() -> None:
     for _ in range(50):
         profile = usmq.profile()
         begun = at_once(*[profile.__enter__] * THREADS)
@@ -280,10 +280,10 @@ def test_one_profile_is_begun_and_ended_once() -> None:
         assert [event.kind for event in profile.events][:2] == ["allocate", "fill"]
 
 
-# --- what changes meanwhile
+# --- concurrent changes
 
 
-def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> None:
+def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> None:
     numbers = [[float(number)] * 3 for number in range(50)]
 
     def change() -> bool:
@@ -298,14 +298,14 @@ def test_a_list_that_changes_while_it_is_read_is_some_array_or_an_error() -> Non
             try:
                 shape = usmq.asarray(numbers).shape
             except (usmq.Error, ValueError, TypeError, IndexError, RuntimeError):
-                continue  # as numpy, which refuses what changes under it
+                continue  # like numpy, which refuses concurrent changes
             assert shape[1] == 3
         return True
 
-    assert all(all_right(at_once(*[change] * 2, *[read] * 4)))
+    assert all(results_of(at_once(*[change] * 2, *[read] * 4)))
 
 
-def test_a_dict_that_changes_while_a_table_is_made_is_a_table_or_an_error() -> None:
+def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error() -> None:
     columns = {str(number): usmq.zeros(3) for number in range(20)}
     extra = usmq.zeros(3)
 
@@ -322,7 +322,7 @@ def test_a_dict_that_changes_while_a_table_is_made_is_a_table_or_an_error() -> N
     assert at_once(*changes, *[make] * 4) == [True] * 6
 
 
-def test_arrays_that_one_thread_drops_and_others_take_are_right_or_gone() -> None:
+def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others() -> None:
     before = live()
     shelf: dict[int, usmq.Array] = {}
 
@@ -340,6 +340,6 @@ def test_arrays_that_one_thread_drops_and_others_take_are_right_or_gone() -> Non
         return True
 
     puts = [lambda seed=seed: put(seed) for seed in range(4)]
-    assert all(all_right(at_once(*puts, *[take] * 4)))
+    assert all(results_of(at_once(*puts, *[take] * 4)))
     shelf.clear()
     assert live() == before

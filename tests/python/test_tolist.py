@@ -1,4 +1,4 @@
-"""``tolist``: the elements as nested lists of Python numbers, as numpy's, and without numpy."""
+"""``tolist``: nested lists of Python numbers that match numpy's, without numpy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def same(found: Any, wanted: Any) -> bool:
 
 
 @pytest.mark.parametrize("dtype", VALUES)
-def test_every_dtype_gives_the_numbers_that_numpy_gives(dtype: str) -> None:
+def test_every_dtype_gives_the_same_numbers_as_numpy(dtype: str) -> None:
     host = np.array(VALUES[dtype], dtype)
     found = usmq.asarray(host).tolist()
     assert same(found, host.tolist())
@@ -67,7 +67,7 @@ def test_shapes_nest_as_in_numpy(shape: tuple[int, ...], kind: Any) -> None:
     assert same(x.tolist(), host.tolist())
 
 
-def test_views_give_what_they_show() -> None:
+def test_views_give_their_own_elements() -> None:
     host = np.arange(24, dtype="i8").reshape(2, 3, 4)
     x = usmq.asarray(host)
     for view, wanted in (
@@ -81,13 +81,13 @@ def test_views_give_what_they_show() -> None:
         assert same(view.tolist(), wanted.tolist())
 
 
-def test_it_waits_for_the_work_before(kernels: Any) -> None:
+def test_it_waits_for_earlier_work(kernels: Any) -> None:
     x = usmq.zeros(4, "f4")
     kernels.fill(4, x, 2.5)
     assert x.tolist() == [2.5] * 4
 
 
-def test_neither_it_nor_lists_need_numpy(
+def test_tolist_and_list_input_work_without_numpy(
     run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     code = """

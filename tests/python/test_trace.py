@@ -1,4 +1,4 @@
-"""``python -m usmq trace``: a script runs as it would without, and what it did is in the files."""
+"""``python -m usmq trace``: a script runs unchanged, and the files describe its work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def events(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["ph"] == "X"]
 
 
-def test_a_script_that_knows_nothing_of_it_is_profiled(
+def test_an_unmodified_script_is_profiled(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = script(SCRIPT)
@@ -61,7 +61,7 @@ def test_a_script_that_knows_nothing_of_it_is_profiled(
     assert out[1].read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_files_have_names_by_default(
+def test_files_have_default_names(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     trace(run_python, script(SCRIPT), cwd=tmp_path)
@@ -72,7 +72,7 @@ def test_files_have_names_by_default(
     }
 
 
-def test_calls_of_dpnp_are_shown_and_those_of_usmq_are_not(
+def test_the_trace_shows_calls_of_dpnp_but_not_of_usmq(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("dpnp")
@@ -107,7 +107,7 @@ def test_calls_of_dpnp_are_shown_and_those_of_usmq_are_not(
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
     ],
 )
-def test_the_exit_status_is_the_scripts(
+def test_the_exit_status_is_that_of_the_script(
     run_python: Run,
     script: Callable[[str], Path],
     tmp_path: Path,
@@ -123,7 +123,7 @@ def test_the_exit_status_is_the_scripts(
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit(3)", "1 / 0", "pass"])
-def test_a_forked_child_ends_with_its_own_status(
+def test_a_forked_child_exits_with_its_own_status(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path, end: str
 ) -> None:
     path = script(f"""
@@ -142,7 +142,7 @@ else:
     assert "ValueError" not in done.stderr
 
 
-def test_an_exception_is_shown_from_the_script_on_and_the_profile_is_saved(
+def test_a_traceback_starts_at_the_script_and_the_profile_is_saved(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = script("import usmq\nusmq.zeros(3)\ndef fail():\n    1 / 0\nfail()\n")
@@ -155,7 +155,7 @@ def test_an_exception_is_shown_from_the_script_on_and_the_profile_is_saved(
     assert any(entry["cat"] == "fill" for entry in events(out))
 
 
-def test_modules_run_too_and_find_their_neighbours(
+def test_modules_run_and_import_neighbouring_modules(
     run_python: Run, script: Callable[..., Path], tmp_path: Path
 ) -> None:
     script("VALUE = 7\n", "neighbour.py")
@@ -188,20 +188,20 @@ def test_wrong_arguments_show_the_usage(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_script_that_is_not_there_is_one_line(run_python: Run, tmp_path: Path) -> None:
+def test_a_missing_script_is_a_one_line_error(run_python: Run, tmp_path: Path) -> None:
     done = trace(run_python, "-o", "run.txt", "nosuch.py", check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert "cannot open nosuch.py" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_help_says_what_there_is(run_python: Run) -> None:
+def test_help_lists_the_options(run_python: Run) -> None:
     done = trace(run_python, "--help")
     assert "SCRIPT" in done.stdout
     assert "trace" in run_python(None, "-m", "usmq", "--help").stdout
 
 
-def test_without_the_runtimes_tracing_calls_cannot_be_asked_for(run_python: Run) -> None:
+def test_calls_need_the_tracing_support_of_the_runtime(run_python: Run) -> None:
     code = """
 import usmq._core
 try:

@@ -1,4 +1,4 @@
-"""Two devices of one context: copies go through host memory, and nothing names the wrong device.
+"""Two devices of one context: copies use host memory, and every device is named correctly.
 
 Each program runs in a process of its own on two emulated GPUs. Like the GPUs of one vendor they
 share a platform and its default context.
@@ -155,4 +155,4 @@ for module in (b"", b"no module", b"\\x03\\x02\\x23\\x07" * 2, b"\\x03\\x02\\x23
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_two_emulated_gpus(run_python: Run, name: str) -> None:
     done = run_python(PRELUDE + PROGRAMS[name], USMQ_EMULATE_GPUS="2", timeout=60)
-    assert done.stderr == "", "strict emulation has no complaint"
+    assert done.stderr == "", "strict emulation reports no violation"

@@ -39,5 +39,5 @@ assert statistics.median(beside) < 0.1
 """
 
 
-def test_a_copy_passes_an_unrelated_one_behind_a_slow_kernel(run_python: Run) -> None:
+def test_a_copy_overtakes_an_unrelated_one_behind_a_slow_kernel(run_python: Run) -> None:
     print(run_python(PRELUDE + CODE).stdout)

@@ -1,4 +1,4 @@
-"""The page on defects of other projects, their programs and the workarounds belong together."""
+"""The page on upstream defects, its programs and the workarounds in usmq are consistent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELPERS = {"__main__.py", "outcome.py", "upstream.h", "parts.h"}
 PROGRAMS = {path.name for path in FOLDER.iterdir() if path.is_file()} - HELPERS
 
 
-def test_each_program_is_run_and_on_the_page() -> None:
+def test_each_program_is_run_and_listed_on_the_page() -> None:
     listed = subprocess.run(
         [sys.executable, str(FOLDER), "--list"], capture_output=True, text=True, check=True
     )
@@ -22,7 +22,7 @@ def test_each_program_is_run_and_on_the_page() -> None:
     assert set(re.findall(r"`(\w+\.(?:cpp|py|rs))`", PAGE)) == PROGRAMS
 
 
-def test_each_workaround_is_where_the_page_and_the_programs_say() -> None:
+def test_each_workaround_is_at_the_place_named_by_page_and_program() -> None:
     named = set(re.findall(r"`((?:src|cpp)/[\w/.]+)`(?: \(`(?:\w+::)?(\w+)`\))?", PAGE))
     for name in PROGRAMS:
         text = (FOLDER / name).read_text()

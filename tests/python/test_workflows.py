@@ -1,4 +1,4 @@
-"""The workflows parse, and what they call exists; actionlint judges the rest, in test.yml."""
+"""The workflows parse; their targets and files exist; actionlint checks the rest, in test.yml."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def path(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-def test_there_is_one_for_each_way_to_build_and_publish() -> None:
+def test_each_build_and_publish_step_has_a_workflow() -> None:
     assert {path.stem for path in WORKFLOWS} >= {"test", "icpx", "wheels", "docs"}
 
 
-def test_a_workflow_asks_for_little(path: Path) -> None:
+def test_a_workflow_requests_minimal_permissions(path: Path) -> None:
     workflow = parsed(path)
     assert workflow["permissions"] == {"contents": "read"}
     assert workflow["concurrency"]["group"].startswith(path.stem)
@@ -51,28 +51,28 @@ def test_a_workflow_asks_for_little(path: Path) -> None:
         assert set(job) & {"runs-on"}, name
 
 
-def test_actions_are_held_at_a_major_version(path: Path) -> None:
+def test_actions_are_pinned_to_a_major_version(path: Path) -> None:
     for step in steps(path):
         if "uses" in step:
             held = r"[\w-]+/[\w-]+@v\d+|dtolnay/rust-toolchain@stable|docker://[\w./-]+:\d+[\d.]*"
             assert re.fullmatch(held, step["uses"]), step["uses"]
 
 
-def test_targets_of_make_exist(path: Path) -> None:
+def test_make_targets_exist(path: Path) -> None:
     for line in re.findall(r"(?:^|\s|&& )make ([^|&\n]*)", commands(path)):
         targets = {word for word in line.split() if "=" not in word and not word.startswith("-")}
         assert targets
         assert targets <= TARGETS, line
 
 
-def test_files_exist(path: Path) -> None:
+def test_named_files_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w./$-])((?:tests|examples|requirements|\.ci)/[\w./*-]+)", text))
     for name in named:
         assert list(ROOT.glob(name.rstrip("/"))), name
 
 
-def test_the_try_outs_are_of_the_versions_that_the_wheel_claims() -> None:
+def test_the_tested_python_versions_match_the_wheel() -> None:
     [wheels] = [path for path in WORKFLOWS if path.stem == "wheels"]
     tried = parsed(wheels)["jobs"]["try"]["strategy"]["matrix"]["python"]
     text = (ROOT / "tests" / "wheel.py").read_text(encoding="utf-8")
@@ -94,14 +94,14 @@ def release() -> Any:
     return module
 
 
-def test_the_changelog_gives_the_notes_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_release_notes_come_from_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
     tool = release()
     changes = tool.sections()
     assert "Unreleased" in changes
     for body in changes.values():
         kinds = re.findall(r"^### (.*)$", body, re.MULTILINE)
         assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    # Before a release the section is missing, and that is said.
+    # Before a release the section is missing, and the error names it.
     missing = [problem for problem in tool.problems() if "CHANGELOG" not in problem]
     assert missing == ([] if tool.repository() else [tool.NO_ADDRESS])
     assert tool.main(["notes", "v99.0.0"]) == 1

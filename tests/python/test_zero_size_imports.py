@@ -1,4 +1,4 @@
-"""Arrays of no elements keep the kind and the address of USM that their producer gave."""
+"""Empty arrays keep the USM kind and the address of their producer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ IMPORTS: dict[str, Callable[[Any], usmq.Array]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("view", EMPTY)
 @pytest.mark.parametrize("protocol", IMPORTS)
-def test_an_array_of_nothing_keeps_its_kind_and_address(
-    protocol: str, view: str, kind: str
-) -> None:
+def test_an_empty_array_keeps_its_usm_kind_and_address(protocol: str, view: str, kind: str) -> None:
     theirs = EMPTY[view](dpnp.zeros(24, dtype="i4", usm_type=kind))
     given = address(theirs)
     assert given
@@ -37,14 +35,14 @@ def test_an_array_of_nothing_keeps_its_kind_and_address(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_allocation_of_nothing_keeps_its_kind(kind: str) -> None:
+def test_a_zero_size_allocation_keeps_its_usm_kind(kind: str) -> None:
     theirs = dpnp.empty((0, 3), dtype="f4", usm_type=kind)
     x = usmq.asarray(theirs, copy=False)
     assert (x.shape, x.usm_type, x.ptr) == ((0, 3), kind, address(theirs))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_our_own_keeps_its_kind_there_and_back(kind: str) -> None:
+def test_our_own_empty_array_round_trips_with_its_usm_kind(kind: str) -> None:
     x = usmq.zeros(24, "i4", usm_type=kind)[7:7]
     back = usmq.asarray(dpnp.asarray(x), copy=False)
     assert (back.usm_type, back.ptr) == (kind, x.ptr)

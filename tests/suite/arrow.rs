@@ -1,10 +1,12 @@
-//! Arrow: arrays of every type to the device, to another library and back, next to arrow-rs.
+//! Arrow: round trips of arrays of every type through devices and other libraries, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use crate::arrays::{array, every_type, is_run_ends};
 use crate::common::Random;
-use crate::structs::{ONEAPI, hand_over_host, leaving_nothing, look, look_at_host, through, watched_host};
+use crate::structs::{
+    ONEAPI, count_host_releases, foreign_array, raw_array, raw_device_array, reimport, without_leaks,
+};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array as _, ArrayRef, Float64Array, RecordBatch};
@@ -26,7 +28,7 @@ fn on_device(array: &ArrayRef) -> Result<Column> {
 /// Out to another library and in again: the same memory, and the same values.
 fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result<()> {
     let exported = column.export_device(SyncMode::Event)?;
-    let before = look(&exported);
+    let before = raw_device_array(&exported);
     assert_eq!((before.device_type, before.reserved), (ONEAPI, [0; 3]), "{what}");
     assert_eq!(
         (before.array.length, before.array.offset),
@@ -34,9 +36,9 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
         "{what}"
     );
     let before = before.array.addresses();
-    let back = through(exported)?;
+    let back = reimport(exported)?;
     assert_eq!((back.len(), back.offset()), (column.len(), column.offset()), "{what}");
-    let after = look(&back.export_device(SyncMode::Now)?).array.addresses();
+    let after = raw_device_array(&back.export_device(SyncMode::Now)?).array.addresses();
     // Of a column without values no memory is kept.
     let same = |(after, before): (&usize, &usize)| after == before || (column.is_empty() && *after == 0);
     assert!(
@@ -48,8 +50,8 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
 }
 
 #[test]
-fn an_array_of_every_type_comes_back_from_the_same_addresses() -> Result<()> {
-    leaving_nothing(|| {
+fn arrays_of_every_type_round_trip_at_the_same_addresses() -> Result<()> {
+    without_leaks(|| {
         let mut random = Random::new(1);
         for data_type in every_type() {
             for (length, nulls) in [(0, false), (0, true), (1, true), (9, false), (100, false), (100, true)] {
@@ -69,8 +71,8 @@ fn an_array_of_every_type_comes_back_from_the_same_addresses() -> Result<()> {
 }
 
 #[test]
-fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
-    leaving_nothing(|| {
+fn slices_of_every_type_round_trip_on_either_side() -> Result<()> {
+    without_leaks(|| {
         let mut random = Random::new(2);
         for data_type in every_type() {
             for nulls in [false, true] {
@@ -80,7 +82,7 @@ fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
                     for length in [0, 1, 8, 40 - offset] {
                         let what = format!("{length} of {data_type} from {offset}, nulls: {nulls}");
                         let part = whole.slice(offset, length);
-                        // Before it goes to the device, and there.
+                        // Before the copy to the device, and on it.
                         assert_comes_back(&on_device(&part)?, &part, &what)?;
                         let cut = column.slice(offset, length)?;
                         // A part without values begins nowhere.
@@ -96,8 +98,8 @@ fn a_part_of_an_array_of_every_type_comes_back_whoever_cuts_it() -> Result<()> {
 }
 
 #[test]
-fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
-    leaving_nothing(|| {
+fn a_host_array_is_copied_from_its_offset() -> Result<()> {
+    without_leaks(|| {
         let mut random = Random::new(3);
         for data_type in every_type() {
             for nulls in [false, true] {
@@ -107,9 +109,9 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
                     let what = format!("{data_type} from {offset}, nulls: {nulls}");
                     let part = column.slice(offset, 20)?;
                     // arrow-rs itself moves buffers where it can, and seldom gives an offset.
-                    let (raw, releases) = watched_host(part.export_host()?);
+                    let (raw, releases) = count_host_releases(part.export_host()?);
                     assert_eq!(raw.offset as usize, offset, "{what}");
-                    let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
+                    let copy = Column::import(foreign_array(column.field(), raw), ImportOptions::default())?;
                     assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
                     let released = crate::structs::eventually(|| Ok(releases.count() == 1))?;
                     assert!(released, "{what}: {} releases", releases.count());
@@ -124,8 +126,8 @@ fn a_host_array_with_an_offset_is_copied_from_there() -> Result<()> {
 }
 
 #[test]
-fn the_host_reads_host_and_shared_memory_where_it_is() -> Result<()> {
-    leaving_nothing(|| {
+fn the_host_reads_host_and_shared_memory_in_place() -> Result<()> {
+    without_leaks(|| {
         let array: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-2.0)]));
         for kind in UsmKind::ALL {
             let column = Column::from_arrow(
@@ -148,12 +150,12 @@ fn the_host_reads_host_and_shared_memory_where_it_is() -> Result<()> {
 
 #[test]
 fn a_column_of_an_array_shares_its_memory() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let x = Array::arange(0, 12, 1, DType::F64, UsmKind::Shared, &current_queue()?)?;
         let column = Column::from_array("miles", &x)?;
         let exported = column.export_device(SyncMode::Event)?;
-        assert_eq!(look(&exported).array.buffers(), [0, x.address()]);
-        assert_eq!(through(exported)?.values()?.address(), x.address());
+        assert_eq!(raw_device_array(&exported).array.buffers(), [0, x.address()]);
+        assert_eq!(reimport(exported)?.values()?.address(), x.address());
         // Rows of an array are lists of fixed size.
         let rows = Column::from_array("grid", &x.reshape([4, 3])?)?;
         let host = rows.to_arrow()?;
@@ -165,8 +167,8 @@ fn a_column_of_an_array_shares_its_memory() -> Result<()> {
 }
 
 #[test]
-fn empty_columns_of_every_type_are_made_and_handed_over() -> Result<()> {
-    leaving_nothing(|| {
+fn empty_columns_of_every_type_are_imported_and_exported() -> Result<()> {
+    without_leaks(|| {
         for data_type in every_type() {
             let nothing = arrow_array::new_empty_array(&data_type);
             let column = Column::empty(on_device(&nothing)?.field(), &current_queue()?)?;
@@ -178,8 +180,8 @@ fn empty_columns_of_every_type_are_made_and_handed_over() -> Result<()> {
 }
 
 #[test]
-fn an_array_of_arrow_rs_may_have_nulls_so_its_column_may() -> Result<()> {
-    leaving_nothing(|| {
+fn columns_imported_from_arrow_rs_may_have_nulls() -> Result<()> {
+    without_leaks(|| {
         for data_type in every_type() {
             let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
             assert!(column.field().is_nullable(), "{data_type}");
@@ -202,8 +204,8 @@ fn batch(rows: usize) -> RecordBatch {
 }
 
 #[test]
-fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()> {
-    leaving_nothing(|| {
+fn a_record_batch_round_trips_as_a_table_with_its_schema() -> Result<()> {
+    without_leaks(|| {
         for rows in [0, 1, 50] {
             let batch = batch(rows);
             let table = Table::from_arrow(&batch, ImportOptions::default())?;
@@ -216,15 +218,18 @@ fn a_record_batch_becomes_a_table_and_comes_back_with_its_schema() -> Result<()>
 }
 
 #[test]
-fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
-    leaving_nothing(|| {
+fn a_slice_of_a_table_is_exported_as_a_record_batch() -> Result<()> {
+    without_leaks(|| {
         let batch = batch(50);
         let table = Table::from_arrow(&batch.slice(3, 40), ImportOptions::default())?;
         let selected = table.select(&["c", "a"])?;
         let rows = selected.batches()[0].slice(9, 20)?;
         let exported = rows.export_device(SyncMode::Event)?;
-        assert_eq!((look(&exported).array.offset, look(&exported).array.null_count), (9, 0));
-        let ColumnOrTable::Table(back) = ColumnOrTable::from_column(through(exported)?)? else {
+        assert_eq!(
+            (raw_device_array(&exported).array.offset, raw_device_array(&exported).array.null_count),
+            (9, 0)
+        );
+        let ColumnOrTable::Table(back) = ColumnOrTable::from_column(reimport(exported)?)? else {
             panic!("a struct that is never null is a record batch")
         };
         let expected = batch.project(&[2, 0]).unwrap().slice(3 + 9, 20);
@@ -238,8 +243,8 @@ fn a_part_of_a_table_is_handed_over_as_a_record_batch() -> Result<()> {
 }
 
 #[test]
-fn structs_with_nulls_are_no_table() -> Result<()> {
-    leaving_nothing(|| {
+fn structs_with_nulls_are_not_a_table() -> Result<()> {
+    without_leaks(|| {
         let structs = DataType::Struct(vec![ArrowField::new("a", DataType::Int32, true)].into());
         let column = on_device(&array(&structs, 40, true, &mut Random::new(6)).unwrap())?;
         let refused = Table::from_structs(column).unwrap_err();
@@ -251,8 +256,8 @@ fn structs_with_nulls_are_no_table() -> Result<()> {
 }
 
 #[test]
-fn columns_of_different_lengths_are_no_table() -> Result<()> {
-    leaving_nothing(|| {
+fn columns_of_different_lengths_are_not_a_table() -> Result<()> {
+    without_leaks(|| {
         let [short, long] =
             [2, 3].map(|rows| on_device(&(Arc::new(Float64Array::from(vec![0.0; rows])) as _)));
         let refused = Table::new(vec![short?, long?]).unwrap_err();
@@ -262,14 +267,14 @@ fn columns_of_different_lengths_are_no_table() -> Result<()> {
 }
 
 #[test]
-fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
-    leaving_nothing(|| {
+fn host_exports_need_host_accessible_memory() -> Result<()> {
+    without_leaks(|| {
         let array: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
         let refused = on_device(&array)?.export_host().unwrap_err();
         assert!(matches!(&refused, Error::Interop(text) if text.contains("device USM")), "{refused}");
         let host = Column::from_arrow("x", &array, HOST)?;
         let exported = host.export_host()?;
-        assert_eq!(look_at_host(&exported).buffers()[1], host.values()?.address());
+        assert_eq!(raw_array(&exported).buffers()[1], host.values()?.address());
         let exported = host.export_host_device()?;
         assert_eq!((exported.device_type(), exported.device_id()), (crate::structs::CPU, -1));
         assert!(exported.sync_event().is_null());
@@ -278,7 +283,7 @@ fn host_exports_need_memory_that_the_host_reads() -> Result<()> {
 }
 
 #[test]
-fn a_column_that_was_packed_comes_back_and_a_short_buffer_is_an_error() {
+fn a_serialized_column_round_trips_and_a_short_buffer_is_an_error() {
     let queue = usmq::current_queue().unwrap();
     let column = Column::from_array("x", &usmq::Array::from_slice(&[1i32, 2, 3, 4]).unwrap()).unwrap();
     let part = column.slice(1, 2).unwrap();

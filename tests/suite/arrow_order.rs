@@ -1,10 +1,12 @@
-//! Arrow: an event is what keeps producer and consumer in order; neither has the host wait.
+//! Arrow: events order producer and consumer without host waits.
 
 use crate::arrays::array;
 use crate::common::{
     IN_ORDER, Random, Work, advanced, default_queue, four_queues, other_root, states, states_of,
 };
-use crate::structs::{eventually, hand_over, hand_over_host, leaving_nothing, watched, watched_host};
+use crate::structs::{
+    count_host_releases, count_releases, eventually, foreign_array, foreign_device_array, without_leaks,
+};
 use arrow_schema::DataType;
 use std::sync::Arc;
 use usmq::interop::arrow::{
@@ -13,7 +15,7 @@ use usmq::interop::arrow::{
 };
 use usmq::{Array, DType, Queue, Result, UsmKind};
 
-/// Steps of a command that runs long enough for a test to look at what happens meanwhile.
+/// Steps of a command that runs long enough for a test to observe it.
 const LONG: u32 = 50_000_000;
 
 const SIZE: usize = 16;
@@ -31,11 +33,11 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
     let y = states(SIZE, reader)?;
     let (field, column) = column_of(&x)?;
     let writing = work.advance(writer, &x, LONG)?;
-    let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
+    let (raw, releases) = count_releases(column.export_device(SyncMode::Event)?);
     assert!(!raw.sync_event.is_null(), "{what}");
     drop((x, column));
     let back = Column::import_device(
-        hand_over(&field, raw),
+        foreign_device_array(&field, raw),
         ImportOptions { queue: Some(reader), kind: None, columns: None },
     )?;
     let reading = work.advance_into(reader, &back.values()?, &y, 1)?;
@@ -48,8 +50,8 @@ fn hand_over_in_flight(work: &Work, writer: &Queue, reader: &Queue, kind: UsmKin
 }
 
 #[test]
-fn a_consumer_on_any_queue_sees_what_a_kernel_in_flight_writes() -> Result<()> {
-    leaving_nothing(|| {
+fn a_consumer_on_any_queue_sees_the_writes_of_a_kernel_in_flight() -> Result<()> {
+    without_leaks(|| {
         let queues = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&queues[0])?;
         for writer in &queues {
@@ -65,8 +67,8 @@ fn a_consumer_on_any_queue_sees_what_a_kernel_in_flight_writes() -> Result<()> {
 }
 
 #[test]
-fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
-    leaving_nothing(|| {
+fn the_event_covers_work_on_other_queues_than_the_arrays_own() -> Result<()> {
+    without_leaks(|| {
         let [own, writer, reader, _] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&own)?;
         let x = states_of(&[7; SIZE], &own)?;
@@ -85,7 +87,7 @@ fn the_event_covers_work_of_other_queues_than_the_array_has() -> Result<()> {
 
 #[test]
 fn one_event_covers_every_column_of_a_table() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let [own, first, second, reader] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&own)?;
         let arrays = [states_of(&[1; SIZE], &own)?, states_of(&[2; SIZE], &own)?];
@@ -113,7 +115,7 @@ fn one_event_covers_every_column_of_a_table() -> Result<()> {
 
 #[test]
 fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let [writer, reader, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&writer)?;
         for kind in UsmKind::ALL {
@@ -134,8 +136,8 @@ fn a_read_by_the_host_waits_for_the_event() -> Result<()> {
 }
 
 #[test]
-fn an_export_that_waits_needs_no_event() -> Result<()> {
-    leaving_nothing(|| {
+fn an_export_that_waits_has_no_event() -> Result<()> {
+    without_leaks(|| {
         let [writer, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&writer)?;
         let x = Array::uninit([SIZE], DType::U32, UsmKind::Host, &writer)?;
@@ -157,11 +159,11 @@ fn an_export_that_waits_needs_no_event() -> Result<()> {
 
 #[test]
 fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let [writer, reader, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Arc::new(Work::new(&writer)?);
         let (field, _) = column_of(&states(SIZE, &writer)?)?;
-        // Each batch is begun when it is asked for.
+        // Each batch is created on demand.
         let (worker, on) = (work.clone(), writer.clone());
         let begin = move |value: u32| {
             let x = states_of(&[value; SIZE], &on)?;
@@ -184,8 +186,8 @@ fn each_array_of_a_stream_has_the_event_of_its_own_work() -> Result<()> {
 }
 
 #[test]
-fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Result<()> {
-    leaving_nothing(|| {
+fn host_memory_is_released_only_after_its_copies_complete() -> Result<()> {
+    without_leaks(|| {
         let queue = Queue::new(default_queue()?.device(), None, IN_ORDER)?;
         let work = Work::new(&queue)?;
         let host = array(&DataType::Utf8, 5000, true, &mut Random::new(1)).unwrap();
@@ -194,12 +196,12 @@ fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Resu
             &host,
             ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None },
         )?;
-        let (raw, releases) = watched_host(source.export_host()?);
+        let (raw, releases) = count_host_releases(source.export_host()?);
         let x = states_of(&[7; SIZE], &queue)?;
         // The copies come after this.
         let running = work.advance(&queue, &x, LONG)?;
         let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
-        let copy = Column::import(hand_over_host(source.field(), raw), placed)?;
+        let copy = Column::import(foreign_array(source.field(), raw), placed)?;
         assert!(!running.done()?, "the host waited, or the test needs longer work");
         assert_eq!(releases.count(), 0);
         assert_eq!(&copy.to_arrow()?, &host);
@@ -210,15 +212,15 @@ fn host_memory_is_released_when_its_copies_are_complete_and_not_before() -> Resu
 
 #[test]
 fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let [writer, reader, ..] = four_queues(default_queue()?.device(), None)?;
         let work = Work::new(&writer)?;
         let x = states_of(&[7; SIZE], &writer)?;
         let (field, column) = column_of(&x)?;
         let writing = work.advance(&writer, &x, LONG)?;
-        let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
+        let (raw, releases) = count_releases(column.export_device(SyncMode::Event)?);
         let placed = ImportOptions { queue: Some(&reader), kind: None, columns: None };
-        drop(Column::import_device(hand_over(&field, raw), placed)?);
+        drop(Column::import_device(foreign_device_array(&field, raw), placed)?);
         drop(column.export_device(SyncMode::Event)?);
         assert!(!writing.done()?, "the host waited, or the test needs longer work");
         assert!(eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
@@ -228,8 +230,8 @@ fn an_import_dropped_at_once_waits_for_nothing_and_is_released_later() -> Result
 }
 
 #[test]
-fn work_in_flight_on_a_second_device_is_seen_there_and_copied_from_there() -> Result<()> {
-    leaving_nothing(|| {
+fn work_in_flight_on_a_second_device_is_ordered_and_copied_from_it() -> Result<()> {
+    without_leaks(|| {
         let here = default_queue()?;
         let Some(device) = other_root(&here)? else { return Ok(()) };
         let there = Queue::new(&device, None, IN_ORDER)?;

@@ -1,10 +1,12 @@
-//! Arrow: random nested types with random data and cuts, to the device and back, next to arrow-rs.
+//! Arrow: round trips of random nested types, data and slices through the device, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 use crate::arrays::{array, flat_types, nested_types};
 use crate::common::Random;
-use crate::structs::{Clean, hand_over_host, look, take, through, watched, watched_host};
+use crate::structs::{
+    LeakCheck, count_host_releases, count_releases, foreign_array, raw_device_array, reimport, take,
+};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchIterator, new_empty_array};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
@@ -19,7 +21,7 @@ use usmq::interop::arrow::{
 };
 use usmq::{Error, UsmKind};
 
-/// Arrays are short: what goes wrong does so at an edge, and the edges are many.
+/// Arrays are short: faults occur at edges, and there are many.
 const LONGEST: usize = 70;
 
 const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
@@ -32,7 +34,7 @@ fn any_type() -> impl Strategy<Value = DataType> {
     })
 }
 
-/// An array, and what made it, which is what a failure shows.
+/// An array and its parameters, which a failure shows.
 #[derive(Debug, Clone)]
 struct Case {
     data_type: DataType,
@@ -66,7 +68,7 @@ fn cut((first, second): (usize, usize), length: usize) -> (usize, usize) {
     (start, end - start)
 }
 
-/// Columns of one length, as a batch.
+/// Columns of equal length, as a batch.
 fn any_batch() -> impl Strategy<Value = RecordBatch> {
     (prop::collection::vec(any_type(), 1..4), 0..LONGEST, any::<u64>()).prop_map(|(types, rows, seed)| {
         let mut random = Random::new(seed);
@@ -92,10 +94,10 @@ proptest! {
     })]
 
     #[test]
-    fn any_array_goes_out_and_comes_back(
+    fn random_arrays_round_trip(
         case in any_case(), before in any_cut(), there in any_cut(), later in any_cut(),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let whole = case.array();
         // Cut by arrow-rs, by us, and by us as the other library.
         let (start, length) = cut(before, whole.len());
@@ -104,13 +106,13 @@ proptest! {
         prop_assert_eq!(&column.to_arrow()?, &part);
         let (start, length) = cut(there, part.len());
         let part = part.slice(start, length);
-        let (raw, releases) = watched(column.slice(start, length)?.export_device(SyncMode::Event)?);
-        let back = Column::import_device(crate::structs::hand_over(column.field(), raw), ImportOptions::default())?;
+        let (raw, releases) = count_releases(column.slice(start, length)?.export_device(SyncMode::Event)?);
+        let back = Column::import_device(crate::structs::foreign_device_array(column.field(), raw), ImportOptions::default())?;
         drop(column);
         prop_assert_eq!(&back.to_arrow()?, &part);
         let (start, length) = cut(later, part.len());
         let part = part.slice(start, length);
-        let again = through(back.slice(start, length)?.export_device(SyncMode::Now)?)?;
+        let again = reimport(back.slice(start, length)?.export_device(SyncMode::Now)?)?;
         drop(back);
         prop_assert_eq!(&again.to_arrow()?, &part);
         prop_assert_eq!(again.null_count()?, Column::from_arrow("", &part, HOST)?.null_count()?);
@@ -120,14 +122,14 @@ proptest! {
     }
 
     #[test]
-    fn any_host_array_is_copied_without_what_it_does_not_show(case in any_case(), there in any_cut()) {
-        let clean = Clean::start()?;
+    fn random_host_arrays_are_copied_without_hidden_elements(case in any_case(), there in any_cut()) {
+        let clean = LeakCheck::start()?;
         let whole = case.array();
         let column = Column::from_arrow("x", &whole, HOST)?;
         let (start, length) = cut(there, whole.len());
         let part = column.slice(start, length)?;
-        let (raw, releases) = watched_host(part.export_host()?);
-        let copy = Column::import(hand_over_host(column.field(), raw), ImportOptions::default())?;
+        let (raw, releases) = count_host_releases(part.export_host()?);
+        let copy = Column::import(foreign_array(column.field(), raw), ImportOptions::default())?;
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
         prop_assert!(crate::structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));
@@ -135,25 +137,25 @@ proptest! {
     }
 
     #[test]
-    fn any_table_goes_through_a_device_stream(
+    fn random_tables_round_trip_through_a_device_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let tables = batches.iter().map(|part| Table::from_arrow(part, ImportOptions::default()));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let schema = tables[0].schema().clone();
         let columns: Vec<_> = tables.iter().map(|table| table.batches()[0].clone()).collect();
-        let before = columns.iter().map(|column| Ok(look(&column.export_device(SyncMode::Now)?).array.addresses()));
+        let before = columns.iter().map(|column| Ok(raw_device_array(&column.export_device(SyncMode::Now)?).array.addresses()));
         let before = before.collect::<Result<Vec<_>, Error>>()?;
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(columns.into_iter().map(Ok)));
         let made = ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?;
         let ColumnOrTable::Table(table) = made else {
-            panic!("its schema is one of record batches")
+            panic!("its schema describes record batches")
         };
         prop_assert_eq!(table.to_arrow()?, batches);
         for (column, before) in table.batches().iter().zip(before) {
-            let after = look(&column.export_device(SyncMode::Now)?).array.addresses();
+            let after = raw_device_array(&column.export_device(SyncMode::Now)?).array.addresses();
             prop_assert!(column.is_empty() || after == before, "{before:?}, {after:?}");
         }
         drop((table, tables));
@@ -161,10 +163,10 @@ proptest! {
     }
 
     #[test]
-    fn any_table_goes_to_arrow_rs_through_a_host_stream(
+    fn random_tables_reach_arrow_rs_through_a_host_stream(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let tables = batches.iter().map(|part| Table::from_arrow(part, HOST));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
@@ -179,16 +181,16 @@ proptest! {
     }
 
     #[test]
-    fn any_host_stream_of_arrow_rs_becomes_one_table(
+    fn random_host_streams_of_arrow_rs_become_one_table(
         batch in any_batch(), cuts in prop::collection::vec(0..=1000usize, 0..4),
     ) {
-        let clean = Clean::start()?;
+        let clean = LeakCheck::start()?;
         let batches = parts(&batch, &cuts);
         let reader = RecordBatchIterator::new(batches.clone().into_iter().map(Ok), batch.schema());
         let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
         let stream: ForeignStruct<ArrowArrayStream> = take(ptr::from_mut(&mut stream).cast());
         let ColumnOrTable::Table(table) = ColumnOrTable::from_stream(stream, ImportOptions::default())? else {
-            panic!("its schema is one of record batches")
+            panic!("its schema describes record batches")
         };
         prop_assert_eq!(table.batches().len(), 1);
         prop_assert_eq!(table.to_arrow()?, vec![concat_batches(&batch.schema(), &batches).unwrap()]);
@@ -198,8 +200,8 @@ proptest! {
 }
 
 #[test]
-fn the_generator_reaches_deep_types_and_long_arrays() {
-    // Else the tests above would prove less than they say.
+fn the_generator_produces_deep_types_and_long_arrays() {
+    // Otherwise the tests above would cover less.
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let cases = (0..300).map(|_| any_case().new_tree(&mut runner).unwrap().current()).collect::<Vec<_>>();
     let depth = |case: &Case| format!("{:?}", case.data_type).matches("data_type").count();

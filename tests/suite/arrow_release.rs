@@ -1,12 +1,13 @@
-//! Arrow: who owns a struct, until when, and what happens to one that breaks the rules.
+//! Arrow: ownership and lifetime of structs, and the refusal of invalid ones.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 use crate::arrays::{array, item};
 use crate::common::{IN_ORDER, Random, default_queue, four_queues, queues_elsewhere};
 use crate::structs::{
-    CPU, Clean, ONEAPI, RawArray, RawDeviceArray, Releases, eventually, hand_over, hand_over_host,
-    leaving_nothing, live, look, take_array, through, watched, watched_host,
+    CPU, LeakCheck, ONEAPI, RawArray, RawDeviceArray, Releases, count_host_releases, count_releases,
+    eventually, foreign_array, foreign_device_array, live, raw_device_array, reimport, take_array,
+    without_leaks,
 };
 use arrow_array::cast::AsArray;
 use arrow_array::{Array as _, ArrayRef};
@@ -42,8 +43,8 @@ fn once(releases: &Releases) -> Result<bool> {
 }
 
 #[test]
-fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Result<()> {
-    leaving_nothing(|| {
+fn a_moved_struct_can_be_released_on_any_thread() -> Result<()> {
+    without_leaks(|| {
         let array = nested();
         let column = on_device(&array)?;
         // Moved by growth, to the heap, and to another thread.
@@ -64,8 +65,8 @@ fn a_struct_is_released_wherever_it_was_moved_and_by_whichever_thread() -> Resul
 }
 
 #[test]
-fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
-    leaving_nothing(|| {
+fn each_export_keeps_the_memory_independently() -> Result<()> {
+    without_leaks(|| {
         let array = nested();
         let column = on_device(&array)?;
         let [first, second] =
@@ -81,12 +82,13 @@ fn an_export_keeps_the_memory_by_itself_and_each_export_does() -> Result<()> {
 }
 
 #[test]
-fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
-    leaving_nothing(|| {
+fn an_import_keeps_its_struct_until_its_last_slice_is_dropped() -> Result<()> {
+    without_leaks(|| {
         let array = nested();
-        let (raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Event)?);
+        let (raw, releases) = count_releases(on_device(&array)?.export_device(SyncMode::Event)?);
         let column = on_device(&array)?;
-        let back = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
+        let back =
+            Column::import_device(foreign_device_array(column.field(), raw), ImportOptions::default())?;
         let slice = back.slice(3, 20)?.children()[1].clone();
         drop(back);
         slice.wait()?;
@@ -99,7 +101,7 @@ fn an_import_keeps_its_struct_until_its_last_slice_is_gone() -> Result<()> {
     })
 }
 
-/// Takes a child, or the dictionary, out of a parent's struct, as consumers may.
+/// Moves a child, or the dictionary, out of a parent's struct, as consumers may.
 fn take_child(child: *mut RawArray) -> RawArray {
     // SAFETY: the parent's struct lives, and no one else uses the child.
     let moved = unsafe { ptr::read(child) };
@@ -110,12 +112,12 @@ fn take_child(child: *mut RawArray) -> RawArray {
 
 #[test]
 fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let array = nested();
         let column = on_device(&array)?;
         let (fields, device_id) = (column.field().children(), column.queue().device().ordinal() as i64);
         let export = column.export_device(SyncMode::Now)?;
-        let children = look(&export).array.child_pointers();
+        let children = raw_device_array(&export).array.child_pointers();
         let field = |number: usize| -> Arc<Field> { fields[number].clone() };
         let moved: Vec<_> = [0, 2].into_iter().map(|number| take_child(children[number])).collect();
         let dictionary = take_child(moved[1].dictionary);
@@ -123,28 +125,28 @@ fn a_child_that_was_moved_out_outlives_its_parent() -> Result<()> {
         let import = |field: &Arc<Field>, array: RawArray| {
             let sync_event = ptr::null_mut();
             let raw = RawDeviceArray { array, device_id, device_type: ONEAPI, sync_event, reserved: [7; 3] };
-            Column::import_device(hand_over(field, raw), ImportOptions::default())
+            Column::import_device(foreign_device_array(field, raw), ImportOptions::default())
         };
         assert_eq!(&import(&field(0), moved[0])?.to_arrow()?, array.as_struct().column(0));
         let values = import(&Arc::new(fields[2].dictionary().unwrap().clone()), dictionary)?;
         assert_eq!(&values.to_arrow()?, array.as_struct().column(2).as_any_dictionary().values());
-        // The indices have no dictionary left, and are released as they are.
-        drop(hand_over_host(&field(2), moved[1]));
+        // The indices are released without their dictionary.
+        drop(foreign_array(&field(2), moved[1]));
         Ok(())
     })
 }
 
 #[test]
-fn a_child_of_a_host_array_may_be_moved_out_too() -> Result<()> {
-    leaving_nothing(|| {
+fn a_child_of_a_host_array_may_be_moved_out() -> Result<()> {
+    without_leaks(|| {
         let array = nested();
         let column = Column::from_arrow("x", &array, HOST)?;
         let export = column.export_host()?;
-        let text = take_child(crate::structs::look_at_host(&export).child_pointers()[1]);
+        let text = take_child(crate::structs::raw_array(&export).child_pointers()[1]);
         drop(export);
-        let (text, releases) = watched_host(restored(text));
+        let (text, releases) = count_host_releases(restored(text));
         let copy =
-            Column::import(hand_over_host(&column.field().children()[1], text), ImportOptions::default())?;
+            Column::import(foreign_array(&column.field().children()[1], text), ImportOptions::default())?;
         assert_eq!(&copy.to_arrow()?, array.as_struct().column(1));
         assert!(once(&releases)?);
         Ok(())
@@ -160,8 +162,8 @@ fn restored(raw: RawArray) -> ArrowArray {
 }
 
 #[test]
-fn threads_import_slice_and_release_at_once() -> Result<()> {
-    leaving_nothing(|| {
+fn threads_import_slice_and_release_concurrently() -> Result<()> {
+    without_leaks(|| {
         let array = nested();
         let column = on_device(&array)?;
         let exports: Vec<_> = (0..8).map(|_| column.export_device(SyncMode::Event)).collect::<Result<_>>()?;
@@ -169,7 +171,7 @@ fn threads_import_slice_and_release_at_once() -> Result<()> {
             let array = array.clone();
             thread::spawn(move || -> Result<()> {
                 let back = Column::import_device(export.into(), ImportOptions::default())?;
-                let part = through(back.slice(number, 30)?.export_device(SyncMode::Event)?)?;
+                let part = reimport(back.slice(number, 30)?.export_device(SyncMode::Event)?)?;
                 drop(back);
                 assert_eq!(&part.to_arrow()?, &array.slice(number, 30));
                 Ok(())
@@ -179,12 +181,13 @@ fn threads_import_slice_and_release_at_once() -> Result<()> {
     })
 }
 
-/// What was said of a struct that a spoiler made wrong; it is released by then, once.
+/// The error for a struct that a spoiler made invalid, after it was released once.
 fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Result<String> {
     let array = if field.children().is_empty() { numbers() } else { nested() };
-    let (mut raw, releases) = watched(on_device(&array)?.export_device(SyncMode::Now)?);
+    let (mut raw, releases) = count_releases(on_device(&array)?.export_device(SyncMode::Now)?);
     spoil(&mut raw);
-    let error = Column::import_device(hand_over(field, raw), ImportOptions::default()).unwrap_err();
+    let error =
+        Column::import_device(foreign_device_array(field, raw), ImportOptions::default()).unwrap_err();
     assert!(once(&releases)?, "{error}");
     match error {
         Error::Interop(text) => Ok(text),
@@ -194,7 +197,7 @@ fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Resul
 
 #[test]
 fn a_device_array_that_breaks_a_rule_is_refused_and_released() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let field = on_device(&numbers())?.field().clone();
         let rules: [(&str, fn(&mut RawDeviceArray)); 15] = [
             ("length is -1", |raw| raw.array.length = -1),
@@ -222,8 +225,8 @@ fn a_device_array_that_breaks_a_rule_is_refused_and_released() -> Result<()> {
 }
 
 #[test]
-fn buffers_and_children_that_are_missing_or_no_usm_are_refused() -> Result<()> {
-    leaving_nothing(|| {
+fn missing_and_non_usm_buffers_and_children_are_refused() -> Result<()> {
+    without_leaks(|| {
         let (field, deep) = (on_device(&numbers())?.field().clone(), on_device(&nested())?.field().clone());
         let on_stack = [0u64; 64];
         let set = |raw: &mut RawDeviceArray, number: usize, address: *const u64| {
@@ -256,14 +259,13 @@ fn buffers_and_children_that_are_missing_or_no_usm_are_refused() -> Result<()> {
 }
 
 #[test]
-fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<()> {
-    leaving_nothing(|| {
+fn a_host_array_that_is_invalid_half_way_is_refused_and_released() -> Result<()> {
+    without_leaks(|| {
         let column = Column::from_arrow("x", &nested(), HOST)?;
         // The copies of the first child are under way by then.
-        let (raw, releases) = watched_host(column.export_host()?);
+        let (raw, releases) = count_host_releases(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[2])));
-        let error =
-            Column::import(hand_over_host(column.field(), raw), ImportOptions::default()).unwrap_err();
+        let error = Column::import(foreign_array(column.field(), raw), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("in child 2"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -271,20 +273,20 @@ fn a_host_array_that_breaks_a_rule_half_way_is_refused_and_released() -> Result<
 }
 
 #[test]
-fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
-    leaving_nothing(|| {
+fn decreasing_offsets_of_a_host_array_are_refused() -> Result<()> {
+    without_leaks(|| {
         let mut offsets = [0i32, 4, 2, 6];
         let list = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
         let column = Column::from_arrow("x", &list, HOST)?;
         for (place, offset) in [(2, 2), (0, -1)] {
             offsets[place] = offset;
-            let (raw, releases) = watched_host(column.export_host()?);
+            let (raw, releases) = count_host_releases(column.export_host()?);
             // SAFETY: text has three pointers, and their owner only drops them.
             let buffer = unsafe { raw.buffers.add(1) };
             // SAFETY: as above.
             unsafe { *buffer = offsets.as_ptr().cast() };
             let error =
-                Column::import(hand_over_host(column.field(), raw), ImportOptions::default()).unwrap_err();
+                Column::import(foreign_array(column.field(), raw), ImportOptions::default()).unwrap_err();
             assert!(error.to_string().contains("offsets decrease"), "{error}");
             assert_eq!(releases.count(), 1);
             offsets = [0, 4, 4, 6];
@@ -294,16 +296,16 @@ fn offsets_of_a_host_array_that_fall_are_refused() -> Result<()> {
 }
 
 #[test]
-fn text_that_its_offsets_show_is_not_null() -> Result<()> {
-    leaving_nothing(|| {
+fn text_covered_by_its_offsets_must_not_be_null() -> Result<()> {
+    without_leaks(|| {
         let text = array(&DataType::Utf8, 3, false, &mut Random::new(3)).unwrap();
         let column = Column::from_arrow("x", &text, HOST)?;
         for (offsets, sound) in [([0i32, 4, 4, 6], false), ([0i32; 4], true)] {
-            let (raw, releases) = watched_host(column.export_host()?);
+            let (raw, releases) = count_host_releases(column.export_host()?);
             // SAFETY: text has three pointers, and their owner only drops them.
             let buffers = unsafe { std::slice::from_raw_parts_mut(raw.buffers, 3) };
             (buffers[1], buffers[2]) = (offsets.as_ptr().cast(), ptr::null());
-            let found = Column::import(hand_over_host(column.field(), raw), ImportOptions::default());
+            let found = Column::import(foreign_array(column.field(), raw), ImportOptions::default());
             assert_eq!(found.as_ref().map(Column::len).ok(), sound.then_some(3));
             if let Err(error) = found {
                 assert!(error.to_string().contains("its data is null"), "{error}");
@@ -316,8 +318,8 @@ fn text_that_its_offsets_show_is_not_null() -> Result<()> {
 }
 
 #[test]
-fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
-    leaving_nothing(|| {
+fn a_released_child_with_a_negative_count_is_refused() -> Result<()> {
+    without_leaks(|| {
         let item = Arc::new(Field::new("item", "i")?);
         let field = Arc::new(Field::nested("x", "+w:2147483647", vec![item])?);
         let list = array(
@@ -328,10 +330,10 @@ fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
         )
         .unwrap();
         let column = Column::from_arrow("x", &list, HOST)?;
-        let (mut raw, releases) = watched_host(column.export_host()?);
+        let (mut raw, releases) = count_host_releases(column.export_host()?);
         drop(restored(take_child(raw.child_pointers()[0])));
         raw.length = 1 << 50;
-        let error = Column::import(hand_over_host(&field, raw), ImportOptions::default()).unwrap_err();
+        let error = Column::import(foreign_array(&field, raw), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("a child has"), "{error}");
         assert_eq!(releases.count(), 1);
         Ok(())
@@ -339,8 +341,8 @@ fn a_released_child_with_less_than_can_be_counted_is_refused() -> Result<()> {
 }
 
 #[test]
-fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
-    leaving_nothing(|| {
+fn an_array_of_usmq_is_not_reinterpreted_as_another_type() -> Result<()> {
+    without_leaks(|| {
         let bytes = usmq::Array::uninit([64], usmq::DType::I8, UsmKind::Host, &default_queue()?)?;
         bytes.fill(1i8)?;
         let column = Column::from_array("x", &bytes)?;
@@ -360,7 +362,7 @@ fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
             }
             assert!(device.is_released() && host.is_released());
         }
-        // Another name is no other type.
+        // Another name is the same type.
         let field = Arc::new(Field::new("y", "c")?);
         let mut host = column.export_host()?;
         let back = Column::import(take_array(&field, ptr::from_mut(&mut host)), ImportOptions::default())?;
@@ -371,9 +373,9 @@ fn an_array_of_usmq_is_not_taken_for_another_type() -> Result<()> {
 
 #[test]
 fn an_array_of_another_library_needs_its_field() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let column = Column::from_arrow("x", &numbers(), HOST)?;
-        let (raw, releases) = watched_host(column.export_host()?);
+        let (raw, releases) = count_host_releases(column.export_host()?);
         let error = Column::import(restored(raw).into(), ImportOptions::default()).unwrap_err();
         assert!(error.to_string().contains("take_array"), "{error}");
         assert_eq!(releases.count(), 1);
@@ -382,8 +384,8 @@ fn an_array_of_another_library_needs_its_field() -> Result<()> {
 }
 
 #[test]
-fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Result<()> {
-    leaving_nothing(|| {
+fn foreign_contents_are_validated_before_arrow_rs_reads_them() -> Result<()> {
+    without_leaks(|| {
         let text = Arc::new(arrow_array::StringArray::from(vec!["hello", "wörld", "!"])) as ArrayRef;
         let words = Arc::new(
             ["a", "b", "a"]
@@ -399,13 +401,13 @@ fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Resul
         ] {
             let column = Column::from_arrow("x", array, HOST)?;
             let foreign = |change: &dyn Fn(&mut RawArray)| {
-                let (mut raw, _) = watched_host(column.export_host().unwrap());
+                let (mut raw, _) = count_host_releases(column.export_host().unwrap());
                 // SAFETY: the list has as many pointers, and its owner only drops it.
                 let place = unsafe { raw.buffers.add(number) };
                 // SAFETY: as above.
                 unsafe { *place = buffer.cast() };
                 change(&mut raw);
-                hand_over_host(column.field(), raw)
+                foreign_array(column.field(), raw)
             };
             let wrong_count = |raw: &mut RawArray| raw.null_count = if number == 0 { 2 } else { 0 };
             for kind in UsmKind::ALL {
@@ -427,7 +429,7 @@ fn contents_of_another_library_are_checked_before_arrow_rs_reads_them() -> Resul
 
 #[test]
 fn released_structs_are_refused() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let column = on_device(&numbers())?;
         let mut export = column.export_device(SyncMode::Event)?;
         drop(take_array(column.field(), ptr::from_mut(&mut export)));
@@ -443,8 +445,8 @@ fn released_structs_are_refused() -> Result<()> {
 }
 
 #[test]
-fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
-    leaving_nothing(|| {
+fn memory_without_a_device_ordinal_is_not_exported() -> Result<()> {
+    without_leaks(|| {
         let array = numbers();
         let root = default_queue()?;
         for queue in queues_elsewhere(&root)? {
@@ -456,30 +458,31 @@ fn memory_that_a_device_number_cannot_name_is_not_exported() -> Result<()> {
                 Ok(export) => {
                     assert!(named, "{queue}");
                     assert_eq!(export.device_id(), queue.device().ordinal() as i64);
-                    // The current queue is on another device: the memory stays on its own.
-                    let back = through(export)?;
+                    // The current queue is on another device: the memory stays on its device.
+                    let back = reimport(export)?;
                     assert_eq!((back.queue().device(), &back.to_arrow()?), (queue.device(), &array));
                 }
                 Err(Error::Interop(text)) => assert!(!named && text.contains("collocate"), "{text}"),
                 Err(other) => panic!("{queue}: {other}"),
             }
-            // On the root device it can be handed over.
+            // On the root device it can be exported.
             let moved = column.to(None, Some(&root))?;
-            assert_eq!(&through(moved.export_device(SyncMode::Event)?)?.to_arrow()?, &array);
+            assert_eq!(&reimport(moved.export_device(SyncMode::Event)?)?.to_arrow()?, &array);
         }
         Ok(())
     })
 }
 
 #[test]
-fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<()> {
-    leaving_nothing(|| {
+fn the_device_of_memory_comes_from_the_runtime_not_the_producer() -> Result<()> {
+    without_leaks(|| {
         let array = numbers();
         let column = on_device(&array)?;
         for device_id in [-1, 77, i64::MIN] {
-            let (mut raw, _) = watched(column.export_device(SyncMode::Event)?);
+            let (mut raw, _) = count_releases(column.export_device(SyncMode::Event)?);
             (raw.device_id, raw.reserved) = (device_id, [-1; 3]);
-            let back = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
+            let back =
+                Column::import_device(foreign_device_array(column.field(), raw), ImportOptions::default())?;
             assert_eq!((back.queue(), &back.to_arrow()?), (column.queue(), &array));
         }
         Ok(())
@@ -487,17 +490,17 @@ fn the_device_of_memory_is_asked_of_the_runtime_not_of_the_producer() -> Result<
 }
 
 #[test]
-fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
-    let clean = Clean::start()?;
+fn an_import_can_be_moved_to_another_context_and_usm_kind() -> Result<()> {
+    let clean = LeakCheck::start()?;
     let array = nested();
     let column = on_device(&array)?;
     let root = default_queue()?;
     let fresh = Queue::new(root.device(), Some(&Context::new(&[root.device().clone()])?), IN_ORDER)?;
     let [.., loose, _] = four_queues(root.device(), None)?;
     for (queue, kind) in [(&loose, UsmKind::Device), (&fresh, UsmKind::Shared), (&root, UsmKind::Host)] {
-        let (raw, releases) = watched(column.export_device(SyncMode::Event)?);
+        let (raw, releases) = count_releases(column.export_device(SyncMode::Event)?);
         let placed = ImportOptions { queue: Some(queue), kind: Some(kind), columns: None };
-        let moved = Column::import_device(hand_over(column.field(), raw), placed)?;
+        let moved = Column::import_device(foreign_device_array(column.field(), raw), placed)?;
         assert_eq!((moved.queue(), moved.usm_kind()), (queue, Some(kind)));
         assert_eq!(&moved.to_arrow()?, &array);
         // A copy needs the struct no longer; the memory itself does.
@@ -515,12 +518,13 @@ fn an_import_can_be_sent_on_to_another_context_and_kind() -> Result<()> {
 
 #[test]
 fn a_host_device_array_is_copied_like_any_host_array() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let array = nested();
         let column = Column::from_arrow("x", &array, HOST)?;
-        let (raw, releases) = watched(column.export_host_device()?);
+        let (raw, releases) = count_releases(column.export_host_device()?);
         assert_eq!(raw.device_type, CPU);
-        let copy = Column::import_device(hand_over(column.field(), raw), ImportOptions::default())?;
+        let copy =
+            Column::import_device(foreign_device_array(column.field(), raw), ImportOptions::default())?;
         assert_eq!((copy.usm_kind(), &copy.to_arrow()?), (Some(UsmKind::Device), &array));
         assert!(once(&releases)?);
         Ok(())

@@ -1,4 +1,4 @@
-//! Arrow from safe Rust: whatever is done with columns, arrow-rs gets arrays that are valid and stay as they are.
+//! Arrow from safe Rust: arrow-rs always gets arrays that are valid and immutable.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
@@ -53,7 +53,7 @@ fn an_export_is_imported_with_the_field_of_its_column() -> Result<()> {
 }
 
 #[test]
-fn what_is_written_later_does_not_change_an_array_of_arrow_rs() -> Result<()> {
+fn later_writes_do_not_change_an_array_of_arrow_rs() -> Result<()> {
     for kind in UsmKind::ALL {
         let x = Array::uninit([4], DType::I32, kind, &current_queue()?)?;
         x.copy_from_slice(&[1i32, 2, 3, 4])?;
@@ -79,7 +79,7 @@ fn what_is_written_later_does_not_change_an_array_of_arrow_rs() -> Result<()> {
 }
 
 #[test]
-fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
+fn memory_without_writable_handles_is_read_in_place() -> Result<()> {
     for kind in [UsmKind::Shared, UsmKind::Host] {
         let x = Array::uninit([4], DType::I32, kind, &current_queue()?)?;
         x.fill(5i32)?;
@@ -88,10 +88,10 @@ fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
         assert_ne!(address(&column.to_arrow()?), at, "{kind}: x writes to it");
         let view = x.reshape([2, 2])?;
         drop(x);
-        assert_ne!(address(&column.to_arrow()?), at, "{kind}: so does its view");
+        assert_ne!(address(&column.to_arrow()?), at, "{kind}: its view writes to it");
         drop(view);
-        assert_eq!(address(&column.to_arrow()?), at, "{kind}: nobody does");
-        // What usmq imported is read-only for everyone.
+        assert_eq!(address(&column.to_arrow()?), at, "{kind}: it has no writers");
+        // Imported memory is read-only.
         let source: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
         let imported = Column::from_arrow("x", &source, in_usm(kind))?;
         let values = imported.values()?;
@@ -105,7 +105,7 @@ fn memory_that_no_handle_writes_to_is_read_in_place() -> Result<()> {
 }
 
 #[test]
-fn the_batches_of_a_host_stream_are_joined_as_they_are_then() -> Result<()> {
+fn the_batches_of_a_host_stream_are_joined_with_their_current_contents() -> Result<()> {
     let x = Array::uninit([3], DType::I64, UsmKind::Host, &current_queue()?)?;
     x.copy_from_slice(&[1i64, 2, 3])?;
     let column = Column::from_array("x", &x)?;
@@ -119,7 +119,7 @@ fn the_batches_of_a_host_stream_are_joined_as_they_are_then() -> Result<()> {
     Ok(())
 }
 
-/// What becomes of a packed column once bytes of its buffers are others.
+/// The result of deserializing a column after some bytes of its buffers changed.
 fn changed(array: &ArrayRef, buffer: usize, change: impl FnOnce(&mut Vec<u8>)) -> Result<ArrayRef> {
     let packed = Column::from_arrow("c", array, ImportOptions::default())?.pack()?;
     let mut frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
@@ -133,7 +133,7 @@ fn set<const N: usize>(at: usize, bytes: [u8; N]) -> Box<dyn Fn(&mut Vec<u8>)> {
 }
 
 #[test]
-fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
+fn invalid_serialized_contents_are_refused() -> Result<()> {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["hello", "world"]));
     let indices: ArrayRef = Arc::new(["a", "b", "a"].into_iter().collect::<DictionaryArray<Int32Type>>());
     let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
@@ -169,11 +169,11 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
         let text = interop(changed(array, buffer, change));
         assert!(text.contains(says), "{says:?} is missing in {text}");
     }
-    // As they were they come back, and bytes need not be text.
+    // Unchanged buffers are accepted, and binary data need not be UTF-8.
     for array in [&text, &indices, &nulls, &views, &bytes, &lists] {
         assert_eq!(&changed(array, 0, |_| ())?, array);
     }
-    // What a null hides may be anything that is no harm.
+    // The value under a null may be anything harmless.
     let hidden: ArrayRef = Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>());
     let last = Column::from_arrow("c", &hidden, ImportOptions::default())?.pack()?.buffers.len() - 3;
     changed(&hidden, last, set(4, 99i32.to_ne_bytes()))?;
@@ -181,7 +181,7 @@ fn packed_contents_that_break_the_rules_are_refused() -> Result<()> {
 }
 
 #[test]
-fn short_views_come_back_from_a_device_export() -> Result<()> {
+fn short_views_round_trip_through_a_device_export() -> Result<()> {
     let short: ArrayRef =
         Arc::new(StringViewArray::from(vec![Some("a"), None, Some("twelve bytes"), Some("")]));
     let long: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a"), Some("more than twelve bytes")]));
@@ -202,7 +202,7 @@ fn short_views_come_back_from_a_device_export() -> Result<()> {
             assert_eq!(&Column::unpack(&packed.header, &frames, back.queue())?.to_arrow()?, array, "{kind}");
             assert_eq!(&back.to(Some(UsmKind::Host), None)?.to_arrow()?, array, "{kind}");
         }
-        // Sliced where it is, so that the views that point to the buffer are left out.
+        // Sliced in place, so that the views into the buffer are excluded.
         let sliced = Column::from_arrow("s", &long, in_usm(kind))?.slice(0, 1)?;
         let back =
             Column::import_device(sliced.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;
@@ -218,7 +218,7 @@ fn structs(rows: usize, nulls: bool) -> ArrayRef {
     Arc::new(StructArray::new(fields.into(), vec![values], bitmap))
 }
 
-/// What a stream of these columns gives, from their memory and through the host.
+/// The result of a stream of these columns, from their memory and through the host.
 fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
     let field = columns[0].field().clone();
     let own = columns.to_vec();
@@ -235,7 +235,7 @@ fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
 }
 
 #[test]
-fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> {
+fn top_level_nullable_structs_are_a_table_unless_some_are_null() -> Result<()> {
     let column = Column::from_arrow("", &structs(4, false), ImportOptions::default())?;
     assert!(column.field().is_nullable());
     let ColumnOrTable::Table(table) = ColumnOrTable::from_column(column.clone())? else {
@@ -255,7 +255,7 @@ fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> 
             assert_eq!(table.num_rows(), 4 * count);
         }
     }
-    // A null is no row.
+    // A null is not a row.
     let some = Column::from_arrow("", &structs(4, true), ImportOptions::default())?;
     let ColumnOrTable::Column(some) = ColumnOrTable::from_column(some)? else { panic!("one struct is null") };
     assert_eq!(&some.to_arrow()?, &structs(4, true));
@@ -272,7 +272,7 @@ fn nullable_structs_at_the_top_are_a_table_unless_some_are_null() -> Result<()> 
 }
 
 #[test]
-fn the_batch_of_another_schema_is_named() -> Result<()> {
+fn a_batch_with_another_schema_is_named() -> Result<()> {
     let queue = current_queue()?;
     let table = |dtype, name: &str| -> Result<Column> {
         let columns = vec![
@@ -324,7 +324,7 @@ fn schema_with_odd_metadata() -> Field {
 }
 
 #[test]
-fn metadata_that_is_not_text_survives_several_batches_as_one() -> Result<()> {
+fn non_utf8_metadata_survives_joining_batches() -> Result<()> {
     let schema = Arc::new(schema_with_odd_metadata());
     let values = Column::from_arrow("a", &Int64Array::from(vec![Some(1), None]), HOST)?;
     let batch = Table::new(vec![values])?.batches()[0].clone();
@@ -345,7 +345,7 @@ fn metadata_that_is_not_text_survives_several_batches_as_one() -> Result<()> {
 }
 
 #[test]
-fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
+fn the_nesting_of_fields_and_columns_is_limited() -> Result<()> {
     let mut field = Arc::new(Field::new("x", "i")?);
     let refused = loop {
         match Field::nested("x", "+s", vec![field.clone()]) {
@@ -354,7 +354,7 @@ fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
         }
     };
     assert!(refused.contains("65 levels"), "{refused}");
-    // The deepest there is can be made, packed, handed over and dropped.
+    // The deepest type can be created, serialized, exported and dropped.
     let column = Column::empty(&field, &current_queue()?)?;
     let back =
         Column::import_device(column.export_device(SyncMode::Event)?.into(), ImportOptions::default())?;
@@ -367,7 +367,7 @@ fn fields_nest_to_a_limit_and_so_do_columns() -> Result<()> {
 }
 
 #[test]
-fn arrays_of_a_stream_bring_their_field() -> Result<()> {
+fn arrays_of_a_stream_have_their_field() -> Result<()> {
     let column = Column::from_array("x", &Array::from_slice(&[1i64, 2])?)?;
     let stream =
         ArrowDeviceArrayStream::new(column.field().clone(), Box::new(std::iter::once(Ok(column.clone()))));

@@ -1,10 +1,10 @@
-//! Arrow: streams of arrays, as a producer and as a consumer, next to arrow-rs.
+//! Arrow: streams of arrays, as producer and consumer, compared with arrow-rs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 use crate::arrays::array;
-use crate::common::{Random, default_queue, two_parts};
-use crate::structs::{CPU, ONEAPI, leaving_nothing, look, take};
+use crate::common::{Random, default_queue, two_sub_devices};
+use crate::structs::{CPU, ONEAPI, raw_device_array, take, without_leaks};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Schema};
@@ -41,7 +41,7 @@ fn all(columns: Vec<Column>) -> Batches {
 fn table(imported: ColumnOrTable) -> Table {
     match imported {
         ColumnOrTable::Table(table) => table,
-        ColumnOrTable::Column(column) => panic!("{column} is no table"),
+        ColumnOrTable::Column(column) => panic!("{column} is not a table"),
     }
 }
 
@@ -55,7 +55,7 @@ fn failure<T>(result: Result<T>) -> String {
 
 #[test]
 fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let addresses = |columns: &[Column]| -> Result<Vec<_>> {
@@ -74,8 +74,8 @@ fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
 }
 
 #[test]
-fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<()> {
-    leaving_nothing(|| {
+fn arrays_outlive_their_stream_and_batches_are_made_on_demand() -> Result<()> {
+    without_leaks(|| {
         let batches = batches(&[5, 6, 7]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let asked = Arc::new(AtomicUsize::new(0));
@@ -89,7 +89,7 @@ fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<(
         let first = arrays.next().unwrap()?;
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(arrays);
-        // The iterator went with the stream, and what it had left.
+        // The iterator was dropped with the stream, with its remaining batches.
         assert_eq!(Arc::strong_count(&asked), 1);
         let column = Column::import_device(first, ImportOptions::default())?;
         assert_eq!(Table::from_structs(column)?.to_arrow()?, batches[..1]);
@@ -98,8 +98,8 @@ fn arrays_outlive_their_stream_and_batches_are_made_when_asked_for() -> Result<(
 }
 
 #[test]
-fn the_end_of_a_stream_stays_the_end() -> Result<()> {
-    leaving_nothing(|| {
+fn a_finished_stream_stays_finished() -> Result<()> {
+    without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut arrays = StreamReader::new(ArrowDeviceArrayStream::new(schema, all(columns)).into())?;
         assert!(arrays.next().unwrap().is_ok());
@@ -109,8 +109,8 @@ fn the_end_of_a_stream_stays_the_end() -> Result<()> {
 }
 
 #[test]
-fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
-    leaving_nothing(|| {
+fn a_stream_without_arrays_has_a_type() -> Result<()> {
+    without_leaks(|| {
         let (schema, _) = on_device(&batches(&[1]), ImportOptions::default())?;
         let stream = ArrowDeviceArrayStream::new(schema.clone(), all(Vec::new()));
         let nothing = table(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?);
@@ -123,8 +123,8 @@ fn a_stream_without_arrays_has_a_type_all_the_same() -> Result<()> {
 }
 
 #[test]
-fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
-    leaving_nothing(|| {
+fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
+    without_leaks(|| {
         let numbers = array(&DataType::Int32, 9, true, &mut Random::new(2)).unwrap();
         let column = Column::from_arrow("x", &numbers, ImportOptions::default())?;
         let streams = |count| {
@@ -132,7 +132,7 @@ fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
             let stream = ArrowDeviceArrayStream::new(column.field().clone(), all(columns));
             ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())
         };
-        let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are no table") };
+        let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are not a table") };
         assert_eq!(&one.to_arrow()?, &numbers);
         assert_eq!(one.values()?.address(), column.values()?.address());
         assert!(failure(streams(2)).contains("2 arrays"));
@@ -141,8 +141,8 @@ fn one_array_of_numbers_is_a_column_and_several_in_usm_are_not() -> Result<()> {
 }
 
 #[test]
-fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
-    leaving_nothing(|| {
+fn the_producers_error_reaches_the_consumer_once() -> Result<()> {
+    without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5, 6]), ImportOptions::default())?;
         let broken = Err(Error::Value("the disk\0 is full".to_owned()));
         let [first, second] = <[Column; 2]>::try_from(columns).unwrap();
@@ -157,7 +157,7 @@ fn what_the_producer_says_reaches_the_consumer_once() -> Result<()> {
 
 #[test]
 fn a_panic_in_the_producer_is_an_error_of_the_stream() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let (schema, _) = on_device(&batches(&[5]), ImportOptions::default())?;
         let made = std::iter::from_fn(|| panic!("printed by this test on purpose"));
         let stream = ArrowDeviceArrayStream::new(schema, Box::new(made));
@@ -169,7 +169,7 @@ fn a_panic_in_the_producer_is_an_error_of_the_stream() -> Result<()> {
 
 #[test]
 fn a_batch_of_another_type_is_an_error_of_the_stream() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let (schema, _) = on_device(&batches(&[5]), ImportOptions::default())?;
         let other = array(&DataType::Int32, 9, true, &mut Random::new(3)).unwrap();
         let other = Column::from_arrow("x", &other, ImportOptions::default())?;
@@ -182,7 +182,7 @@ fn a_batch_of_another_type_is_an_error_of_the_stream() -> Result<()> {
 
 #[test]
 fn an_array_of_another_device_type_than_its_stream_is_refused() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
         let device_type = ptr::from_mut(&mut stream).cast::<i32>();
@@ -199,7 +199,7 @@ fn an_array_of_another_device_type_than_its_stream_is_refused() -> Result<()> {
 
 #[test]
 fn a_released_stream_is_refused() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowDeviceArrayStream::new(schema, all(columns));
         drop(take(ptr::from_mut(&mut stream)));
@@ -211,9 +211,9 @@ fn a_released_stream_is_refused() -> Result<()> {
 }
 
 #[test]
-fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
-    leaving_nothing(|| {
-        let Some([part, _]) = two_parts(default_queue()?.device())? else { return Ok(()) };
+fn memory_without_a_device_ordinal_is_an_error_of_the_stream() -> Result<()> {
+    without_leaks(|| {
+        let Some([part, _]) = two_sub_devices(default_queue()?.device())? else { return Ok(()) };
         let queue = Queue::new(&part, None, crate::common::IN_ORDER)?;
         let placed = ImportOptions { queue: Some(&queue), kind: None, columns: None };
         let (schema, columns) = on_device(&batches(&[5]), placed)?;
@@ -225,8 +225,8 @@ fn memory_that_an_array_cannot_name_is_an_error_of_the_stream() -> Result<()> {
 }
 
 #[test]
-fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
-    leaving_nothing(|| {
+fn arrow_rs_reads_a_host_stream_in_place() -> Result<()> {
+    without_leaks(|| {
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, HOST)?;
         let address = columns[0].children()[0].values()?.address();
@@ -242,8 +242,8 @@ fn a_host_stream_is_read_by_arrow_rs_where_it_is() -> Result<()> {
 }
 
 #[test]
-fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()> {
-    leaving_nothing(|| {
+fn arrow_rs_reports_device_memory_in_a_host_stream() -> Result<()> {
+    without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5]), ImportOptions::default())?;
         let mut stream = ArrowArrayStream::new(schema.clone(), all(columns.clone()));
         let raw = ptr::from_mut(&mut stream).cast::<FFI_ArrowArrayStream>();
@@ -261,8 +261,8 @@ fn device_memory_in_a_host_stream_is_an_error_that_arrow_rs_shows() -> Result<()
 }
 
 #[test]
-fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()> {
-    leaving_nothing(|| {
+fn a_device_stream_on_the_host_is_copied_as_one_batch() -> Result<()> {
+    without_leaks(|| {
         let batches = batches(&[5, 0, 70]);
         let (schema, columns) = on_device(&batches, HOST)?;
         let stream = ArrowDeviceArrayStream::of_host(schema.clone(), all(columns.clone()));
@@ -270,7 +270,10 @@ fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()
         let first = Column::import_device(arrays.next().unwrap()?, HOST)?;
         assert_eq!(Table::from_structs(first)?.to_arrow()?, batches[..1]);
         let exported = columns[0].export_host_device()?;
-        assert_eq!((look(&exported).device_type, look(&exported).device_id), (CPU, -1));
+        assert_eq!(
+            (raw_device_array(&exported).device_type, raw_device_array(&exported).device_id),
+            (CPU, -1)
+        );
         let stream = ArrowDeviceArrayStream::of_host(schema, all(columns));
         let joined = table(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())?);
         let expected = arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap();
@@ -280,8 +283,8 @@ fn a_device_stream_of_the_host_says_so_and_is_copied_as_one_batch() -> Result<()
 }
 
 #[test]
-fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
-    leaving_nothing(|| {
+fn an_error_of_an_arrow_rs_reader_fails_the_import() -> Result<()> {
+    without_leaks(|| {
         let batches = batches(&[5]);
         let schema = batches[0].schema();
         let made = [
@@ -297,8 +300,8 @@ fn an_error_of_a_reader_of_arrow_rs_is_the_error_of_the_import() -> Result<()> {
 }
 
 #[test]
-fn a_device_stream_goes_to_the_queue_that_is_asked_for() -> Result<()> {
-    leaving_nothing(|| {
+fn a_device_stream_is_imported_to_the_requested_queue() -> Result<()> {
+    without_leaks(|| {
         let batches = batches(&[5, 6]);
         let (schema, columns) = on_device(&batches, ImportOptions::default())?;
         let other = Queue::new(default_queue()?.device(), None, crate::common::PROFILING)?;

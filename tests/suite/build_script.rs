@@ -1,4 +1,4 @@
-//! What the build script decides: whose dependency it builds, which environments it looks at, which versions it warns of.
+//! Decisions of the build script: the application's root, searched environments, warnings about versions.
 
 #![allow(clippy::unwrap_used)] // A test that cannot make its folders must fail.
 
@@ -53,7 +53,7 @@ fn build(place: &Folder, out: &str, started_in: &str) -> Build {
 }
 
 #[test]
-fn the_application_is_the_workspace_of_the_target_folder() {
+fn the_application_root_is_the_workspace_of_the_target_folder() {
     let place = Folder::new("target");
     place.file("ws/Cargo.lock");
     for started_in in ["ws", "ws/member/src", "elsewhere"] {
@@ -63,7 +63,7 @@ fn the_application_is_the_workspace_of_the_target_folder() {
 }
 
 #[test]
-fn with_a_target_folder_elsewhere_the_application_is_where_cargo_was_started() {
+fn with_an_external_target_folder_the_root_is_found_from_the_start_folder() {
     let place = Folder::new("elsewhere");
     place.file("ws/Cargo.lock");
     let build = build(&place, "cache/debug/build/usmq-1/out", "ws/member");
@@ -71,14 +71,14 @@ fn with_a_target_folder_elsewhere_the_application_is_where_cargo_was_started() {
 }
 
 #[test]
-fn a_build_that_names_no_workspace_uses_the_folder_where_cargo_was_started() {
+fn without_a_workspace_the_root_is_the_cargo_start_folder() {
     let place = Folder::new("nowhere");
     let build = build(&place, "cache/debug/build/usmq-1/out", "here");
     assert_eq!(build.application(), place.0.join("here"));
 }
 
 #[test]
-fn folders_are_searched_from_the_nearest_up_and_the_checkout_last() {
+fn folders_are_searched_upwards_and_the_checkout_last() {
     let place = Folder::new("order");
     place.file("home/ws/Cargo.lock");
     let inside = build(&place, "home/ws/target/debug/build/usmq-1/out", "home/ws/member");
@@ -88,7 +88,7 @@ fn folders_are_searched_from_the_nearest_up_and_the_checkout_last() {
     };
     assert_eq!(names(&inside), ["home/ws/member", "home/ws", "home", "", "usmq"].map(PathBuf::from));
     let folders = inside.folders();
-    assert!(folders.contains(&Path::new("/")), "the search goes to the root: {folders:?}");
+    assert!(folders.contains(&Path::new("/")), "the search reached the root: {folders:?}");
     assert_eq!(folders.last(), Some(&inside.manifest.as_path()));
 
     let outside = build(&place, "home/ws/target/debug/build/usmq-1/out", "other");
@@ -96,34 +96,36 @@ fn folders_are_searched_from_the_nearest_up_and_the_checkout_last() {
 }
 
 #[test]
-fn this_build_is_found_from_its_process() {
+fn the_running_build_is_found_from_its_process() {
     let build = Build::current();
     assert!(build.started_in.is_some_and(|folder| folder.is_dir()));
     assert_eq!(build.manifest, Path::new(env!("CARGO_MANIFEST_DIR")));
 }
 
 #[test]
-fn an_environment_of_another_user_is_not_run() {
+fn an_environment_of_another_user_is_not_executed() {
     let place = Folder::new("owner");
     place.file("ws/Cargo.lock");
     let build = build(&place, "ws/target/debug/build/usmq-1/out", "ws");
     let environment = place.folder(&format!("ws/{}", ENVIRONMENTS[0]));
     assert!(build.trusts(&environment));
-    assert!(build.trusts(Path::new("/usr")), "what root made is trusted");
+    assert!(build.trusts(Path::new("/usr")), "files of root are trusted");
     assert!(!build.trusts(&place.0.join("missing")));
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("an_environment_of_another_user_is_not_run: chown needs root; the refusal is not tried");
+        println!(
+            "an_environment_of_another_user_is_not_executed: chown needs root; the refusal is not tried"
+        );
         return;
     }
     std::os::unix::fs::chown(&environment, Some(12345), None).unwrap();
     assert!(!build.trusts(&environment));
-    // A checkout that is mounted into a container belongs to a user who is not the one who builds there.
+    // A checkout mounted into a container belongs to another user than the one who builds.
     std::os::unix::fs::chown(place.0.join("ws"), Some(12345), None).unwrap();
     assert!(build.trusts(&environment));
 }
 
 #[test]
-fn versions_outside_the_tested_range_are_known() {
+fn versions_outside_the_tested_range_are_detected() {
     let tested = |name: &str, version: &str| {
         WHEELS.iter().find(|wheel| wheel.name == name).unwrap().is_tested(version)
     };
@@ -139,7 +141,7 @@ fn versions_outside_the_tested_range_are_known() {
 }
 
 #[test]
-fn a_version_is_that_of_the_dist_info_folder() {
+fn the_version_is_read_from_the_dist_info_folder() {
     let place = Folder::new("dist-info");
     place.folder("lib/python3.11/site-packages/intel_sycl_rt-2027.0.1.dist-info");
     place.folder("lib/python3.11/site-packages/umf-1.1.0.dist-info");
@@ -161,7 +163,7 @@ fn the_command_installs_all_wheels_of_the_requirements() {
 }
 
 #[test]
-fn the_command_keeps_an_environment_that_is_there_and_any_path_is_one_word_of_it() {
+fn the_command_keeps_an_existing_environment_and_quotes_paths() {
     let place = Folder::new("it's here");
     let environment = place.folder(".venv");
     let first = |command: &str| command.split(" -m ").next().unwrap().to_owned();

@@ -1,9 +1,9 @@
-//! DLPack with the crate dlpark on the other side: what usmq exports passes its checks, and what it makes comes in.
+//! DLPack with the crate dlpark: exports pass its checks, and its tensors are imported.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 use crate::common::{advanced, default_queue, kernel, other_root, queues_elsewhere};
-use crate::structs::{eventually, leaving_nothing};
+use crate::structs::{eventually, without_leaks};
 use dlpark::ffi::{
     DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
@@ -42,13 +42,13 @@ impl Both for New {
     type Theirs = DLManagedTensorVersioned;
 }
 
-/// What dlpark makes of a tensor of ours.
+/// A tensor of usmq, imported by dlpark.
 fn given<B: Both>(local: ExportedTensor<B::Ours>) -> dlpark::Managed<B::Theirs> {
     // SAFETY: a fresh tensor with this layout, whose owner dlpark is from here on.
     unsafe { dlpark::Managed::from_raw(local.into_raw().cast()) }.unwrap()
 }
 
-/// What usmq makes of a tensor of dlpark.
+/// A tensor of dlpark, imported by usmq.
 fn taken<B: Both>(theirs: dlpark::Managed<B::Theirs>) -> ForeignTensor<B::Ours> {
     // SAFETY: as above, the other way.
     unsafe { ForeignTensor::from_raw(theirs.into_raw().cast()) }.unwrap()
@@ -101,37 +101,37 @@ fn our_exports_pass<B: Both>() -> Result<()> {
 }
 
 #[test]
-fn what_usmq_exports_passes_the_checks_of_dlpark() -> Result<()> {
-    leaving_nothing(|| {
+fn exports_pass_the_checks_of_dlpark() -> Result<()> {
+    without_leaks(|| {
         our_exports_pass::<Old>()?;
         our_exports_pass::<New>()
     })
 }
 
 #[test]
-fn the_host_reads_a_copy_of_device_memory_and_is_told() -> Result<()> {
-    leaving_nothing(|| {
+fn a_host_export_of_device_memory_is_a_flagged_copy() -> Result<()> {
+    without_leaks(|| {
         let array = six(UsmKind::Device)?;
         let asked = Export { destination: Some(HOST), ..Export::default() };
         let theirs = given::<New>(export(&array, asked)?);
         assert_eq!(theirs.flags(), DlpackFlags::IS_COPIED);
         assert_eq!(theirs.version(), DLPackVersion::CURRENT);
         let tensor = theirs.validate().unwrap();
-        // SAFETY: memory of the host that nobody writes to.
+        // SAFETY: host memory without writers.
         assert_eq!(unsafe { tensor.cpu_slice::<f32>() }.unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         Ok(())
     })
 }
 
 #[test]
-fn a_tensor_keeps_its_memory_and_ends_on_any_thread() -> Result<()> {
-    leaving_nothing(|| {
+fn a_tensor_keeps_its_memory_and_can_be_deleted_on_any_thread() -> Result<()> {
+    without_leaks(|| {
         let asked = Export { destination: Some(HOST), ..Export::default() };
         let theirs = given::<New>(export(&six(UsmKind::Host)?, asked)?);
         let others = (0..20).map(|_| six(UsmKind::Host)).collect::<Result<Vec<_>>>()?;
         let read = move || {
             let tensor = theirs.validate().unwrap();
-            // SAFETY: memory of the host that nobody writes to.
+            // SAFETY: host memory without writers.
             unsafe { tensor.cpu_slice::<f32>() }.unwrap().to_vec()
         };
         assert_eq!(thread::spawn(read).join().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -141,7 +141,7 @@ fn a_tensor_keeps_its_memory_and_ends_on_any_thread() -> Result<()> {
 }
 
 #[test]
-fn a_read_only_array_is_one_for_dlpark_and_has_no_legacy_tensor() -> Result<()> {
+fn a_read_only_array_stays_read_only_and_has_no_legacy_tensor() -> Result<()> {
     let array = six(UsmKind::Host)?.as_readonly();
     let mut theirs = given::<New>(export(&array, Export::default())?);
     assert_eq!(theirs.flags(), DlpackFlags::READ_ONLY);
@@ -209,7 +209,7 @@ fn host_tensors_are_copied<B: Both>() -> Result<()> {
 
 #[test]
 fn a_host_tensor_of_dlpark_is_copied_and_deleted_at_once() -> Result<()> {
-    leaving_nothing(|| {
+    without_leaks(|| {
         host_tensors_are_copied::<Old>()?;
         host_tensors_are_copied::<New>()
     })
@@ -233,8 +233,8 @@ fn usm_is_taken_in_place<B: Both>() -> Result<()> {
 }
 
 #[test]
-fn usm_in_a_tensor_of_dlpark_is_taken_in_place_and_deleted_after_its_last_use() -> Result<()> {
-    leaving_nothing(|| {
+fn usm_of_dlpark_is_imported_in_place_and_deleted_after_its_last_use() -> Result<()> {
+    without_leaks(|| {
         usm_is_taken_in_place::<Old>()?;
         usm_is_taken_in_place::<New>()
     })
@@ -256,8 +256,8 @@ const BROKEN: [Break; 9] = [
 ];
 
 #[test]
-fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
-    leaving_nothing(|| {
+fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
+    without_leaks(|| {
         for broken in BROKEN {
             let make =
                 || made::<New, _>(six(UsmKind::Shared).unwrap(), on_device, (&[2, 3], &[3, 1]), broken);
@@ -266,7 +266,7 @@ fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
             assert_eq!(ends.load(Ordering::SeqCst), 1);
 
             let (theirs, ends) = make();
-            // SAFETY: a live tensor, which stays dlpark's when it is refused.
+            // SAFETY: a live tensor, which dlpark keeps if it is refused.
             let refused =
                 unsafe { adopt(theirs.as_ptr().cast::<ours::DLManagedTensorVersioned>(), Ok::<_, Error>) };
             assert!(matches!(refused, Err(Error::Interop(_))));
@@ -279,8 +279,8 @@ fn a_broken_tensor_is_deleted_once_by_import_and_left_by_adopt() -> Result<()> {
 }
 
 #[test]
-fn padding_of_small_types_means_nothing_to_larger_ones() -> Result<()> {
-    leaving_nothing(|| {
+fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
+    without_leaks(|| {
         let (mut theirs, _) = made::<New, _>(six(UsmKind::Shared)?, on_device, (&[2, 3], &[3, 1]), |_| {});
         // SAFETY: no type of less than a byte.
         *unsafe { theirs.flags_mut() } = DlpackFlags::IS_SUBBYTE_TYPE_PADDED | DlpackFlags::READ_ONLY;
@@ -292,8 +292,8 @@ fn padding_of_small_types_means_nothing_to_larger_ones() -> Result<()> {
 }
 
 #[test]
-fn an_export_in_the_order_of_a_queue_waits_for_nothing_and_comes_after_all() -> Result<()> {
-    leaving_nothing(|| {
+fn an_export_ordered_on_a_queue_does_not_wait_and_follows_all_work() -> Result<()> {
+    without_leaks(|| {
         const STEPS: u32 = 60_000_000;
         let queue = default_queue()?;
         let profiling = QueueProperties { profiling: true, ..QueueProperties::default() };
@@ -319,7 +319,7 @@ fn an_export_in_the_order_of_a_queue_waits_for_nothing_and_comes_after_all() -> 
 }
 
 #[test]
-fn the_place_to_work_is_the_current_queue_where_a_number_can_say_so() -> Result<()> {
+fn the_working_device_is_the_current_queue_if_it_has_an_ordinal() -> Result<()> {
     let queue = default_queue()?;
     let device = Destination { kind: 14, id: queue.device().ordinal() as i32 };
     assert_eq!(work_queue(HOST)?, None);
@@ -351,21 +351,21 @@ fn the_place_to_work_is_the_current_queue_where_a_number_can_say_so() -> Result<
     }
     let address = work_stream(&named)?;
     assert_eq!(address, work_stream(&named)?);
-    // SAFETY: `work_stream` gives the address of a queue that stays.
+    // SAFETY: `work_stream` returns the address of a queue that lives.
     assert_eq!(unsafe { Queue::from_raw(address) }?, named);
     Ok(())
 }
 
 #[test]
-fn a_new_tensor_is_like_its_prototype() -> Result<()> {
-    leaving_nothing(|| {
+fn a_new_tensor_matches_its_prototype() -> Result<()> {
+    without_leaks(|| {
         for device in [HOST, device_of(&six(UsmKind::Device)?)] {
             let (values, place) = host_memory(&[]);
             let (prototype, _) = made::<New, _>(values, place, (&[2, 3], &[0, 0]), |tensor| {
                 tensor.device.device_type = DLDeviceType(device.kind as u32);
                 tensor.device.device_id = device.id;
             });
-            // SAFETY: nobody changes it.
+            // SAFETY: it has no writers.
             let like = std::ptr::from_ref(unsafe { prototype.tensor() }).cast::<ours::DLTensor>();
             // SAFETY: dlpark's struct has this layout, and lives.
             let like = unsafe { &*like };

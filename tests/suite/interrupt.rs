@@ -1,4 +1,4 @@
-//! Waits that are given up: soon, with everything as it was, and only where nothing is left behind.
+//! Interrupted waits: they end soon, without side effects, and only where that is safe.
 
 #![allow(clippy::panic, reason = "a helper that fails is a test that fails")]
 
@@ -10,10 +10,10 @@ use usmq::{Array, Error, Event, Queue, Result, with_interrupt};
 /// A second of work on a quick machine, for one element.
 const LONG: u32 = 400_000_000;
 
-/// What a person notices.
+/// A delay that a person notices.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Runs `wait`, which someone wants to end after 50 ms, and says how long after that it did.
+/// Runs `wait`, requests its end after 50 ms, and returns the delay from the request to its end.
 fn interrupted<T>(wait: impl FnOnce() -> Result<T>) -> Duration {
     let (begun, asked) = (Instant::now(), Cell::new(None));
     let check = || {
@@ -37,7 +37,7 @@ fn busy(queue: &Queue) -> Result<(Array, Event)> {
 }
 
 #[test]
-fn every_wait_can_be_given_up_and_the_work_goes_on() -> Result<()> {
+fn every_wait_can_be_interrupted_and_the_work_continues() -> Result<()> {
     for properties in [IN_ORDER, LOOSE] {
         let queue = Queue::new(default_queue()?.device(), None, properties)?;
         type Wait = fn(&Array, &Event) -> Result<()>;
@@ -59,7 +59,7 @@ fn every_wait_can_be_given_up_and_the_work_goes_on() -> Result<()> {
 }
 
 #[test]
-fn a_copy_of_borrowed_memory_has_not_begun_when_it_is_given_up() -> Result<()> {
+fn an_interrupted_copy_of_borrowed_memory_has_not_started() -> Result<()> {
     let queue = default_queue()?;
     let y = states_of(&[1, 2, 3], &queue)?;
     let (x, event) = busy(&queue)?;
@@ -75,12 +75,12 @@ fn a_copy_of_borrowed_memory_has_not_begun_when_it_is_given_up() -> Result<()> {
 }
 
 #[test]
-fn a_wait_that_nobody_interrupts_ends_with_its_command() -> Result<()> {
+fn an_uninterrupted_wait_ends_with_its_command() -> Result<()> {
     let queue = default_queue()?;
     let work = Work::new(&queue)?;
     let x = states_of(&[7], &queue)?;
     let mut steps = 0;
-    // Over before it is asked for, within the time of asking at once, and long after it.
+    // Complete before the wait, within the first polls, and long after them.
     for more in [1, 1000, 30_000, 30_000_000] {
         steps += more;
         let event = work.advance(&queue, &x, more)?;

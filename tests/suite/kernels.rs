@@ -1,4 +1,4 @@
-//! Kernels: from SYCL C++, OpenCL C and SPIR-V, their arguments and ranges, and what is refused before a launch.
+//! Kernels from SYCL C++, OpenCL C and SPIR-V: arguments, ranges, and errors before the launch.
 
 use crate::common::{
     IN_ORDER, LOOSE_PROFILING, SOURCE, default_queue, kernel, queues_elsewhere, states, states_of,
@@ -45,7 +45,7 @@ fn opencl_kernel(name: &str, flags: &[&str]) -> Result<Kernel> {
     Kernel::from_opencl(OPENCL, name, KernelOptions { flags, ..KernelOptions::default() })
 }
 
-/// Launches, where the test knows that the kernel keeps inside its arguments.
+/// Launches a kernel that stays inside its arguments.
 fn start(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> Result<usmq::Event> {
     // SAFETY: each caller gives as many work-items as its arrays have elements, or arguments that are refused.
     unsafe { kernel.launch_with(Launch { global, local, queue: None }, args) }
@@ -87,7 +87,7 @@ fn a_sycl_kernel_runs_and_its_signature_is_read() -> Result<()> {
 }
 
 #[test]
-fn one_kernel_runs_in_every_context_its_data_lives_in() -> Result<()> {
+fn one_kernel_runs_in_every_context_of_its_data() -> Result<()> {
     let home = default_queue()?;
     let advance = kernel("advance", &home)?;
     for queue in queues_elsewhere(&home)?.into_iter().chain([home]) {
@@ -140,7 +140,7 @@ fn opencl_c_runs_with_flags_and_every_type_of_scalar() -> Result<()> {
 }
 
 #[test]
-fn local_memory_is_the_work_groups_own() -> Result<()> {
+fn local_memory_is_private_to_its_work_group() -> Result<()> {
     let Some(queue) = opencl()? else { return Ok(()) };
     let reverse = opencl_kernel("reverse", &[])?;
     let values: Vec<i32> = (0..64).collect();
@@ -176,7 +176,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
         let text = refusal(&add, &[3], None, &[(&x).into()]);
         assert!(text.contains("takes 2 arguments") && text.contains("1 were given"), "{text}");
         let plain = [(&x).into(), Arg::number(Scalar::Int(1), None)];
-        assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type from somewhere");
+        assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type");
     }
     let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
     assert!(matches!(unknown, Err(Error::KernelBuild { .. })), "{unknown:?}");
@@ -184,7 +184,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
 }
 
 #[test]
-fn a_build_error_carries_name_device_and_the_compilers_log() -> Result<()> {
+fn a_build_error_has_name_device_and_compiler_log() -> Result<()> {
     let queue = default_queue()?;
     let sycl = SOURCE.replace("x[ITEM] = ITEM;", "x[ITEM] = no_such_name;");
     let in_opencl = OPENCL.replace("a * x[i]", "a * no_such_name");
@@ -248,7 +248,7 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
         assert!(text.contains(part) && text.contains("\"axpy\""), "{part:?} is missing in {text}");
     }
     assert_eq!(y.to_vec::<f32>()?, [1.0; 4], "nothing was launched");
-    // Where the kernel only reads, or the caller says so, a read-only array is welcome.
+    // A read-only array is accepted if the kernel only reads it or the caller marks it as read.
     start(&axpy, &[4], None, &[a.clone(), Arg::from(&x.as_readonly()), (&y).into(), n.clone()])?;
     assert_eq!(y.to_vec::<f32>()?, [3.0; 4]);
     for result in
@@ -260,7 +260,7 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
 }
 
 #[test]
-fn ranges_of_one_to_three_dimensions_count_the_last_one_fastest() -> Result<()> {
+fn the_last_dimension_of_an_nd_range_varies_fastest() -> Result<()> {
     let queue = default_queue()?;
     for (name, global) in [("place1", &[24][..]), ("place2", &[4, 6]), ("place3", &[2, 3, 4])] {
         let x = states(24, &queue)?;
@@ -363,7 +363,7 @@ fn log_of(built: Result<Kernel>) -> String {
 }
 
 #[test]
-fn a_source_without_code_is_refused_before_a_compiler_reads_it() -> Result<()> {
+fn a_source_without_code_is_refused_before_compilation() -> Result<()> {
     let queue = default_queue()?;
     for text in ["", " \n\t", "// only a comment", "/* one */\n // two\n#\n"] {
         let log = log_of(Kernel::from_sycl(text, "k"));
@@ -401,7 +401,7 @@ fn bytes_that_are_not_spirv_are_refused_before_the_driver_reads_them() -> Result
         assert!(log.contains(part), "{part:?} is missing in {log}");
     }
     let log = log_of(Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default()));
-    assert!(log.contains("\"add\""), "the kernels it has are named: {log}");
+    assert!(log.contains("\"add\""), "the log must name the available kernels: {log}");
     Ok(())
 }
 
@@ -445,7 +445,7 @@ fn local_memory_without_a_local_size_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_local_accessor_counts_its_own_elements_and_has_one_dimension() -> Result<()> {
+fn a_local_accessor_has_its_own_element_count_and_one_dimension() -> Result<()> {
     default_queue()?;
     let y = Array::zeros::<i32>([4])?;
     start(&hidden("counted")?, &[4], Some(&[2]), &[(&y).into(), Arg::local(24)])?;
@@ -459,7 +459,7 @@ fn a_local_accessor_counts_its_own_elements_and_has_one_dimension() -> Result<()
 }
 
 #[test]
-fn arguments_are_held_against_the_sizes_that_the_runtime_knows() -> Result<()> {
+fn arguments_are_checked_against_the_sizes_known_to_the_runtime() -> Result<()> {
     if opencl()?.is_none() {
         return Ok(());
     }
@@ -490,7 +490,7 @@ fn arguments_are_held_against_the_sizes_that_the_runtime_knows() -> Result<()> {
 }
 
 #[test]
-fn a_launch_that_the_driver_refuses_names_kernel_sizes_and_arguments() -> Result<()> {
+fn a_launch_refused_by_the_driver_names_kernel_sizes_and_arguments() -> Result<()> {
     if opencl()?.is_none() {
         return Ok(());
     }
@@ -510,7 +510,7 @@ fn a_launch_that_the_driver_refuses_names_kernel_sizes_and_arguments() -> Result
 }
 
 #[test]
-fn a_macro_that_only_the_compiler_knows_hides_no_parameters() -> Result<()> {
+fn a_compiler_defined_macro_does_not_hide_parameters() -> Result<()> {
     default_queue()?;
     // Only a compiler knows which branch it takes, as it knows what a header defines.
     let source = format!(
@@ -526,7 +526,7 @@ fn a_macro_that_only_the_compiler_knows_hides_no_parameters() -> Result<()> {
 }
 
 #[test]
-fn the_dimensions_behind_a_macro_are_those_of_the_range() -> Result<()> {
+fn dimensions_defined_by_a_macro_match_the_range() -> Result<()> {
     let queue = default_queue()?;
     let x = states_of(&[0; 24], &queue)?;
     for (name, declared, global) in

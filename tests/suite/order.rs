@@ -1,8 +1,8 @@
-//! Order: work on any number of queues gives the results of one queue, and the host never waits for that.
+//! Order: work on several queues gives the results of one queue, without host waits.
 
 use crate::common::{
     IN_ORDER, LOOSE, PROFILING, Random, Work, all_advanced, default_queue, four_queues, mixed, other_root,
-    queues_elsewhere, states, states_of, two_parts,
+    queues_elsewhere, states, states_of, two_sub_devices,
 };
 use usmq::{Array, Context, DType, Index, Queue, Result, UsmKind, collocate};
 
@@ -44,7 +44,7 @@ fn a_consumer_on_another_in_order_queue_sees_each_round_of_its_producer() -> Res
 }
 
 #[test]
-fn out_of_order_queues_keep_the_order_of_dependent_work() -> Result<()> {
+fn dependent_work_on_out_of_order_queues_is_ordered() -> Result<()> {
     let [plain, _, loose, loose_profiling] = four_queues(default_queue()?.device(), None)?;
     for (seed, (producer, consumer)) in
         [(&plain, &loose), (&loose, &plain), (&loose, &loose), (&loose, &loose_profiling)]
@@ -57,7 +57,7 @@ fn out_of_order_queues_keep_the_order_of_dependent_work() -> Result<()> {
 }
 
 #[test]
-fn many_readers_on_many_queues_come_between_two_writes() -> Result<()> {
+fn many_readers_on_many_queues_run_between_two_writes() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let mut random = Random::new(3);
@@ -82,7 +82,7 @@ fn many_readers_on_many_queues_come_between_two_writes() -> Result<()> {
 }
 
 #[test]
-fn writes_to_views_that_overlap_are_never_lost() -> Result<()> {
+fn writes_to_overlapping_views_are_never_lost() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let mut random = Random::new(4);
@@ -108,7 +108,7 @@ fn writes_to_views_that_overlap_are_never_lost() -> Result<()> {
 }
 
 #[test]
-fn every_way_to_read_waits_for_the_writer_of_another_queue() -> Result<()> {
+fn every_kind_of_read_waits_for_the_writer_on_another_queue() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let readers: [fn(&Array) -> Result<Vec<u32>>; 6] = [
@@ -158,7 +158,7 @@ fn fills_copies_and_host_writes_are_ordered_with_kernels() -> Result<()> {
     Ok(())
 }
 
-/// x goes to and fro between two queues that share no device memory; each side advances it and folds it into a digest.
+/// x alternates between two queues without shared device memory; each side advances it and folds it into a digest.
 fn hop(home: &Queue, away: &Queue, rounds: usize) -> Result<()> {
     let work = Work::new(home)?;
     Work::new(away)?;
@@ -183,7 +183,7 @@ fn hop(home: &Queue, away: &Queue, rounds: usize) -> Result<()> {
 }
 
 #[test]
-fn work_that_hops_between_two_root_devices_is_exact() -> Result<()> {
+fn work_alternating_between_two_root_devices_is_exact() -> Result<()> {
     let home = default_queue()?;
     let Some(other) = other_root(&home)? else { return Ok(()) };
     for (here, there) in [(IN_ORDER, IN_ORDER), (LOOSE, IN_ORDER), (LOOSE, LOOSE), (PROFILING, IN_ORDER)] {
@@ -196,9 +196,9 @@ fn work_that_hops_between_two_root_devices_is_exact() -> Result<()> {
 }
 
 #[test]
-fn work_that_hops_between_parts_of_a_device_is_exact() -> Result<()> {
+fn work_alternating_between_sub_devices_is_exact() -> Result<()> {
     let root = default_queue()?;
-    let Some([first, second]) = two_parts(root.device())? else { return Ok(()) };
+    let Some([first, second]) = two_sub_devices(root.device())? else { return Ok(()) };
     let shared = Context::new(&[first.clone(), second.clone()])?;
     for (context, rounds) in [(None, 1000), (Some(&shared), 1000)] {
         let first = Queue::new(&first, context, IN_ORDER)?;
@@ -290,19 +290,19 @@ fn wander(queues: &[Queue], seed: u64) -> Result<()> {
 }
 
 #[test]
-fn random_work_on_random_queues_is_as_if_done_in_program_order() -> Result<()> {
+fn random_work_on_random_queues_matches_program_order() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     (0..8).try_for_each(|seed| wander(&queues, seed))
 }
 
 #[test]
-fn random_work_on_queues_of_several_contexts_is_as_if_done_in_program_order() -> Result<()> {
+fn random_work_across_contexts_matches_program_order() -> Result<()> {
     let home = default_queue()?;
     let mut queues = four_queues(home.device(), None)?.to_vec();
     if let Some(other) = other_root(&home)? {
         queues.extend([Queue::new(&other, None, IN_ORDER)?, Queue::new(&other, None, LOOSE)?]);
     }
-    if let Some(parts) = two_parts(home.device())? {
+    if let Some(parts) = two_sub_devices(home.device())? {
         let shared = Context::new(&parts)?;
         queues.push(Queue::new(&parts[0], None, IN_ORDER)?);
         queues.push(Queue::new(&parts[0], Some(&shared), IN_ORDER)?);

@@ -1,7 +1,8 @@
-//! Compute follows data: the errors of `follow`, and that `collocate` does the least that is right, exactly.
+//! Compute follows data: the errors of `follow`, and the minimal, exact copies of `collocate`.
 
 use crate::common::{
-    IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of, two_parts,
+    IN_ORDER, LOOSE, Random, Work, default_queue, four_queues, queues_elsewhere, states, states_of,
+    two_sub_devices,
 };
 use usmq::{
     Action, Array, Context, DType, Error, Index, Queue, Result, UsmKind, collocate, collocate_all, explain,
@@ -54,9 +55,9 @@ fn moves_as(source: &Array, target: &Queue, expected: Action) -> Result<Array> {
     assert_eq!(result.usm_kind(), source.usm_kind());
     if moves {
         assert_eq!(result.context(), target.context());
-        assert!(result.is_contiguous(), "a copy has no gaps");
+        assert!(result.is_contiguous(), "a copy is contiguous");
     } else {
-        assert_eq!(result.address(), source.address(), "the memory itself moves nowhere");
+        assert_eq!(result.address(), source.address(), "the memory itself does not move");
         assert_eq!(result.strides(), source.strides());
     }
     assert_eq!(&follow(&[&result])?, target);
@@ -68,7 +69,7 @@ fn elsewhere_action(kind: UsmKind) -> Action {
 }
 
 #[test]
-fn an_array_on_the_target_queue_is_kept_and_one_in_its_context_is_bound_to_it() -> Result<()> {
+fn an_array_on_the_target_queue_is_kept_and_one_in_its_context_is_rebound() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     for kind in UsmKind::ALL {
         for shape in [&[1000][..], &[3, 0, 2], &[]] {
@@ -95,7 +96,7 @@ fn every_dtype_and_kind_arrives_exactly_in_every_other_context() -> Result<()> {
                 let bytes = values(dtype, 3 * 5 * 7, &mut random);
                 let x = filled(&[3, 5, 7], dtype, kind, &home, &bytes)?;
                 let moved = moves_as(&x, &away, elsewhere_action(kind))?;
-                // The copy was ordered before this, which the copy must not see.
+                // The copy is ordered before this write and must not see it.
                 x.copy_from_bytes(&vec![1; bytes.len()])?;
                 assert_eq!(moved.to_bytes()?, bytes, "{x} to {away}");
                 let back = moves_as(&moved, &home, elsewhere_action(kind))?;
@@ -141,7 +142,7 @@ fn strided_views_arrive_contiguous_with_the_same_elements() -> Result<()> {
 }
 
 #[test]
-fn nothing_moves_of_an_array_without_elements() -> Result<()> {
+fn an_empty_array_moves_no_bytes() -> Result<()> {
     let home = default_queue()?;
     for away in queues_elsewhere(&home)? {
         for kind in UsmKind::ALL {
@@ -156,9 +157,9 @@ fn nothing_moves_of_an_array_without_elements() -> Result<()> {
 }
 
 #[test]
-fn parts_of_a_device_share_host_memory_within_one_context() -> Result<()> {
+fn sub_devices_share_host_memory_within_one_context() -> Result<()> {
     let home = default_queue()?;
-    let Some(parts) = two_parts(home.device())? else { return Ok(()) };
+    let Some(parts) = two_sub_devices(home.device())? else { return Ok(()) };
     let shared = Context::new(&parts)?;
     let [first, second] = [&parts[0], &parts[1]];
     let mut random = Random::new(3);
@@ -187,7 +188,7 @@ fn sizes_around_the_chunks_of_a_staged_copy_are_exact() -> Result<()> {
     let mut random = Random::new(4);
     let sizes = [1, 63, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB, 4 * MIB + 1, 6 * MIB - 5, 6 * MIB + 64];
     for away in queues_elsewhere(&home)? {
-        // An out-of-order queue promises nothing about the order of the chunks.
+        // An out-of-order queue does not guarantee the order of the chunks.
         for away in [away.clone(), Queue::new(away.device(), Some(away.context()), LOOSE)?] {
             for size in sizes {
                 let bytes = random.bytes(size);
@@ -228,7 +229,7 @@ fn large_arrays_of_odd_sizes_arrive_exactly() -> Result<()> {
 }
 
 #[test]
-fn a_copy_does_not_hold_up_the_host_and_comes_after_the_work_on_its_source() -> Result<()> {
+fn a_copy_does_not_block_the_host_and_follows_the_work_on_its_source() -> Result<()> {
     let home = default_queue()?;
     let work = Work::new(&home)?;
     for away in queues_elsewhere(&home)? {
@@ -278,7 +279,7 @@ fn without_a_target_the_fewest_bytes_move() -> Result<()> {
 }
 
 #[test]
-fn follow_names_every_argument_its_queue_and_context_and_the_call_that_mends_it() -> Result<()> {
+fn follow_names_each_argument_queue_and_context_and_the_fix() -> Result<()> {
     let home = default_queue()?;
     let [_, profiling, ..] = four_queues(home.device(), None)?;
     let away = queues_elsewhere(&home)?;
@@ -309,7 +310,7 @@ fn follow_names_every_argument_its_queue_and_context_and_the_call_that_mends_it(
 }
 
 #[test]
-fn an_explicit_queue_wins_only_where_it_can_use_every_array() -> Result<()> {
+fn an_explicit_queue_wins_only_if_it_can_use_every_array() -> Result<()> {
     let home = default_queue()?;
     let [_, profiling, loose, _] = four_queues(home.device(), None)?;
     let work = Work::new(&home)?;

@@ -1,4 +1,4 @@
-//! Scopes: entered, nested and left however the body ends, on every thread and in every future its own.
+//! Scopes: entry, nesting and exit for every end of the body, separate per thread and future.
 
 use crate::common::{IN_ORDER, default_queue, four_queues};
 use std::future::Future;
@@ -22,7 +22,7 @@ fn eight_queues() -> Result<Vec<Queue>> {
 }
 
 #[test]
-fn nested_scopes_give_way_and_return_in_turn() -> Result<()> {
+fn nested_scopes_replace_and_restore_the_queue() -> Result<()> {
     let queues = eight_queues()?;
     let outside = current_queue()?;
     fn nest(queues: &[Queue], outside: &Queue) -> Result<usize> {
@@ -33,7 +33,7 @@ fn nested_scopes_give_way_and_return_in_turn() -> Result<()> {
         Ok(inner + 1)
     }
     assert_eq!(nest(&queues, &outside)?, 8);
-    // No choice is no change.
+    // `None` changes nothing.
     with_queue(&queues[3], || {
         assert_eq!(with_queue(Target::Unset, current_queue)?, queues[3]);
         assert_eq!(with_queue(None::<&str>, current_queue)?, queues[3]);
@@ -42,7 +42,7 @@ fn nested_scopes_give_way_and_return_in_turn() -> Result<()> {
 }
 
 #[test]
-fn an_error_inside_a_scope_comes_out_and_restores_the_queue() -> Result<()> {
+fn an_error_inside_a_scope_propagates_and_restores_the_queue() -> Result<()> {
     let queues = eight_queues()?;
     let outside = current_queue()?;
     let failed = with_queue(&queues[0], || {
@@ -59,7 +59,7 @@ fn an_error_inside_a_scope_comes_out_and_restores_the_queue() -> Result<()> {
 }
 
 #[test]
-fn a_scope_that_cannot_be_had_does_not_run_its_body() -> Result<()> {
+fn a_failed_scope_does_not_run_its_body() -> Result<()> {
     let queues = eight_queues()?;
     with_queue(&queues[0], || {
         for (wrong, is_right_error) in [
@@ -99,7 +99,7 @@ fn panic_inside_a_scope_restores_the_stack() -> Result<()> {
 }
 
 #[test]
-fn sixty_four_threads_each_keep_their_own_scope() -> Result<()> {
+fn sixty_four_threads_keep_separate_scopes() -> Result<()> {
     let queues = eight_queues()?;
     let outside = default_queue()?;
     let all_inside = Barrier::new(64);
@@ -131,7 +131,7 @@ fn sixty_four_threads_each_keep_their_own_scope() -> Result<()> {
 }
 
 #[test]
-fn a_captured_scope_is_entered_on_any_thread_and_replaces_what_is_there() -> Result<()> {
+fn a_captured_scope_can_be_entered_on_any_thread_and_replaces_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let outside = default_queue()?;
     let manager = QueueManager::new("carried");
@@ -139,7 +139,7 @@ fn a_captured_scope_is_entered_on_any_thread_and_replaces_what_is_there() -> Res
     let scope = with_queue(&queues[0], || {
         with_queue(&queues[1], || manager.with_queue(&queues[2], || Ok::<_, Error>(Scope::capture())))
     })?;
-    assert_eq!(current_queue()?, outside, "capturing enters nothing");
+    assert_eq!(current_queue()?, outside, "capturing must not enter the scope");
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
@@ -148,7 +148,7 @@ fn a_captured_scope_is_entered_on_any_thread_and_replaces_what_is_there() -> Res
                     scope.enter(|| {
                         assert_eq!(current_queue()?, queues[1]);
                         assert_eq!(manager.current_queue()?, queues[2]);
-                        // Of a scope without any, nothing of this thread's own shows through.
+                        // In an empty captured scope this thread's own scope has no effect.
                         assert_eq!(nothing.enter(current_queue)?, outside);
                         assert_eq!(with_queue(&queues[4], current_queue)?, queues[4]);
                         Ok::<_, Error>(())
@@ -194,7 +194,7 @@ fn workers_of_a_thread_pool_see_the_scope_of_each_job() -> Result<()> {
     for number in 0..400 {
         let answer = answer.clone();
         let ask = move || answer.send((number, current_queue().unwrap())).unwrap();
-        // Every ninth job brings no scope, and must find none left over from another.
+        // Every ninth job has no scope, and must not see one of another job.
         let job: Job = match queues.get(number % 9) {
             Some(queue) => {
                 let scope = with_queue(queue, || Ok::<_, Error>(Scope::capture()))?;
@@ -244,7 +244,7 @@ fn run(mut tasks: Vec<Task<'_>>) -> Result<()> {
     let waker = Waker::from(wakes.clone());
     let own = current_queue()?;
     while !tasks.is_empty() {
-        assert!(wakes.0.swap(0, Ordering::Relaxed) > 0, "no task can go on");
+        assert!(wakes.0.swap(0, Ordering::Relaxed) > 0, "no task can continue");
         let mut waiting = Vec::new();
         for mut task in tasks {
             let polled = task.as_mut().poll(&mut std::task::Context::from_waker(&waker));
@@ -260,7 +260,7 @@ fn run(mut tasks: Vec<Task<'_>>) -> Result<()> {
 }
 
 #[test]
-fn futures_that_interleave_on_one_thread_each_keep_their_queue() -> Result<()> {
+fn interleaved_futures_on_one_thread_keep_their_queues() -> Result<()> {
     let queues = eight_queues()?;
     let order = Mutex::new(Vec::new());
     let work = async |number: usize, queue: &Queue| {
@@ -301,7 +301,7 @@ fn a_future_keeps_its_queue_when_it_moves_to_another_thread() -> Result<()> {
         for _ in 0..8 {
             assert_eq!(current_queue()?, mine);
             pause().await;
-            // A future inside a future, with a queue of its own.
+            // A future inside a future, with its own queue.
             let nested = async {
                 pause().await;
                 current_queue()
@@ -359,7 +359,7 @@ impl Drop for SaysQueue {
 }
 
 #[test]
-fn a_future_that_is_cancelled_drops_its_locals_inside_its_queue() -> Result<()> {
+fn a_cancelled_future_drops_its_locals_in_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let (say, said) = mpsc::channel();
     let mut task = Box::pin(
@@ -379,7 +379,7 @@ fn a_future_that_is_cancelled_drops_its_locals_inside_its_queue() -> Result<()> 
 }
 
 #[test]
-fn a_future_that_was_never_polled_drops_what_it_captured_inside_its_queue() -> Result<()> {
+fn an_unpolled_future_drops_its_captures_in_its_scope() -> Result<()> {
     let queues = eight_queues()?;
     let (say, said) = mpsc::channel();
     let captured = SaysQueue(say);
@@ -389,7 +389,7 @@ fn a_future_that_was_never_polled_drops_what_it_captured_inside_its_queue() -> R
     Ok(())
 }
 
-/// What a destructor of thread-local data found, once the thread had dropped its scopes.
+/// The result in a destructor of thread-local data, after the thread dropped its scopes.
 #[derive(Debug)]
 struct AtEnd {
     current: Result<Queue>,
@@ -426,7 +426,7 @@ impl Drop for AsksLate {
 }
 
 #[test]
-fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
+fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     std::thread_local! {
         static KEPT: std::cell::RefCell<Option<AsksLate>> = const { std::cell::RefCell::new(None) };
     }
@@ -455,12 +455,12 @@ fn a_destructor_of_thread_local_data_gets_an_error_where_the_scopes_are_gone() {
         assert!(refused(result), "{found:?}");
     }
     assert!(matches!(&found.made, Err(Error::Value(_))), "{found:?}");
-    // What needs no current queue works.
+    // Calls without the current queue work.
     assert_eq!(found.elements.expect("its queue is known"), [1, 2]);
 }
 
 #[test]
-fn a_queue_asked_for_twice_is_one_queue() -> Result<()> {
+fn a_queue_requested_twice_is_one_queue() -> Result<()> {
     let device = default_queue()?.device().clone();
     let filter = device.filter_string().unwrap_or_default();
     assert_eq!(Queue::new(filter, None, IN_ORDER)?, Queue::new(&device, None, IN_ORDER)?);
@@ -468,7 +468,7 @@ fn a_queue_asked_for_twice_is_one_queue() -> Result<()> {
     assert_eq!(several, four_queues(&device, None)?);
     for (position, queue) in several.iter().enumerate() {
         assert!(!several[..position].contains(queue));
-        assert_eq!(Queue::new(queue, None, IN_ORDER)?, *queue, "a queue as it is");
+        assert_eq!(Queue::new(queue, None, IN_ORDER)?, *queue, "the queue is used unchanged");
     }
     let threads: Vec<_> = (0..16)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! `__sycl_usm_array_interface__` in Rust: descriptions are read as they say, and owners are let go once.
+//! `__sycl_usm_array_interface__` in Rust: descriptions are read correctly, and owners are released once.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
@@ -46,7 +46,7 @@ fn taken(descriptor: &Descriptor, queue: &Queue, owner: &Owner) -> Result<Array>
 }
 
 #[test]
-fn arrays_of_every_kind_come_back_from_the_same_addresses() -> Result<()> {
+fn arrays_of_every_usm_kind_round_trip_at_the_same_addresses() -> Result<()> {
     let queue = default_queue()?;
     let reversed = Index::Slice { start: None, stop: None, step: Some(-1) };
     let odd = Index::Slice { start: Some(1), stop: None, step: Some(2) };
@@ -71,7 +71,7 @@ fn arrays_of_every_kind_come_back_from_the_same_addresses() -> Result<()> {
 }
 
 #[test]
-fn offset_and_strides_count_elements_and_read_only_stays_so() -> Result<()> {
+fn offset_and_strides_count_elements_and_read_only_is_kept() -> Result<()> {
     let queue = default_queue()?;
     let whole = numbers(UsmKind::Device, &queue)?;
     let descriptor = Descriptor {
@@ -103,7 +103,7 @@ fn the_owner_stays_until_work_in_flight_is_complete() -> Result<()> {
     source.fill(3u8)?;
     let owner = Owner::new();
     let copy = taken(&export(&source)?, &queue, &owner)?.copy()?;
-    // The array is gone, its copy may be on its way.
+    // The array is dropped, its copy may be pending.
     assert_eq!(copy.to_vec::<u8>()?[(64 << 20) - 1], 3);
     for _ in 0..1000 {
         if owner.is_let_go() {
@@ -115,7 +115,7 @@ fn the_owner_stays_until_work_in_flight_is_complete() -> Result<()> {
 }
 
 #[test]
-fn a_context_alone_names_memory_too_and_empty_arrays_need_none() -> Result<()> {
+fn a_context_alone_identifies_memory_and_empty_arrays_need_none() -> Result<()> {
     let queue = default_queue()?;
     let array = numbers(UsmKind::Shared, &queue)?;
     let by_context = SyclObject::Context(queue.context().clone());
@@ -134,7 +134,7 @@ fn a_context_alone_names_memory_too_and_empty_arrays_need_none() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_such_memory_is_refused_and_its_owner_let_go() -> Result<()> {
+fn invalid_memory_is_refused_and_its_owner_released() -> Result<()> {
     let queue = default_queue()?;
     let array = numbers(UsmKind::Device, &queue)?;
     let good = export(&array)?;
@@ -167,7 +167,7 @@ fn what_is_no_such_memory_is_refused_and_its_owner_let_go() -> Result<()> {
 }
 
 #[test]
-fn an_element_type_without_a_name_is_not_exported() -> Result<()> {
+fn a_dtype_without_a_typestr_is_not_exported() -> Result<()> {
     let array = Array::uninit([2], DType::BF16, UsmKind::Device, &default_queue()?)?;
     assert!(matches!(export(&array), Err(Error::Interop(text)) if text.contains("bfloat16")));
     Ok(())

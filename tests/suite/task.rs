@@ -1,4 +1,4 @@
-//! Tasks on real devices: where they run, what their functions may ask for, and what their memory gives out.
+//! Tasks on real devices: their queue, the arguments of their functions, and their memory.
 
 #![allow(clippy::unwrap_used)] // A test that cannot count its memory must fail.
 
@@ -15,7 +15,7 @@ fn live() -> u64 {
     stats(None).unwrap().iter().map(|(_, kind)| kind.live).sum()
 }
 
-/// On two devices where there are two.
+/// On two devices if there are two.
 fn two_queues() -> Result<(Queue, Queue)> {
     let first = default_queue()?;
     let second = match other_root(&first)? {
@@ -30,13 +30,13 @@ fn text(error: Error) -> String {
 }
 
 #[test]
-fn a_task_runs_where_its_data_is() -> Result<()> {
+fn a_task_runs_on_the_queue_of_its_data() -> Result<()> {
     let (first, second) = two_queues()?;
     let x = with_queue(&second, || Array::from_slice(&[1u32, 2]))?;
     let body = |task: &mut TaskContext| -> Result<Queue> {
         let x = task.array::<u32>()?;
         assert_eq!(task.queue(), x.queue());
-        assert_eq!(&current_queue()?, task.queue(), "what the task calls sees its queue");
+        assert_eq!(&current_queue()?, task.queue(), "functions called by the task use its queue");
         let y = task.memory().zeros::<u32>([2])?;
         assert_eq!(y.queue(), task.queue());
         Ok(task.queue().clone())
@@ -47,7 +47,7 @@ fn a_task_runs_where_its_data_is() -> Result<()> {
 }
 
 #[test]
-fn without_data_a_task_runs_on_the_current_queue_or_its_managers() -> Result<()> {
+fn without_arrays_a_task_runs_on_its_managers_or_the_current_queue() -> Result<()> {
     let (first, second) = two_queues()?;
     let queue = |task: &mut TaskContext| -> Result<Queue> { Ok(task.queue().clone()) };
     with_queue(&first, || -> Result<()> {
@@ -83,7 +83,7 @@ fn arguments_on_different_queues_are_refused_before_the_function_runs() -> Resul
 }
 
 #[test]
-fn an_explicit_queue_of_the_same_context_takes_the_arguments_along() -> Result<()> {
+fn an_explicit_queue_of_the_same_context_rebinds_the_arguments() -> Result<()> {
     let queue = Queue::new("cpu", None, Default::default())?;
     let other = Queue::new("cpu", None, QueueProperties { in_order: false, ..Default::default() })?;
     let x = with_queue(&queue, || Array::from_slice(&[1u32, 2]))?;
@@ -107,7 +107,7 @@ fn the_cursor_is_typed_and_ordered() -> Result<()> {
         assert!(wrong.contains("argument 1 of task \"typed\"") && wrong.contains("float32[1]"), "{wrong}");
         assert!(wrong.contains("array of float64"), "{wrong}");
         assert!(matches!(task.arg::<Table>(), Err(Error::Type(_))));
-        assert_eq!(task.args_left(), 5, "what does not fit is not taken");
+        assert_eq!(task.args_left(), 5, "an argument of the wrong type is not taken");
         task.array::<f32>()?;
         let wrong = text(task.arg::<u8>().unwrap_err());
         assert!(wrong.contains("the number 300") && wrong.contains("type u8"), "{wrong}");
@@ -123,7 +123,7 @@ fn the_cursor_is_typed_and_ordered() -> Result<()> {
 }
 
 #[test]
-fn arguments_that_are_left_are_an_error_unless_taken_as_the_rest() {
+fn unread_arguments_are_an_error_unless_taken_as_the_rest() {
     let task = || Task::new("arity").arg(1i32).arg(2i32).arg(3i32);
     let left = task().run(|task| task.arg::<i32>()).unwrap_err();
     assert!(matches!(left, Error::Type(_)));
@@ -137,7 +137,7 @@ fn arguments_that_are_left_are_an_error_unless_taken_as_the_rest() {
 }
 
 #[test]
-fn errors_and_panics_of_the_function_come_out_and_leave_nothing() {
+fn errors_and_panics_of_the_function_propagate_without_leaks() {
     let before = live();
     let kept = Arc::new(());
     let failed: Result<()> = Task::new("fails").object(kept.clone()).run(|task| {
@@ -160,7 +160,7 @@ fn errors_and_panics_of_the_function_come_out_and_leave_nothing() {
 }
 
 #[test]
-fn memory_counts_what_is_alive_and_keeps_the_limit() -> Result<()> {
+fn task_memory_counts_live_bytes_and_keeps_the_limit() -> Result<()> {
     Task::new("limited").memory_limit(1000).run(|task| -> Result<()> {
         let memory = task.memory();
         assert_eq!((memory.used(), memory.peak(), memory.limit()), (0, 0, Some(1000)));
@@ -176,10 +176,10 @@ fn memory_counts_what_is_alive_and_keeps_the_limit() -> Result<()> {
         drop(view);
         assert_eq!((memory.used(), memory.peak()), (0, 600));
         let y = memory.release(memory.empty::<u8>([900])?);
-        assert_eq!(memory.used(), 0, "an output is not the task's any more");
+        assert_eq!(memory.used(), 0, "an output no longer belongs to the task");
         let block = memory.allocate(1000, UsmKind::Host)?;
-        assert!(memory.allocate(1, UsmKind::Host).is_err(), "all kinds count together");
-        assert!(memory.empty::<u8>([0]).is_ok(), "nothing always fits");
+        assert!(memory.allocate(1, UsmKind::Host).is_err(), "all USM kinds are counted together");
+        assert!(memory.empty::<u8>([0]).is_ok(), "zero bytes always fit");
         memory.deallocate(block)?;
         assert!(memory.empty::<u8>([usize::MAX, 3]).is_err_and(|error| matches!(error, Error::Value(_))));
         assert_eq!(y.shape(), [900]);
@@ -195,7 +195,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
     Task::new("blocks").run(|task| -> Result<()> {
         let memory = task.memory();
         let (none, also_none) = (memory.allocate(0, UsmKind::Device)?, memory.allocate(0, UsmKind::Device)?);
-        assert!(none != 0 && none != also_none, "nothing has an address of its own");
+        assert!(none != 0 && none != also_none, "zero bytes have a unique address");
         memory.deallocate(none)?;
         for unknown in [0, none, foreign.address(), usize::MAX] {
             let error = memory.deallocate(unknown).unwrap_err();
@@ -204,7 +204,7 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
         }
         let block = memory.allocate(64, UsmKind::Shared)?;
         released = Some(memory.release_block(block)?);
-        assert!(memory.deallocate(block).is_err(), "it is the caller's now");
+        assert!(memory.deallocate(block).is_err(), "it belongs to the caller now");
         memory.allocate(4096, UsmKind::Device)?;
         Ok(())
     })?;
@@ -215,23 +215,23 @@ fn blocks_are_freed_once_and_only_by_their_task() -> Result<()> {
     foreign.fill(1u8)?;
     assert_eq!(foreign.to_vec::<u8>()?, [1; 16]);
     drop((released, foreign));
-    assert_eq!(live(), before, "blocks that were left are freed with the task");
+    assert_eq!(live(), before, "remaining blocks are freed with the task");
     Ok(())
 }
 
 #[test]
-fn after_its_end_memory_gives_nothing_out() -> Result<()> {
+fn task_memory_allocates_nothing_after_its_task() -> Result<()> {
     let mut outlived = None;
     Task::new("over").run(|task| -> Result<()> {
         outlived = Some(task.memory().full([3], 5i32)?);
         Ok(())
     })?;
-    assert_eq!(outlived.unwrap().to_vec::<i32>()?, [5, 5, 5], "an array lives as long as its owner wants");
+    assert_eq!(outlived.unwrap().to_vec::<i32>()?, [5, 5, 5], "an array lives as long as its owner");
     Ok(())
 }
 
 #[test]
-fn many_threads_run_tasks_of_their_own() {
+fn many_threads_run_separate_tasks() {
     let before = live();
     std::thread::scope(|scope| {
         for thread in 0..8u32 {

@@ -1,4 +1,4 @@
-//! Threads: aliases used at once, memory and queues dropped under running work, and a process that exits meanwhile.
+//! Threads: concurrent aliases, memory and queues dropped during work, and process exit during work.
 
 use crate::common::{
     IN_ORDER, LOOSE, Work, advanced, all_advanced, default_queue, four_queues, other_root, states, states_of,
@@ -49,7 +49,7 @@ fn an_array_dropped_on_another_thread_while_its_kernel_runs_stays_until_the_end(
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let (give, take) = mpsc::channel::<Array>();
-    // Whoever drops the last handle also grabs memory of the same size at once and overwrites it on another queue.
+    // The thread that drops the last handle then allocates the same size and overwrites it on another queue.
     let own = queues[2].clone();
     let dropper = std::thread::spawn(move || {
         for array in take {
@@ -80,10 +80,10 @@ fn an_array_dropped_on_another_thread_while_its_kernel_runs_stays_until_the_end(
 }
 
 #[test]
-fn everything_dropped_with_work_in_flight_but_the_result_leaves_the_result_exact() -> Result<()> {
+fn dropping_everything_but_the_result_in_flight_keeps_it_exact() -> Result<()> {
     let home = default_queue()?;
     for round in 0..6u32 {
-        // A context, a queue and kernels that no one else has.
+        // A context, a queue and kernels that are not shared.
         let context = Context::new(std::slice::from_ref(home.device()))?;
         let queue = Queue::new(home.device(), Some(&context), if round % 2 == 0 { IN_ORDER } else { LOOSE })?;
         drop(context);
@@ -102,7 +102,7 @@ fn everything_dropped_with_work_in_flight_but_the_result_leaves_the_result_exact
 }
 
 #[test]
-fn two_threads_that_allocate_launch_and_drop_do_not_disturb_each_other() -> Result<()> {
+fn two_threads_allocate_launch_and_drop_independently() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     // On two queues, on one in-order queue, on one out-of-order queue.
     for pair in [[0, 1], [0, 0], [2, 2]] {
@@ -142,7 +142,7 @@ fn two_threads_that_allocate_launch_and_drop_do_not_disturb_each_other() -> Resu
 }
 
 #[test]
-fn an_array_that_wanders_through_threads_and_queues_is_exact() -> Result<()> {
+fn an_array_moved_through_threads_and_queues_is_exact() -> Result<()> {
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
     let x = states_of(&[1; 16], &queues[0])?;
@@ -176,7 +176,7 @@ fn an_array_that_wanders_through_threads_and_queues_is_exact() -> Result<()> {
 
 const EXIT: &str = "USMQ_TEST_EXIT";
 
-/// The ways in which a process may end while its device works.
+/// The ways in which a process may exit during device work.
 const WAYS: [&str; 6] = [
     "return",
     "exit",
@@ -223,7 +223,7 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
         for queue in queues.clone() {
             let (work, arrays) = (Work::new(&queue)?, arrays.clone());
             std::thread::spawn(move || {
-                // An error while the process ends is no concern of this test, a crash is.
+                // This test accepts an error during process exit, but not a crash.
                 while states(64, &queue).and_then(|x| work.advance(&queue, &x, 1000)).is_ok() {
                     let _ = work.advance(&queue, &arrays[0], 1000);
                 }
@@ -243,11 +243,11 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
 }
 
 #[test]
-fn a_process_that_exits_with_work_in_flight_ends_well_and_soon() -> Result<()> {
+fn a_process_with_work_in_flight_exits_cleanly_and_soon() -> Result<()> {
     if let Ok(way) = std::env::var(EXIT) {
         return leave_with_work_in_flight(&way);
     }
-    let name = "threads::a_process_that_exits_with_work_in_flight_ends_well_and_soon";
+    let name = "threads::a_process_with_work_in_flight_exits_cleanly_and_soon";
     let program = std::env::current_exe().expect("a test binary has a path");
     for way in WAYS {
         let mut child = Command::new(&program)
@@ -262,7 +262,10 @@ fn a_process_that_exits_with_work_in_flight_ends_well_and_soon() -> Result<()> {
             if started.elapsed() > Duration::from_secs(30) {
                 child.kill().expect("a child can be ended");
                 let output = child.wait_with_output().expect("a child has output");
-                panic!("{way:?}: the process hangs\n{}", String::from_utf8_lossy(&output.stderr));
+                panic!(
+                    "{way:?}: the process did not exit in time\n{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,4 @@
-"""What a type checker makes of the main calls. `make lint` checks it with mypy; it is never run.
+"""The main calls for a type checker: `make lint` checks this file with mypy; it is never run.
 
 An `ignore` stands where an error is expected; mypy complains about one that is not needed.
 """

@@ -1,4 +1,4 @@
-"""Tell which defects of other projects are still there: `tests/run upstream [NAME ...]`.
+"""Report which defects of other projects still exist: `tests/run upstream [NAME ...]`.
 
 Builds the programs of this folder against the runtime of an environment (`.venv`, or `--prefix`),
 runs each alone, with HOME, PATH and what it needs, and prints a table. The exit status is 1 when a

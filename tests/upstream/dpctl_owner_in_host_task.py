@@ -13,7 +13,7 @@ from outcome import not_seen, trying
 SECONDS = 10
 
 
-class Lent:
+class ForeignArray:
     """The memory of an array, as another library lends it."""
 
     def __init__(self, array: tensor.usm_ndarray) -> None:
@@ -23,7 +23,9 @@ class Lent:
 
 queue = dpctl.SyclQueue("cpu", property="in_order")
 made = [tensor.full(3000, n, dtype="i8", sycl_queue=queue) for n in range(50)]
-arrays = [tensor.usm_ndarray(a.shape, dtype=a.dtype, buffer=as_usm_memory(Lent(a))) for a in made]
+arrays = [
+    tensor.usm_ndarray(a.shape, dtype=a.dtype, buffer=as_usm_memory(ForeignArray(a))) for a in made
+]
 for array in arrays:  # the first calls, by one thread
     tensor.add(array, 7, out=array)
 end = time.monotonic() + SECONDS

@@ -1,4 +1,4 @@
-"""How the programs of this folder report: shared by all Python programs."""
+"""Shared reporting of the Python programs in this folder."""
 
 from __future__ import annotations
 

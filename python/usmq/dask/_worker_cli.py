@@ -126,7 +126,7 @@ def seconds(option: str, text: str) -> float:
         return float(parse_timedelta(text))
     except (KeyError, ValueError):
         shown = option.replace("_", "-")
-        raise ValueError(f"--{shown} {text!r} is not a time, as 60 or '5 minutes'") from None
+        raise ValueError(f"--{shown} {text!r} is not a time; use e.g. 60 or '5 minutes'") from None
 
 
 def quantities(text: str | None) -> dict[str, float] | None:
@@ -143,7 +143,7 @@ def quantities(text: str | None) -> dict[str, float] | None:
     try:
         return {name: float(number) for name, _, number in pairs}
     except ValueError:
-        raise ValueError(f"resources {text!r} are not names with numbers, as GPU=1") from None
+        raise ValueError(f"resources {text!r} are not names with numbers; use e.g. GPU=1") from None
 
 
 async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn format_strings_have_their_layout() {
+    fn each_format_string_has_its_layout() {
         for (format, layout) in [
             ("n", Layout::Null),
             ("b", Layout::Bits),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_cover_all_values() {
+    fn buffer_sizes_cover_all_values() {
         let bytes = |layout: Layout, values| -> Vec<_> {
             layout.parts().iter().map(|part| layout.bytes(*part, values)).collect()
         };

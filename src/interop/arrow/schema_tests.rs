@@ -16,7 +16,7 @@ fn with_dictionary(name: &str, format: &str, values: Arc<Field>) -> Result<Field
 }
 
 #[test]
-fn nesting_has_a_limit_however_a_field_is_made() {
+fn nesting_is_limited_for_every_field_constructor() {
     let mut field = Arc::new(Field::new("x", "i").unwrap());
     for _ in 0..DEEPEST {
         field = Arc::new(Field::nested("x", "+s", vec![field]).unwrap());
@@ -45,7 +45,7 @@ fn nesting_has_a_limit_however_a_field_is_made() {
 }
 
 #[test]
-fn children_and_indices_have_the_types_that_their_format_needs() {
+fn children_and_indices_have_the_types_required_by_their_format() {
     let of = |format: &str| Arc::new(Field::new("x", format).unwrap());
     assert!(Field::nested("x", "+r", vec![of("i"), of("u")]).is_ok());
     let text = Field::nested("x", "+r", vec![of("u"), of("u")]).unwrap_err().to_string();
@@ -74,7 +74,7 @@ fn read(schema: &ArrowSchema) -> Result<Field> {
 }
 
 #[test]
-fn a_field_comes_back_word_for_word() {
+fn a_field_round_trips_exactly() {
     let field = sample();
     let schema = field.export().unwrap();
     assert_eq!(read(&schema).unwrap(), field);
@@ -96,7 +96,7 @@ fn a_child_that_was_moved_out_outlives_its_parent() {
 }
 
 #[test]
-fn what_is_wrong_is_an_error() {
+fn invalid_schemas_are_errors() {
     let fails = |spoil: &dyn Fn(&mut ArrowSchema), word: &str| {
         let mut schema = sample().export().unwrap();
         let (children, format) = (schema.children, schema.format);

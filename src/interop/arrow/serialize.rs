@@ -474,7 +474,7 @@ mod tests {
     use crate::interop::arrow::schema::tests::sample;
 
     #[test]
-    fn a_field_comes_back_word_for_word() {
+    fn a_field_round_trips_exactly() {
         let mut writer = Writer::default();
         writer.field(&sample());
         let mut reader = Reader(&writer.0);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_that_was_cut_or_changed_is_an_error_or_another_field() {
+    fn a_truncated_or_changed_description_is_an_error_or_another_field() {
         let mut writer = Writer::default();
         writer.field(&sample());
         for length in 0..writer.0.len() {

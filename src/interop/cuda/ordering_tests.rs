@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Host functions may be called one after another, so a latch of a later job must not stand before those of earlier
 /// ones.
 #[test]
-fn latches_on_many_streams_do_not_lock_up_when_one_thread_calls_all_host_functions() {
+fn latches_on_many_streams_do_not_deadlock_with_one_host_function_thread() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
@@ -57,7 +57,7 @@ fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
 
 /// A full device has as much memory again once everything that was released is free.
 #[test]
-fn a_full_card_waits_for_what_is_about_to_be_freed_and_then_says_so() {
+fn a_full_device_waits_for_pending_frees_then_reports_an_error() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
     bench.driver.room.store(2, Ordering::SeqCst);
@@ -87,7 +87,7 @@ fn without_a_stream_the_owners_next_write_comes_after_the_copy() {
 
 /// A transfer that fails before its first copy still stands for what it was to wait for.
 #[test]
-fn a_transfer_that_fails_at_once_does_not_let_go_of_what_others_write() {
+fn a_transfer_that_fails_at_once_keeps_memory_that_others_write() {
     let bench = bench();
     let queue = current_queue().unwrap();
     let usm = Array::from_slice(&numbers(100)).unwrap();

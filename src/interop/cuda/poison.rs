@@ -41,7 +41,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn it_is_found_inside_the_memory_and_nowhere_else() {
+    fn poison_is_found_only_inside_its_memory() {
         let (start, next) = (0x7fff_0000, 0x7fff_0100);
         let (poison, other) = (track(start, 0x80), track(next, 0x10));
         let is = |address, poison| Arc::ptr_eq(&find(address), poison);

@@ -72,7 +72,7 @@ impl Bench {
 }
 
 #[test]
-fn bytes_arrive_whatever_their_number() {
+fn transfers_of_any_size_arrive() {
     let bench = bench();
     let queue = current_queue().unwrap();
     for count in [1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 5] {
@@ -87,7 +87,7 @@ fn bytes_arrive_whatever_their_number() {
 }
 
 #[test]
-fn a_transfer_waits_for_the_producers_stream_and_the_stream_for_the_transfer() {
+fn a_transfer_and_the_producers_stream_wait_for_each_other() {
     let bench = bench();
     let queue = current_queue().unwrap();
     let stream = bench.driver.new_stream(CONTEXT).unwrap();
@@ -127,7 +127,7 @@ fn work_on_the_result_comes_after_the_transfer_without_a_host_wait() {
 }
 
 #[test]
-fn a_wait_for_the_queue_is_one_for_its_transfers() {
+fn a_queue_wait_includes_its_transfers() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
@@ -141,7 +141,7 @@ fn a_wait_for_the_queue_is_one_for_its_transfers() {
 }
 
 #[test]
-fn what_is_exported_makes_its_consumer_wait_for_the_transfer() {
+fn an_export_makes_its_consumer_wait_for_the_transfer() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
     let usm = Array::from_slice(&numbers(3 * CHUNK)).unwrap();
@@ -158,7 +158,7 @@ fn what_is_exported_makes_its_consumer_wait_for_the_transfer() {
 }
 
 #[test]
-fn a_consumers_work_on_the_shown_stream_comes_before_the_way_back() {
+fn a_consumers_work_on_the_given_stream_precedes_the_copy_back() {
     let bench = bench();
     let usm = Array::from_slice(&numbers(CHUNK)).unwrap();
     let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
@@ -174,7 +174,7 @@ fn a_consumers_work_on_the_shown_stream_comes_before_the_way_back() {
 }
 
 #[test]
-fn both_hops_overlap() {
+fn the_two_copies_of_a_transfer_overlap() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
     let (cuda, ..) = bench.foreign(&numbers(4 * CHUNK), None);
@@ -188,7 +188,7 @@ fn both_hops_overlap() {
 }
 
 #[test]
-fn everything_is_released_in_its_time() {
+fn everything_is_released_after_its_last_use() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
@@ -211,7 +211,7 @@ fn everything_is_released_in_its_time() {
 }
 
 #[test]
-fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
+fn a_failed_copy_is_an_error_on_both_sides_only() {
     for first in 0..3 {
         let bench = bench();
         let queue = current_queue().unwrap();
@@ -219,7 +219,7 @@ fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
         let stream = bench.driver.new_stream(CONTEXT).unwrap();
         let (cuda, _, gone) = bench.foreign(&numbers(3 * CHUNK), Some(stream));
         let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
-        // Each reader is told, not only the first that waits for the queue.
+        // Each reader gets the error, not only the first that waits for the queue.
         for _ in 0..2 {
             let error = usm.to_bytes().unwrap_err();
             assert!(error.to_string().contains("on purpose"), "{error}");
@@ -238,7 +238,7 @@ fn a_failed_copy_is_an_error_for_both_sides_and_no_more() {
 }
 
 #[test]
-fn a_failed_copy_to_the_card_shows_at_the_next_use() {
+fn a_failed_copy_to_the_device_is_reported_at_the_next_use() {
     let bench = bench();
     *bench.driver.refuse.lock() = 1..usize::MAX;
     let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
@@ -248,7 +248,7 @@ fn a_failed_copy_to_the_card_shows_at_the_next_use() {
 }
 
 #[test]
-fn a_reader_sees_that_the_memory_was_not_filled_even_when_it_comes_back_as_anothers() {
+fn a_reader_is_told_of_unfilled_memory_even_after_a_round_trip() {
     let bench = bench();
     let queue = current_queue().unwrap();
     for handed_round in [false, true] {
@@ -297,7 +297,7 @@ fn strided_memory_arrives_contiguous() {
 }
 
 #[test]
-fn empty_arrays_go_both_ways() {
+fn empty_arrays_are_imported_and_exported() {
     let bench = bench();
     let queue = current_queue().unwrap();
     let cuda = CudaArray::copied(&Array::zeros::<f32>([0, 3]).unwrap(), &bench.device).unwrap();
@@ -307,7 +307,7 @@ fn empty_arrays_go_both_ways() {
 }
 
 #[test]
-fn a_description_that_cannot_be_is_refused_before_the_driver_is_asked() {
+fn an_invalid_description_is_refused_before_any_driver_call() {
     let good = Described {
         pointer: 64,
         shape: &[2],
@@ -358,7 +358,7 @@ fn a_description_that_cannot_be_is_refused_before_the_driver_is_asked() {
 }
 
 #[test]
-fn transfers_from_many_threads_do_not_mix() {
+fn transfers_from_many_threads_are_independent() {
     let bench = bench();
     let queue = current_queue().unwrap();
     std::thread::scope(|scope| {
@@ -378,7 +378,7 @@ fn transfers_from_many_threads_do_not_mix() {
 }
 
 #[test]
-fn without_a_driver_every_entry_says_what_is_missing() {
+fn without_a_driver_every_entry_point_names_what_is_missing() {
     // On a machine with a card this is tested by tests/python/test_cuda.py with a library path of its own.
     if super::device_count().is_ok() {
         return;

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_comes_back() {
+    fn every_dtype_round_trips() {
         for dtype in DType::ALL {
             assert_eq!(read(to_dlpack(dtype)).unwrap(), dtype);
         }

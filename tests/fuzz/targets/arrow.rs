@@ -1,9 +1,9 @@
 //! Trees of ArrowSchema and ArrowArray with buffers of exactly their size, some with a field or number that breaks the
-//! rules: what must be refused is, what comes in goes out with the same values, and each tree is released once. What comes
-//! in is also packed, and changed in places: what `unpack` accepts is valid for arrow-rs.
+//! rules: invalid ones are refused, valid ones exported with the same values, and each tree is released once. Imports
+//! are also serialized and changed in places: arrays that `unpack` accepts are valid for arrow-rs.
 
 use super::choices::Choices;
-use super::settled;
+use super::eventually;
 use super::tree::{Array, Owned, Schema, logical};
 use arrow_array::Array as _;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn check(data: &[u8]) {
     let kind = choices.pick(&[UsmKind::Host, UsmKind::Device, UsmKind::Shared]);
     let placed = ImportOptions { kind: Some(kind), ..ImportOptions::default() };
     let column = Field::import(&schema).and_then(|field| {
-        // SAFETY: as above; the array is of this type, but for what usmq is to see.
+        // SAFETY: as above; the array has this type, except for the fault that usmq must detect.
         Column::import(unsafe { ForeignStruct::take_array(&Arc::new(field), &mut array) }, placed)
     });
     drop((schema, array));
@@ -42,13 +42,16 @@ pub fn check(data: &[u8]) {
             packed(&column, data);
         }
         (Err(Error::Interop(text)), None) => assert!(!text.is_empty()),
-        (Ok(column), None) => panic!("a broken tree came in: {column:?}"),
+        (Ok(column), None) => panic!("an invalid tree was imported: {column:?}"),
         (Err(error), _) => panic!("{error:?}"),
     }
-    assert!(settled(|| RELEASED.load(Ordering::SeqCst) == before + releases), "a tree was not released once");
+    assert!(
+        eventually(|| RELEASED.load(Ordering::SeqCst) == before + releases),
+        "a tree was not released once"
+    );
 }
 
-/// Packs a column, changes a few bytes of that by chance, and unpacks it: what is accepted is valid for arrow-rs.
+/// Serializes a column, changes random bytes, and deserializes it: accepted columns are valid for arrow-rs.
 fn packed(column: &Column, seed: &[u8]) {
     let packed = column.pack().unwrap();
     let frames: Vec<_> = packed.buffers.iter().map(|buffer| buffer.to_bytes().unwrap()).collect();
@@ -80,14 +83,14 @@ fn packed(column: &Column, seed: &[u8]) {
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         match Column::unpack(&header, &frames, column.queue()).and_then(|column| column.to_arrow()) {
             Ok(array) => array.to_data().validate_full().unwrap(),
-            // What arrow-rs has no type for, or what was refused.
+            // arrow-rs has no such type, or the array was refused.
             Err(Error::Interop(text)) => assert!(!text.is_empty()),
             Err(error) => panic!("{error:?}"),
         }
     }
 }
 
-/// What a column holds, read from what usmq exports.
+/// The values of a column, read from its export.
 fn out(column: &Column) -> Vec<String> {
     let schema = column.export_schema().unwrap();
     let array = column.to_host().unwrap().export_host().unwrap();
@@ -265,7 +268,7 @@ fn union(choices: &mut Choices<'_>, length: usize, offset: usize, depth: usize) 
     Owned::new(&format, length, offset, buffers).with(children)
 }
 
-/// Breaks something of the tree or one below it; false where that could not be seen.
+/// Invalidates the tree or a subtree; returns false if the change is undetectable.
 fn spoil(choices: &mut Choices<'_>, tree: &mut Owned, root: bool) -> bool {
     let nested = tree.children.len();
     if nested > 0 && choices.flag() {
@@ -279,7 +282,7 @@ fn spoil(choices: &mut Choices<'_>, tree: &mut Owned, root: bool) -> bool {
         0 => array.length = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 56]),
         1 => array.offset = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 56]),
         2 => array.null_count = choices.pick(&[-2, i64::MIN, i64::MAX, array.length + 1]),
-        // Of views any number may be data.
+        // Views may have any number of data buffers.
         3 => array.n_buffers += choices.pick(&[if views { i64::MIN } else { -1 }, i64::MIN, i64::MAX - 8]),
         4 if array.n_buffers > 0 => array.buffers = std::ptr::null_mut(),
         5 => array.n_children = choices.pick(&[-1, i64::MIN, i64::MAX, 1 << 40]),

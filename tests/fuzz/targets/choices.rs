@@ -1,6 +1,6 @@
 //! Choices made from the bytes of an input, so that a fuzzer which changes bytes changes choices.
 
-/// What is left of an input. When it is used up, every choice is the first one.
+/// The rest of an input. At its end, every choice is the first one.
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -37,7 +37,7 @@ impl<'a> Choices<'a> {
         self.0.is_empty()
     }
 
-    /// What is left, as text.
+    /// The rest as text.
     pub fn text(&mut self) -> String {
         String::from_utf8_lossy(std::mem::take(&mut self.0)).into_owned()
     }

@@ -1,9 +1,9 @@
-//! DLPack structs, some with a field that breaks the rules: what must be refused is, what must come in has the right
+//! DLPack structs, some with an invalid field: invalid ones are refused, imported ones have the right
 //! elements, and the deleter is called once.
 
 use super::choices::Choices;
 use super::dtype_facts::DTYPES;
-use super::settled;
+use super::eventually;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use usmq::interop::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned, ForeignTensor, Import};
@@ -45,12 +45,12 @@ struct NewStruct {
 static DELETED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn delete<T>(managed: *mut T) {
-    // SAFETY: made from a box by `hand_over`, and the consumer deletes once; twice is what AddressSanitizer reports.
+    // SAFETY: created from a box by `hand_over`; the consumer deletes it once, AddressSanitizer reports a second time.
     drop(unsafe { Box::from_raw(managed) });
     DELETED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A tensor, and what its rules make of it.
+/// A tensor, and the expected result of its import.
 struct Case {
     tensor: Tensor,
     /// Kept while the tensor is used.
@@ -135,8 +135,8 @@ pub fn check(data: &[u8]) {
         hand_over(case.tensor, old.then_some((version, readonly)), Import { copy, ..Import::default() });
     match result {
         Ok(array) => {
-            assert!(!case.broken, "a broken tensor came in as {array}");
-            assert!(copy != Some(false) || device, "host memory came in without a copy");
+            assert!(!case.broken, "an invalid tensor was imported as {array}");
+            assert!(copy != Some(false) || device, "host memory was imported without a copy");
             assert_eq!((array.dtype(), array.shape()), (case.dtype, &case.shape[..]));
             let expected: Vec<u8> =
                 places.iter().flat_map(|place| pattern[*place..place + itemsize].iter().copied()).collect();
@@ -147,13 +147,13 @@ pub fn check(data: &[u8]) {
         }
         Err(Error::Interop(_) | Error::Value(_)) => {
             let refused = case.broken || (copy == Some(false) && !device);
-            assert!(refused, "a sound tensor was refused");
+            assert!(refused, "a valid tensor was refused");
         }
-        // A shape that nothing has room for.
+        // A shape larger than any memory.
         Err(Error::Allocation { .. }) if case.broken => {}
         Err(other) => panic!("{other:?}"),
     }
-    assert!(settled(|| DELETED.load(Ordering::SeqCst) == before + 1), "the deleter was not called once");
+    assert!(eventually(|| DELETED.load(Ordering::SeqCst) == before + 1), "the deleter was not called once");
 }
 
 /// Makes one field wrong.
@@ -193,7 +193,7 @@ fn spoil(choices: &mut Choices<'_>, case: &mut Case, version: Option<&mut (u32, 
             true
         }
         7 if axes > 0 && elements => {
-            // More than any memory has, or than can be counted. A step of 0 stays where it is, however often.
+            // More than any memory or integer holds. A stride of 0 does not move, for any extent.
             let axis = choices.below(axes);
             let steps = tensor.strides.is_null() || case.lists[1][axis] != 0;
             if steps {

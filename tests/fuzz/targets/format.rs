@@ -1,4 +1,4 @@
-//! Arrow format strings and names of element types against tables of what there is.
+//! Arrow format strings and dtype names, compared with tables of the valid ones.
 
 use super::choices::Choices;
 use super::dtype_facts::DTYPES;
@@ -110,12 +110,12 @@ pub fn check(data: &[u8]) {
             assert!(text.contains(&format!("{format:?}")), "{format:?}: {text}")
         }
         (found, expected) => {
-            panic!("{format:?} with {children} children: {found:?}, and there is {expected:?}")
+            panic!("{format:?} with {children} children: {found:?}, expected {expected:?}")
         }
     }
 }
 
-/// How many children a format has; `None` where there is no such format.
+/// The number of children of a format; `None` if the format is invalid.
 fn expected(format: &str) -> Option<Option<usize>> {
     if let Some((_, children)) = PLAIN.iter().find(|(plain, _)| *plain == format) {
         return Some(*children);
@@ -146,7 +146,7 @@ fn decimal(precision: &str, scale: &str, bits: &str) -> Option<Option<usize>> {
     [32, 64, 128, 256].contains(&natural(bits, 256)?).then_some(Some(0))
 }
 
-/// Digits and nothing else.
+/// Only digits.
 fn natural(text: &str, most: i64) -> Option<i64> {
     let mut number = 0i64;
     for c in text.chars() {
@@ -188,6 +188,6 @@ fn element_type(choices: &mut Choices<'_>) {
     match (DType::parse(&text), known.map(|row| row.0).or(extra)) {
         (Ok(found), Some(dtype)) => assert_eq!(found, dtype, "{text:?}"),
         (Err(Error::Type(error)), None) => assert!(error.contains(&format!("{text:?}")), "{error}"),
-        (found, expected) => panic!("{text:?}: {found:?}, and numpy says {expected:?}"),
+        (found, expected) => panic!("{text:?}: {found:?}, but numpy gives {expected:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What inputs are tried on: for each target, what must come out is worked out apart from usmq.
+//! The fuzz targets: each computes the expected result independently of usmq.
 
 mod arrow;
 mod choices;
@@ -14,7 +14,7 @@ mod tree;
 use std::time::{Duration, Instant};
 use usmq::{Array, DType, UsmKind, current_queue};
 
-/// A target's name, how many random inputs a short run tries, and the check of one input.
+/// A target's name, the number of random inputs of a short run, and the check of one input.
 pub const TARGETS: [(&str, u32, fn(&[u8])); 6] = [
     ("arrow", 1_000, arrow::check),
     ("dlpack", 1_000, dlpack::check),
@@ -30,8 +30,8 @@ pub fn check(name: &str, input: &[u8]) {
     check(input);
 }
 
-/// Whether something becomes true while usmq does other things, with which it releases what is due.
-fn settled(holds: impl Fn() -> bool) -> bool {
+/// Returns whether a condition becomes true while other calls of usmq run the due releases.
+fn eventually(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds() {
         if Instant::now() > deadline {

@@ -1,4 +1,4 @@
-//! Filter strings and choices among devices against the rules of the SYCL extension, written a second time.
+//! Filter strings and device choices, compared with an independent implementation of the SYCL extension's rules.
 
 use super::choices::Choices;
 use usmq::{Error, Selector, fuzzing};
@@ -59,11 +59,11 @@ pub fn check(data: &[u8]) {
             );
         }
         (Err(Error::Selector { asked, reason }), None) => assert!(asked == text && !reason.is_empty()),
-        (found, expected) => panic!("{text:?}: {found:?}, and the rules say {expected:?}"),
+        (found, expected) => panic!("{text:?}: {found:?}, but the rules give {expected:?}"),
     }
 }
 
-/// The filters of a string, from left to right by its characters; `None` where it breaks a rule.
+/// The filters of a string, parsed character by character; `None` if it is invalid.
 fn filters(text: &str) -> Option<Vec<Parts>> {
     let (mut all, mut parts, mut token, mut tokens, mut blank) =
         (Vec::new(), Parts::default(), String::new(), 0, true);

@@ -1,4 +1,4 @@
-//! Parameter lists that are spelled at random, in sources with everything that looks like one.
+//! Parameter lists with random spelling, in sources with lookalikes of parameter lists.
 
 use super::choices::Choices;
 use usmq::DType::{self, *};
@@ -47,7 +47,7 @@ const TYPES: [(&str, DType); 40] = [
     ("ptrdiff_t", I64),
 ];
 
-/// Types of which nothing is known, so that their arguments must bring their own.
+/// Unknown types, whose arguments must have their own type.
 const UNKNOWN: [&str; 10] = [
     "Point",
     "sycl::vec<float, 4>",
@@ -61,7 +61,7 @@ const UNKNOWN: [&str; 10] = [
     "std::array<int, 3>",
 ];
 
-/// What may stand before, between and after definitions and is none of `k`.
+/// Text that may precede, separate or follow definitions and does not define `k`.
 const NOISE: [&str; 26] = [
     "",
     "\n",
@@ -121,7 +121,7 @@ const MOST: usize = 12;
 pub fn check(data: &[u8]) {
     let mut choices = Choices::new(data);
     if choices.byte().is_multiple_of(8) {
-        // Anything at all: there is nothing to expect but an end.
+        // Arbitrary text: only termination is checked.
         let name = choices.pick(&["k", "", "(", "void", "é"]);
         let _ = fuzzing::signature(&choices.text(), name);
         return;
@@ -163,7 +163,7 @@ fn noise(choices: &mut Choices<'_>, source: &mut String) {
         }
         *source += text;
     }
-    // What comes next is no part of a comment.
+    // The following text is not part of a comment.
     source.push('\n');
 }
 

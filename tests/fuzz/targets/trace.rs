@@ -1,7 +1,7 @@
-//! A trace of calls on random queues and threads, next to plain vectors of numbers that say what every array holds.
+//! A trace of calls on random queues and threads, compared with host vectors that model every array.
 
 use super::choices::Choices;
-use super::settled;
+use super::eventually;
 use crate::common::{Work, advanced, default_queue, four_queues, queues_elsewhere};
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,7 +11,7 @@ use usmq::interop::suai::{self, SyclObject};
 use usmq::memory::stats;
 use usmq::{Array, DType, Index, Queue, UsmKind, collocate};
 
-/// What one allocation holds, and the queue that its two owners know it by, once it went out and came in again. Each
+/// The contents of one allocation, and the queue of its two owners after an export and import. Each
 /// then logs its own work, and the protocols promise them an order on that queue only.
 struct Memory {
     values: Mutex<Vec<u32>>,
@@ -43,7 +43,7 @@ impl Pair {
         self.places.iter().zip(values).for_each(|(place, value)| memory[*place] = value);
     }
 
-    /// The same elements, in memory of their own unless `array` is where they are.
+    /// The same elements, in separate memory unless they are in `array`.
     fn moved(&self, array: Array) -> Self {
         if array.size() == 0 || array.address() == self.array.address() {
             return Self { array, ..self.clone() };
@@ -51,7 +51,7 @@ impl Pair {
         Self::new(array, self.values())
     }
 
-    /// Whether both owners of the memory go by this queue.
+    /// Whether both owners of the memory use this queue.
     fn goes_out(&self) -> bool {
         self.memory.known_on.get_or_init(|| self.array.queue().clone()) == self.array.queue()
     }
@@ -106,7 +106,7 @@ fn run(machine: &Machine, choices: &mut Choices<'_>) {
             break;
         }
         let elsewhere = choices.flag();
-        // A step is made on this thread or another, whose calls come in the same order.
+        // A step runs on this thread or another, whose calls have the same order.
         let step = |choices: &mut Choices<'_>, pairs: &mut Vec<Pair>| step(machine, choices, pairs);
         if elsewhere {
             std::thread::scope(|scope| scope.spawn(|| step(choices, &mut pairs)).join().unwrap());
@@ -119,7 +119,7 @@ fn run(machine: &Machine, choices: &mut Choices<'_>) {
     for queue in &machine.queues {
         queue.wait().unwrap();
     }
-    assert!(settled(|| live() == before), "{} allocations are live, {before} were", live());
+    assert!(eventually(|| live() == before), "{} live allocations instead of {before}", live());
 }
 
 fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
@@ -191,11 +191,11 @@ fn step(machine: &Machine, choices: &mut Choices<'_>, pairs: &mut Vec<Pair>) {
         14 if home.is_some_and(|home| home < SHARED) => {
             let back = through_dlpack(&pair);
             back.check();
-            // It comes in on the current queue.
+            // It is imported on the current queue.
             (back.array.queue() == pair.array.queue() && pair.goes_out()).then_some(back)
         }
         15 if pair.goes_out() => Some(through_suai(&pair)),
-        // Arrow's arrays never change, so this one is read at once and goes.
+        // Arrow's arrays never change, so this one is read at once and dropped.
         16 if home.is_some_and(|home| home < SHARED)
             && pair.array.ndim() == 1
             && pair.array.is_contiguous() =>
@@ -269,7 +269,7 @@ fn through_dlpack(pair: &Pair) -> Pair {
     let tensor = dlpack::export::<DLManagedTensorVersioned>(&pair.array, Export::default()).unwrap();
     let array = dlpack::import(ForeignTensor::from(tensor), Import::default()).unwrap();
     assert!(pair.array.size() == 0 || array.address() == pair.array.address());
-    // Nothing is shared of nothing.
+    // Empty arrays share no memory.
     Pair { array, ..pair.clone() }
 }
 

@@ -1,4 +1,4 @@
-//! Arrow's structs, written down once more: trees that own their buffers, and a reader that knows nothing of usmq.
+//! An independent definition of Arrow's structs: trees that own their buffers, and a reader without usmq.
 
 use super::choices::Choices;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -39,7 +39,7 @@ unsafe extern "C" fn release_schema(schema: *mut Schema) {
     let schema = unsafe { &mut *schema };
     schema.release = None;
     if !schema.private_data.is_null() {
-        // SAFETY: `hand_over` put the address of a counter there, which is static.
+        // SAFETY: `hand_over` stored the address of a static counter there.
         unsafe { &*schema.private_data.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -63,7 +63,7 @@ pub struct Owned {
     schema_pointers: Vec<*mut Schema>,
     dictionary: Option<Box<Owned>>,
     format: CString,
-    /// Each in an allocation of its own size, so that AddressSanitizer sees who reads past it.
+    /// Each in an allocation of exactly its size, so that AddressSanitizer detects reads beyond it.
     buffers: Vec<Option<Box<[u8]>>>,
     pointers: Vec<*const c_void>,
 }
@@ -165,7 +165,7 @@ impl Owned {
         self.array.null_count = if counted { nulls as i64 } else { -1 };
     }
 
-    /// How many values each child must have, where the layout says so.
+    /// The number of values that the layout requires of each child, if any.
     pub fn needs_of_children(&self) -> usize {
         let end = (self.array.length + self.array.offset) as usize;
         match self.head() {
@@ -179,7 +179,7 @@ impl Owned {
         matches!(self.text(), "vu" | "vz")
     }
 
-    /// Makes a buffer null that must be there; false where none must.
+    /// Makes a required buffer null; returns false if none is required.
     pub fn null_buffer(&mut self) -> bool {
         let first = usize::from(self.has_validity());
         let Some(at) =
@@ -187,7 +187,7 @@ impl Owned {
         else {
             return false;
         };
-        // Of text rather the text itself, which the offsets say is there.
+        // For strings, the bytes covered by the offsets.
         let bytes =
             matches!(self.text(), "u" | "z" | "U" | "Z") && !self.buffers[2].as_ref().unwrap().is_empty();
         let buffer = if bytes && self.array.length > 0 && self.last_offset() > 0 { 2 } else { at };
@@ -200,7 +200,7 @@ impl Owned {
         number(self.pointers[1], (self.array.length + self.array.offset) as usize, if large { 8 } else { 4 })
     }
 
-    /// Makes a number in a buffer point where there is nothing; false where no number points.
+    /// Makes an index in a buffer point outside; returns false if there are no indices.
     pub fn spoil_numbers(&mut self, choices: &mut Choices<'_>) -> bool {
         let first = self.array.offset as usize;
         let row = first + choices.below(self.array.length as usize);
@@ -253,7 +253,7 @@ fn bytes<'a>(buffer: *const c_void, start: usize, count: usize) -> &'a [u8] {
         return &[];
     }
     assert!(!buffer.is_null(), "values are read from a buffer that is null");
-    // SAFETY: the tree is sound, and every index comes from it.
+    // SAFETY: the tree is valid, and every index comes from it.
     let first = unsafe { buffer.cast::<u8>().add(start) };
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts(first, count) }

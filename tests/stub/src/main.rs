@@ -1,4 +1,4 @@
-//! Without SYCL a call returns the error that says so; it does not crash, and nothing is missing at start.
+//! Without SYCL a call returns a clear error; the program starts and does not crash.
 
 fn main() {
     let answer = usmq::devices();

@@ -40,14 +40,14 @@ def axpy(
     x, y
         float32, of one shape.
     queue
-        Where the work runs and the result lies: whatever usmq takes as a queue.
+        The queue of the work and the result: anything that usmq accepts as a queue.
 
     Raises
     ------
     ValueError
         If the shapes differ.
     usmq.PlacementError
-        If an array is out of the queue's reach; it names the array and the call that mends it.
+        If the queue cannot use an array; the error names the array and the call that fixes it.
     """
     if x.shape != y.shape:
         raise ValueError(f"x and y must have one shape: {x.shape} and {y.shape}")

@@ -1,4 +1,4 @@
-"""Random samples: the package has a default queue and scopes of its own."""
+"""Random samples: the package has its own default queue and scopes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def samples(n: int, seed: int) -> usmq.Array:
     seed
         Of 32 bits; others give other samples.
     """
-    # Asked once: another thread may change the default between two questions.
+    # Read once: another thread may change the default between two reads.
     queue = current_queue()
     result = usmq.empty(n, "f4", queue=queue)
     usmq.Kernel.from_sycl(_SOURCE, "pkg2_samples", queue=queue)(n, seed, result)

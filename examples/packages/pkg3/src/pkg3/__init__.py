@@ -1,4 +1,4 @@
-"""Histograms: the data decides where the work runs."""
+"""Histograms: the work runs on the queue of the data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class UsmArray(Protocol):
 
 
 def histogram(x: UsmArray, edges: UsmArray) -> usmq.Array:
-    """Count the elements of ``x`` between each two neighbours of ``edges``, where both are.
+    """Count the elements of ``x`` between adjacent ``edges``, on the queue of both arrays.
 
-    As in numpy, a bin has its lower edge and not its upper one, but for the last, which has both;
-    elements outside of all bins and NaN are not counted.
+    As in numpy, a bin includes its lower edge and excludes its upper one; the last includes both;
+    elements outside all bins and NaN are not counted.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def histogram(x: UsmArray, edges: UsmArray) -> usmq.Array:
     ValueError
         If there are not two edges, in one dimension.
     usmq.PlacementError
-        If the arrays are on different queues; it names both and the call that mends it.
+        If the arrays are on different queues; the error names both and the call that fixes it.
     """
     x, edges = usmq.asarray(x, copy=False), usmq.asarray(edges, copy=False)
     if edges.ndim != 1 or edges.size < 2:

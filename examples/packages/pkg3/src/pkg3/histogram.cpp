@@ -1,4 +1,4 @@
-// Each item finds the bin of one element, by halves, and counts it.
+// Each work-item finds the bin of one element by binary search, and counts it.
 #include <sycl/sycl.hpp>
 
 namespace ext = sycl::ext::oneapi;

@@ -1,4 +1,4 @@
-"""Signals: made on the current queue, which all packages of this style share."""
+"""Signals: created on the current queue, which all packages of this style share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def grid(low: float, high: float, n: int) -> usmq.Array:
     """
     if n < 2:
         raise ValueError(f"a grid has two ends, so n must be two or more: {n}")
-    # Asked once: another thread may change the process default between two questions.
+    # Read once: another thread may change the process default between two reads.
     queue = usmq.current_queue()
     result = usmq.empty(n, "f4", queue=queue)
     usmq.Kernel.from_sycl(_SOURCE, "pkg4_grid", queue=queue)(n, low, high, result)

@@ -18,7 +18,7 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::n
   size_t i = item.get_global_linear_id(), n = item.get_global_range(0);
   float sum = 0;
   for (unsigned k = 0; k < count; ++k) {
-    // The whole periods go while the numbers are exact: the sine of a large float32 is not worth much.
+    // Remove whole periods while the numbers are exact: the sine of a large float32 is inaccurate.
     float part = static_cast<float>(periods[k] * i % n) / static_cast<float>(n);
     sum += heights[k] * sycl::sinpi(2 * part);
   }

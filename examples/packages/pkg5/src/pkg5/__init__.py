@@ -1,4 +1,4 @@
-"""A filter: an object that owns its queue, over the Fourier transforms of oneMKL through dpnp."""
+"""A filter object that owns its queue and uses the Fourier transforms of oneMKL through dpnp."""
 
 from __future__ import annotations
 

@@ -1,0 +1,12 @@
+"""The resident memory of this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
