@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{IN_ORDER, LOOSE, PROFILING, Work, default_queue, other_root, states, states_of, two_parts};
+use common::{
+    IN_ORDER, LOOSE, PROFILING, Work, default_queue, other_root, states, states_of, two_sub_devices,
+};
 use std::sync::Barrier;
 use std::time::Instant;
 use usmq::profile::{Clock, Event, Kind, Profile, Reason, Session};
@@ -109,7 +111,7 @@ fn collocate_records_reason_and_target_of_its_copies() -> Result<()> {
 #[test]
 fn parts_of_a_device_are_numbered_in_the_order_of_their_use() -> Result<()> {
     let root = default_queue()?.device().clone();
-    let Some([first, second]) = two_parts(&root)? else { return Ok(()) };
+    let Some([first, second]) = two_sub_devices(&root)? else { return Ok(()) };
     let profile = profiled(|| {
         for device in [&root, &second, &first, &second] {
             Array::uninit([8], DType::F32, UsmKind::Device, &Queue::new(device, None, IN_ORDER)?)?
