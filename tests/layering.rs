@@ -179,25 +179,58 @@ fn imports_point_down() {
     assert!(wrong.is_empty(), "imports that point up:\n{}", wrong.join("\n"));
 }
 
+/// The classes of Python and the protocols that read and make them still import each other. Only shorten this list.
+const IN_A_CIRCLE: &[&str] = &[
+    "src/python/array.rs",
+    "src/python/array_interface.rs",
+    "src/python/arrow/column.rs",
+    "src/python/arrow/field.rs",
+    "src/python/arrow/mod.rs",
+    "src/python/arrow/table.rs",
+    "src/python/arrow/view.rs",
+    "src/python/asarray.rs",
+    "src/python/buffer.rs",
+    "src/python/cuda.rs",
+    "src/python/device.rs",
+    "src/python/dlpack.rs",
+    "src/python/dlpack_c_api.rs",
+    "src/python/host.rs",
+    "src/python/index.rs",
+    "src/python/numpy.rs",
+    "src/python/pickle.rs",
+    "src/python/queue.rs",
+    "src/python/scope.rs",
+    "src/python/suai.rs",
+    "src/python/target.rs",
+];
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     // Temporary: the trace moves to a layer of its own.
-    let leaves_out = |path: &Path| path.starts_with("src/device/trace");
-    let graph = imports::Graph::of_sources(leaves_out);
-    assert!(graph.len() > 500, "only {} imports were found; does the search still work?", graph.len());
-    // Behind `super::`, `crate::`, a re-export, a folder and an inner path.
+    let device_trace = |path: &Path| path.starts_with("src/device/trace");
+    let graph = imports::Graph::without(device_trace);
+    assert!(graph.len() > 800, "only {} imports were found; does the search still work?", graph.len());
     for (from, to) in [
-        ("src/capi/queue.rs", "src/capi/status.rs"),
-        ("src/array/create.rs", "src/device/queue.rs"),
         ("src/array/create.rs", "src/array/mod.rs"),
+        ("src/array/create.rs", "src/device/queue.rs"),
+        ("src/capi/queue.rs", "src/capi/status.rs"),
+        ("src/doctor/mod.rs", "src/doctor/kernels.rs"),
         ("src/interop/cuda/array.rs", "src/interop/usm_array_interface.rs"),
         ("src/profile/session.rs", "src/memory/stats.rs"),
-        ("src/doctor/mod.rs", "src/doctor/kernels.rs"),
+        ("src/python/array.rs", "src/python/numpy.rs"),
     ] {
-        assert!(graph.has(from, to), "{from} imports {to}");
+        assert!(graph.has(from, to), "the import of {to} by {from} was not found");
     }
-    let circles = graph.circles();
-    assert!(circles.is_empty(), "files import each other:\n{}", circles.join("\n"));
+    let (mut wrong, mut found) = (Vec::new(), Vec::new());
+    for circle in graph.circles() {
+        if circle.iter().any(|path| !IN_A_CIRCLE.contains(path)) {
+            wrong.push(graph.describe(&circle));
+        }
+        found.extend(circle);
+    }
+    assert!(wrong.is_empty(), "files import each other:\n{}", wrong.join("\n"));
+    let free: Vec<_> = IN_A_CIRCLE.iter().filter(|known| !found.contains(known)).collect();
+    assert!(free.is_empty(), "in no circle any more; delete them from `IN_A_CIRCLE`: {free:?}");
 }
 
 #[test]

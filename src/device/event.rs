@@ -192,10 +192,26 @@ impl Event {
             },
             || {
                 if !assisted.get() && (!exposed || running.get()) {
-                    assisted.set(assist_wait(self));
+                    assisted.set(self.assist());
                 }
             },
         )
+    }
+
+    /// Starts a wait for the command inside the driver on another thread; see [`assist_wait`].
+    pub(super) fn assist(&self) -> bool {
+        let event = self.clone();
+        assist_wait(&self.queue, move || event.join())
+    }
+
+    /// Waits inside the driver for a thread that polls.
+    fn join(&self) {
+        // The process is ending: no wait is needed.
+        if let (Some(_pending), Ok(raw)) = (Pending::unless_leaving(), self.raw()) {
+            checks::waits(|| self.may_be_held_up());
+            // The thread that needs the result reports errors.
+            let _ = ffi::event_join(raw);
+        }
     }
 
     /// If no worker has begun the command, the waiting thread executes it, so entering the driver loses

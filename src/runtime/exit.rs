@@ -84,7 +84,7 @@ impl Drop for Pending {
 static FINISH: OnceCell<fn()> = OnceCell::new();
 
 pub(crate) fn finish_with(finish: fn()) {
-    // Only the first call has an effect, and only one is made.
+    // Only the first call has an effect; all pass the same function.
     let _ = FINISH.set(finish);
 }
 

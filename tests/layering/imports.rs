@@ -35,22 +35,22 @@ struct Sources {
     modules: HashMap<Module, usize>,
 }
 
-/// Whom each file imports, with the lines and names.
-pub struct Graph(BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<(usize, String)>>>);
+/// The files that each file imports, with the lines and names.
+pub struct Graph(BTreeMap<String, BTreeMap<String, BTreeSet<(usize, String)>>>);
 
 impl Graph {
-    /// All files below src/ except lib.rs and those that `leaves_out` names.
-    pub fn of_sources(leaves_out: impl Fn(&Path) -> bool) -> Self {
+    /// The files below src/ without lib.rs, which names them all, and without those that `is_out` is true for.
+    pub fn without(is_out: impl Fn(&Path) -> bool) -> Self {
+        let is_out = |path: &Path| path == Path::new("src/lib.rs") || is_out(path);
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
         let sources = Sources::read();
         let mut graph = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
         for source in &sources.all {
             for (line, target, name) in sources.imports(source) {
                 let target = &sources.all[target].path;
-                let is_root = |path: &Path| path == Path::new("src/lib.rs");
-                let is_out = |path: &Path| is_root(path) || leaves_out(path);
                 if target != &source.path && !is_out(target) && !is_out(&source.path) {
-                    let found = graph.entry(source.path.clone()).or_default();
-                    found.entry(target.clone()).or_default().insert((line, name));
+                    let targets = graph.entry(text(&source.path)).or_default();
+                    targets.entry(text(target)).or_default().insert((line, name));
                 }
             }
         }
@@ -58,43 +58,51 @@ impl Graph {
     }
 
     pub fn has(&self, from: &str, to: &str) -> bool {
-        self.0.get(Path::new(from)).is_some_and(|targets| targets.contains_key(Path::new(to)))
+        self.targets(from).any(|target| target == to)
     }
 
+    /// Number of pairs of files.
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
 
-    fn reached_from<'a>(&'a self, start: &'a Path) -> BTreeSet<&'a Path> {
-        let (mut reached, mut open) = (BTreeSet::new(), vec![start]);
+    fn targets(&self, path: &str) -> impl Iterator<Item = &str> {
+        self.0.get(path).into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
+    fn reached_from(&self, start: &str) -> BTreeSet<&str> {
+        let (mut reached, mut open) = (BTreeSet::new(), self.targets(start).collect::<Vec<_>>());
         while let Some(path) = open.pop() {
-            let targets = self.0.get(path).into_iter().flat_map(BTreeMap::keys);
-            open.extend(targets.map(PathBuf::as_path).filter(|target| reached.insert(*target)));
+            if reached.insert(path) {
+                open.extend(self.targets(path));
+            }
         }
         reached
     }
 
-    /// The largest sets of files that all import each other, directly or through others, as text with each import.
-    pub fn circles(&self) -> Vec<String> {
+    /// The largest sets of files that all import each other, directly or through others.
+    pub fn circles(&self) -> BTreeSet<BTreeSet<&str>> {
         let reached: BTreeMap<_, _> =
-            self.0.keys().map(|path| (path.as_path(), self.reached_from(path))).collect();
+            self.0.keys().map(|path| (path.as_str(), self.reached_from(path))).collect();
         let mut circles = BTreeSet::new();
         for (path, targets) in &reached {
-            let returns = |target: &&&Path| reached.get(*target).is_some_and(|back| back.contains(path));
-            let circle: BTreeSet<_> = targets.iter().filter(returns).copied().collect();
+            let returns = |target: &&str| reached.get(target).is_some_and(|back| back.contains(path));
+            let circle: BTreeSet<_> = targets.iter().copied().filter(returns).collect();
             circles.extend((circle.len() > 1).then_some(circle));
         }
-        let described = |circle: BTreeSet<&Path>| {
-            let mut lines = vec![format!("a circle of {} files:", circle.len())];
-            for from in &circle {
-                for (to, names) in self.0[*from].iter().filter(|(to, _)| circle.contains(to.as_path())) {
-                    let names: Vec<_> = names.iter().map(|(line, name)| format!("{name} ({line})")).collect();
-                    lines.push(format!("  {} -> {}: {}", from.display(), to.display(), names.join(", ")));
-                }
+        circles
+    }
+
+    /// The imports that make a circle, as text.
+    pub fn describe(&self, circle: &BTreeSet<&str>) -> String {
+        let mut lines = vec![format!("a circle of {} files:", circle.len())];
+        for from in circle {
+            for (to, names) in self.0[*from].iter().filter(|(to, _)| circle.contains(to.as_str())) {
+                let names: Vec<_> = names.iter().map(|(line, name)| format!("{name} ({line})")).collect();
+                lines.push(format!("  {from} -> {to}: {}", names.join(", ")));
             }
-            lines.join("\n")
-        };
-        circles.into_iter().map(described).collect()
+        }
+        lines.join("\n")
     }
 }
 
