@@ -41,9 +41,12 @@ pub struct Graph(BTreeMap<String, BTreeMap<String, BTreeSet<(usize, String)>>>);
 impl Graph {
     /// The files below src/ without lib.rs, which names them all, and without those that `is_out` is true for.
     pub fn without(is_out: impl Fn(&Path) -> bool) -> Self {
+        Self::new(&Sources::read(), is_out)
+    }
+
+    fn new(sources: &Sources, is_out: impl Fn(&Path) -> bool) -> Self {
         let is_out = |path: &Path| path == Path::new("src/lib.rs") || is_out(path);
         let text = |path: &Path| path.to_str().unwrap().to_owned();
-        let sources = Sources::read();
         let mut graph = BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new();
         for source in &sources.all {
             for (line, target, name) in sources.imports(source) {
@@ -109,26 +112,26 @@ impl Graph {
 impl Sources {
     fn read() -> Self {
         let paths = files("src", &["rs"]);
+        Self::parse(paths.into_iter().map(|path| (read(&path), code_of(&path), path)).collect())
+    }
+
+    /// Text, code and path of each file.
+    fn parse(files: Vec<(String, String, PathBuf)>) -> Self {
         let mut places: HashMap<PathBuf, Module> =
-            paths.iter().map(|path| (path.clone(), module_of(path))).collect();
-        for path in &paths {
-            for (file, name) in placed_modules(&read(path)) {
+            files.iter().map(|(.., path)| (path.clone(), module_of(path))).collect();
+        for (text, _, path) in &files {
+            for (file, name) in placed_modules(text) {
                 let module = [module_of(path), vec![name]].concat();
                 places.insert(path.parent().unwrap().join(file), module);
             }
         }
-        let all: Vec<_> = paths
-            .iter()
-            .map(|path| {
-                let mut source = Source { path: path.clone(), uses: Vec::new(), mentions: Vec::new() };
-                let code = code_of(path);
-                Scan { tokens: tokens(&code), at: 0 }.file(&places[path], &mut source);
-                source
-            })
-            .collect();
-        let mut modules = HashMap::new();
-        for (number, source) in all.iter().enumerate() {
-            modules.entry(places[&source.path].clone()).or_insert(number);
+        let (mut all, mut modules) = (Vec::new(), HashMap::new());
+        for (_, code, path) in files {
+            modules.entry(places[&path].clone()).or_insert(all.len());
+            let mut scan = Scan { tokens: tokens(&code), at: 0 };
+            let mut source = Source { path, uses: Vec::new(), mentions: Vec::new() };
+            scan.file(&places[&source.path], &mut source);
+            all.push(source);
         }
         Self { all, modules }
     }
@@ -400,4 +403,24 @@ impl<'a> Scan<'a> {
         }
         prefix.truncate(outer);
     }
+}
+
+#[test]
+fn a_circle_through_names_that_are_passed_on_is_found() {
+    let files = [
+        ("src/a/mod.rs", "mod b; mod c; pub use b::{B, Unused}; fn f() { c::g() }"),
+        ("src/a/b.rs", "use super::c::{self, C as D}; struct B; #[cfg(test)] mod tests { use crate::d::X; }"),
+        ("src/a/c.rs", "fn g(_: super::B) {} mod inner { fn h() { super::super::f() } }"),
+        ("src/d.rs", "use crate::a::b::Unused; use crate::a::c;"),
+    ];
+    let files = files.map(|(path, code)| (code.to_owned(), code.to_owned(), PathBuf::from(path)));
+    let graph = Graph::new(&Sources::parse(files.into()), |_| false);
+    let imports = |path| graph.targets(path).collect::<Vec<_>>();
+    assert_eq!(imports("src/a/mod.rs"), ["src/a/c.rs"]);
+    assert_eq!(imports("src/a/b.rs"), ["src/a/c.rs"]);
+    assert_eq!(imports("src/a/c.rs"), ["src/a/b.rs", "src/a/mod.rs"]);
+    assert_eq!(imports("src/d.rs"), ["src/a/b.rs", "src/a/c.rs"]);
+    let circle = BTreeSet::from(["src/a/b.rs", "src/a/c.rs", "src/a/mod.rs"]);
+    assert_eq!(graph.circles(), BTreeSet::from([circle.clone()]));
+    assert!(graph.describe(&circle).contains("src/a/b.rs -> src/a/c.rs: super::c (1), super::c::C (1)"));
 }
