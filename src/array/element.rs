@@ -2,6 +2,7 @@
 
 use super::{DType, Family, Scalar};
 use num_complex::Complex;
+use smallvec::SmallVec;
 use std::fmt::Display;
 
 /// A Rust type with the memory layout of a [`DType`].
@@ -131,6 +132,14 @@ macro_rules! implement {
     };
 }
 with_element!(@list implement);
+
+impl Scalar {
+    /// The bytes of this number as a `dtype`, or why the dtype cannot represent it: 0.5 is not an integer,
+    /// 300 exceeds uint8, 1e300 exceeds float32. Floats are rounded to the precision of the dtype.
+    pub(crate) fn bytes_as(self, dtype: DType) -> Result<SmallVec<[u8; 16]>, String> {
+        with_element!(dtype, T => Ok(bytes_of(&[T::from_scalar(self)?]).into()))
+    }
+}
 
 /// The bytes of a slice of elements.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {

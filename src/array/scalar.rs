@@ -1,8 +1,7 @@
 //! Untyped numbers, as Python has them, and their bytes as any dtype. Pure.
 
-use super::{DType, Number, bytes_of, with_element};
+use super::DType;
 use num_complex::Complex;
-use smallvec::SmallVec;
 use std::fmt;
 
 /// A number that has no dtype yet.
@@ -17,8 +16,6 @@ pub enum Scalar {
     /// A complex number.
     Complex(Complex<f64>),
 }
-
-type Bytes = SmallVec<[u8; 16]>;
 
 impl Scalar {
     /// The value as a whole number, if it is an integer or a bool.
@@ -37,12 +34,6 @@ impl Scalar {
             Self::Complex(_) => None,
             Self::Bool(_) | Self::Int(_) => self.whole().map(|value| value as f64),
         }
-    }
-
-    /// The bytes of this number as a `dtype`, or why the dtype cannot represent it: 0.5 is not an integer,
-    /// 300 exceeds uint8, 1e300 exceeds float32. Floats are rounded to the precision of the dtype.
-    pub(crate) fn bytes_as(self, dtype: DType) -> Result<Bytes, String> {
-        with_element!(dtype, T => Ok(bytes_of(&[T::from_scalar(self)?]).into()))
     }
 
     /// The value for an integer type of these bounds.

@@ -4,12 +4,11 @@
 mod arrow;
 mod memory;
 mod queue;
-mod scope;
 mod single;
 mod status;
 
 #[cfg(feature = "python")]
-pub(crate) use scope::{HostScopes, Leave, scopes_of};
+pub(crate) use queue::{HostScopes, Leave, scopes_of};
 #[cfg(feature = "python")]
 pub(crate) use single::refuse_a_second;
 

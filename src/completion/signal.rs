@@ -1,6 +1,6 @@
 //! The signal thread: polls work in flight, each item at intervals that grow with its age.
 
-use super::{Progress, Watched, release};
+use super::release;
 use crate::runtime::{self, Pending, exit};
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +15,36 @@ const LONGEST: Duration = Duration::from_millis(10);
 /// suffices.
 const REST: u32 = 120;
 const FEW: usize = 8;
+
+/// The result of a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    None,
+    /// Progress that other items may have waited for.
+    Some,
+    Complete,
+}
+
+impl Progress {
+    pub(crate) fn complete_if(over: bool) -> Self {
+        if over { Self::Complete } else { Self::None }
+    }
+}
+
+/// Something in flight that the signal thread polls.
+pub(crate) trait Watched: Send {
+    /// The current progress. Runs on the signal thread: it must not block, submit, free or call foreign code.
+    fn poll(&mut self) -> Progress;
+
+    /// Runs on the release thread after completion, and may block.
+    fn finish(self: Box<Self>) {}
+
+    /// Whether other work still waits for it while the process exits. It then counts as
+    /// [`Pending`](crate::runtime::Pending) until it is complete, which keeps the runtime alive.
+    fn needed_at_exit(&self) -> bool {
+        false
+    }
+}
 
 struct Item {
     watched: Box<dyn Watched>,

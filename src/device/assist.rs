@@ -3,9 +3,7 @@
 //! The OpenCL CPU driver executes commands in its worker threads, one fewer than cores, and in the threads
 //! that wait. A command that is only polled may wait for a worker that is busy with another one.
 
-use super::Event;
-use crate::ffi;
-use crate::runtime::{Pending, checks};
+use super::Queue;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,9 +15,15 @@ const MOST: usize = 8;
 /// Lifetime of an idle thread.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// A wait for an event of a queue.
+struct Wait {
+    queue: Queue,
+    wait: Box<dyn FnOnce() + Send>,
+}
+
 /// The idle threads, by number, and the number of all threads.
 struct Threads {
-    idle: Vec<(u64, Sender<Event>)>,
+    idle: Vec<(u64, Sender<Wait>)>,
     count: usize,
     last: u64,
 }
@@ -29,28 +33,26 @@ static THREADS: Mutex<Threads> = Mutex::new(Threads { idle: Vec::new(), count: 0
 /// Two threads that wait for out-of-order queues at the same time can deadlock the driver.
 static OUT_OF_ORDER: AtomicBool = AtomicBool::new(false);
 
-/// Starts a wait for the event inside the driver on another thread, if that speeds it up. Never blocks. False
-/// if no thread is available now. The event must not depend on a host task.
-pub(super) fn assist_wait(event: &Event) -> bool {
-    let queue = event.queue();
+/// Starts a wait inside the driver for an event of a queue on another thread, if that speeds the event up. Never blocks.
+/// False if no thread is available now. The event must not depend on a host task.
+pub(super) fn assist_wait(queue: &Queue, wait: impl FnOnce() + Send + 'static) -> bool {
     if queue.device().device_type() != "cpu" {
         return true;
     }
     // A thread that waits for a command of another context executes nothing, and takes the place of one that
     // would.
-    if queue.waits_for_proxies().load(Ordering::Acquire) > 0 || !enter(event) {
+    if queue.waits_for_proxies().load(Ordering::Acquire) > 0 || !enter(queue) {
         return false;
     }
-    let sent = send(event);
+    let sent = send(Wait { queue: queue.clone(), wait: Box::new(wait) });
     if !sent {
-        leave(event);
+        leave(queue);
     }
     sent
 }
 
 /// At most one thread waits per queue, and one for all out-of-order queues.
-fn enter(event: &Event) -> bool {
-    let queue = event.queue();
+fn enter(queue: &Queue) -> bool {
     if queue.assisted().swap(true, Ordering::AcqRel) {
         return false;
     }
@@ -61,28 +63,26 @@ fn enter(event: &Event) -> bool {
     true
 }
 
-fn leave(event: &Event) {
-    let queue = event.queue();
+fn leave(queue: &Queue) {
     if !queue.in_order() {
         OUT_OF_ORDER.store(false, Ordering::Release);
     }
     queue.assisted().store(false, Ordering::Release);
 }
 
-fn send(event: &Event) -> bool {
+fn send(wait: Wait) -> bool {
     let mut threads = THREADS.lock();
     if let Some((_, thread)) = threads.idle.pop() {
-        return thread.send(event.clone()).is_ok();
+        return thread.send(wait).is_ok();
     }
     if threads.count == MOST {
         return false;
     }
     threads.last += 1;
-    let (number, (sender, events)) = (threads.last, channel());
-    let first = event.clone();
+    let (number, (sender, waits)) = (threads.last, channel());
     let serve = move || {
-        wait(first);
-        serve(number, &sender, &events);
+        wait.run();
+        serve(number, &sender, &waits);
     };
     // Without a thread the command only takes longer.
     let spawned = std::thread::Builder::new().name("usmq-assist".to_owned()).spawn(serve).is_ok();
@@ -90,31 +90,28 @@ fn send(event: &Event) -> bool {
     spawned
 }
 
-fn serve(number: u64, sender: &Sender<Event>, events: &Receiver<Event>) {
+fn serve(number: u64, sender: &Sender<Wait>, waits: &Receiver<Wait>) {
     loop {
         THREADS.lock().idle.push((number, sender.clone()));
-        let Ok(event) = events.recv_timeout(IDLE).or_else(|_| {
+        let Ok(wait) = waits.recv_timeout(IDLE).or_else(|_| {
             let mut threads = THREADS.lock();
             let before = threads.idle.len();
             threads.idle.retain(|(other, _)| *other != number);
             let was_idle = threads.idle.len() < before;
             threads.count -= usize::from(was_idle);
             drop(threads);
-            // A thread that was just removed from the list is about to receive an event.
-            if was_idle { Err(()) } else { events.recv().map_err(drop) }
+            // A thread that was just removed from the list is about to receive a wait.
+            if was_idle { Err(()) } else { waits.recv().map_err(drop) }
         }) else {
             return;
         };
-        wait(event);
+        wait.run();
     }
 }
 
-fn wait(event: Event) {
-    // The process is ending: no wait is needed.
-    if let (Some(_pending), Ok(raw)) = (Pending::unless_leaving(), event.raw()) {
-        checks::waits(|| event.may_be_held_up());
-        // The thread that needs the result reports errors.
-        let _ = ffi::event_join(raw);
+impl Wait {
+    fn run(self) {
+        (self.wait)();
+        leave(&self.queue);
     }
-    leave(&event);
 }

@@ -5,8 +5,8 @@
 //! therefore enters the driver only for a launch that repeats, argument by argument, one that completed
 //! within a millisecond, with no earlier work on its queue and no dependencies on others.
 
-use super::Program;
-use super::submit::{Extents, KernelArg};
+use super::program::{Extents, Program};
+use crate::ffi::KernelArg;
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;

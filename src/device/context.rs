@@ -1,7 +1,7 @@
 //! A context: the devices for which its USM pointers are valid.
 
 use super::program::Built;
-use super::{Backend, Capabilities, Device, UsmKind};
+use super::{Backend, Capabilities, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Result};
 use crate::ffi;
@@ -47,39 +47,12 @@ impl Drop for Inner {
     }
 }
 
-/// Kind, device and allocation of an address in USM. [`Context::pointer_info`] returns it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PointerInfo {
-    /// The USM kind.
-    pub kind: UsmKind,
-    /// The device that owns device or shared memory; for host memory a device of the context.
-    pub device: Device,
-    /// First address of the allocation; `None` if the driver does not report it.
-    pub base: Option<usize>,
-    /// Bytes of the allocation; `None` if the driver does not report it.
-    pub bytes: Option<usize>,
-}
-
 /// A context as part of a key. It keeps no context alive: another may get the same key after this one is
 /// freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ContextKey(usize);
 
 impl Context {
-    /// A new context for these devices. USM of one context is not valid in another, so prefer
-    /// [`Device::default_context`]; sub-devices that share memory need a context made here.
-    ///
-    /// # Errors
-    /// [`Error::Sycl`](crate::Error::Sycl) if the devices cannot share a context.
-    pub fn new(devices: &[Device]) -> Result<Self> {
-        Self::adopt(Self::raw_new(devices)?)
-    }
-
-    pub(super) fn raw_new(devices: &[Device]) -> Result<UniquePtr<ffi::Context>> {
-        ffi::context_new(&*Device::list(devices)?).during("creating a context")
-    }
-
     pub(crate) fn adopt(raw: UniquePtr<ffi::Context>) -> Result<Self> {
         Self::known(raw, false)
     }
@@ -109,20 +82,6 @@ impl Context {
 
     pub(crate) fn key(&self) -> ContextKey {
         ContextKey(self.0.id)
-    }
-
-    /// A handle to a context of another library.
-    ///
-    /// # Safety
-    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not
-    /// kept.
-    ///
-    /// # Errors
-    /// [`Error::Sycl`](crate::Error::Sycl) if the runtime refuses it.
-    pub unsafe fn from_raw(address: usize) -> Result<Self> {
-        crate::device::devices()?;
-        // SAFETY: the caller's promise.
-        Self::adopt(unsafe { ffi::context_copy_from(address) }.during("copying a context")?)
     }
 
     /// A new `sycl::context` on the C++ heap, for another library. [`Context::free_raw`] deletes it.
@@ -157,40 +116,6 @@ impl Context {
         &self.0.parts.built
     }
 
-    /// The devices of this context.
-    ///
-    /// # Errors
-    /// [`Error::Interop`](crate::Error::Interop) if one of them is not visible to this process.
-    pub fn devices(&self) -> Result<Vec<Device>> {
-        let list = ffi::context_devices(self.raw()?).during("querying the devices of a context")?;
-        list.iter()
-            .map(|device| Device::adopt(ffi::device_copy(device).during("copying a device")?))
-            .collect()
-    }
-
-    /// Queries kind, device and allocation of an address. `None` if it is not USM of this context. Any
-    /// address is valid. The result is out of date once another thread frees the memory.
-    ///
-    /// ```
-    /// let x = usmq::Array::zeros::<f32>([3])?;
-    /// let found = x.context().pointer_info(x.address())?;
-    /// assert!(found.is_some_and(|found| found.kind == x.usm_kind() && found.device == *x.device()));
-    /// # Ok::<(), usmq::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer.
-    pub fn pointer_info(&self, address: usize) -> Result<Option<PointerInfo>> {
-        let Some(kind) = self.kind_of(address)? else { return Ok(None) };
-        let range = self.range_of(address)?;
-        Ok(Some(PointerInfo {
-            kind,
-            device: self.device_of(address)?,
-            base: range.map(|(base, _)| base),
-            bytes: range.map(|(base, end)| end - base),
-        }))
-    }
-
     /// The USM kind of a pointer, `None` if this context does not know it. Any address is valid.
     pub(crate) fn kind_of(&self, pointer: usize) -> Result<Option<UsmKind>> {
         let code = ffi::usm_kind(pointer, self.raw()?).during("querying the USM kind of a pointer")?;
@@ -204,19 +129,6 @@ impl Context {
         }
         let [base, bytes] = ffi::usm_range(pointer, self.raw()?).during("querying the range of a pointer")?;
         Ok((base != 0).then(|| (base, base + bytes.max(1))))
-    }
-
-    /// The device of a USM pointer that [`Context::kind_of`] knows.
-    pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
-        let raw = self.raw()?;
-        let during = "querying the device of a pointer";
-        if self.capabilities().pointer_info {
-            let named = ffi::usm_device_of_driver(pointer, raw).during(during)?;
-            if !named.is_null() {
-                return Device::adopt(named);
-            }
-        }
-        Device::adopt(ffi::usm_device(pointer, raw).during(during)?)
     }
 }
 

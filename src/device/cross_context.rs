@@ -5,13 +5,13 @@
 //! replaces the source event: a user event of the target's context, which the signal thread signals when the
 //! source is complete.
 
-use super::assist::assist_wait;
 use super::{Event, Queue, UserEvent};
 use crate::completion::{Progress, Watched, watch};
 use crate::error::Result;
 use crate::runtime::Pending;
+use once_cell::sync::Lazy;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,8 @@ struct Proxy {
     pending: Pending,
 }
 
-/// The proxies of the events of one queue, in the order of submission.
-#[derive(Default)]
-pub(super) struct Proxies {
-    waiting: Mutex<VecDeque<Proxy>>,
-}
+/// For the id of a queue, which a proxy keeps alive, the proxies of its events in the order of submission.
+static PROXIES: Lazy<Mutex<HashMap<usize, VecDeque<Proxy>>>> = Lazy::new(Mutex::default);
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
@@ -46,10 +43,11 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     queue.waits_for_proxies().fetch_add(1, Ordering::AcqRel);
     let proxy =
         Proxy { source: source.clone(), target: queue.clone(), event: user_event, pending: Pending::new() };
-    let mut waiting = source.queue().proxies().waiting.lock();
+    let mut proxies = PROXIES.lock();
+    let waiting = proxies.entry(source.queue().id()).or_default();
     waiting.push_back(proxy);
     let first = waiting.len() == 1;
-    drop(waiting);
+    drop(proxies);
     if first {
         let queue = source.queue().clone();
         watch(Box::new(ProxySignaller {
@@ -78,8 +76,11 @@ impl Watched for ProxySignaller {
         let mut at = 0;
         loop {
             let source = {
-                let waiting = self.queue.proxies().waiting.lock();
-                waiting.get(at).map(|proxy| proxy.source.clone())
+                let proxies = PROXIES.lock();
+                proxies
+                    .get(&self.queue.id())
+                    .and_then(|waiting| waiting.get(at))
+                    .map(|proxy| proxy.source.clone())
             };
             let Some(source) = source else { break };
             let error = match source.result() {
@@ -113,10 +114,13 @@ impl Watched for ProxySignaller {
 impl ProxySignaller {
     /// Signals a proxy. True if it was the last one, and the queue no longer has a signaller.
     fn signal(&self, at: usize, error: Option<crate::error::Error>) -> bool {
-        let mut waiting = self.queue.proxies().waiting.lock();
-        let proxy = waiting.remove(at);
-        let last = waiting.is_empty();
-        drop(waiting);
+        let mut proxies = PROXIES.lock();
+        let proxy = proxies.get_mut(&self.queue.id()).and_then(|waiting| waiting.remove(at));
+        let last = proxies.get(&self.queue.id()).is_none_or(VecDeque::is_empty);
+        if last {
+            proxies.remove(&self.queue.id());
+        }
+        drop(proxies);
         let Some(Proxy { source, target, event, pending }) = proxy else { return last };
         if let Some(error) = error {
             // Commands that wait for the proxy run anyway, so a wait for them reports the error.
@@ -135,7 +139,7 @@ impl ProxySignaller {
         // another.
         let waits = !source.has_begun() && !source.may_be_held_up();
         if !self.assisted && self.since.elapsed() > SHORT && waits {
-            self.assisted = assist_wait(source);
+            self.assisted = source.assist();
         }
     }
 }

@@ -61,23 +61,13 @@ impl Device {
         Self::new(raw, info, DeviceOrigin::Root { ordinal, filter })
     }
 
-    /// The device of a foreign queue or pointer: a known root device, or a sub-device.
-    pub(crate) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Self> {
-        let raw = Handle::new(raw);
-        let id = ffi::device_id(raw.get()?).during("identifying a device")?;
-        if let Some(known) = super::devices()?.into_iter().find(|device| device.0.id == id) {
-            return Ok(known);
-        }
-        let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
-        if parent.is_null() {
-            return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
-        }
-        let parent = Self::adopt(parent)?;
-        if let Some(known) = parent.known_parts()?.into_iter().find(|device| device.0.id == id) {
+    /// The sub-device of this device with this id, known or not.
+    pub(super) fn known_part_or(&self, id: usize, raw: Handle<ffi::Device>) -> Result<Self> {
+        if let Some(known) = self.known_parts()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);
         }
         let info = ffi::device_info(raw.get()?).during("querying the description of a device")?;
-        Self::new(raw, info, DeviceOrigin::Part { parent, index: None })
+        Self::new(raw, info, DeviceOrigin::Part { parent: self.clone(), index: None })
     }
 
     fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, origin: DeviceOrigin) -> Result<Self> {
@@ -320,12 +310,27 @@ impl Device {
         Ok(enabled)
     }
 
-    pub(super) fn list(devices: &[Self]) -> Result<UniquePtr<CxxVector<ffi::Device>>> {
+    fn list(devices: &[Self]) -> Result<UniquePtr<CxxVector<ffi::Device>>> {
         let mut list = ffi::device_list().during("listing devices")?;
         for device in devices {
             ffi::device_list_push(list.pin_mut(), device.raw()?).during("listing devices")?;
         }
         Ok(list)
+    }
+}
+
+impl Context {
+    /// A new context for these devices. USM of one context is not valid in another, so prefer
+    /// [`Device::default_context`]; sub-devices that share memory need a context made here.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the devices cannot share a context.
+    pub fn new(devices: &[Device]) -> Result<Self> {
+        Self::adopt(Self::raw_new(devices)?)
+    }
+
+    fn raw_new(devices: &[Device]) -> Result<UniquePtr<ffi::Context>> {
+        ffi::context_new(&*Device::list(devices)?).during("creating a context")
     }
 }
 

@@ -1,10 +1,12 @@
-//! Discovers every root device once: the runtime's list does not change while the process lives.
+//! Discovers every root device once: the runtime's list does not change while the process lives. The devices of foreign
+//! queues, contexts and pointers are found in this list.
 
-use super::queue::finish_work;
 use super::selector::Candidate;
-use super::{Backend, Device, Selector, UsmKind};
+use super::{Backend, Context, Device, Selector, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
+use crate::runtime::Handle;
 use crate::{ffi, runtime};
+use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +41,6 @@ fn registry() -> Result<Arc<Registry>> {
         if found.devices.is_empty() && !found.problems.is_empty() {
             return Err(Passing::Found(found));
         }
-        runtime::exit::finish_with(finish_work);
         runtime::exit::guard();
         Ok(found)
     });
@@ -119,6 +120,95 @@ fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
 /// listed is not an error here; see [`platform_problems`].
 pub fn devices() -> Result<Vec<Device>> {
     Ok(registry()?.devices.clone())
+}
+
+/// The device of a foreign queue or pointer: a known root device, or a sub-device.
+pub(super) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Device> {
+    let raw = Handle::new(raw);
+    let id = ffi::device_id(raw.get()?).during("identifying a device")?;
+    if let Some(known) = devices()?.into_iter().find(|device| device.id() == id) {
+        return Ok(known);
+    }
+    let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
+    if parent.is_null() {
+        return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
+    }
+    adopt(parent)?.known_part_or(id, raw)
+}
+
+/// Kind, device and allocation of an address in USM. [`Context::pointer_info`] returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PointerInfo {
+    /// The USM kind.
+    pub kind: UsmKind,
+    /// The device that owns device or shared memory; for host memory a device of the context.
+    pub device: Device,
+    /// First address of the allocation; `None` if the driver does not report it.
+    pub base: Option<usize>,
+    /// Bytes of the allocation; `None` if the driver does not report it.
+    pub bytes: Option<usize>,
+}
+
+impl Context {
+    /// A handle to a context of another library.
+    ///
+    /// # Safety
+    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not
+    /// kept.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime refuses it.
+    pub unsafe fn from_raw(address: usize) -> Result<Self> {
+        devices()?;
+        // SAFETY: the caller's promise.
+        Self::adopt(unsafe { ffi::context_copy_from(address) }.during("copying a context")?)
+    }
+
+    /// The devices of this context.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] if one of them is not visible to this process.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let list = ffi::context_devices(self.raw()?).during("querying the devices of a context")?;
+        list.iter().map(|device| adopt(ffi::device_copy(device).during("copying a device")?)).collect()
+    }
+
+    /// Queries kind, device and allocation of an address. `None` if it is not USM of this context. Any
+    /// address is valid. The result is out of date once another thread frees the memory.
+    ///
+    /// ```
+    /// let x = usmq::Array::zeros::<f32>([3])?;
+    /// let found = x.context().pointer_info(x.address())?;
+    /// assert!(found.is_some_and(|found| found.kind == x.usm_kind() && found.device == *x.device()));
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime cannot answer.
+    pub fn pointer_info(&self, address: usize) -> Result<Option<PointerInfo>> {
+        let Some(kind) = self.kind_of(address)? else { return Ok(None) };
+        let range = self.range_of(address)?;
+        Ok(Some(PointerInfo {
+            kind,
+            device: self.device_of(address)?,
+            base: range.map(|(base, _)| base),
+            bytes: range.map(|(base, end)| end - base),
+        }))
+    }
+
+    /// The device of a USM pointer that [`Context::kind_of`] knows.
+    pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
+        let raw = self.raw()?;
+        let during = "querying the device of a pointer";
+        if self.capabilities().pointer_info {
+            let named = ffi::usm_device_of_driver(pointer, raw).during(during)?;
+            if !named.is_null() {
+                return adopt(named);
+            }
+        }
+        adopt(ffi::usm_device(pointer, raw).during(during)?)
+    }
 }
 
 /// Platforms whose devices could not be listed.

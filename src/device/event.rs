@@ -57,7 +57,7 @@ impl Event {
 
     fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool, launch: Option<Launch>) -> Self {
         let number = if ordered && queue.in_order() { queue.number() } else { 0 };
-        let command = Arc::new(Command::new(raw, number, launch));
+        let command = Arc::new(Command::new(raw, number, launch, queue.is_exposed()));
         if ordered {
             queue.add_in_flight(&command);
         }
@@ -167,7 +167,7 @@ impl Event {
     /// Whether a host task of another library may precede this command. libsycl waits for host tasks under
     /// its graph lock, which submissions of other threads need, and with them the host task itself.
     pub(super) fn may_be_held_up(&self) -> bool {
-        self.queue.is_exposed() && matches!(self.status(), Ok(EventStatus::Submitted))
+        self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
     /// Returns when a wait inside libsycl blocks no other thread: when no host task can delay the command, or
@@ -175,7 +175,7 @@ impl Event {
     /// after the command. A wait for a brief launch is not interruptible.
     fn before_libsycl(&self, brief: bool) -> Result<Pending> {
         let interruptible = interrupt::is_possible() && !brief;
-        let exposed = self.queue.is_exposed();
+        let exposed = self.command.exposed;
         if !interruptible && !exposed {
             self.poll_while_running();
             return Ok(Pending::for_wait());
@@ -192,10 +192,26 @@ impl Event {
             },
             || {
                 if !assisted.get() && (!exposed || running.get()) {
-                    assisted.set(assist_wait(self));
+                    assisted.set(self.assist());
                 }
             },
         )
+    }
+
+    /// Starts a wait for the command inside the driver on another thread; see [`assist_wait`].
+    pub(super) fn assist(&self) -> bool {
+        let event = self.clone();
+        assist_wait(&self.queue, move || event.join())
+    }
+
+    /// Waits inside the driver for a thread that polls.
+    fn join(&self) {
+        // The process is ending: no wait is needed.
+        if let (Some(_pending), Ok(raw)) = (Pending::unless_leaving(), self.raw()) {
+            checks::waits(|| self.may_be_held_up());
+            // The thread that needs the result reports errors.
+            let _ = ffi::event_join(raw);
+        }
     }
 
     /// If no worker has begun the command, the waiting thread executes it, so entering the driver loses

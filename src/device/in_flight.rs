@@ -25,12 +25,19 @@ pub(super) struct Command {
     pub(super) number: u64,
     /// Set for a kernel launch with interruptible waits.
     pub(super) launch: Option<Launch>,
+    /// Whether the queue was exposed when the command was submitted. Host tasks submitted later cannot delay it.
+    pub(super) exposed: bool,
 }
 
 impl Command {
-    pub(super) fn new(raw: UniquePtr<ffi::Event>, number: u64, launch: Option<Launch>) -> Self {
+    pub(super) fn new(
+        raw: UniquePtr<ffi::Event>,
+        number: u64,
+        launch: Option<Launch>,
+        exposed: bool,
+    ) -> Self {
         let (done, record) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { raw: Handle::new(raw), done, record, number, launch }
+        Self { raw: Handle::new(raw), done, record, number, launch, exposed }
     }
 
     /// Whether it is known to be complete.

@@ -3,6 +3,7 @@
 mod assist;
 mod backend;
 mod brief;
+mod compile;
 mod context;
 mod cross_context;
 #[allow(clippy::module_inception, reason = "its type is Device")]
@@ -19,10 +20,10 @@ mod user_event;
 
 pub use backend::Backend;
 pub(crate) use backend::Capabilities;
+pub use context::Context;
 pub(crate) use context::ContextKey;
-pub use context::{Context, PointerInfo};
 pub use device::{Device, Partition};
-pub use discovery::{PlatformProblem, devices, platform_problems};
+pub use discovery::{PlatformProblem, PointerInfo, devices, platform_problems};
 pub(crate) use discovery::{default_device, select};
 pub use event::{Event, Timestamps};
 pub use kind::UsmKind;

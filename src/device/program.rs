@@ -1,10 +1,8 @@
-//! A kernel built for one context and device, and the per-context cache of builds.
+//! Kernels built for one context and device, and the cache that each context has of them.
 
-use super::{Context, Device};
-use crate::error::{During, Error, Result};
+use crate::error::Result;
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle, exit};
-use crate::trace::recorder;
 use cxx::UniquePtr;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
@@ -23,7 +21,7 @@ pub(crate) enum Code {
 impl Code {
     /// The first build of a kind loads its compiler, whose destructors must not run while the release thread
     /// drops built objects.
-    fn guard_exit(&self) {
+    pub(super) fn guard_exit(&self) {
         static LOADED: [Once; 3] = [const { Once::new() }; 3];
         let kind = match self {
             Self::Sycl(_) => 0,
@@ -55,62 +53,46 @@ pub(crate) enum Slot {
     Local,
 }
 
+/// The nd-range of a launch: up to three global extents, and the work-group's if the caller chose them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub dimensions: u32,
+    pub global: [usize; 3],
+    /// All zero: the runtime chooses.
+    pub local: [usize; 3],
+}
+
+impl Extents {
+    /// A range of up to three dimensions; the runtime chooses the work-groups.
+    pub(crate) fn range(extents: &[usize]) -> Self {
+        let mut global = [1; 3];
+        global[..extents.len()].copy_from_slice(extents);
+        Self { dimensions: extents.len() as u32, global, local: [0; 3] }
+    }
+}
+
 /// The build input, and the device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Unit {
-    device: usize,
-    code: Code,
-    options: Arc<[String]>,
+pub(super) struct Unit {
+    pub(super) device: usize,
+    pub(super) code: Code,
+    pub(super) options: Arc<[String]>,
 }
 
 /// Built code lives as long as its context, for default contexts as long as the process. The locks cover the
 /// maps only: two threads that need the same new code may both build it; both then use the first build.
 #[derive(Default)]
 pub(super) struct Built {
-    kernels: Cache<(Unit, Arc<str>), Program>,
+    pub(super) kernels: Cache<(Unit, Arc<str>), Program>,
     /// One SYCL source often has several kernels; one compilation serves all of them.
-    bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
+    pub(super) bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
 }
 
-type Cache<K, V> = ForkMutex<HashMap<K, V>>;
-
-/// The context and device of a build.
-struct BuildTarget<'a> {
-    context: &'a Context,
-    device: &'a Device,
-}
+pub(super) type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
 impl Program {
-    /// The kernel `name` for this context and device, from the cache or newly built.
-    pub(crate) fn get(
-        context: &Context,
-        device: &Device,
-        code: &Code,
-        name: &Arc<str>,
-        options: &Arc<[String]>,
-    ) -> Result<Self> {
-        let unit = Unit { device: device.id(), code: code.clone(), options: options.clone() };
-        let (key, target) = ((unit, name.clone()), BuildTarget { context, device });
-        let kernels = &context.built().kernels;
-        if let Some(built) = kernels.lock()?.get(&key) {
-            return Ok(built.clone());
-        }
-        let begun = recorder::begin();
-        let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| target.kernel(&key.0, name));
-        code.guard_exit();
-        let raw = raw.map_err(|error| match error {
-            Error::Sycl { message, .. } => target.failure(name, message),
-            other => other,
-        })?;
-        recorder::built(begun, name, device);
-        // Some backends do not report them; then only the source declares the kernel's parameters.
-        let ask_driver = device.capabilities().argument_sizes;
-        let slots = ffi::kernel_slots(&raw, ask_driver)
-            .ok()
-            .map(|codes| codes.into_iter().map(Slot::from_code).collect());
-        let built = Self(Arc::new(Inner { raw: Handle::new(raw), slots }));
-        Ok(kernels.lock()?.entry(key).or_insert(built).clone())
+    pub(super) fn new(raw: UniquePtr<ffi::Kernel>, slots: Option<Box<[Slot]>>) -> Self {
+        Self(Arc::new(Inner { raw: Handle::new(raw), slots }))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
@@ -129,101 +111,11 @@ impl Program {
 }
 
 impl Slot {
-    fn from_code(code: u32) -> Self {
+    pub(super) fn from_code(code: u32) -> Self {
         match code {
             0 => Self::Unknown,
             u32::MAX => Self::Local,
             bytes => Self::Bytes(bytes as usize),
         }
-    }
-}
-
-impl BuildTarget<'_> {
-    fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        match &unit.code {
-            Code::Sycl(source) => self.kernel_of_source(unit, source, name),
-            Code::OpenCl(source) => self.kernel_of_opencl(unit, source, name),
-            Code::SpirV(module) => self.kernel_of_module(unit, module, name),
-        }
-    }
-
-    fn no_compiler(&self, language: &str) -> String {
-        format!("{} has no compiler for {language}; use SYCL source here", self.device)
-    }
-
-    /// Built by the driver on OpenCL, elsewhere by the kernel compiler of the runtime.
-    fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        const BUILDING: &str = "building OpenCL C";
-        let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
-        if self.device.capabilities().opencl_c {
-            return ffi::kernel_from_opencl(context, device, source, name, &options).during(BUILDING);
-        }
-        if !ffi::device_builds_opencl(device).during(BUILDING)? {
-            return Err(self.failure(name, self.no_compiler("OpenCL C")));
-        }
-        let make = || ffi::bundle_from_opencl(context, device, source, &options).during(BUILDING);
-        self.kernel_in(&*self.bundle(unit, make)?, name)
-    }
-
-    /// Built by the kernel compiler of the runtime, as on every backend; by the driver if it does not accept
-    /// SPIR-V.
-    fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        const BUILDING: &str = "building SPIR-V";
-        let (context, device) = (self.context.raw()?, self.device.raw()?);
-        if ffi::device_builds_spirv(device).during(BUILDING)? {
-            let make = || ffi::bundle_from_spirv(context, device, module).during(BUILDING);
-            return self.kernel_in(&*self.bundle(unit, make)?, name);
-        }
-        if !self.device.capabilities().native_spirv {
-            return Err(self.failure(name, self.no_compiler("SPIR-V")));
-        }
-        ffi::kernel_from_spirv(context, device, module, name).during(BUILDING)
-    }
-
-    fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
-        if kernel.is_null() {
-            return Err(self.failure(name, "the built program has no kernel of this name".to_owned()));
-        }
-        Ok(kernel)
-    }
-
-    /// A kernel with an `extern "C"` name is found by that name. Any other, a C++ function or a template
-    /// instance, must be registered before the build, which then serves this name only.
-    fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
-        let bundle = self.bundle(unit, || self.compile(unit, source, ""))?;
-        let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
-        if !kernel.is_null() {
-            return Ok(kernel);
-        }
-        let named = Handle::new(self.compile(unit, source, name)?);
-        let kernel = ffi::bundle_kernel(named.get()?, name).during("looking up a kernel")?;
-        if kernel.is_null() {
-            return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
-        }
-        Ok(kernel)
-    }
-
-    fn bundle(
-        &self,
-        unit: &Unit,
-        make: impl FnOnce() -> Result<UniquePtr<ffi::Bundle>>,
-    ) -> Result<Arc<Handle<ffi::Bundle>>> {
-        let bundles = &self.context.built().bundles;
-        if let Some(bundle) = bundles.lock()?.get(unit) {
-            return Ok(bundle.clone());
-        }
-        let bundle = Arc::new(Handle::new(make()?));
-        Ok(bundles.lock()?.entry(unit.clone()).or_insert(bundle).clone())
-    }
-
-    fn compile(&self, unit: &Unit, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
-        let options = unit.options.to_vec();
-        ffi::bundle_from_sycl(self.context.raw()?, self.device.raw()?, source, &options, registered)
-            .during("building SYCL source")
-    }
-
-    fn failure(&self, name: &str, log: String) -> Error {
-        Error::KernelBuild { name: name.to_owned(), device: self.device.to_string(), log }
     }
 }

@@ -1,15 +1,14 @@
 //! A queue: submits commands to one device in one context.
 
-use super::cross_context::Proxies;
+use super::discovery;
 use super::in_flight::{Command, InFlight};
-use super::{Context, Device, Event};
+use super::{Context, Device};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::checks::{self, InDestructor};
-use crate::runtime::interrupt::{self, uninterruptible};
-use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, Pending, retry};
-use crate::trace::{DeviceHandle, QueueHandle, TracedQueue, recorder};
+use crate::runtime::checks::InDestructor;
+use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, retry};
+use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
 use std::fmt;
@@ -35,8 +34,6 @@ struct RawQueue {
     exposed: AtomicBool,
     /// The number of proxy events for which commands of this queue still wait.
     waits_for_proxies: AtomicUsize,
-    /// The proxies of this queue's events.
-    proxies: Proxies,
     /// Whether a thread of usmq waits in the driver for a command of this queue.
     assisted: AtomicBool,
     /// The number of commands that usmq has submitted to an in-order queue, and the number up to which all
@@ -52,7 +49,6 @@ impl RawQueue {
             handle: runtime::Handle::new(queue),
             exposed: AtomicBool::new(exposed),
             waits_for_proxies: AtomicUsize::new(0),
-            proxies: Proxies::default(),
             assisted: AtomicBool::new(false),
             submitted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -69,7 +65,7 @@ impl RawQueue {
         let Ok(queue) = self.handle.get() else { return };
         // SAFETY: the list of events is empty.
         if let Ok(raw) = unsafe { ffi::queue_barrier(queue, &[]) } {
-            let _first = self.in_flight.add(&Arc::new(Command::new(raw, 0, None)));
+            let _first = self.in_flight.add(&Arc::new(Command::new(raw, 0, None, self.is_exposed())));
         }
     }
 }
@@ -123,13 +119,13 @@ impl Queue {
     /// # Errors
     /// [`Error::Interop`] if its device is not visible to usmq.
     pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
-        super::devices()?;
+        discovery::devices()?;
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
         let raw = RawQueue::new(raw, true);
         let queue = raw.handle.get()?;
         let profiling = ffi::queue_profiling(queue).during("querying the properties of a queue")?;
-        let device = Device::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
+        let device = discovery::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
         if device.parent().is_none() {
             // Usually the queue's context, which is then kept for the process. If there is none, the queue
             // has its own.
@@ -200,11 +196,6 @@ impl Queue {
     /// The number of proxy events for which commands of this queue still wait.
     pub(super) fn waits_for_proxies(&self) -> &AtomicUsize {
         &self.0.raw.waits_for_proxies
-    }
-
-    /// The proxies of this queue's events.
-    pub(super) fn proxies(&self) -> &Proxies {
-        &self.0.raw.proxies
     }
 
     /// Whether a thread of usmq waits in the driver for a command of this queue.
@@ -282,67 +273,9 @@ impl Queue {
         self.0.properties
     }
 
-    /// Blocks until every command submitted so far, by any library, is complete.
-    ///
-    /// # Errors
-    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
-    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
-    pub fn wait(&self) -> Result<()> {
-        let begun = recorder::begin();
-        let waited = self.wait_for_all();
-        recorder::waited(begun, self, None);
-        // If the wait fails, the error stored in the queue is the cause.
-        waited.or_else(|error| match error {
-            Error::Interrupted => Err(error),
-            error => self.raise_stored_errors().and(Err(error)),
-        })
-    }
-
-    fn wait_for_all(&self) -> Result<()> {
-        let raw = self.raw()?;
-        if !interrupt::is_possible() && !self.is_exposed() {
-            let _pending = Pending::for_wait();
-            checks::waits(|| false);
-            return ffi::queue_wait(raw).during("waiting for a queue");
-        }
-        self.wait_by_barrier()?;
-        self.raise_errors()
-    }
-
-    /// As [`Queue::wait`], after an error, before memory is freed that a command may still use. If the
-    /// runtime can neither wait nor report an idle queue, it is retried for a while.
-    ///
-    /// Returns whether the memory may be freed.
-    pub(crate) fn drain(&self) -> bool {
-        // The caller already has an error to report.
-        uninterruptible(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
-    }
-
-    /// If the thread is interruptible, waits until an in-order queue is idle, so that a following wait that
-    /// must not be interrupted is short.
-    pub(crate) fn wait_interruptible(&self) -> Result<()> {
-        if self.in_order() && interrupt::is_possible() { self.wait_by_barrier() } else { Ok(()) }
-    }
-
     /// Whether all commands are known to be complete. Commands of other libraries are not known.
-    fn is_idle(&self) -> Result<bool> {
+    pub(super) fn is_idle(&self) -> Result<bool> {
         Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
-    }
-
-    /// Waits for all commands so far by the event of a barrier: events can be queried on every backend, and,
-    /// unlike the queue, without a lock of libsycl.
-    fn wait_by_barrier(&self) -> Result<()> {
-        if self.is_idle().unwrap_or(false) {
-            return Ok(());
-        }
-        self.barrier_unrecorded()?.wait_quietly()
-    }
-
-    fn barrier_unrecorded(&self) -> Result<Event> {
-        checks::submits();
-        // SAFETY: the list of events is empty.
-        let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };
-        Ok(Event::new(raw.during("submitting a barrier")?, self))
     }
 
     /// Raises stored errors of commands or clean-ups, without waiting.
@@ -405,7 +338,7 @@ static OURS: Lazy<ForkMutex<Vec<Weak<RawQueue>>>> = Lazy::new(ForkMutex::default
 /// Waits for all work in flight on usmq's queues when the process exits, including work of other libraries,
 /// since the OpenCL CPU driver crashes if it is unloaded while commands run. Errors cannot be reported any
 /// more.
-pub(super) fn finish_work() {
+fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     for queue in ours.iter().filter_map(Weak::upgrade) {
         if queue.is_exposed() {
@@ -474,6 +407,7 @@ impl Drop for Inner {
 
 /// Registers the queue, so that the process exit waits for its work.
 fn remember(queue: &Raw) {
+    runtime::exit::finish_with(finish_work);
     // A forked child does not wait at exit.
     if let Ok(mut ours) = OURS.lock() {
         ours.retain(|queue| queue.strong_count() > 0);

@@ -1,25 +1,18 @@
-//! The commands of a queue, over raw addresses. Higher layers handle ownership and order.
+//! The commands of a queue, over raw addresses, and waits for all of them. Higher layers handle ownership and order.
 
 use super::brief::Launch;
 use super::{Event, Program, Queue, Slot, cross_context};
-use crate::error::{During, Result};
+use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::checks;
+use crate::runtime::interrupt::{self, uninterruptible};
+use crate::runtime::{Pending, checks, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
 
+pub(crate) use super::program::Extents;
 pub(crate) use crate::ffi::KernelArg;
 use crate::ffi::KernelArgKind;
-
-/// The nd-range of a launch: up to three global extents, and the work-group's if the caller chose them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extents {
-    pub dimensions: u32,
-    pub global: [usize; 3],
-    /// All zero: the runtime chooses.
-    pub local: [usize; 3],
-}
 
 /// The events of a wait list, with proxies for those of other contexts.
 struct WaitList {
@@ -136,6 +129,64 @@ impl Queue {
         Ok(event)
     }
 
+    /// Blocks until every command submitted so far, by any library, is complete.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
+    pub fn wait(&self) -> Result<()> {
+        let begun = recorder::begin();
+        let waited = self.wait_for_all();
+        recorder::waited(begun, self, None);
+        // If the wait fails, the error stored in the queue is the cause.
+        waited.or_else(|error| match error {
+            Error::Interrupted => Err(error),
+            error => self.raise_stored_errors().and(Err(error)),
+        })
+    }
+
+    fn wait_for_all(&self) -> Result<()> {
+        let raw = self.raw()?;
+        if !interrupt::is_possible() && !self.is_exposed() {
+            let _pending = Pending::for_wait();
+            checks::waits(|| false);
+            return ffi::queue_wait(raw).during("waiting for a queue");
+        }
+        self.wait_by_barrier()?;
+        self.raise_errors()
+    }
+
+    /// As [`Queue::wait`], after an error, before memory is freed that a command may still use. If the
+    /// runtime can neither wait nor report an idle queue, it is retried for a while.
+    ///
+    /// Returns whether the memory may be freed.
+    pub(crate) fn drain(&self) -> bool {
+        // The caller already has an error to report.
+        uninterruptible(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
+    }
+
+    /// If the thread is interruptible, waits until an in-order queue is idle, so that a following wait that
+    /// must not be interrupted is short.
+    pub(crate) fn wait_interruptible(&self) -> Result<()> {
+        if self.in_order() && interrupt::is_possible() { self.wait_by_barrier() } else { Ok(()) }
+    }
+
+    /// Waits for all commands so far by the event of a barrier: events can be queried on every backend, and,
+    /// unlike the queue, without a lock of libsycl.
+    fn wait_by_barrier(&self) -> Result<()> {
+        if self.is_idle().unwrap_or(false) {
+            return Ok(());
+        }
+        self.barrier_unrecorded()?.wait_quietly()
+    }
+
+    fn barrier_unrecorded(&self) -> Result<Event> {
+        checks::submits();
+        // SAFETY: the list of events is empty.
+        let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };
+        Ok(Event::new(raw.during("submitting a barrier")?, self))
+    }
+
     fn submitted(
         &self,
         raw: UniquePtr<ffi::Event>,
@@ -146,15 +197,6 @@ impl Queue {
         let event = Event::new(raw, self);
         recorder::command(begun, label, &event, after);
         event
-    }
-}
-
-impl Extents {
-    /// A range of up to three dimensions; the runtime chooses the work-groups.
-    pub(crate) fn range(extents: &[usize]) -> Self {
-        let mut global = [1; 3];
-        global[..extents.len()].copy_from_slice(extents);
-        Self { dimensions: extents.len() as u32, global, local: [0; 3] }
     }
 }
 

@@ -2,68 +2,13 @@
 
 use super::probe::{Asker, Change};
 use super::report::{Finding, Topic};
-use super::system::System;
+use super::system::{Limit, System};
 use crate::error::size;
 
 const TOPIC: Topic = Topic::Settings;
 
 /// Below this a compiler may fail; if a limit cannot be raised for a test, it is then the likely reason.
 const SMALL: u64 = 2 << 30;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limit {
-    /// The name of the limit in `ulimit`.
-    pub option: &'static str,
-    pub bytes: u64,
-    /// The hard limit: the largest value that this user may set; `None` for any value.
-    pub most: Option<u64>,
-}
-
-const RESOURCES: [(&str, libc::__rlimit_resource_t); 2] =
-    [("-v", libc::RLIMIT_AS), ("-d", libc::RLIMIT_DATA)];
-
-fn read(resource: libc::__rlimit_resource_t) -> libc::rlimit {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: writes to the struct; on failure the struct is unchanged.
-    unsafe { libc::getrlimit(resource, &raw mut limit) };
-    limit
-}
-
-/// Whether this process may exceed a hard limit: `CAP_SYS_RESOURCE`, which containers remove from root.
-fn may_exceed() -> bool {
-    const SYS_RESOURCE: u32 = 24;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
-    bits.is_some_and(|bits| bits >> SYS_RESOURCE & 1 == 1)
-}
-
-/// The effective limits.
-pub(super) fn in_force() -> Vec<Limit> {
-    let limits = RESOURCES.iter().map(|(option, resource)| (*option, read(*resource)));
-    limits
-        .filter(|(_, limit)| limit.rlim_cur != libc::RLIM_INFINITY)
-        .map(|(option, limit)| Limit {
-            option,
-            bytes: limit.rlim_cur,
-            most: (limit.rlim_max != libc::RLIM_INFINITY && !may_exceed()).then_some(limit.rlim_max),
-        })
-        .collect()
-}
-
-/// In a child: removes the limits, or raises them as far as this user may.
-pub(super) fn raise() {
-    for (_, resource) in RESOURCES {
-        let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: reads the struct.
-        if unsafe { libc::setrlimit(resource, &raw const none) } != 0 {
-            let most = read(resource).rlim_max;
-            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-            // SAFETY: as above. If this also fails, the limit is unchanged.
-            unsafe { libc::setrlimit(resource, &raw const limit) };
-        }
-    }
-}
 
 /// The finding that a limit causes a failure; `works` tests whether a child with changes succeeds.
 pub(super) fn cause(

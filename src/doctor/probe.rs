@@ -1,8 +1,8 @@
 //! Queries the runtime: in a child if it has not started here, else in this process.
 
 use super::dlopen::{self, Driver};
-use super::limits;
 use super::subprocess::{self, Outcome};
+use super::system::raise_limits;
 use crate::device::{self, Device, UsmKind};
 use crate::error::DOCTOR;
 use crate::runtime;
@@ -176,7 +176,7 @@ fn apply(changes: &[Change<'_>]) {
             Change::Unset(name) => unsafe { std::env::remove_var(name) },
             // SAFETY: as above.
             Change::Set(name, value) => unsafe { std::env::set_var(name, value) },
-            Change::RaiseLimits => limits::raise(),
+            Change::RaiseLimits => raise_limits(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The system that the doctor checks besides the runtime: files, variables, loaded libraries. Tests replace
 //! it by a fake.
 
-use super::limits::{self, Limit};
 use crate::kernel::is_root;
 use crate::runtime::emulator::Fault;
 use crate::runtime::{self, Setting};
@@ -63,7 +62,7 @@ impl System {
             fault: |folder| runtime::fault(folder, runtime::Who::here()),
             is_root: is_root(),
             emulation: runtime::emulator::fault().ok().flatten(),
-            limits: limits::in_force(),
+            limits: limits_in_force(),
             built_with: option_env!("USMQ_BUILT_WITH"),
         }
     }
@@ -182,6 +181,62 @@ fn may_open(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: the path is a C string that outlives the call.
     unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
+}
+
+/// A limit of this process on its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// The name of the limit in `ulimit`.
+    pub option: &'static str,
+    pub bytes: u64,
+    /// The hard limit: the largest value that this user may set; `None` for any value.
+    pub most: Option<u64>,
+}
+
+const RESOURCES: [(&str, libc::__rlimit_resource_t); 2] =
+    [("-v", libc::RLIMIT_AS), ("-d", libc::RLIMIT_DATA)];
+
+fn read_limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes to the struct; on failure the struct is unchanged.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit
+}
+
+/// Whether this process may exceed a hard limit: `CAP_SYS_RESOURCE`, which containers remove from root.
+fn may_exceed_limits() -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> SYS_RESOURCE & 1 == 1)
+}
+
+/// The effective limits.
+fn limits_in_force() -> Vec<Limit> {
+    let limits = RESOURCES.iter().map(|(option, resource)| (*option, read_limit(*resource)));
+    limits
+        .filter(|(_, limit)| limit.rlim_cur != libc::RLIM_INFINITY)
+        .map(|(option, limit)| Limit {
+            option,
+            bytes: limit.rlim_cur,
+            most: (limit.rlim_max != libc::RLIM_INFINITY && !may_exceed_limits()).then_some(limit.rlim_max),
+        })
+        .collect()
+}
+
+/// In a child: removes the limits, or raises them as far as this user may.
+pub(super) fn raise_limits() {
+    for (_, resource) in RESOURCES {
+        let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: reads the struct.
+        if unsafe { libc::setrlimit(resource, &raw const none) } != 0 {
+            let most = read_limit(resource).rlim_max;
+            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+            // SAFETY: as above. If this also fails, the limit is unchanged.
+            unsafe { libc::setrlimit(resource, &raw const limit) };
+        }
+    }
 }
 
 /// A fake system in a temporary folder, which is removed on drop.

@@ -1,31 +1,21 @@
 //! An allocation: a range of USM with an owner and a log of its last uses.
 
-use super::access_log::{Access, AccessLog, Tracked};
+use super::access_log::{Access, AccessLog};
 use super::deferred_drop::{ForeignOwner, Pending, drop_after};
 use super::free_list::Block;
-use super::known_memory::{self, Found, SharedLog};
-use super::ordered_submit::ordered;
+use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use crate::completion::{Progress, Watched, watch};
-use crate::device::{Context, Device, Event, Queue, UsmKind};
+use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::{ForkMutex, Interned};
-use once_cell::sync::OnceCell;
+use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-impl Tracked for Event {
-    fn in_order_queue(&self) -> Option<usize> {
-        Self::in_order_queue(self).map(Queue::id)
-    }
-
-    fn is_complete(&self) -> bool {
-        Self::is_complete(self)
-    }
-}
+use std::sync::{Arc, Weak};
 
 enum AllocationOwner {
     /// From one of usmq's pools; returned when its last use is complete.
@@ -51,13 +41,6 @@ pub(crate) struct Allocation {
     poison: OnceCell<PoisonCell>,
 }
 
-/// The access log, and the queues on which another library may use the memory without an entry in the log.
-#[derive(Default)]
-pub(super) struct Log {
-    pub(super) access: AccessLog<Event>,
-    pub(super) shared_on: SmallVec<[Queue; 1]>,
-}
-
 enum LogOf {
     Own(ForkMutex<Log>),
     /// Shared by all imports of one foreign allocation.
@@ -70,11 +53,14 @@ impl LogOf {
     fn get(&self) -> &ForkMutex<Log> {
         match self {
             Self::Own(log) => log,
-            Self::Shared(shared) => shared.log(),
+            Self::Shared(shared) => &shared.log,
             Self::Ours(allocation) => allocation.log(),
         }
     }
 }
+
+/// An allocation and the command's access to it.
+pub(crate) type Operand<'a> = (&'a Allocation, Access);
 
 /// Memory that another library exports to usmq.
 pub(crate) struct Import<'a> {
@@ -123,12 +109,11 @@ impl Allocation {
     /// access log; memory that usmq exported itself is imported with its existing log.
     pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
         let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
-        let (log, fresh) = match known_memory::find(pointer, context)? {
-            Some(Found::Ours(ours)) => (LogOf::Ours(ours), false),
-            Some(Found::Foreign(log)) => (LogOf::Shared(log), false),
+        let (log, fresh) = match find_known(pointer, context)? {
+            Some(log) => (log, false),
             None => {
                 let (base, end) = context.range_of(pointer)?.unwrap_or((pointer, pointer + bytes));
-                let (log, fresh) = known_memory::log_of(base, end, context)?;
+                let (log, fresh) = shared_log_of(base, end, context)?;
                 (LogOf::Shared(log), fresh)
             }
         };
@@ -208,10 +193,6 @@ impl Allocation {
         matches!(self.owner, AllocationOwner::Ours { .. })
     }
 
-    pub(super) fn log(&self) -> &ForkMutex<Log> {
-        self.log.get()
-    }
-
     /// A submitting thread holds this lock, so it must not be taken while holding the GIL.
     pub(super) fn lock_log(&self) -> Result<MutexGuard<'_, Log>> {
         checks::waits(|| false);
@@ -221,16 +202,6 @@ impl Allocation {
     /// The cell for the error if the memory cannot be filled.
     pub(crate) fn poison(&self) -> PoisonCell {
         self.poison.get_or_init(PoisonCell::default).clone()
-    }
-
-    /// The error for readers and writers of memory that could not be filled.
-    pub(super) fn check(&self) -> Result<()> {
-        let failed = self.poison.get().and_then(|poison| poison.get());
-        match (failed, &self.log) {
-            (Some(error), _) => Err(error.clone()),
-            (None, LogOf::Ours(allocation)) => allocation.check(),
-            (None, _) => Ok(()),
-        }
     }
 
     /// Registers `queue`: another library may now use the memory on it without an entry in the log.
@@ -250,7 +221,7 @@ impl Allocation {
     /// Registers memory that is about to be exported, so that a later import finds the same allocation.
     pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
         if self.is_ours() && !self.known.swap(true, Ordering::AcqRel) {
-            known_memory::add_ours(self)?;
+            add_ours(self)?;
         }
         Ok(())
     }
@@ -285,11 +256,26 @@ impl Allocation {
     }
 }
 
+impl Logged for Allocation {
+    fn log(&self) -> &ForkMutex<Log> {
+        self.log.get()
+    }
+
+    fn check(&self) -> Result<()> {
+        let failed = self.poison.get().and_then(|poison| poison.get());
+        match (failed, &self.log) {
+            (Some(error), _) => Err(error.clone()),
+            (None, LogOf::Ours(allocation)) => allocation.check(),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
         if *self.known.get_mut() {
-            known_memory::remove_ours(self.pointer);
+            remove_ours(self.pointer);
         }
         match (&mut self.owner, &mut self.log) {
             (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
@@ -335,4 +321,92 @@ impl Watched for SharedDrop {
         drop(log);
         drop_after(owner, Pending::new());
     }
+}
+
+/// Memory that other libraries may pass to usmq again, by first address: each allocation has one access log, however
+/// often and by any protocol it is imported.
+///
+/// Memory of usmq is registered from its first export until it is freed, and is imported as the same allocation. Foreign
+/// memory is registered by the runtime allocation that contains it, while an import of it lives.
+///
+/// Ranges do not overlap: an entry is removed before its memory is freed.
+static KNOWN: Lazy<ForkMutex<BTreeMap<usize, KnownMemory>>> = Lazy::new(ForkMutex::default);
+
+struct KnownMemory {
+    end: usize,
+    context: ContextKey,
+    owner: KnownOwner,
+}
+
+enum KnownOwner {
+    Ours(Weak<Allocation>),
+    Foreign(Weak<SharedLog>),
+}
+
+/// The log shared by all imports of one foreign allocation.
+struct SharedLog {
+    base: usize,
+    log: ForkMutex<Log>,
+}
+
+impl Drop for SharedLog {
+    fn drop(&mut self) {
+        let Ok(mut known) = KNOWN.lock() else { return };
+        let gone =
+            |entry: &KnownMemory| matches!(&entry.owner, KnownOwner::Foreign(log) if log.strong_count() == 0);
+        if known.get(&self.base).is_some_and(gone) {
+            known.remove(&self.base);
+        }
+    }
+}
+
+fn find_in(known: &BTreeMap<usize, KnownMemory>, pointer: usize, context: ContextKey) -> Option<LogOf> {
+    let (_, entry) = known.range(..=pointer).next_back()?;
+    if pointer >= entry.end || entry.context != context {
+        return None;
+    }
+    match &entry.owner {
+        KnownOwner::Ours(allocation) => allocation.upgrade().map(LogOf::Ours),
+        KnownOwner::Foreign(log) => log.upgrade().map(LogOf::Shared),
+    }
+}
+
+/// Finds the registered memory at `pointer` in this context.
+fn find_known(pointer: usize, context: &Context) -> Result<Option<LogOf>> {
+    Ok(find_in(&*KNOWN.lock()?, pointer, context.key()))
+}
+
+/// Registers memory of usmq before it is exported.
+fn add_ours(allocation: &Arc<Allocation>) -> Result<()> {
+    let owner = KnownOwner::Ours(Arc::downgrade(allocation));
+    let (start, bytes) = (allocation.pointer(), allocation.bytes().max(1));
+    let entry = KnownMemory { end: start + bytes, context: allocation.context().key(), owner };
+    KNOWN.lock()?.insert(start, entry);
+    Ok(())
+}
+
+/// Removes memory of usmq before it is freed.
+fn remove_ours(pointer: usize) {
+    // In a forked child the entry is not used any more.
+    if let Ok(mut known) = KNOWN.lock() {
+        known.remove(&pointer);
+    }
+}
+
+/// The log of the foreign allocation from `base` to `end`, and whether it is new.
+fn shared_log_of(base: usize, end: usize, context: &Context) -> Result<(Arc<SharedLog>, bool)> {
+    let fresh = Arc::new(SharedLog { base, log: ForkMutex::default() });
+    let mut known = KNOWN.lock()?;
+    let found = find_in(&known, base, context.key());
+    if let Some(LogOf::Shared(log)) = found {
+        drop(known);
+        return Ok((log, false));
+    }
+    let entry =
+        KnownMemory { end, context: context.key(), owner: KnownOwner::Foreign(Arc::downgrade(&fresh)) };
+    known.insert(base, entry);
+    // Drops the found values outside the lock.
+    drop(known);
+    drop(found);
+    Ok((fresh, true))
 }

@@ -5,16 +5,15 @@ mod allocation;
 mod budget;
 mod deferred_drop;
 mod free_list;
-mod known_memory;
 mod ordered_submit;
 mod pool;
 mod stats;
 pub(crate) mod try_reserve;
 
 pub(crate) use access_log::Access;
-pub(crate) use allocation::{Allocation, Import, PoisonCell};
+pub(crate) use allocation::{Allocation, Import, Operand, PoisonCell};
 pub(crate) use budget::limit;
 pub(crate) use deferred_drop::{ForeignOwner, drop_after};
-pub(crate) use ordered_submit::{Operand, ordered, ordered_across, ordered_all};
+pub(crate) use ordered_submit::{ordered, ordered_across, ordered_all};
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};

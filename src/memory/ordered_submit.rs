@@ -1,7 +1,6 @@
 //! Submits a command in order with all other uses of its operands, without a wait on the host.
 
-use super::access_log::Access;
-use super::allocation::{Allocation, Log};
+use super::access_log::{Access, AccessLog, Tracked};
 use crate::device::{Event, Queue};
 use crate::error::Result;
 use crate::runtime::interrupt::uninterruptible;
@@ -10,17 +9,39 @@ use crate::trace::{Reason, with_reason};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-/// An allocation and the command's access to it.
-pub(crate) type Operand<'a> = (&'a Allocation, Access);
+/// The access log, and the queues on which another library may use the memory without an entry in the log.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(super) access: AccessLog<Event>,
+    pub(super) shared_on: SmallVec<[Queue; 1]>,
+}
+
+impl Tracked for Event {
+    fn in_order_queue(&self) -> Option<usize> {
+        Self::in_order_queue(self).map(Queue::id)
+    }
+
+    fn is_complete(&self) -> bool {
+        Self::is_complete(self)
+    }
+}
+
+/// Memory whose uses are ordered.
+pub(crate) trait Logged {
+    fn log(&self) -> &ForkMutex<Log>;
+
+    /// The error for readers and writers of memory that could not be filled.
+    fn check(&self) -> Result<()>;
+}
 
 /// Calls `submit` with the events that the command must wait for, and records the event it returns.
 ///
 /// Holds the logs of all operands meanwhile, in the order of their addresses: two threads that submit work on
 /// the same arrays do so one after the other; otherwise one would miss the other's command. `submit` locks no
 /// other log and calls no foreign code.
-pub(crate) fn ordered(
+pub(crate) fn ordered<M: Logged>(
     queue: &Queue,
-    operands: &[Operand<'_>],
+    operands: &[(&M, Access)],
     submit: impl FnOnce(&[Event]) -> Result<Event>,
 ) -> Result<Event> {
     ordered_all(queue, operands, |after, _| submit(after))
@@ -28,9 +49,9 @@ pub(crate) fn ordered(
 
 /// As [`ordered`], for a `submit` that submits several commands to the queue. It adds the events of all but
 /// the last to its second argument, so that the logs record them if a later one fails.
-pub(crate) fn ordered_all(
+pub(crate) fn ordered_all<M: Logged>(
     queue: &Queue,
-    operands: &[Operand<'_>],
+    operands: &[(&M, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     run(queue, queue.in_order().then(|| queue.id()), operands, submit)
@@ -38,18 +59,18 @@ pub(crate) fn ordered_all(
 
 /// As [`ordered_all`], for a `submit` that also uses other queues before it ends with an event of `queue`: no
 /// queue's own order is relied on.
-pub(crate) fn ordered_across(
+pub(crate) fn ordered_across<M: Logged>(
     queue: &Queue,
-    operands: &[Operand<'_>],
+    operands: &[(&M, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     run(queue, None, operands, submit)
 }
 
-fn run(
+fn run<M: Logged>(
     queue: &Queue,
     own: Option<usize>,
-    operands: &[Operand<'_>],
+    operands: &[(&M, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     checks::submits();

@@ -121,7 +121,7 @@ impl Reserved {
             // The submitter may need this core.
             std::thread::yield_now();
         }
-        py.detach(|| {
+        detach(py, || {
             let mut state = STATE.lock();
             while !DONE.load(Ordering::Acquire) {
                 FINISHED.wait(&mut state);

@@ -1,7 +1,6 @@
 //! The emulated GPUs: reads the variables of the process, and locates the OpenCL layer that implements them.
 
-use super::environment::drivers_are_loaded;
-use super::loaded_libraries::libraries;
+use super::loaded_libraries::{drivers_are_loaded, libraries};
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
 use std::ffi::{CStr, OsStr, OsString};

@@ -3,7 +3,7 @@
 
 use super::cache_dir::{Who, fault, make_private};
 use super::emulator;
-use super::loaded_libraries::{libraries, runtime_folder};
+use super::loaded_libraries::{drivers_are_loaded, runtime_folder};
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -101,13 +101,6 @@ pub(super) fn prepare() {
     );
     tracing::warn!(target: "usmq", "{text}");
     eprintln!("usmq: {text}");
-}
-
-/// Whether any library has queried the runtime for devices: the runtime then loads its adapters. Until 2026.1
-/// there is one adapter per kind of driver; from 2026.2 on the OpenCL adapter is part of the runtime, and
-/// only the loader of OpenCL drivers shows that it is in use.
-pub(crate) fn drivers_are_loaded() -> bool {
-    ["libur_adapter_", "libOpenCL.so"].iter().any(|name| !libraries(name).is_empty())
 }
 
 /// The folder where the runtime would cache compiled kernels, and why that is unsafe.

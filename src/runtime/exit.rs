@@ -1,10 +1,47 @@
-//! Runs before the SYCL runtime's own destructors at process exit.
+//! Whether the runtime may still be called: the end of the process, before the SYCL runtime's own destructors, and
+//! forked children.
 
-use super::{EXITING, FORKED, STATE};
+use crate::error::{Error, Result};
 use once_cell::sync::OnceCell;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use std::time::Duration;
+
+/// Whether the runtime may still be called.
+static STATE: AtomicU8 = AtomicU8::new(ALIVE);
+
+const ALIVE: u8 = 0;
+/// In a child that was forked after the runtime had started.
+const FORKED: u8 = 1;
+/// The process is ending.
+const EXITING: u8 = 2;
+
+/// An error in a child that was forked after the runtime had started: its threads and device state are gone.
+pub(crate) fn ensure_usable() -> Result<()> {
+    match STATE.load(Ordering::Relaxed) {
+        ALIVE => Ok(()),
+        FORKED => Err(Error::Fork),
+        _ => {
+            park_if_exiting();
+            Ok(())
+        }
+    }
+}
+
+/// As [`ensure_usable`], for code that makes no call of the runtime: it may continue during process exit.
+pub(crate) fn not_forked() -> Result<()> {
+    if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
+}
+
+pub(super) fn watch_for_fork() {
+    extern "C" fn in_child() {
+        STATE.store(FORKED, Ordering::Relaxed);
+        guard();
+    }
+    // SAFETY: the handler stores to a static atomic and registers a function.
+    let status = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
+}
 
 /// The number of threads inside a wait of the runtime, and of work that such a thread will begin.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
@@ -47,7 +84,7 @@ impl Drop for Pending {
 static FINISH: OnceCell<fn()> = OnceCell::new();
 
 pub(crate) fn finish_with(finish: fn()) {
-    // Only the first call has an effect, and only one is made.
+    // Only the first call has an effect; all pass the same function.
     let _ = FINISH.set(finish);
 }
 
@@ -85,7 +122,7 @@ pub(crate) fn help_to_the_end() {
 }
 
 /// Parks every thread except the exiting one and its helpers, since the runtime is being torn down.
-pub(super) fn park_if_exiting() {
+fn park_if_exiting() {
     while !HELPS.get() && LEAVER.load(Ordering::Acquire) != this_thread() {
         std::thread::sleep(Duration::from_secs(1));
     }

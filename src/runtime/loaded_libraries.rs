@@ -41,6 +41,13 @@ pub(super) fn refuse_two_runtimes() -> Result<()> {
     Ok(())
 }
 
+/// Whether any library has queried the runtime for devices: the runtime then loads its adapters. Until 2026.1
+/// there is one adapter per kind of driver; from 2026.2 on the OpenCL adapter is part of the runtime, and
+/// only the loader of OpenCL drivers shows that it is in use.
+pub(crate) fn drivers_are_loaded() -> bool {
+    ["libur_adapter_", "libOpenCL.so"].iter().any(|name| !libraries(name).is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::matching;

@@ -20,14 +20,12 @@ mod retry;
 pub(crate) use cache_dir::{Who, fault};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
-pub(crate) use environment::{
-    Setting, TOO_EARLY, asked_too_early, drivers_are_loaded, settings, without_own_term,
-};
-pub(crate) use exit::Pending;
+pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, settings, without_own_term};
+pub(crate) use exit::{Pending, ensure_usable, not_forked};
 pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
-pub(crate) use loaded_libraries::libraries;
+pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::retry;
 
@@ -36,18 +34,8 @@ use cxx::UniquePtr;
 use cxx::memory::UniquePtrTarget;
 use once_cell::sync::OnceCell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 static STARTED: OnceCell<()> = OnceCell::new();
-
-/// Whether the runtime may still be called.
-static STATE: AtomicU8 = AtomicU8::new(ALIVE);
-
-const ALIVE: u8 = 0;
-/// In a child that was forked after the runtime had started.
-const FORKED: u8 = 1;
-/// The process is ending; see `exit.rs`.
-const EXITING: u8 = 2;
 
 /// Prepares the process for its first SYCL call. A failure is not cached: the caller may fix it and try
 /// again.
@@ -59,7 +47,7 @@ pub(crate) fn ready() -> Result<()> {
             return Err(fault.into());
         }
         environment::prepare();
-        watch_for_fork();
+        exit::watch_for_fork();
         Ok(())
     })?;
     Ok(())
@@ -68,33 +56,6 @@ pub(crate) fn ready() -> Result<()> {
 /// Whether [`ready`] has succeeded: drivers may be loaded, and a fork would break them.
 pub(crate) fn started() -> bool {
     STARTED.get().is_some()
-}
-
-/// An error in a child that was forked after the runtime had started: its threads and device state are gone.
-pub(crate) fn ensure_usable() -> Result<()> {
-    match STATE.load(Ordering::Relaxed) {
-        ALIVE => Ok(()),
-        FORKED => Err(Error::Fork),
-        _ => {
-            exit::park_if_exiting();
-            Ok(())
-        }
-    }
-}
-
-/// As [`ensure_usable`], for code that makes no call of the runtime: it may continue during process exit.
-pub(crate) fn not_forked() -> Result<()> {
-    if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
-}
-
-fn watch_for_fork() {
-    extern "C" fn in_child() {
-        STATE.store(FORKED, Ordering::Relaxed);
-        exit::guard();
-    }
-    // SAFETY: the handler stores to a static atomic and registers a function.
-    let status = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
 }
 
 /// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads

@@ -1,15 +1,15 @@
 //! Converts columns and tables from and to arrow-rs, which also joins the batches of a host stream.
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
-use super::column::{Buffer, Column, Node};
+use super::buffer_source::Buffer;
+use super::column::{Column, Node};
 use super::export::exported;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
 use super::layout::Layout;
 use super::schema::Field;
-use super::stream_import::in_batch;
 use super::table::Table;
-use super::validate::check;
+use super::validate::{check, in_batch};
 use crate::error::{Error, Result};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};

@@ -1,7 +1,6 @@
-//! The sources of an imported array's buffers: host memory, which is copied, or device memory, which is used
+//! Buffers, and the sources of those of an imported array: host memory, which is copied, or device memory, which is used
 //! in place.
 
-use super::column::Buffer;
 use crate::array::{Array, DType, Layout};
 use crate::device::{Context, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -17,6 +16,33 @@ use std::cell::RefCell;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
+
+/// One buffer, as bytes.
+#[derive(Clone)]
+pub(super) enum Buffer {
+    /// Without bytes, or the validity bitmap of a column without nulls.
+    Absent,
+    Held(Array),
+    /// Foreign device memory whose size is stored in other device memory.
+    Later(Arc<Later>),
+}
+
+impl Buffer {
+    pub(super) fn held(&self) -> Option<Array> {
+        match self {
+            Self::Held(array) => Some(array.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn address(&self) -> usize {
+        match self {
+            Self::Absent => 0,
+            Self::Held(array) => array.address(),
+            Self::Later(later) => later.pointer,
+        }
+    }
+}
 
 /// Creates the buffers of an import.
 pub(super) trait BufferSource {
@@ -198,10 +224,6 @@ pub(super) struct Later {
 }
 
 impl Later {
-    pub(super) fn pointer(&self) -> usize {
-        self.pointer
-    }
-
     /// Returns `None` for a buffer without bytes, whose pointer may be null.
     pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Option<Array>> {
         let make = || match (self.pointer, bytes()?) {

@@ -1,6 +1,7 @@
 //! Columns from usmq arrays, and empty columns.
 
-use super::column::{Buffer, Column, Node};
+use super::buffer_source::Buffer;
+use super::column::{Column, Node};
 use super::layout::Part;
 use super::schema::Field;
 use crate::array::{Array, DType};

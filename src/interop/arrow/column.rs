@@ -1,6 +1,6 @@
 //! Columns: Arrow arrays whose buffers are unified shared memory.
 
-use super::buffer_source::Later;
+use super::buffer_source::Buffer;
 use super::layout::{Layout as Physical, values_type};
 use super::schema::Field;
 use crate::array::{Array, DType, Index, Layout};
@@ -32,33 +32,6 @@ pub(super) struct Node {
     pub(super) is_frozen: bool,
     /// Whether the data is known to be valid. Shared by all columns of the same data.
     pub(super) is_valid: Arc<AtomicBool>,
-}
-
-/// One buffer, as bytes.
-#[derive(Clone)]
-pub(super) enum Buffer {
-    /// Without bytes, or the validity bitmap of a column without nulls.
-    Absent,
-    Held(Array),
-    /// Foreign device memory whose size is stored in other device memory.
-    Later(Arc<Later>),
-}
-
-impl Buffer {
-    fn held(&self) -> Option<Array> {
-        match self {
-            Self::Held(array) => Some(array.clone()),
-            _ => None,
-        }
-    }
-
-    pub(super) fn address(&self) -> usize {
-        match self {
-            Self::Absent => 0,
-            Self::Held(array) => array.address(),
-            Self::Later(later) => later.pointer(),
-        }
-    }
 }
 
 impl Column {

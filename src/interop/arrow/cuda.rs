@@ -1,7 +1,6 @@
 //! CUDA memory as a source of buffers, which are copied to USM through pinned host memory.
 
-use super::buffer_source::BufferSource;
-use super::column::Buffer;
+use super::buffer_source::{Buffer, BufferSource};
 use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};

@@ -2,8 +2,6 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
-use super::cuda_export;
-use super::foreign::About;
 use crate::device::{Event, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
@@ -172,16 +170,6 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
     array.release = Some(release);
     array.private_data = Box::into_raw(owned).cast();
     array
-}
-
-/// The information on an array that usmq exported; without a field for another library's array.
-pub(super) fn about(array: &ArrowArray) -> About {
-    if let Some(column) = exported(array) {
-        let field = Some(column.field().clone());
-        return About { field, is_frozen: column.is_frozen(), is_valid: column.is_known_valid() };
-    }
-    // CUDA memory is copied on import.
-    About { field: cuda_export::exported(array), is_frozen: false, is_valid: false }
 }
 
 /// The column of an array from [`export`], identified by its unique callback.

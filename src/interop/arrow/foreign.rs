@@ -2,8 +2,9 @@
 //! field.
 
 use super::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
-use super::export::{self, exported};
-use super::schema::Field;
+use super::cuda_export;
+use super::export::exported;
+use super::schema::{self, Field};
 use super::validate::broken;
 use crate::error::{Error, Result};
 use std::ptr;
@@ -107,7 +108,7 @@ macro_rules! movable_array {
             /// library filled has no field, and its import is an error; use [`ForeignStruct::take_array`] for
             /// those.
             fn from(inner: $type) -> Self {
-                let about = export::about(inner.array());
+                let about = about(inner.array());
                 Self { inner, about }
             }
         }
@@ -154,7 +155,7 @@ impl<T: ArrayStruct> ForeignStruct<T> {
 
     /// An array that its caller guarantees.
     pub(super) fn described(field: Arc<Field>, inner: T) -> Self {
-        let about = export::about(inner.array());
+        let about = about(inner.array());
         // A column of usmq has more information on its memory than the caller.
         let is_own = about.field.is_some();
         let is_valid = about.is_valid && about.field.as_ref() == Some(&field);
@@ -166,6 +167,27 @@ impl<T: ArrayStruct> ForeignStruct<T> {
     pub(super) fn known_valid(mut self) -> Self {
         self.about.is_valid = true;
         self
+    }
+}
+
+/// The information on an array that usmq exported; without a field for another library's array.
+fn about(array: &ArrowArray) -> About {
+    if let Some(column) = exported(array) {
+        let field = Some(column.field().clone());
+        return About { field, is_frozen: column.is_frozen(), is_valid: column.is_known_valid() };
+    }
+    // CUDA memory is copied on import.
+    About { field: cuda_export::exported(array), is_frozen: false, is_valid: false }
+}
+
+impl Field {
+    /// Reads another library's struct without changing it.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for every visible violation of the interface.
+    pub fn import(schema: &ForeignStruct<ArrowSchema>) -> Result<Self> {
+        // SAFETY: the creator of a `ForeignStruct` guarantees its pointers.
+        unsafe { schema::import(&schema.inner, 0, &mut 0) }
     }
 }
 

@@ -4,8 +4,8 @@ use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
     DEVICE_ONEAPI,
 };
-use super::buffer_source::{BufferSource, HostSource, UsmSource};
-use super::column::{Buffer, Column, Node};
+use super::buffer_source::{Buffer, BufferSource, HostSource, UsmSource};
+use super::column::{Column, Node};
 use super::cuda::CudaSource;
 use super::foreign::{About, ForeignStruct};
 use super::layout::{Layout, Part};

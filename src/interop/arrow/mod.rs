@@ -14,7 +14,6 @@ mod arrow_rs;
 mod async_export;
 mod async_handler;
 mod async_import;
-mod async_worker;
 mod buffer_source;
 mod build;
 mod column;

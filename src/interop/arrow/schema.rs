@@ -2,7 +2,6 @@
 //! nothing.
 
 use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
-use super::foreign::ForeignStruct;
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
@@ -213,15 +212,6 @@ impl Field {
         Self { flags: self.flags & !FLAG_NULLABLE, ..self.clone() }
     }
 
-    /// Reads another library's struct without changing it.
-    ///
-    /// # Errors
-    /// [`Error::Interop`] for every visible violation of the interface.
-    pub fn import(schema: &ForeignStruct<ArrowSchema>) -> Result<Self> {
-        // SAFETY: the creator of a `ForeignStruct` guarantees its pointers.
-        unsafe { import(&schema.inner, 0, &mut 0) }
-    }
-
     /// Exports a struct that owns a copy of this field.
     ///
     /// # Errors
@@ -287,7 +277,7 @@ pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Resu
 
 /// # Safety
 /// As [`Field::import`].
-unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
+pub(super) unsafe fn import(schema: &ArrowSchema, depth: usize, fields: &mut usize) -> Result<Field> {
     *fields += 1;
     // Check this before recursing: a cycle has no end.
     if depth > DEEPEST || *fields > MOST_FIELDS {

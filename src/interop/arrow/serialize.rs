@@ -1,7 +1,8 @@
 //! Serializes columns and tables to a header and host memory, and back: for pickles, files and networks.
 
 use super::abi::{ArrowArray, Heap};
-use super::column::{Buffer, Column};
+use super::buffer_source::Buffer;
+use super::column::Column;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
 use super::layout::{Layout, Part};

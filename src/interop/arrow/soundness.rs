@@ -1,7 +1,8 @@
 //! Checks whether a column may be read through Rust slices: no handle writes to its memory, and its data is
 //! valid.
 
-use super::column::{Buffer, Column, Node};
+use super::buffer_source::Buffer;
+use super::column::{Column, Node};
 use super::layout::Layout;
 use super::validate_full::Contents;
 use crate::array::Array;

@@ -11,6 +11,7 @@ use super::joined;
 use super::schema::Field;
 use super::stream_export;
 use super::table::Table;
+use super::validate::in_batch;
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use std::ffi::{CStr, c_char, c_int};
@@ -301,13 +302,5 @@ impl ColumnOrTable {
                 field.format()
             ))),
         }
-    }
-}
-
-/// Adds the number of the batch to an error, counted from 1.
-pub(super) fn in_batch(error: Error, number: usize) -> Error {
-    match error {
-        Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),
-        other => other,
     }
 }

@@ -1,5 +1,6 @@
 //! Tables: named columns of equal length, in one or more batches.
 
+use super::buffer_source::Buffer;
 use super::column::{Column, Node};
 use super::schema::Field;
 use crate::device::{Queue, UsmKind};
@@ -155,7 +156,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
         length,
         offset: 0,
         null_count: Some(0),
-        buffers: vec![super::column::Buffer::Absent],
+        buffers: vec![Buffer::Absent],
         children,
         dictionary: None,
         queue: queue.clone(),

@@ -27,6 +27,14 @@ pub(super) fn broken(field: &Field, what: impl Display) -> Error {
     ))
 }
 
+/// Adds the number of the batch to an error, counted from 1.
+pub(super) fn in_batch(error: Error, number: usize) -> Error {
+    match error {
+        Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),
+        other => other,
+    }
+}
+
 /// # Safety
 /// The struct's pointers are null or valid by the interface.
 pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<Checked<'a>> {

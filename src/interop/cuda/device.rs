@@ -2,7 +2,6 @@
 
 use super::driver::{Driver, Handle, Recorded};
 use super::latch::{Latch, OpenOnDrop};
-use super::transfer::{CHUNK, Job};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Allocation, ForeignOwner};
@@ -11,6 +10,17 @@ use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Bytes of one buffer.
+pub(super) const CHUNK: usize = 8 << 20;
+
+/// Work of the device's thread.
+struct Job {
+    device: Arc<CudaDevice>,
+    /// Opened at its end.
+    latch: Arc<Latch>,
+    run: Box<dyn FnOnce() + Send>,
+}
 
 /// One CUDA device for transfers.
 pub(super) struct CudaDevice {
@@ -97,10 +107,15 @@ impl CudaDevice {
         self.context
     }
 
-    /// Passes a job to the device's thread, and lets the stream of another library wait for its end. After an
-    /// error the job has also ended.
-    pub(super) fn start(&self, job: Job, stream: Option<(Handle, Handle)>) -> Result<()> {
-        let latch: Arc<Latch> = job.latch();
+    /// Runs a job on the device's thread, which opens the latch at its end, and lets the stream of another library wait
+    /// for that. After an error the job has also ended.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        run: impl FnOnce() + Send + 'static,
+        latch: Arc<Latch>,
+        stream: Option<(Handle, Handle)>,
+    ) -> Result<()> {
+        let job = Job { device: self.clone(), latch: latch.clone(), run: Box::new(run) };
         let mut submit_state = self.submit_state.lock()?;
         if let Err(refused) = submit_state.jobs.send(job) {
             // The job may own memory of this device, whose release takes the lock.
@@ -269,9 +284,9 @@ impl Drop for Pinned {
 
 fn serve(jobs: &Receiver<Job>) {
     exit::help_to_the_end();
-    while let Ok(job) = jobs.recv() {
-        let (opener, device) = (OpenOnDrop(job.latch()), job.device());
-        job.run();
+    while let Ok(Job { device, latch, run }) = jobs.recv() {
+        let opener = OpenOnDrop(latch);
+        run();
         drop(opener);
         device.tidy();
     }

@@ -1,10 +1,10 @@
 //! Tests behaviour that CUDA permits a driver: usmq must neither hang nor produce wrong elements.
 
 use super::array::CudaArray;
+use super::device::CHUNK;
 use super::driver::Driver;
 use super::mock_driver::CONTEXT;
 use super::tests::{bench, numbers, until};
-use super::transfer::CHUNK;
 use crate::array::Array;
 use crate::device::{UserEvent, UsmKind};
 use crate::manager::current_queue;

@@ -1,11 +1,10 @@
 //! Order, pipeline and release of transfers, on a real SYCL device and a recording driver.
 
 use super::array::{CudaArray, Described};
-use super::device::CudaDevice;
+use super::device::{CHUNK, CudaDevice};
 use super::driver::Driver;
 use super::interface::{Descriptor, elements, export};
 use super::mock_driver::{CONTEXT, MockDriver};
-use super::transfer::CHUNK;
 use crate::array::{Array, DType};
 use crate::device::UsmKind;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@
 //! see the transfer as one command: SYCL as an event that the thread completes, CUDA as a latch that it
 //! opens.
 
-use super::device::{CudaDevice, StagingChannel};
+use super::device::{CHUNK, CudaDevice, StagingChannel};
 use super::driver::{Handle, Recorded};
 use super::latch::Latch;
 use crate::device::{Event, Queue, UserEvent};
@@ -15,9 +15,6 @@ use crate::runtime::retry;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// Bytes of one buffer.
-pub(super) const CHUNK: usize = 8 << 20;
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +36,7 @@ pub(super) struct Remote {
 }
 
 /// A transfer that the device's thread runs.
-pub(super) struct Job {
+struct Job {
     direction: Direction,
     remote: Remote,
     channel: Arc<StagingChannel>,
@@ -55,7 +52,6 @@ pub(super) struct Job {
     /// begins; otherwise the copies of earlier jobs would also wait.
     ready: Option<Recorded>,
     user_event: Option<UserEvent>,
-    latch: Arc<Latch>,
 }
 
 /// Starts a transfer of `bytes` between the CUDA device and `usm`, an address inside `memory`, and records it
@@ -80,26 +76,25 @@ pub(super) fn start(
         let (user_event, event) = UserEvent::new(queue)?.unzip();
         let after = after.into();
         sent.extend(event.clone());
-        let (over, failed, on) = (latch.clone(), poison.clone(), queue.clone());
+        let (failed, queue_of_job) = (poison.clone(), queue.clone());
         let job = Job {
             direction,
             remote,
             channel,
-            queue: on,
+            queue: queue_of_job,
             poison,
             usm,
             bytes,
             after,
             ready,
             user_event,
-            latch,
         };
-        device.start(job, stream)?;
+        device.start(move || job.run(), latch.clone(), stream)?;
         match event {
             // A wait for the queue also waits for the transfer.
-            Some(event) => queue.barrier(&[event]).inspect_err(|_| over.wait()),
+            Some(event) => queue.barrier(&[event]).inspect_err(|_| latch.wait()),
             None => {
-                over.wait();
+                latch.wait();
                 failed.get().map_or(Ok(()), |error| Err(error.clone()))?;
                 queue.barrier(&[])
             }
@@ -109,16 +104,8 @@ pub(super) fn start(
 }
 
 impl Job {
-    pub(super) fn device(&self) -> Arc<CudaDevice> {
-        self.remote.device.clone()
-    }
-
-    pub(super) fn latch(&self) -> Arc<Latch> {
-        self.latch.clone()
-    }
-
     /// Runs the transfer. Reports a failure to the users of the target memory.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let result = self.copy();
         let user_event = self.user_event.take();
         if let Err(error) = result {

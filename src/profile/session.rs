@@ -1,0 +1,72 @@
+//! Sessions: record all activity of the process between two calls.
+
+use super::Profile;
+use super::timeline;
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::runtime::interrupt::poll_until;
+use crate::trace::log::{self, Window};
+
+/// Records a profile: from [`start`](Self::start) to [`finish`](Self::finish) it records all activity of usmq
+/// in this process, on all threads.
+///
+/// Sessions may nest and overlap: each independently records the commands submitted while it is open. At most
+/// 262,144 records are kept at a time; later ones are only counted ([`Profile::dropped`]). A fork ends open
+/// sessions in the child.
+#[must_use = "a session records until it is finished or dropped"]
+pub struct Session {
+    window: Option<Window>,
+    /// The memory that arrays held at the start of the session.
+    held: Vec<(crate::device::Device, u64)>,
+}
+
+impl Session {
+    /// Opens a session. Needs no device and queries none.
+    pub fn start() -> Self {
+        let held = memory::held();
+        Self { window: Some(log::open()), held }
+    }
+
+    /// Closes the session, waits for its commands, and returns the profile.
+    ///
+    /// # Errors
+    /// [`Error::Value`] in a child that was forked while the session was open; [`Error::Interrupted`], without a
+    /// profile, inside [`with_interrupt`](crate::with_interrupt) only.
+    pub fn finish(mut self) -> Result<Profile> {
+        let Some(window) = self.window.take().filter(|window| !window.is_forked()) else {
+            return Err(Error::Value(
+                "the profile was started before this process was forked; start one in the child".to_owned(),
+            ));
+        };
+        let (to, closed) = (log::next(), log::now());
+        if let Err(interrupted) = poll_until(|| !log::poll(to), || ()) {
+            log::close(&window, 0);
+            return Err(interrupted);
+        }
+        let (records, dropped) = log::close(&window, to);
+        Ok(timeline::profile(&records, dropped, (window.opened, closed), &self.held))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(window) = self.window.take().filter(|window| !window.is_forked()) {
+            log::close(&window, 0);
+        }
+    }
+}
+
+/// Also records calls of other libraries into the SYCL runtime, as events of kind [`Kind::Call`](super::Kind::Call). Their time
+/// is that of the host in the call, not that of the device. May be called more than once, before the first
+/// use of a device.
+///
+/// Tracing must be enabled in the runtime when the process starts, with the variables `XPTI_TRACE_ENABLE=1`,
+/// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and
+/// libsycl_ur_trace_collector.so in the folder of libsycl) and `UR_ENABLE_LAYERS=UR_LAYER_TRACING`. In
+/// Python, `python -m usmq trace` sets them.
+///
+/// # Errors
+/// [`Error::RuntimeNotFound`] if tracing is not enabled.
+pub fn watch_calls() -> Result<()> {
+    crate::trace::xpti::watch()
+}
