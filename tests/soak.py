@@ -53,7 +53,7 @@ ADD = """kernel void add(global const uint *x, global uint *y, uint k) {
 # A round that takes longer hangs: the stacks of all Python threads are printed, and the run fails.
 SECONDS_OF_A_ROUND = 300
 
-# Per minute, after the start: what is noise of the allocator, and no leak. A leak of one page per
+# Growth per minute that is noise of the allocator, not a leak. A leak of one page per
 # round is far above the first.
 BOUNDS = {"RSS, KiB": 1024.0, "USM used, KiB": 0.0, "USM reserved, KiB": 512.0}
 # One that is lost in the middle of half an hour tilts the line by 0.05.
@@ -93,7 +93,7 @@ class Job:
         built = dpctl.program.create_program_from_source(self.peer, ADD)
         self.add = built.get_sycl_kernel("add")
         # The same threads all the time: the OpenCL driver keeps some KiB for good of each thread
-        # that copied, whoever asked for the copy.
+        # that made a copy, for any caller.
         self.pool = ThreadPoolExecutor(8)
         size = 40_000
         self.table = pa.table(
@@ -120,7 +120,7 @@ class Job:
         assert total % (2 * n) == 0, total
 
     def arrow(self) -> None:
-        """Take tables in, hand them on, bring them back."""
+        """Import tables, export them, and import them again."""
         rows = self.random.randrange(1, self.table.num_rows)
         sent = self.table.slice(self.random.randrange(self.table.num_rows - rows + 1), rows)
         table = usmq.from_arrow(sent, queue=self.queue())
@@ -129,7 +129,7 @@ class Job:
         assert pickle.loads(pickle.dumps(table, protocol=5)).num_rows == rows
 
     def dlpack(self) -> None:
-        """Share with dpnp and numpy, both ways."""
+        """Share with dpnp and numpy in both directions."""
         n = self.random.randrange(1, 10_000)
         x = usmq.arange(n, dtype="f4", queue=self.queues[0])
         theirs = dpnp.asarray(x) + 1
@@ -155,7 +155,7 @@ class Job:
         assert (moved.to_numpy() == 8).all()
 
     def dpctl(self) -> None:
-        """Memory and kernels of dpctl, in flight when usmq takes them over and lets them go."""
+        """Import and release memory of dpctl with kernels in flight."""
         n = self.random.randrange(1, 50_000)
         x = usmq.full(n, 5, "u4", queue=self.queues[0])
         ours = dpctl.memory.as_usm_memory(x)
@@ -179,7 +179,7 @@ class Job:
         assert seen.equals(pa.array(np.arange(n)))
 
     def collocate(self) -> None:
-        """Move arrays between queues, and say so before."""
+        """Explain and collocate arrays between queues."""
         a = usmq.arange(1000, queue=self.queues[0])
         b = usmq.arange(1000, queue=self.queues[1])
         assert len(usmq.explain(a, b).steps) == 2
@@ -228,7 +228,7 @@ class Job:
         assert asyncio.run(many()) == [300.0] * 20
 
     def errors(self) -> None:
-        """Make every kind of mistake; each is an error and leaves nothing."""
+        """Make every kind of mistake; each is an error and leaks nothing."""
         device = self.queues[0].device
         mistakes: list[tuple[type[Exception], Callable[[], object]]] = [
             (usmq.DeviceNotFoundError, lambda: usmq.Device("cpu:99")),
@@ -261,7 +261,7 @@ class Job:
         return usmq.zeros(3, queue=queue)
 
     def profile(self) -> None:
-        """Look at a few commands."""
+        """Profile a few commands."""
         with usmq.profile() as profile:
             usmq.zeros(10).to_numpy()
         assert profile.events
@@ -289,7 +289,7 @@ class ForeignArray:
 
 
 def sample() -> dict[str, float]:
-    """Return what may not grow."""
+    """Return the values that must not grow."""
     page = os.sysconf("SC_PAGE_SIZE") // 1024
     kinds = usmq.memory_stats().values()
     found = {
@@ -306,7 +306,7 @@ def sample() -> dict[str, float]:
 
 
 def threads() -> list[str]:
-    """Return the names of the threads of this process, but those that are passing."""
+    """Return the names of the threads of this process, except short-lived ones."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -315,7 +315,7 @@ def threads() -> list[str]:
 
 
 def shim() -> Callable[[], int] | None:
-    """Return what counts queues, events and other objects, in a build with USMQ_FAULTS."""
+    """Return the counters of queues, events and other objects, in a build with USMQ_FAULTS."""
     import usmq._core
 
     library = ctypes.CDLL(usmq._core.__file__)

@@ -31,13 +31,13 @@ from pathlib import Path
 from dimensions import NOT_TRIED, Case, every_case, missing_pairs, pairwise
 
 HERE = Path(__file__).parent
-# A driver of this machine, which is registered where a peer asks before usmq is imported.
+# A driver of this machine, registered in cases in which a peer queries before usmq is imported.
 DRIVER = Path(sys.prefix, "lib", "libintelocl.so")
 
 
 @dataclass
 class Outcome:
-    """How the cases of one process went."""
+    """The results of the cases of one process."""
 
     rounds: dict[int, int] = field(default_factory=dict)
     failed: int | None = None
@@ -103,7 +103,7 @@ def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -
         errors = err.read_text(errors="replace")
         if status == 0 and not errors and len(outcome.rounds) == len(cases):
             return outcome
-        # One that ends in the exit of the process has done its rounds before.
+        # A case that ends by exiting the process has finished its rounds before.
         outcome.failed = min(len(outcome.rounds), len(cases) - 1)
         how = f"exceeded {limit:.0f} s" if status is None else f"exit status {status}"
         last = progress.read_text().splitlines() if progress.exists() else []
@@ -132,7 +132,7 @@ def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int
 
 
 def batches(cases: Iterable[Case]) -> list[list[Case]]:
-    """Return cases in groups that may share a process: those that end one stay alone."""
+    """Return cases in groups that may share a process; cases that exit it stay alone."""
     groups: dict[tuple[str, ...], list[Case]] = {}
     for number, case in enumerate(cases):
         alone = str(number) if case["next"] == "exit" else ""
@@ -168,11 +168,11 @@ class Run:
             cases = cases[count:]
 
     def stopped(self) -> bool:
-        """Say whether as many have failed as are worth a look."""
+        """Return whether enough cases failed to stop."""
         return len(self.failed) >= self.given.failures
 
     def show(self) -> None:
-        """Print how far it is, every ten seconds."""
+        """Print the progress every ten seconds."""
         now = time.monotonic()
         if now - self.shown < 10:
             return

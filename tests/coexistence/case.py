@@ -42,7 +42,7 @@ kernel void add_to(global const uint *x, global uint *y, uint k) {
 
 
 class Progress:
-    """The last thing that each thread began, in a file that outlives the process."""
+    """The last action that each thread started, in a file that outlives the process."""
 
     def __init__(self, path: str) -> None:
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT)
@@ -54,7 +54,7 @@ class Progress:
 
 
 def bring_up(order: str, peer: str) -> None:
-    """Import both and ask both for devices, in the order of the case."""
+    """Import both libraries and query devices in both, in the order of the case."""
 
     def load(name: str) -> Any:
         return importlib.import_module(name)
@@ -187,7 +187,7 @@ class Dpctl:
         self.submit(foreign, foreign, foreign.memory.sycl_queue)
 
     def result(self, foreign: ForeignArray) -> ForeignArray:
-        """Return new memory, 14 more, on the peer's queue; half is computed on the foreign's."""
+        """Return new memory, 14 more, on the peer's queue; half is computed on `foreign`'s."""
         made = self.new()
         self.submit(foreign, made, foreign.memory.sycl_queue)
         self.add(made)
@@ -202,7 +202,7 @@ class Dpctl:
 
 
 class Legacy:
-    """An object that knows only DLPack's legacy capsules."""
+    """An object that supports only DLPack's legacy capsules."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -295,7 +295,7 @@ class Worker:
         if self.case["device"] == "root" and self.case["context"] == "default":
             lone = self.case["threads"] == "1" and "DLPack" not in self.case["protocol"]
             return "SUAI" if lone else "DLPack"
-        # dpnp waits where its array interface is read, which only a lone thread may do.
+        # dpnp waits when its array interface is read: for single threads only.
         return "SUAI" if self.case["threads"] == "1" else None
 
     def steps(self) -> int:
@@ -303,7 +303,7 @@ class Worker:
         return int(self.random.choice([1, 30, 1000, 20_000]) * 2000 // self.size) + 1
 
     def lend(self, x: Any) -> Any:
-        """Hand an array to the peer, by the protocol of the case."""
+        """Export an array to the peer, by the protocol of the case."""
         match self.case["protocol"]:
             case "export SUAI":
                 return self.peer.borrow(x)
@@ -315,7 +315,7 @@ class Worker:
                 return self.peer.borrow(through_arrow(x, protocol))
 
     def exported(self) -> Begun:
-        """Give an array to the peer, which works on it, and take the result back."""
+        """Export an array to the peer, which works on it, and import the result."""
         value, steps = int(self.random.integers(1000)), self.steps()
         self.say("full, launch")
         x = usmq.full(self.size, value, "u4", queue=self.ours)
@@ -346,7 +346,7 @@ class Worker:
         return Begun(copy, expected, [(result_copy, expected + np.uint32(14))], handles)
 
     def imported(self) -> Begun:
-        """Take an array of the peer, with work in flight, and work on it."""
+        """Import an array of the peer, with work in flight, and work on it."""
         steps = self.steps()
         self.say("work of the peer")
         theirs = self.peer.make()

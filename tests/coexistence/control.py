@@ -61,7 +61,7 @@ class Thread:
         self.rounds += 1
 
     def read_interface(self) -> None:
-        """Submit on the cached queue, go on with the own one, and read the interface there."""
+        """Submit on the cached queue, continue on the own one, and read the interface there."""
         made = dpnp.add(dpnp.from_dlpack(self.base), self.seven)
         self.queue.submit_barrier([made.sycl_queue.submit_barrier()])
         there = made.to_device(self.queue)
@@ -72,7 +72,7 @@ class Thread:
 
 
 class ForeignArray:
-    """The memory of an array, as another library lends it."""
+    """The memory of an array, shared by another library."""
 
     def __init__(self, array: dpnp.ndarray) -> None:
         self.array = array
@@ -93,7 +93,7 @@ class Shared:
 
 
 def over_lent_memory(array: dpnp.ndarray) -> tensor.usm_ndarray:
-    """Return an array over the same memory, whose owner dpctl does not know."""
+    """Return an array over the same memory, with an owner unknown to dpctl."""
     return tensor.usm_ndarray(
         array.shape, dtype=array.dtype, buffer=as_usm_memory(ForeignArray(array))
     )

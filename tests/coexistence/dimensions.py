@@ -11,7 +11,7 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     # The order of imports and of first device queries. If the peer queries before usmq is imported,
-    # the machine has the CPU driver registered in a vendors folder: else no peer sees a device.
+    # the CPU driver is registered in a vendors folder; otherwise no peer sees a device.
     "order": ("usmq first", "peer imported first", "peer asks between", "peer asks first"),
     "peer": ("dpnp", "dpctl"),
     "dropped": ("none", "ours", "theirs", "ours, theirs", "theirs, ours"),
@@ -43,11 +43,11 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 
 
 def is_elsewhere(case: Case) -> bool:
-    """Say whether the memory does not belong to the platform's default context."""
+    """Return whether the memory is outside the platform's default context."""
     return case["device"] == "sub-device" or case["context"] == "own"
 
 
-# Combinations that are left out: the reason, and which they are.
+# Excluded combinations, each with its reason.
 LEFT_OUT: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     (
         "DLPack, sub-device or own context: a DLPack device number means a root device in the "
@@ -115,7 +115,7 @@ ALWAYS = tuple(
 
 
 def why_not(case: Case) -> str | None:
-    """Return why a case is left out."""
+    """Return why a case is excluded."""
     return next((reason for reason, applies in LEFT_OUT if applies(case)), None)
 
 
@@ -143,7 +143,7 @@ def pairwise(seed: int = 1) -> list[Case]:
     for number, case in enumerate(cases):
         for pair in itertools.combinations(case.items(), 2):
             with_pair.setdefault(pair, []).append(number)
-    # Rare pairs first: they leave the least choice.
+    # Rare pairs first: they leave the fewest choices.
     missing = dict.fromkeys(sorted(with_pair, key=lambda pair: (len(with_pair[pair]), pair)))
     chosen = list(ALWAYS)
     for pair in set().union(*map(pairs_of, chosen)):

@@ -97,7 +97,7 @@ class Memory:
             )
 
     def __del__(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         _call("cuMemFreeAsync", c_ulonglong(self.ptr), self._own.handle)
 
 

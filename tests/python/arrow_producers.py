@@ -50,7 +50,7 @@ class Node:
     metadata: bytes | None = None
 
     def on_device(self, kind: str = "device") -> Node:
-        """Return the same with its numpy buffers in USM."""
+        """Return the same array with its numpy buffers in USM."""
         return replace(
             self,
             buffers=[usm(b, kind) if isinstance(b, np.ndarray) else b for b in self.buffers],
@@ -66,7 +66,7 @@ def address(buffer: Any) -> int | None:
 
 
 def ints(values: Sequence[int | None], **options: Any) -> Node:
-    """Return int32 values; only if one is None is there a bitmap."""
+    """Return int32 values; they have a bitmap only if one is None."""
     nulls = sum(value is None for value in values)
     validity = bitmap([value is not None for value in values]) if nulls else None
     data = np.array([value or 0 for value in values], "i4")
@@ -75,7 +75,7 @@ def ints(values: Sequence[int | None], **options: Any) -> Node:
 
 def strings(values: Sequence[bytes], **options: Any) -> Node:
     offsets = np.cumsum([0, *map(len, values)], dtype="i4")
-    # One byte more, so that the address is one even if all texts are empty.
+    # One byte more, so that the address is valid even if all strings are empty.
     data = np.frombuffer(b"".join(values) + b"!", "u1")
     return Node(b"u", len(values), [None, offsets, data], **options)
 
@@ -115,7 +115,7 @@ _RELEASERS = {kind: _releaser(kind) for kind in (ArrowSchema, ArrowArray)}
 
 
 class Producer:
-    """A schema and an array that write down who releases them.
+    """A schema and an array that record their releases.
 
     `log` has "schema" and "array" when the roots are released, "child" when a consumer releases
     what is not its to release. Change the structs before taking the capsules.
@@ -257,7 +257,7 @@ def gives(**methods: Callable[[], Any]) -> Any:
 
 
 class StreamProducer:
-    """A stream that gives chunks, or fails where a number stands in place of a chunk.
+    """A stream that yields chunks; a number in place of a chunk is an error code.
 
     `faults` names what a consumer did that the specification forbids.
     """
@@ -278,7 +278,7 @@ class StreamProducer:
         self.probes: list[Callable[[], None]] = []
         self.handed = False
         self._failed = False
-        # The stream hands these out itself.
+        # The stream yields these itself.
         for chunk in self.chunks:
             if isinstance(chunk, Producer):
                 PRODUCERS.remove(chunk)

@@ -38,7 +38,7 @@ GET = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
 LAST_ERROR = ctypes.CFUNCTYPE(c_void_p, c_void_p)
 
 
-# --- the structs, as abi.h has them; every pointer is a number
+# --- the structs of abi.h; every pointer is a number
 
 
 class ArrowSchema(ctypes.Structure):
@@ -136,7 +136,7 @@ def release(struct: Any) -> None:
 
 
 def move(struct: Any) -> Any:
-    """Move a struct to another address, as the specification lets consumers do."""
+    """Move a struct to another address, as consumers may do."""
     moved = type(struct)()
     ctypes.memmove(addressof(moved), addressof(struct), ctypes.sizeof(struct))
     released_part(struct).release = None
@@ -245,13 +245,13 @@ kernel void advance_into(global const uint *x, global uint *y, uint steps) {
 
 @functools.cache
 def kernel(name: str) -> usmq.Kernel:
-    """Return a kernel that takes a time that its steps set: the oracle is `advanced`."""
+    """Return a kernel whose duration depends on its steps; the oracle is `advanced`."""
     return usmq.Kernel.from_opencl(_ADVANCE, name)
 
 
 @functools.cache
 def foreign() -> tuple[Any, Callable[..., Any]]:
-    """Return an out-of-order queue of dpctl, and its `advance` that gives an event."""
+    """Return an out-of-order queue of dpctl, and its `advance`, which returns an event."""
     queue = dpctl.SyclQueue()
     program = dpctl.program.create_program_from_source(queue, _ADVANCE)
     built = program.get_sycl_kernel("advance")

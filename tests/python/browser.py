@@ -37,7 +37,7 @@ SECONDS = 60
 
 
 class Browser:
-    """One window. `problems` has the complaints of console and loader since the last `open`."""
+    """One window. `problems` has the errors of console and loader since the last `open`."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
@@ -92,7 +92,7 @@ class Browser:
             os.close(self._read)
 
     def open(self, url: str, width: int = 1280, height: int = 900) -> None:
-        """Show a page in a window of this size, and wait until it is there."""
+        """Show a page in a window of this size, and wait until it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

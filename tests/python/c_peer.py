@@ -38,7 +38,7 @@ ARGUMENTS: dict[str, list[Any]] = {
 
 
 def compiled(folder: Path, standard: str = "c99") -> Path:
-    """Return a library of the peer, built without a word from the compiler."""
+    """Return a library of the peer, built without compiler warnings."""
     library = folder / f"libpeer-{standard}.so"
     if "++" in standard:
         compiler = [*shlex.split(os.environ.get("CXX", "c++")), "-x", "c++"]
@@ -81,7 +81,7 @@ class Peer:
         return text.decode()
 
     def taken(self, address: c_void_p) -> usmq.Queue:
-        """Return the queue at an address that the caller owns, and release that."""
+        """Return the queue at an address that the caller owns, and release the address."""
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
         assert address.value

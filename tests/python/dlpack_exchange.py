@@ -39,7 +39,7 @@ API = DLPackExchangeAPI.from_address(pointer(usmq.Array.__dlpack_c_exchange_api_
 
 
 class Owned(Tensor):
-    """A tensor that C got from an object, and has to delete."""
+    """A tensor exported from an object, which the caller must delete."""
 
     def __init__(self, obj: Any) -> None:
         at = c_void_p()
@@ -54,7 +54,7 @@ class Owned(Tensor):
 
 
 def borrowed_tensor(obj: Any) -> Tensor:
-    """Return a tensor without an owner, which is good while the object is."""
+    """Return a tensor without an owner, valid while the object lives."""
     tensor = Tensor.__new__(Tensor)
     tensor.tensor = dl.DLTensor()
     assert API.dltensor_from_py_object_no_sync(id(obj), addressof(tensor.tensor)) == 0
@@ -62,7 +62,7 @@ def borrowed_tensor(obj: Any) -> Tensor:
 
 
 def array_at(out: c_void_p) -> usmq.Array:
-    """Return the object that C got; its reference is ours now."""
+    """Return the object that C created; the caller owns its reference."""
     array = ctypes.cast(out, ctypes.py_object).value
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(array))
     assert isinstance(array, usmq.Array)
@@ -70,7 +70,7 @@ def array_at(out: c_void_p) -> usmq.Array:
 
 
 def taken_from(producer: dl.Producer) -> usmq.Array:
-    """Hand a tensor over; it is marked as taken only if it was."""
+    """Import a tensor, and mark its capsule as consumed."""
     given, out = producer.__dlpack__(), c_void_p()
     assert API.managed_tensor_to_py_object_no_sync(addressof(producer.struct), byref(out)) == 0
     assert dl._set_name(given, ctypes.cast(dl.USED[producer.name], c_char_p)) == 0

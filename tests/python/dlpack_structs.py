@@ -44,7 +44,7 @@ LENDERS: dict[str, Callable[[Any], Any]] = {
     "dpnp": dpnp.from_dlpack,
 }
 
-# Byte-swapped numpy types never get here.
+# Byte-swapped numpy types are refused earlier.
 NAMES = {(CODES[np.dtype(d).kind], np.dtype(d).itemsize * 8, 1): np.dtype(d) for d in DTYPES}
 
 
@@ -157,7 +157,7 @@ class Tensor:
         DELETER(self.struct.deleter)(addressof(self.struct))
 
 
-# A test that fails may leave a tensor to be deleted later.
+# A failed test may leave a tensor that is deleted later.
 _KEPT: list[Producer] = []
 
 
@@ -259,7 +259,7 @@ class Producer:
 
 
 def imported(producer: Producer, **options: Any) -> usmq.Array:
-    """Import with a check that the tensor was taken, as it must be."""
+    """Import and check that the tensor was consumed."""
     x = usmq.from_dlpack(producer, **options)
     assert producer.taken
     return x
@@ -301,7 +301,7 @@ class Answers:
 
 
 def read_only(kind: str = "shared") -> tuple[Any, Any]:
-    """Return an array of eight u1 that may not be written, and the memory of dpctl it is of."""
+    """Return a read-only array of eight u1, and its memory of dpctl."""
     memory = usm(np.arange(8, dtype="u1"), kind)
     return memory, usmq.asarray(At(memory._pointer, 8), copy=False)
 
@@ -313,7 +313,7 @@ def _part() -> Any:
     return device.create_sub_devices(partition=1)[0]
 
 
-# Queues whose memory the number of a device does not reach.
+# Queues whose memory has no device number.
 ELSEWHERE: dict[str, Callable[[], Any]] = {
     "sub-device": lambda: dpctl.SyclQueue(_part()),
     "context of its own": lambda: dpctl.SyclQueue(

@@ -68,7 +68,7 @@ class Environment:
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
-    # Starts a shell in another view of the machine.
+    # Starts a shell with another view of the machine.
     wrapper: tuple[str, ...] = ()
 
     @property
@@ -183,7 +183,7 @@ def version(name: str) -> str:
 
 
 def second_name(source: str | Path, target: str | Path) -> None:
-    """A link would be followed back to where the rest is."""
+    """Hard-link or copy: a symbolic link would be resolved to the original folder."""
     try:
         os.link(source, target)
     except OSError:
@@ -206,7 +206,7 @@ def make_environment(root: Path, variables: dict[str, str] | None = None) -> Env
 
 
 def infos(name: str) -> list[Path]:
-    """Return the folder that describes an installed wheel; none where it is not installed."""
+    """Return the dist-info folder of an installed wheel; none if it is not installed."""
     try:
         files = importlib.metadata.files(name) or []
     except importlib.metadata.PackageNotFoundError:
@@ -241,7 +241,7 @@ def rebuilt_wheel(name: str, into: Path) -> None:
 
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a call that makes a folder with some wheels of the runtime, for pip."""
+    """Return a function that creates a folder with some wheels of the runtime, for pip."""
     folder = tmp_path_factory.mktemp("index")
 
     def index(*names: str) -> Path:
@@ -266,7 +266,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture
 def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environment]:
-    """Return a call that makes an environment to break, in which pip can install these wheels."""
+    """Return a function that creates an environment to break, with these wheels for pip."""
     root = tmp_path / "environment"
 
     def fresh(*wheels: str) -> Environment:
@@ -287,7 +287,7 @@ def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environme
 
 @pytest.fixture(scope="session")
 def doctor(pristine: Environment) -> Callable[..., Checked]:
-    """Return a call of ``python -m usmq doctor`` with variables set; no others are."""
+    """Return a function that runs ``python -m usmq doctor`` with only the given variables."""
 
     def doctor(
         *arguments: str,
@@ -322,7 +322,7 @@ def cpu_driver(pristine: Environment) -> str:
 
 @pytest.fixture
 def runtime_copy(tmp_path: Path) -> Callable[..., Path]:
-    """Return a call that makes another folder of the runtime, without some of its libraries."""
+    """Return a function that copies the runtime's folder without some of its libraries."""
 
     def runtime_copy(*without: str) -> Path:
         folder = tmp_path / "farm" / "lib"
@@ -339,7 +339,7 @@ def runtime_copy(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> Callable[..., str]:
-    """Return a call that makes a library of some C."""
+    """Return a function that compiles a library from C."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")

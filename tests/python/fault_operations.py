@@ -32,7 +32,7 @@ class Operation:
     set_up: Callable[[], Any] = lambda: None
     # The result of the setup, and whether the operation succeeded.
     after: Callable[[Any, bool], None] = lambda _made, _done: None
-    # Classes that another library, or C, gives usmq's errors.
+    # Classes under which another library, or C, reports usmq's errors.
     errors: tuple[type[Exception], ...] = ()
     # Whether its objects live until the process exits; tests/faults/ checks that by type.
     keeps: bool = False
@@ -213,7 +213,7 @@ def profiles(x: usmq.Array) -> object:
 
 
 class Tensor:
-    """An array as that of a library which knows DLPack only."""
+    """An array of a library that supports only DLPack."""
 
     def __init__(self, array: usmq.Array) -> None:
         self.__dlpack__ = array.__dlpack__
@@ -261,7 +261,7 @@ def arrow_columns(made: usmq.Table) -> object:
 
 
 class Columns:
-    """A table as that of a library which knows Arrow's device streams only."""
+    """A table of a library that supports only Arrow device streams."""
 
     def __init__(self, made: usmq.Table) -> None:
         self.__arrow_c_device_stream__ = made.__arrow_c_device_stream__

@@ -77,7 +77,7 @@ def devices(kind: int = ALL) -> list[int]:
 
 
 def info(device: int, what: int, kind: type = c_ulong) -> int:
-    """Return a number that a device tells."""
+    """Return a numeric property of a device."""
     value = kind()
     assert device_info(device, what, ctypes.sizeof(value), byref(value), None) == 0
     return value.value
