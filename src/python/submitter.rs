@@ -2,7 +2,7 @@
 //!
 //! usmq submits without the GIL, because a host task of another library may need it. Beside a thread that runs Python, a
 //! thread that releases the GIL for some microseconds often gets it back only after Python's switch interval of
-//! 5 ms. After such a loss, the *submitter* thread submits for a second, and the calling thread keeps the GIL.
+//! 5 ms. After such a loss, the *submitter* thread submits for a tenth of a second, and the calling thread keeps the GIL.
 //! That wait is bounded: after [`PATIENCE`] the caller releases the GIL as usual, so it cannot deadlock.
 
 use super::gil::detach;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const LOST: Duration = Duration::from_millis(1);
 
 /// The time after a loss during which the GIL counts as contended.
-const CONTENDED: Duration = Duration::from_secs(1);
+const CONTENDED: Duration = Duration::from_millis(100);
 
 /// The longest wait that keeps the GIL.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -139,10 +139,12 @@ impl Drop for Reserved {
 /// Runs `f`, which submits a command, without the GIL.
 pub(super) fn submit<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
     // Records belong to the thread that calls usmq, so it submits itself while a profile is open.
-    if is_contended() && !log::on() && not_forked().is_ok() {
-        if let Some(reserved) = Reserved::get() {
-            return reserved.run(py, f);
-        }
+    if is_contended()
+        && !log::on()
+        && not_forked().is_ok()
+        && let Some(reserved) = Reserved::get()
+    {
+        return reserved.run(py, f);
     }
     let (value, ended) = detach(py, || (f(), Instant::now()));
     if ended.elapsed() > LOST {

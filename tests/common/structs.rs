@@ -194,6 +194,8 @@ impl LeakCheck {
     pub fn start() -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let guard = ONE_AT_A_TIME.lock();
+        // The release thread may still hold memory of the test before. `trim` waits for it.
+        usmq::memory::trim(None)?;
         Ok(Self { before: live()?, _one_at_a_time: guard })
     }
 
