@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 
 /// A SYCL context. Cheap to clone; equal handles are the same context of the runtime.
 ///
-/// A device's [default context](Device::default_context) lives as long as the process, with the queues,
+/// A device's [default context](crate::Device::default_context) lives as long as the process, with the queues,
 /// memory and kernels made in it. Any other context is freed with its last handle, queue, array and event,
 /// and its kernels and pools with it. Exceptions: a context with a transfer from or to a CUDA device lives
 /// on, and a kernel keeps its builds for the last four contexts.
