@@ -65,8 +65,9 @@ PARTS = 20
 # Each sample is taken after the pools have given back what they keep, and with it the events of the
 # last use of each block: how many those are is chance, by the blocks' sizes.
 ROUNDS_BETWEEN_SAMPLES = 5
-# Threads of usmq that end after some idle time.
-PASSING = {"usmq-assist"}
+# Threads of usmq that end after some idle time, and the one that starts when threads first compete
+# for the GIL.
+PASSING = {"usmq-assist", "usmq-submit"}
 
 # Read and decoded once: reading the same CSV files again and again, without any use of usmq, lets
 # the process grow by most of a MiB each time.

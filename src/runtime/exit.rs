@@ -40,7 +40,7 @@ pub(super) fn watch_for_fork() {
     }
     // SAFETY: the handler stores to a static atomic and registers a function.
     let status = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    debug_assert_eq!(status, 0, "pthread_atfork fails only for want of memory");
+    debug_assert_eq!(status, 0, "pthread_atfork fails only if no memory is left");
 }
 
 /// The number of threads inside a wait of the runtime, and of work that such a thread will begin.

@@ -49,6 +49,16 @@ def test_links_have_existing_targets(page: Path) -> None:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_source_files_named_by_a_page_exist(page: Path) -> None:
+    names = re.findall(
+        r"`((?:src|cpp|tests|benches)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8")
+    )
+    # `NAME` stands for a name that the reader chooses; an application has its own src/main.rs.
+    files = [name for name in names if "NAME" not in name and name != "src/main.rs"]
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
 def test_the_comparison_matches_the_benchmark_rows_it_names() -> None:
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     found = re.findall(

@@ -200,7 +200,7 @@ impl Owned {
         number(self.pointers[1], (self.array.length + self.array.offset) as usize, if large { 8 } else { 4 })
     }
 
-    /// Makes an index in a buffer point outside; returns false if there are no indices.
+    /// Sets an index in a buffer out of bounds; returns false if the layout has no indices.
     pub fn spoil_numbers(&mut self, choices: &mut Choices<'_>) -> bool {
         let first = self.array.offset as usize;
         let row = first + choices.below(self.array.length as usize);
