@@ -19,14 +19,17 @@ def compute():
     while not stop.is_set():
         sum(range(100))
 
-def threads():
-    tasks = "/proc/self/task"
-    return {open(f"{tasks}/{task}/comm").read().strip() for task in os.listdir(tasks)}
+def name_of(task):
+    try:
+        return open(f"/proc/self/task/{task}/comm").read().strip()
+    except OSError:  # the thread has ended
+        return ""
 
-busy = threading.Thread(target=compute)
+busy = threading.Thread(target=compute, daemon=True)
 busy.start()
 warm_up = usmq.zeros(1, "u4")
-while "usmq-submit" not in threads():  # the watchdog ends the process if it never starts
+# The watchdog ends the process if the thread never starts.
+while "usmq-submit" not in map(name_of, os.listdir("/proc/self/task")):
     add(1, warm_up, 1)
 """
 
