@@ -14,7 +14,8 @@ CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc 
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 # The files share out among two processes; the tests of a file run in order.
-PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile
+# A test that locks up ends the run: pytest-xdist waits for ever after it has replaced a worker of --dist loadfile.
+PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart=0 -o faulthandler_timeout=300
 
 # The SYCL to build against is the one in .venv, whatever environment is active.
 unexport PYO3_PYTHON VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
