@@ -254,8 +254,11 @@ fn visible() -> String {
 
 /// The device that a filter string selects.
 pub(crate) fn select(selector: &Selector) -> Result<Device> {
-    choose(selector, &registry()?.devices)
-        .ok_or_else(|| Error::DeviceNotFound { asked: selector.as_str().to_owned(), visible: visible() })
+    choose(selector, &registry()?.devices).ok_or_else(|| {
+        let change = runtime::emulator::ignored_change().map(|change| format!("; {change}"));
+        let visible = visible() + &change.unwrap_or_default();
+        Error::DeviceNotFound { asked: selector.as_str().to_owned(), visible }
+    })
 }
 
 /// SYCL's default choice, the best rated device, among the devices that support USM.

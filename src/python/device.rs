@@ -4,9 +4,10 @@ use super::gil::detach;
 use super::{argument, index, pickle, target};
 use crate::runtime::emulator::{self, Fault};
 use crate::{Partition, UsmKind};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
+use std::ffi::CString;
 
 /// A SYCL device: a root device of a platform, or a sub-device.
 ///
@@ -208,6 +209,11 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
 /// thread-safe: call this function before you start threads that use the environment, for example for name
 /// resolution.
 ///
+/// Warns
+/// -----
+/// RuntimeWarning
+///     A variable of the emulated GPUs has changed since the first device query, which read it.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -216,6 +222,9 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
 #[pyfunction]
 pub(super) fn devices(py: Python<'_>) -> PyResult<Vec<Device>> {
     let devices = detach(py, crate::devices)?;
+    if let Some(Ok(text)) = emulator::ignored_change().map(CString::new) {
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
+    }
     Ok(devices.into_iter().map(Device).collect())
 }
 

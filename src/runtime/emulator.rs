@@ -3,6 +3,7 @@
 use super::loaded_libraries::{drivers_are_loaded, libraries};
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
+use once_cell::sync::OnceCell;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ pub(crate) const GPUS: &str = "USMQ_EMULATE_GPUS";
 /// The other variables that the layer reads.
 pub(crate) const OTHERS: [&str; 3] =
     ["USMQ_EMULATE_GPU_MEMORY", "USMQ_EMULATE_SYSTEM_USM", "USMQ_EMULATE_FAULTS"];
+/// All variables of [`values`].
+const NAMES: [&str; 4] = [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]];
 /// The path of the layer, for applications that do not install it beside themselves.
 pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_EMULATOR_LIBRARY";
 
@@ -20,6 +23,9 @@ pub(super) const LAYERS: &str = "OPENCL_LAYERS";
 
 /// The name of the layer; see build/emulator.rs.
 const LIBRARY: &str = "libusmq_emulator.so";
+
+/// The values of [`NAMES`] at the first device query.
+static AT_START: OnceCell<[Option<String>; NAMES.len()]> = OnceCell::new();
 
 /// Why requested emulated GPUs are not visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,10 +60,31 @@ fn value_of(name: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
+fn values() -> [Option<String>; NAMES.len()] {
+    NAMES.map(value_of)
+}
+
+/// Records the variables that the first device query, which follows, reads.
+pub(super) fn start() {
+    AT_START.get_or_init(values);
+}
+
+/// The variable that has changed since the first device query, while GPUs are requested. Not an error: a program may set
+/// the variables for its child processes.
+pub(crate) fn ignored_change() -> Option<String> {
+    let before = AT_START.get()?;
+    let now = values();
+    now[0].as_ref()?;
+    let changed = (0..now.len()).find(|number| now[*number] != before[*number])?;
+    Some(format!(
+        "{} has changed since the first device query, which read it; set it before that query, or before the process starts",
+        NAMES[changed]
+    ))
+}
+
 /// The variable with an invalid value, and its valid values.
 fn wrong_setting() -> Result<Option<String>> {
-    let [gpus, memory, system_usm, faults] =
-        [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]].map(|name| value_of(name).unwrap_or_default());
+    let [gpus, memory, system_usm, faults] = values().map(Option::unwrap_or_default);
     let fault = ffi::emulation_fault(&gpus, &memory, &system_usm, &faults)
         .during("reading the emulator's settings")?;
     Ok((!fault.is_empty()).then_some(fault))

@@ -47,6 +47,7 @@ pub(crate) fn ready() -> Result<()> {
             return Err(fault.into());
         }
         environment::prepare();
+        emulator::start();
         exit::watch_for_fork();
         Ok(())
     })?;

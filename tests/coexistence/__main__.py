@@ -6,9 +6,11 @@
     python tests/coexistence --only 17       one case, or several: 17,18
     python tests/coexistence --case 'peer=dpnp; next=fill'    those with these values
 
+    python -m usmq emulate -n 2 -- python tests/coexistence       the same on emulated GPUs
+
 A process that exceeds its time is killed; its Python stacks, the native threads with their stacks
 (where gdb is installed) and what each of its threads had begun are printed. The environment of a
-case is empty but for HOME and PATH.
+case is empty but for HOME, PATH and the variables of emulated GPUs.
 """
 
 from __future__ import annotations
@@ -45,8 +47,11 @@ class Outcome:
 
 
 def environment(case: Case, vendors: str) -> dict[str, str]:
-    """Return a user's environment: only two variables of this process."""
-    kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+    """Return a user's environment: HOME and PATH of this process, and its emulated GPUs."""
+    names = ["HOME", "PATH"]
+    if os.environ.get("USMQ_EMULATE_GPUS"):
+        names += ["USMQ_EMULATE_GPUS", "OPENCL_LAYERS"]
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     if case["order"] == "peer asks first":
         kept["OCL_ICD_VENDORS"] = vendors
     return kept
@@ -247,7 +252,9 @@ def main() -> int:
         return 0
     cases = wanted(every, given)
     groups = batches(cases) if given.full or given.case else [[case] for case in cases]
-    print(f"coexistence: {len(cases):,} cases in {len(groups):,} processes", flush=True)
+    gpus = os.environ.get("USMQ_EMULATE_GPUS")
+    where = f", {gpus} emulated GPUs" if gpus else ""
+    print(f"coexistence: {len(cases):,} cases in {len(groups):,} processes{where}", flush=True)
     print_not_tried()
     with tempfile.TemporaryDirectory(prefix="usmq-coexistence-") as folder:
         (vendors := Path(folder, "vendors")).mkdir()

@@ -253,7 +253,7 @@ class Worker:
     def __init__(self, case: Case, number: int, progress: Progress) -> None:
         self.case, self.number, self.progress = case, number, progress
         self.size = 40_000 if zlib.crc32(json.dumps(case).encode()) % 2 else 2_000
-        root = usmq.devices()[0]
+        root, *others = usmq.devices()
         device = root if case["device"] == "root" else root.sub_devices(1)[0]
         context = usmq.Context([device]) if case["context"] == "own" else None
         in_order = case["ours"] == "in order"
@@ -267,7 +267,10 @@ class Worker:
         if number:  # the same arguments would give the same queue of usmq, and peers use it, too
             self.ours = usmq.Queue(another(in_order))
         self.theirs = another(case["theirs"] == "in order")
-        away = root.sub_devices(1)[1] if device is root and context is None else root
+        # A device of another context, or on emulated GPUs the second one of the same context.
+        away = root
+        if device is root and context is None:
+            away = others[0] if os.environ.get("USMQ_EMULATE_GPUS") else root.sub_devices(1)[1]
         self.away = usmq.Queue(away)
         make_peer: Any = Dpnp if case["peer"] == "dpnp" else Dpctl
         self.peer = make_peer(self.size, self.theirs)

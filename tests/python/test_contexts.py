@@ -49,17 +49,19 @@ def test_memory_is_freed_with_the_last_array_of_a_context(
 
 @MAKERS
 def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Queue) -> None:
-    def run(rounds: int) -> int:
+    def kib_grown_in(rounds: int) -> int:
+        before = resident_bytes()
         for _ in range(rounds):
             x = usmq.empty(1000, queue=make(queue))
             assert x.queue.context != queue.context
         del x
         gc.collect()
-        return resident_bytes() // 1024
+        return (resident_bytes() - before) // 1024
 
-    before = run(200)
-    # It was 46 KiB for each. The OpenCL driver keeps some of a context whose queue had work.
-    assert run(500) < before + 500 * 8
+    kib_grown_in(200)
+    # It was 46 KiB for each. The OpenCL driver keeps some of a context whose queue had work. A leak
+    # grows in every run; where contexts wait for the release thread, only some runs grow.
+    assert any(kib_grown_in(500) < 500 * 8 for _ in range(6))
 
 
 @MAKERS

@@ -113,6 +113,55 @@ def test_the_variable_can_be_set_before_the_first_device_query() -> None:
     assert result(code, "") == ["4"]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "name", "value"),
+    [
+        ("", "USMQ_EMULATE_GPUS", "2"),
+        ("1", "USMQ_EMULATE_GPUS", "2"),
+        ("1", "USMQ_EMULATE_GPU_MEMORY", "64MiB"),
+    ],
+)
+def test_a_change_after_the_first_query_has_no_effect_and_is_named(
+    gpus: str, name: str, value: str
+) -> None:
+    """It is not an error: a program may set the variables for its child processes."""
+    result(
+        f"""
+import os, warnings, usmq
+before = usmq.devices()
+os.environ[{name!r}] = {value!r}
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    assert usmq.devices() == before
+    x = usmq.zeros(3)
+[warning] = seen
+assert warning.category is RuntimeWarning and warning.filename == "<string>", warning
+try:
+    usmq.zeros(3, queue="gpu:1")
+except usmq.DeviceNotFoundError as error:
+    text = str(error)
+else:
+    raise AssertionError("gpu:1 exists")
+expected = {name!r} + " has changed since the first device query, which read it"
+for said in (str(warning.message), text):
+    assert expected in said, said
+""",
+        gpus,
+    )
+
+
+def test_a_value_that_does_not_change_gives_no_warning() -> None:
+    result("""
+import os, warnings, usmq
+warnings.simplefilter("error")
+usmq.devices()
+os.environ["USMQ_EMULATE_GPUS"] = "2"
+usmq.devices()
+del os.environ["USMQ_EMULATE_GPUS"]
+usmq.devices()
+""")
+
+
 def test_other_layers_are_kept_and_its_own_is_named_once() -> None:
     [layers, again] = result(
         """
