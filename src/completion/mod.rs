@@ -17,9 +17,42 @@ pub(crate) use signal::{Progress, Watched, watch};
 
 use std::time::Duration;
 
+/// A completed item schedules the drop of its owner, which schedules the release of a Python object.
+const JOBS_OF_AN_ITEM: usize = 3;
+
 /// Waits, at most about this long, until the release of completed work has finished.
 pub(crate) fn collect(at_most: Duration) {
     signal::poll_now(at_most);
-    // A job may schedule another one.
-    let _done = release::drain(at_most) && release::drain(at_most);
+    let _done = (0..JOBS_OF_AN_ITEM).all(|_| release::drain(at_most));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    #[test]
+    fn collect_waits_for_every_job_of_a_complete_item() {
+        struct Owned(Sender<()>);
+        impl Watched for Owned {
+            fn poll(&mut self) -> Progress {
+                Progress::Complete
+            }
+
+            fn finish(self: Box<Self>) {
+                let slow = || std::thread::sleep(Duration::from_millis(20));
+                release_foreign(move || {
+                    slow();
+                    release_foreign(move || {
+                        slow();
+                        self.0.send(()).unwrap();
+                    });
+                });
+            }
+        }
+        let (sender, finished) = channel();
+        watch(Box::new(Owned(sender)));
+        collect(Duration::from_secs(10));
+        finished.try_recv().unwrap();
+    }
 }
