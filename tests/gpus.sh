@@ -33,25 +33,23 @@ END
 }
 
 pytest() {
-    USMQ_EMULATE_GPUS=$1 USMQ_CHECKS=1 .venv/bin/python -m pytest "${@:2}"
+    USMQ_EMULATE_GPUS=$1 USMQ_CHECKS=1 .venv/bin/python -m pytest -o faulthandler_timeout=300 "${@:2}"
+}
+
+# In two processes. pytest-xdist would never end after it replaced a worker that crashed.
+pytest_in_two() {
+    pytest 2 -n 2 --dist loadfile --max-worker-restart=0 "$@"
 }
 
 python_part() {
-    echo "==> pytest on 2 emulated GPUs beside the CPU (about 6 minutes); not run here:"
+    echo "==> pytest on 2 emulated GPUs beside the CPU (about 8 minutes); not run here:"
     left_out
     local ignored=()
     while read -r name _; do ignored+=("--ignore=tests/python/$name.py"); done < <(left_out)
     # These measure times, so no other test runs beside them.
-    local alone=(tests/python/test_{idle_threads,reads_in_flight,unrelated_copies}.py)
-    pytest 2 -n 2 --dist loadfile tests/python "${ignored[@]}" "${alone[@]/#/--ignore=}"
+    local alone=(tests/python/test_{contended_launches,idle_threads,reads_in_flight,unrelated_copies}.py)
+    pytest_in_two tests/python "${ignored[@]}" "${alone[@]/#/--ignore=}"
     pytest 2 "${alone[@]}"
-}
-
-# The files of the part `python` in which the device matters most.
-devices_part() {
-    echo "==> pytest on 2 emulated GPUs: devices, queues, placement, imports and exports (about 2 minutes)"
-    pytest 2 -n 2 --dist loadfile tests/python/test_{devices,selector,queues,contexts,placement,two_gpus,pointer_info}.py \
-        tests/python/test_{suai,dlpack_import,dlpack_export,arrow_import,arrow_export,order,kernels,memory,profile}.py
 }
 
 rust_part() {
@@ -74,18 +72,23 @@ dask_part() {
     pytest 2 tests/python/test_dask_*.py
 }
 
+coexistence_part() {
+    echo "==> beside dpnp and dpctl on 2 emulated GPUs, every pair of conditions (about 2 minutes)"
+    .venv/bin/python -m usmq emulate -n 2 -- .venv/bin/python tests/coexistence
+}
+
 soak_part() {
     echo "==> soak on 2 emulated GPUs (${SOAK_MINUTES:=10} minutes)"
     mkdir -p target/soak
     USMQ_EMULATE_GPUS=2 .venv/bin/python tests/soak.py --minutes "$SOAK_MINUTES" --folder target/soak
 }
 
-[ $# -gt 0 ] || set -- python rust packages demo dask soak
+[ $# -gt 0 ] || set -- python rust packages demo dask coexistence soak
 for part in "$@"; do
     case $part in
-    python | devices | rust | packages | demo | dask | soak) "${part}_part" ;;
+    python | rust | packages | demo | dask | coexistence | soak) "${part}_part" ;;
     *)
-        echo "tests/run gpus: unknown part '$part'; expected python, devices, rust, packages, demo, dask, soak" >&2
+        echo "tests/run gpus: unknown part '$part'; expected python, rust, packages, demo, dask, coexistence, soak" >&2
         exit 2
         ;;
     esac
