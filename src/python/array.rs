@@ -1,52 +1,17 @@
 //! `usmq.Array`.
 
-use super::device::Device;
+use super::classes::{Array, Device, Queue};
 use super::dtype::{self, DType};
-use super::gil::{Quiet, detach};
-use super::queue::Queue;
+use super::gil::detach;
 use super::{argument, asarray, buffer, dlpack, dlpack_c_api, index, numpy, pickle, scalar, suai};
 use crate::interop::arrow::Column;
 use crate::{Index, Scalar};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyComplex, PyDict, PyFloat, PyInt, PyTuple};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// An n-dimensional array in unified shared memory (USM), with the queue that runs its work.
-///
-/// Create arrays with ``empty``, ``zeros``, ``full``, ``arange`` and ``asarray``. Views share the memory.
-/// usmq frees it after the last view is dropped and the last command that uses it is complete. usmq orders
-/// commands on one array across queues and threads: each read runs after the writes submitted before it,
-/// without a wait on the host.
-///
-/// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``.
-/// ``x[...] = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
-/// yields views. Arrays support neither arithmetic nor ``value in x``, and ``==`` compares object identity:
-/// use ``x.to_numpy()`` to compare elements.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> x = usmq.asarray([[1.0, 2.0], [3.0, 4.0]])
-/// >>> x.shape, str(x.dtype)
-/// ((2, 2), 'float64')
-/// >>> x.T[0].to_numpy().tolist()
-/// [1.0, 3.0]
-#[pyclass(module = "usmq", frozen, weakref)]
-pub(super) struct Array {
-    pub(super) array: Quiet<crate::Array>,
-    /// The view of this array that dpnp uses. It holds a [`suai::Lent`], not this object: no cycle.
-    pub(super) usm_ndarray: PyOnceLock<Py<PyAny>>,
-}
-
-impl Array {
-    pub(super) fn new(array: crate::Array) -> Self {
-        Self { array: Quiet::new(array), usm_ndarray: PyOnceLock::new() }
-    }
-}
 
 #[pymethods]
 impl Array {

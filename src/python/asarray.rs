@@ -1,6 +1,6 @@
 //! `usmq.asarray`: converts objects that hold numbers to arrays.
 
-use super::array::Array;
+use super::classes::Array;
 use super::cuda::{self, CudaArray};
 use super::gil::detach;
 use super::host::HostInput;

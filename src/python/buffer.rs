@@ -1,6 +1,6 @@
 //! The buffer protocol (PEP 3118), both ways.
 
-use super::array::Array;
+use super::classes::Array;
 use super::gil::{detach, quietly, remembered};
 use crate::DType;
 use crate::array::{Family, Layout};

@@ -1,6 +1,6 @@
 //! Python scopes for C API calls on Python threads.
 
-use super::queue::Queue;
+use super::classes::Queue;
 use super::scope::{Open, ScopeVar, global};
 use crate::capi::{HostScopes, Leave};
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! New arrays: `empty`, `zeros`, `full`, `arange`.
 
-use super::array::Array;
+use super::classes::Array;
 use super::gil::detach;
-use super::{argument, dtype, index, target};
+use super::{argument, dtype, index, scope};
 use crate::Scalar;
 use crate::{DType, UsmKind};
 use pyo3::exceptions::PyValueError;
@@ -50,7 +50,7 @@ pub(super) fn empty(
 ) -> PyResult<Array> {
     let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
     let shape = index::shape(shape, "shape")?;
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
     Ok(Array::new(detach(py, || crate::Array::uninit(shape, dtype, kind, &queue))?))
 }
 
@@ -140,7 +140,7 @@ pub(super) fn full(
     let element =
         number.bytes_as(dtype).map_err(|why| PyValueError::new_err(format!("value does not fit: {why}")))?;
     let shape = index::shape(shape, "shape")?;
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
     let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
         array.fill_bytes(&element)?;
@@ -201,7 +201,7 @@ pub(super) fn arange(
         None => (Scalar::Int(0), number(start, "start")?.0),
     };
     let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, target::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
     Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 

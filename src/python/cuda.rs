@@ -1,8 +1,8 @@
 //! CUDA memory in Python: `usmq.CudaArray` and `__cuda_array_interface__`; the rules are in `interop::cuda`.
 
 use super::argument::Given;
-use super::array::Array;
 use super::array_interface::Entries;
+use super::classes::Array;
 use super::dtype::DType;
 use super::gil::{Quiet, detach};
 use super::owner::PyOwner;

@@ -1,5 +1,6 @@
 //! `usmq.Device`, and the visible devices.
 
+use super::classes::Device;
 use super::gil::detach;
 use super::{argument, index, pickle, target};
 use crate::runtime::emulator::{self, Fault};
@@ -8,29 +9,6 @@ use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
 use std::ffi::CString;
-
-/// A SYCL device: a root device of a platform, or a sub-device.
-///
-/// Parameters
-/// ----------
-/// filter : str, Queue or Device, optional
-///     A SYCL filter string, as ``"gpu"``, ``"opencl:cpu"`` or ``"gpu:1"``; SYCL's default device when omitted.
-///
-/// Raises
-/// ------
-/// SelectorError
-///     ``filter`` is not a filter string.
-/// DeviceNotFoundError
-///     No visible device matches; the text lists the visible ones.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> usmq.Device("cpu").device_type
-/// 'cpu'
-#[pyclass(module = "usmq", frozen, eq, hash)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Device(pub(super) crate::Device);
 
 #[pymethods]
 impl Device {

@@ -3,8 +3,8 @@
 //! A capsule holds a managed tensor. A consumer takes ownership of the tensor and renames the capsule to
 //! `used_…`; the destructor deletes a tensor that was not consumed.
 
-use super::array::Array;
 use super::capsule::{consume_capsule, queue_from};
+use super::classes::Array;
 use super::gil::{detach, quietly};
 use super::{argument, target};
 use crate::interop::cuda::{self, CudaArray};
@@ -142,7 +142,7 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         // checked further.
         return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
     }
-    if let Ok(queue) = object.cast::<super::queue::Queue>() {
+    if let Ok(queue) = object.cast::<super::classes::Queue>() {
         return Ok(Stream::Queue(queue.get().0.clone()));
     }
     queue_from(object)?.map(Stream::Queue).ok_or_else(|| {
@@ -256,7 +256,7 @@ fn ask<'py>(
     let refused = |error: &PyErr| error.is_instance_of::<PyTypeError>(py);
     if kind == ONEAPI {
         let ordered = options.copy()?;
-        ordered.set_item("stream", Bound::new(py, super::queue::Queue(current.clone()))?)?;
+        ordered.set_item("stream", Bound::new(py, super::classes::Queue(current.clone()))?)?;
         match method.call((), Some(&ordered)) {
             Ok(capsule) => return Ok((capsule, true)),
             Err(error) if !refused(&error) => return Err(as_buffer_error(py, error)),

@@ -4,7 +4,7 @@
 //! These functions do not wait, except to copy imported host and CUDA memory. Exported tensors are ordered on
 //! `current_work_stream` and may be used there.
 
-use super::array::Array;
+use super::classes::Array;
 use super::scope;
 use crate::Error;
 use crate::interop::dlpack::{self, DLManagedTensorVersioned, DLTensor, Destination, Export, Order, VERSION};

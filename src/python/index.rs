@@ -136,7 +136,7 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Opti
             || object.is_exact_instance_of::<PyComplex>()
     };
     // A usmq array is not a number, and querying its interfaces could make it wait.
-    if is_plain(object) || object.is_instance_of::<super::array::Array>() {
+    if is_plain(object) || object.is_instance_of::<super::classes::Array>() {
         return number(object).map(|number| number.map(|number| (number, None)));
     }
     let (Some(dtype), Some(item), Some(ndim)) =

@@ -1,9 +1,9 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
+use super::classes::{Event, Queue};
 use super::gil::detach;
 use super::protocol::{self, Memory};
-use super::queue::{Event, Queue};
-use super::{argument, dtype, index, submitter, target};
+use super::{argument, dtype, index, scope, submitter, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -153,7 +153,7 @@ impl Kernel {
         let local = local_size.map(|size| index::shape(size, "local_size")).transpose()?;
         let queue = match target::queue(py, queue)? {
             // Without data to follow, the scope of this Python context decides.
-            None if !args.iter().any(|arg| holds_memory(&arg)) => Some(super::scope::current(py)?),
+            None if !args.iter().any(|arg| holds_memory(&arg)) => Some(scope::current(py)?),
             given => given,
         };
         let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
@@ -190,7 +190,7 @@ fn kernel_options(
         Some(params) => Some(params.try_iter()?.map(|entry| param(&entry?)).collect::<PyResult<Vec<_>>>()?),
         None => None,
     };
-    Ok(KernelOptions { flags, params, queue: Some(target::queue_or_current(py, queue)?) })
+    Ok(KernelOptions { flags, params, queue: Some(scope::queue_or_current(py, queue)?) })
 }
 
 /// The access of a kernel to an argument, created by ``usmq.read`` and ``usmq.write``.
@@ -276,7 +276,7 @@ fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
 }
 
 fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
-    if let Ok(own) = object.cast::<super::array::Array>() {
+    if let Ok(own) = object.cast::<super::classes::Array>() {
         return Ok(Arg::from(&*own.get().array));
     }
     if let Ok(local) = object.cast::<Local>() {

@@ -8,6 +8,7 @@ mod arrow;
 mod asarray;
 mod buffer;
 mod capsule;
+mod classes;
 mod context;
 mod create;
 mod cuda;
@@ -43,17 +44,14 @@ use pyo3::prelude::*;
 mod core {
     #[pymodule_export]
     use super::{
-        array::Array,
-        arrow::column::Column,
-        arrow::field::Field,
-        arrow::from_arrow,
+        arrow::import::from_arrow,
         arrow::stream::DeviceStream,
-        arrow::table::Table,
         arrow::view::{ColumnView, TableView},
         asarray::asarray,
+        classes::{Array, Column, Context, Device, Event, Field, Queue, Table},
         create::{arange, empty, full, zeros},
         cuda::CudaArray,
-        device::{Device, devices, platform_problems},
+        device::{devices, platform_problems},
         dlpack::from_dlpack,
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
@@ -65,7 +63,7 @@ mod core {
         },
         placement::{Plan, Step, collocate, explain, follow},
         profile::{Profile, ProfileEvent, profile, watch_calls},
-        queue::{Context, Event, PointerInfo, Queue, pointer_info},
+        queue::{PointerInfo, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
         task::{TaskContext, TaskMemory, run_task},

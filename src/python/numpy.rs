@@ -1,6 +1,6 @@
 //! Arrays for numpy: copies and views.
 
-use super::array::Array;
+use super::classes::Array;
 use super::errors::optional;
 use super::gil::{self, detach};
 use super::{buffer, dtype};

@@ -2,10 +2,9 @@
 //!
 //! Objects that hold memory are restored on the current queue of the reader.
 
-use super::array::Array;
-use super::arrow::{column::Column, field::Field, table::Table};
 use super::buffer::{ForeignBuffer, has_buffer};
-use super::{argument, index, queue::Queue, scope};
+use super::classes::{Array, Column, Field, Queue, Table};
+use super::{argument, index, scope};
 use crate::interop::arrow::{self, Packed};
 use crate::python::gil::detach;
 use crate::{DType, Error, UsmKind};

@@ -1,10 +1,9 @@
 //! `follow`, `collocate`, `explain`.
 
-use super::array::Array;
+use super::classes::{Array, Queue};
 use super::gil::detach;
 use super::host::HostInput;
 use super::protocol::{self, Memory, Source, Wanted, no_array};
-use super::queue::Queue;
 use super::{asarray, scope, target};
 use crate::interop::cuda::CudaArray;
 use crate::placement::{Item, explain_items};

@@ -1,7 +1,7 @@
 //! The protocols of foreign arrays, in the order in which usmq prefers them.
 
-use super::array::Array;
 use super::buffer::has_buffer;
+use super::classes::Array;
 use super::cuda::{self, CudaArray};
 use super::host::HostInput;
 use super::{argument, arrow, dlpack, suai};

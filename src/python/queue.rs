@@ -1,45 +1,12 @@
 //! `usmq.Queue`, `usmq.Context` and `usmq.Event`.
 
 use super::capsule::{context_capsule, queue_capsule};
-use super::device::Device;
+use super::classes::{Context, Device, Event, Queue};
 use super::gil::detach;
 use super::{argument, pickle, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySequence};
-
-/// A SYCL queue. The same arguments return the same queue.
-///
-/// Parameters
-/// ----------
-/// target : str, Device, Queue or another library's queue, optional
-///     The device that runs commands; by default SYCL's default device. Another library's queue is wrapped:
-///     commands of both libraries share its order.
-/// context : Context, optional
-///     The context; by default the platform's default context, which other SYCL libraries use too, or a sub-device's
-///     own.
-/// in_order : bool, optional
-///     Whether commands run in the order of their submission; by default as in a given queue, else True.
-/// profiling : bool, optional
-///     Whether events carry device timestamps; by default as in a given queue, else False.
-///
-/// Raises
-/// ------
-/// SelectorError
-///     ``target`` is not a filter string.
-/// DeviceNotFoundError
-///     No visible device matches; the text lists the visible ones.
-/// SyclError
-///     The device does not belong to the context.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> usmq.Queue("cpu") == usmq.Queue("cpu")
-/// True
-#[pyclass(module = "usmq", frozen, eq, hash)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Queue(pub(super) crate::Queue);
 
 #[pymethods]
 impl Queue {
@@ -173,8 +140,8 @@ impl PointerInfo {
 
     /// The device that owns device or shared memory; for host memory a device of the context.
     #[getter]
-    fn device(&self) -> super::device::Device {
-        super::device::Device(self.0.device.clone())
+    fn device(&self) -> Device {
+        Device(self.0.device.clone())
     }
 
     /// The first address of the allocation; None if the driver does not report it.
@@ -199,33 +166,6 @@ impl PointerInfo {
         )
     }
 }
-
-/// A SYCL context: a set of devices that share USM addresses.
-///
-/// The default context of a platform lives as long as the process. A context created here is freed with the
-/// last queue, array or event that uses it, together with the memory and kernels that usmq caches for it.
-///
-/// Parameters
-/// ----------
-/// devices : list of Device
-///     Devices of one platform. Create a context for sub-devices that share memory; root devices already
-///     share the default context of their platform.
-///
-/// Raises
-/// ------
-/// ValueError
-///     The list is empty.
-/// SyclError
-///     The devices belong to different platforms.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> usmq.Device("cpu") in usmq.Queue("cpu").context.devices
-/// True
-#[pyclass(module = "usmq", frozen, eq, hash)]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Context(pub(super) crate::Context);
 
 #[pymethods]
 impl Context {
@@ -259,19 +199,6 @@ impl Context {
         format!("<usmq.{}>", self.0.to_string().replacen("context", "Context", 1))
     }
 }
-
-/// A submitted command and its result. Dropping an event neither waits nor cancels.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> kernel = usmq.Kernel.from_opencl("kernel void nothing() {}", "nothing", queue="opencl:cpu")
-/// >>> event = kernel(1, queue="opencl:cpu")
-/// >>> event.wait()
-/// >>> event.done()
-/// True
-#[pyclass(module = "usmq", frozen)]
-pub(super) struct Event(pub(super) crate::Event);
 
 #[pymethods]
 impl Event {

@@ -1,8 +1,8 @@
 //! The current queue in Python: a `contextvars.ContextVar` per manager, so that each task and thread has its
 //! own scopes.
 
+use super::classes::Queue;
 use super::gil::detach;
-use super::queue::Queue;
 use super::{argument, target};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -146,6 +146,14 @@ pub(super) fn current(py: Python<'_>) -> PyResult<crate::Queue> {
     match global(py)?.innermost(py)? {
         Some(queue) => Ok(queue.get().0.clone()),
         None => unscoped(py),
+    }
+}
+
+/// The queue for an argument `queue=`; the current queue for None.
+pub(super) fn queue_or_current(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<crate::Queue> {
+    match target::queue(py, object)? {
+        Some(queue) => Ok(queue),
+        None => current(py),
     }
 }
 

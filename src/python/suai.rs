@@ -1,8 +1,8 @@
 //! `__sycl_usm_array_interface__` in Python, both ways; the rules are in `interop::suai`.
 
-use super::array::Array;
 use super::array_interface::Entries;
 use super::capsule::{context_from, queue_from};
+use super::classes::Array;
 use super::gil::detach;
 use super::owner::PyOwner;
 use crate::interop::suai::{self, Descriptor, SyclObject};
@@ -24,7 +24,7 @@ pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<
     dict.set_item("typestr", descriptor.dtype.typestr())?;
     dict.set_item("version", 1)?;
     dict.set_item("offset", descriptor.offset)?;
-    dict.set_item("syclobj", Bound::new(py, super::queue::Queue(array.queue().clone()))?)?;
+    dict.set_item("syclobj", Bound::new(py, super::classes::Queue(array.queue().clone()))?)?;
     Ok(dict)
 }
 
@@ -113,10 +113,10 @@ fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
             detach(object.py(), || target.device().and_then(|device: Device| device.default_context()))?;
         return Ok(SyclObject::Context(context));
     }
-    if let Ok(queue) = object.cast::<super::queue::Queue>() {
+    if let Ok(queue) = object.cast::<super::classes::Queue>() {
         return Ok(SyclObject::Queue(queue.get().0.clone()));
     }
-    if let Ok(context) = object.cast::<super::queue::Context>() {
+    if let Ok(context) = object.cast::<super::classes::Context>() {
         return Ok(SyclObject::Context(context.get().0.clone()));
     }
     if let Some(queue) = queue_from(object)? {

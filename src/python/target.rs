@@ -2,9 +2,8 @@
 
 use super::argument;
 use super::capsule::{context_from, queue_from};
-use super::device::Device;
+use super::classes::{Context, Device, Queue};
 use super::gil::detach;
-use super::queue::{Context, Queue};
 use crate::manager::Target;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -46,14 +45,6 @@ pub(super) fn named(
         Target::Unset => Ok(None),
         Target::Queue(queue) => Ok(Some(queue)),
         other => Ok(detach(py, || other.queue())?),
-    }
-}
-
-/// As [`queue`], with the current queue for None.
-pub(super) fn queue_or_current(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<crate::Queue> {
-    match queue(py, object)? {
-        Some(queue) => Ok(queue),
-        None => super::scope::current(py),
     }
 }
 

@@ -1,10 +1,7 @@
 //! Tasks in Python: `run_task`, and the context that it passes to the function.
 
-use super::array::Array;
-use super::arrow::column::Column;
-use super::arrow::table::Table;
+use super::classes::{Array, Column, Queue, Table};
 use super::gil::detach;
-use super::queue::Queue;
 use super::{argument, dtype, index, memory, scope, target};
 use crate::{DType, Scalar, Target, Task, TaskArg, UsmKind};
 use parking_lot::Mutex;

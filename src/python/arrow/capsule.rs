@@ -5,7 +5,7 @@
 
 use crate::interop::arrow::{
     ArrayStruct, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema, Column,
-    FfiStruct, Field, ForeignStruct,
+    FfiStruct, Field, ForeignStruct, Table,
 };
 use crate::python::gil::{detach, quietly};
 use crate::{Error, Result};
@@ -201,4 +201,16 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
     }
     // The producer chooses the names of other children, as those of a list.
     wish.children().iter().zip(own.children()).try_for_each(|(wish, own)| compatible(wish, own))
+}
+
+/// The one batch of a table.
+pub(super) fn single(table: &Table) -> PyResult<&Column> {
+    match table.batches() {
+        [batch] => Ok(batch),
+        batches => Err(Error::Interop(format!(
+            "{table} has {} batches, but an array holds one; use its stream",
+            batches.len()
+        ))
+        .into()),
+    }
 }

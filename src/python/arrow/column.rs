@@ -1,43 +1,18 @@
 //! `usmq.Column`.
 
-use super::capsule::{check_requested, give, give_pair, refuse_unknown};
-use super::field::Field;
+use super::capsule::give;
+use super::export::{device_array, device_stream};
 use super::view::ColumnView;
 use crate::UsmKind;
-use crate::interop::arrow::{self, ArrowDeviceArrayStream, SyncMode};
+use crate::interop::arrow;
 use crate::python::argument;
-use crate::python::array::Array;
-use crate::python::device::Device;
-use crate::python::gil::{Quiet, detach};
+use crate::python::classes::{Array, Column, Device, Field, Queue};
+use crate::python::gil::detach;
 use crate::python::pickle;
-use crate::python::queue::Queue;
 use crate::python::target;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
-use std::sync::Arc;
-
-/// An Arrow array in unified shared memory, from ``from_arrow`` or a table. usmq never writes to it.
-///
-/// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries import a
-/// column through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); on the host, use ``to_arrow()`` or
-/// ``host_view()``.
-///
-/// ``column[2:5]`` is a slice without a copy; the step must be 1. ``len(column)`` is the number of values.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> usmq.from_arrow(usmq.arange(4)).values().to_numpy().tolist()
-/// [0, 1, 2, 3]
-#[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Column(pub(in crate::python) Quiet<arrow::Column>);
-
-impl Column {
-    pub(in crate::python) fn new(column: arrow::Column) -> Self {
-        Self(Quiet::new(column))
-    }
-}
 
 #[pymethods]
 impl Column {
@@ -193,7 +168,7 @@ impl Column {
     ///     The data is not valid Arrow data, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = ColumnView::copy(py, &self.0)?;
-        super::pyarrow(py)?.call_method1("array", (view,))
+        super::view::pyarrow(py)?.call_method1("array", (view,))
     }
 
     /// Return a view of the column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
@@ -290,33 +265,4 @@ impl Column {
         let (name, length) = (self.name(), self.0.len());
         format!("<usmq.Column {name:?} {}{}[{length}]>", self.format(), values.unwrap_or_default())
     }
-}
-
-/// A capsule of a stream of batches.
-pub(super) fn device_stream<'py>(
-    py: Python<'py>,
-    field: &Arc<arrow::Field>,
-    batches: Vec<arrow::Column>,
-    requested: Option<&Bound<'py, PyAny>>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyCapsule>> {
-    refuse_unknown(kwargs)?;
-    check_requested(requested, field)?;
-    detach(py, || batches.iter().try_for_each(arrow::Column::check_exportable))?;
-    let batches = Box::new(batches.into_iter().map(Ok));
-    give(py, ArrowDeviceArrayStream::new(field.clone(), batches))
-}
-
-/// The two capsules of a column.
-pub(in crate::python) fn device_array<'py>(
-    py: Python<'py>,
-    column: &arrow::Column,
-    requested: Option<&Bound<'py, PyAny>>,
-    wait: Option<bool>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    refuse_unknown(kwargs)?;
-    check_requested(requested, column.field())?;
-    let ready = if wait == Some(true) { SyncMode::Now } else { SyncMode::Event };
-    give_pair(py, column, |column| column.export_device(ready))
 }

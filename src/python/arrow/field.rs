@@ -1,30 +1,11 @@
 //! `usmq.Field`: the type of a column or table.
 
 use super::capsule::give;
-use crate::interop::arrow;
+use crate::python::classes::Field;
 use crate::python::pickle;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 use std::sync::Arc;
-
-/// The type, name and metadata of an Arrow column; of a table a struct of its columns.
-///
-/// ``pyarrow.field(x)``, or ``pyarrow.schema(x)`` for a table's, accepts it.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> usmq.Table({"x": usmq.zeros(3)}).schema.children[0].format
-/// 'f'
-#[pyclass(module = "usmq", frozen, eq)]
-#[derive(PartialEq)]
-pub(in crate::python) struct Field(pub(super) Arc<arrow::Field>);
-
-impl Field {
-    pub(in crate::python) fn new(field: arrow::Field) -> Self {
-        Self(Arc::new(field))
-    }
-}
 
 #[pymethods]
 impl Field {

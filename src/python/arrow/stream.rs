@@ -1,9 +1,9 @@
 //! `usmq.DeviceStream`: batches of a Python iterable as an Arrow device stream.
 
 use super::capsule::{check_requested, give, look, refuse_unknown};
-use super::field::Field;
-use super::{ImportTarget, imported};
+use super::import::{ImportTarget, imported};
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, ColumnOrTable};
+use crate::python::classes::Field;
 use crate::python::{argument, gil, scope};
 use crate::{Error, Result};
 use parking_lot::Mutex;

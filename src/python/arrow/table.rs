@@ -1,53 +1,18 @@
 //! `usmq.Table`.
 
-use super::capsule::give;
-use super::column::{Column, device_array, device_stream};
-use super::field::Field;
+use super::capsule::{give, single};
+use super::export::{device_array, device_stream};
 use super::view::TableView;
 use crate::interop::arrow;
 use crate::python::argument;
-use crate::python::array::Array;
-use crate::python::device::Device;
-use crate::python::gil::{Quiet, detach};
+use crate::python::classes::{Array, Column, Device, Field, Queue, Table};
+use crate::python::gil::detach;
 use crate::python::pickle;
-use crate::python::queue::Queue;
 use crate::python::target;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
-
-/// Named columns of equal length in unified shared memory, from ``from_arrow`` or from arrays.
-///
-/// ``table["x"]`` returns the column of that name or raises KeyError; ``len(table)`` is the number of rows.
-/// ``for name in table`` and ``"x" in table`` use the names.
-///
-/// Parameters
-/// ----------
-/// columns : dict of str to Array or Column
-///     All of one length and on one queue. Arrays share their memory with the table; do not write to them.
-///
-/// Raises
-/// ------
-/// ValueError
-///     No columns are given, or they have different lengths.
-/// PlacementError
-///     The columns are on different queues.
-///
-/// Examples
-/// --------
-/// >>> import usmq
-/// >>> table = usmq.Table({"x": usmq.arange(4), "y": usmq.zeros(4)})
-/// >>> table.column_names, table.num_rows
-/// (['x', 'y'], 4)
-#[pyclass(module = "usmq", frozen)]
-pub(in crate::python) struct Table(pub(in crate::python) Quiet<arrow::Table>);
-
-impl Table {
-    pub(in crate::python) fn new(table: arrow::Table) -> Self {
-        Self(Quiet::new(table))
-    }
-}
 
 #[pymethods]
 impl Table {
@@ -131,7 +96,7 @@ impl Table {
     /// KeyError
     ///     A name matches no column, or more than one.
     fn select(&self, names: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let names: Vec<String> = argument::given(names, "names", super::NAMES)?;
+        let names: Vec<String> = argument::given(names, "names", super::import::NAMES)?;
         Ok(Self::new(self.0.select(&names).map_err(missing)?))
     }
 
@@ -172,7 +137,7 @@ impl Table {
     ///     The data is not valid Arrow data, as text that is not UTF-8.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let view = TableView::copy(py, &self.0)?;
-        super::pyarrow(py)?.call_method1("table", (view,))
+        super::view::pyarrow(py)?.call_method1("table", (view,))
     }
 
     /// Return a view of the table for readers on the host, as ``pyarrow.table``, without a copy. Waits.
@@ -268,17 +233,5 @@ fn missing(error: Error) -> PyErr {
     match error {
         Error::Index(why) => PyKeyError::new_err(why),
         other => other.into(),
-    }
-}
-
-/// The one batch of a table.
-pub(super) fn single(table: &arrow::Table) -> PyResult<&arrow::Column> {
-    match table.batches() {
-        [batch] => Ok(batch),
-        batches => Err(Error::Interop(format!(
-            "{table} has {} batches, but an array holds one; use its stream",
-            batches.len()
-        ))
-        .into()),
     }
 }

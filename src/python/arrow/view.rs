@@ -1,9 +1,9 @@
 //! Views for readers on the host: the same memory, through the host methods of the Arrow PyCapsule interface.
 
-use super::capsule::{check_requested, give, give_pair, refuse_unknown};
-use super::table::single;
+use super::capsule::{check_requested, give, give_pair, refuse_unknown, single};
 use crate::Result;
 use crate::interop::arrow::{self, ArrowArrayStream, ArrowDeviceArrayStream};
+use crate::python::errors::optional;
 use crate::python::gil::{Quiet, detach};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -131,4 +131,8 @@ impl TableView {
     fn batches(&self) -> arrow::Batches {
         Box::new(self.0.batches().to_vec().into_iter().map(Ok))
     }
+}
+
+pub(super) fn pyarrow(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    optional(py, "pyarrow", "to_arrow()", "; other libraries can use host_view()")
 }

@@ -1,0 +1,167 @@
+//! `from_arrow`, and the numbers of Arrow objects.
+
+use super::capsule::{pair, take};
+use crate::UsmKind;
+use crate::interop::arrow::{
+    self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ColumnOrTable,
+    ImportOptions,
+};
+use crate::python::classes::{Array, Column, Table};
+use crate::python::gil::detach;
+use crate::python::{argument, scope, target};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// Import a table or column from any library that supports the Arrow PyCapsule interface.
+///
+/// Parameters
+/// ----------
+/// obj : object
+///     Anything with ``__arrow_c_device_array__``, ``__arrow_c_device_stream__``, ``__arrow_c_array__`` or
+///     ``__arrow_c_stream__`` (pyarrow, nanoarrow, polars), or a usmq.Array. usmq uses the first method that
+///     exists.
+/// columns : sequence of str, optional
+///     Only these columns of a table, in this order.
+/// usm_type : {"device", "shared", "host"}, optional
+///     The USM kind; by default ``"device"`` for host data, the existing kind for device data.
+/// queue : str, Device, Queue, optional
+///     The target queue; by default the current queue for host data, a queue that can use the memory in place
+///     for device data.
+///
+/// Returns
+/// -------
+/// Table or Column
+///     A table for a record batch, and for top-level structs without nulls; else a column. Data of type
+///     ARROW_DEVICE_ONEAPI is used in place, and the queue waits for its event; host data is copied without a
+///     wait.
+///
+/// Raises
+/// ------
+/// InteropError
+///     The object breaks its protocol, or is on a device that usmq cannot reach.
+/// KeyError
+///     No column has that name.
+///
+/// Examples
+/// --------
+/// >>> import pyarrow as pa, usmq
+/// >>> table = usmq.from_arrow(pa.table({"x": [1, 2, 3], "name": ["a", None, "c"]}))
+/// >>> table["x"].values().to_numpy().tolist(), table["name"].null_count
+/// ([1, 2, 3], 1)
+#[pyfunction]
+#[pyo3(signature = (obj, *, columns=None, usm_type=None, queue=None))]
+pub(in crate::python) fn from_arrow(
+    py: Python<'_>,
+    obj: &Bound<'_, PyAny>,
+    columns: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let columns = columns.map(|columns| argument::given(columns, "columns", NAMES)).transpose()?;
+    let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+    let queue = target::queue(py, queue)?;
+    // The Rust crate does not know the scope of this Python context.
+    let current = scope::current(py)?;
+    match imported(obj, ImportTarget { current, queue, kind, columns })? {
+        ColumnOrTable::Table(table) => Ok(Py::new(py, Table::new(table))?.into_any()),
+        ColumnOrTable::Column(column) => Ok(Py::new(py, Column::new(column))?.into_any()),
+    }
+}
+
+/// The methods of the Arrow PyCapsule interface that return data, the preferred one first.
+pub(in crate::python) const METHODS: [&str; 4] =
+    ["__arrow_c_device_array__", "__arrow_c_device_stream__", "__arrow_c_array__", "__arrow_c_stream__"];
+
+/// The names of columns, for an error.
+pub(super) const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
+
+/// The target of an import, and the current queue during the import.
+pub(super) struct ImportTarget {
+    pub(super) current: crate::Queue,
+    pub(super) queue: Option<crate::Queue>,
+    pub(super) kind: Option<UsmKind>,
+    pub(super) columns: Option<Vec<String>>,
+}
+
+impl ImportTarget {
+    /// Runs an import without Python's lock.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        import: impl FnOnce(ImportOptions<'_>) -> crate::Result<T> + Send,
+    ) -> PyResult<T> {
+        let columns = self.columns.as_deref();
+        let placed = ImportOptions { queue: self.queue.as_ref(), kind: self.kind, columns };
+        detach(py, || crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
+            crate::Error::Index(why) => PyKeyError::new_err(why),
+            other => other.into(),
+        })
+    }
+}
+
+pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
+    let py = obj.py();
+    // usmq's own objects bypass the Arrow structs, which cannot name every device.
+    let own = if let Ok(array) = obj.cast::<Array>() {
+        Some(ColumnOrTable::Column(arrow::Column::from_array("", &array.get().array)?))
+    } else if let Ok(table) = obj.cast::<Table>() {
+        Some(ColumnOrTable::Table(arrow::Table::clone(&table.get().0)))
+    } else {
+        obj.cast::<Column>().ok().map(|column| ColumnOrTable::Column(arrow::Column::clone(&column.get().0)))
+    };
+    if let Some(own) = own {
+        return target.run(py, |placed| own.to(placed));
+    }
+    let [device_array, device_stream, array, stream] = METHODS;
+    if obj.hasattr(device_array)? {
+        let array = pair::<ArrowDeviceArray>(obj, device_array)?;
+        target.run(py, |placed| {
+            arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
+        })
+    } else if obj.hasattr(device_stream)? {
+        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
+        target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
+    } else if obj.hasattr(array)? {
+        let array = pair::<ArrowArray>(obj, array)?;
+        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
+    } else if obj.hasattr(stream)? {
+        let stream = take::<ArrowArrayStream>(&obj.call_method0(stream)?)?;
+        target.run(py, |placed| ColumnOrTable::from_stream(stream, placed))
+    } else {
+        Err(PyTypeError::new_err(format!(
+            "expected an object of the Arrow PyCapsule interface ({device_array}, {device_stream}, {array} or {stream}) \
+             or a usmq.Array, not {}",
+            obj.get_type().name()?
+        )))
+    }
+}
+
+/// The numbers of an Arrow object without nulls, and whether they are a copy. Copies are writable, memory of another
+/// library is read-only.
+pub(in crate::python) fn numbers(
+    obj: &Bound<'_, PyAny>,
+    queue: Option<&crate::Queue>,
+    kind: Option<UsmKind>,
+) -> PyResult<(crate::Array, bool)> {
+    let py = obj.py();
+    let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
+    let ColumnOrTable::Column(column) = imported(obj, target)? else {
+        return Err(PyTypeError::new_err(
+            "a table is not an array; import it with from_arrow(), and use values() of its columns",
+        ));
+    };
+    if !column.is_numeric() {
+        return Err(PyTypeError::new_err(format!(
+            "{column} does not hold plain numbers of a dtype; import it with from_arrow(), and pass its \
+             values() to kernels"
+        )));
+    }
+    if detach(py, || column.null_count())? > 0 {
+        return Err(PyValueError::new_err(format!(
+            "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
+        )));
+    }
+    let copied = !obj.is_instance_of::<Column>() && column.is_copy();
+    let values = detach(py, || column.values())?;
+    Ok((if copied { values.as_writable() } else { values }, copied))
+}
