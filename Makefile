@@ -68,8 +68,8 @@ PIP_INSTALL = -m pip install --disable-pip-version-check
 build: wheel ## Build the Python package and install it into .venv
 	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
 
-# An optimised build takes minutes. This one replaces extension, emulator and Python files of the installed package;
-# `make build` puts the wheel back. libusmq.so.0, for C, stays the old one.
+# An optimised build takes minutes. `make dev` replaces the extension, the emulator and the Python files of the installed
+# package. It does not build libusmq.so.0, for C. `make build` installs the optimised wheel again.
 PACKAGE = $(shell .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/usmq
 .PHONY: dev
 dev: setup ## Compile without optimisation and put the result into .venv for pytest (seconds after a change)

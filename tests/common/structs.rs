@@ -148,7 +148,7 @@ pub fn foreign_array(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<Arr
 
 /// Moves an array out of its source, which is released from then on.
 pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> ForeignStruct<T> {
-    // SAFETY: as for `take`, with a field that describes the struct, unless the test checks that the import detects a wrong one.
+    // SAFETY: as for `take`, with a field that describes the struct, or with a wrong one that the import must detect.
     unsafe { ForeignStruct::take_array(field, source) }
 }
 
