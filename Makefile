@@ -25,7 +25,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: .venv/.demo-ready ## Install and build what the demo needs, and run it on the flights of a year
+demo: .venv/.demo-ready ## Install (1.1 GB) and build what the demo needs, and run it on the flights of a year
 	@echo "==> the extension, not optimised (about 1 minute the first time)"
 	@rm -rf target/demo
 	.venv/bin/maturin build --profile quick --features python,arrow --compatibility linux --interpreter .venv/bin/python --out target/demo
@@ -34,12 +34,12 @@ demo: .venv/.demo-ready ## Install and build what the demo needs, and run it on 
 	.venv/bin/python -m usmq demo
 
 .PHONY: test
-test: lint test-rust docs test-python ## Set up and run the checks and tests (about 20 minutes once built)
+test: lint test-rust docs test-python ## Set up (4.4 GB) and run the checks and tests (25 minutes, 20 once built)
 
 # --- set-up and build
 
 .PHONY: setup
-setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments of the tests
+setup: .venv/.ready .venv-ocl2/.ready ## Make the two Python environments of the tests (4.4 GB; 2 minutes and the download)
 
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
@@ -52,7 +52,7 @@ PIP_INSTALL = -m pip install --disable-pip-version-check
 	@touch $@
 
 .venv/.ready: .venv/.demo-ready requirements/test.txt
-	@echo "==> .venv: dpctl, dpnp, other peers, tools (2 GB more; minutes, as fast as the network)"
+	@echo "==> .venv: dpctl, dpnp, other peers, tools (2.6 GB more; as fast as the network)"
 	.venv/bin/python $(PIP_INSTALL) -r requirements/test.txt
 	.venv/bin/python build/link_copies.py .venv/lib
 	@touch $@
@@ -68,8 +68,8 @@ PIP_INSTALL = -m pip install --disable-pip-version-check
 build: wheel ## Build the Python package and install it into .venv
 	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
 
-# An optimised build takes minutes. This one replaces extension, emulator and Python files of the installed package;
-# `make build` puts the wheel back. libusmq.so.0, for C, stays the old one.
+# An optimised build takes minutes. `make dev` replaces the extension, the emulator and the Python files of the installed
+# package. It does not build libusmq.so.0, for C. `make build` installs the optimised wheel again.
 PACKAGE = $(shell .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/usmq
 .PHONY: dev
 dev: setup ## Compile without optimisation and put the result into .venv for pytest (seconds after a change)

@@ -117,7 +117,7 @@ test-icpx: .venv/.ready
 
 .PHONY: test-processes
 test-processes: setup build
-	@echo "==> pytest in two processes, tests of other processes (about 3 minutes)"
+	@echo "==> pytest in two processes, tests of other processes (about 4 minutes)"
 	$(TWO_DEVICES) USMQ_CHECKS=1 $(PYTEST) $(PROCESSES)
 
 .PHONY: test-stress

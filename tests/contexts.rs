@@ -53,7 +53,7 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
             large.fill(2u8)?;
             drop((context, small));
             assert!(reserved()? >= 40 * MIB as u64);
-            // A view of another type, and a copy elsewhere that reads it.
+            // A view of another type, and a copy to another context that reads it.
             let part = large.index(&[Index::Slice { start: None, stop: Some(MIB as isize), step: None }])?;
             drop(large);
             let copy = collocate(&part, &home)?;
@@ -61,7 +61,7 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
             assert_eq!(copy.to_vec::<u8>()?, vec![2; MIB]);
             drop(copy);
             home.wait()?;
-            // Without a trim: work in other contexts releases it.
+            // Work in other contexts releases the memory, without a call of trim.
             let gone = || {
                 drop(bytes(1, UsmKind::Host, &home).unwrap());
                 reserved().unwrap() < 20 * MIB as u64
@@ -105,7 +105,7 @@ fn the_same_arguments_give_the_same_queue_while_it_lives() -> Result<()> {
     let address = queue.to_raw()?;
     // SAFETY: the address of a live queue.
     assert_eq!(unsafe { Queue::from_raw(address) }?, queue);
-    // An array is reason enough to stay.
+    // An array keeps the context alive.
     let x = bytes(10, UsmKind::Device, &queue)?;
     drop(queue);
     assert_eq!(&Queue::new(&home, Some(&context), IN_ORDER)?, x.queue());

@@ -50,7 +50,7 @@ fn the_first_calls_of_a_process_survive_every_fault() -> usmq::Result<()> {
     cold::all()
 }
 
-/// Handles from another library are copied each time, and a queue that is always busy is never released.
+/// Each import copies the foreign handle, and usmq keeps a busy queue, so handles could accumulate.
 #[cfg(usmq_faults)]
 #[test]
 fn handles_to_a_busy_queue_do_not_accumulate() -> usmq::Result<()> {

@@ -48,8 +48,8 @@ fn is_fork_error<T>(result: Result<T>) -> bool {
     matches!(result, Err(Error::Fork))
 }
 
-/// 7 if each use of the parent's objects, and each creation in the child, is the named error. Work known to
-/// be complete needs no runtime and may be reported as complete.
+/// Returns 7 if each use of the parent's objects, and each creation in the child, is the named error. Work that is known
+/// to be complete needs no runtime and may be reported as complete.
 fn check_every_use(x: &Array, event: &usmq::Event, at_work: bool) -> i32 {
     let uses = [
         is_fork_error(devices()),
@@ -111,7 +111,7 @@ fn a_fork_with_work_in_flight_or_from_a_thread_is_harmless() -> Result<()> {
     Ok(())
 }
 
-/// Says that it is over, also when that is because of a panic.
+/// Reports the end of its scope, also after a panic.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {

@@ -1,4 +1,4 @@
-//! Runs every target of `fuzz/` on inputs that failed before, and on random inputs with a fixed seed.
+//! Runs every target of `fuzz/` on inputs that failed earlier, and on random inputs with a fixed seed.
 //!
 //! `tests/run fuzz` runs many more inputs, chosen by libFuzzer for coverage. `FUZZ_INPUT=<hex>` with the name of
 //! one test runs only that input.
@@ -13,10 +13,10 @@ use common::Random;
 use std::path::Path;
 use targets::TARGETS;
 
-/// Longer inputs only have unread ends.
+/// The targets do not read the end of longer inputs.
 const LONGEST: usize = 160;
 
-/// Says which input it was that a test failed on.
+/// Prints the input on which a test failed.
 struct Trying<'a>(&'a str, &'a [u8]);
 
 impl Drop for Trying<'_> {

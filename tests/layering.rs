@@ -1,4 +1,4 @@
-//! The layers hold: imports point down, files stay small, SYCL is named in one place.
+//! Imports point down, files stay small, and only one place names SYCL.
 
 #![allow(clippy::unwrap_used)] // A test that cannot read its files must fail.
 
@@ -8,7 +8,7 @@ mod imports;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the ground up, as docs/architecture.md draws it. A file imports from its own layer and from those before it.
+/// The layers of docs/architecture.md, lowest first. A file imports from its own layer and from those before it.
 const LAYERS: [&str; 17] = [
     "error",
     "ffi",
@@ -56,13 +56,13 @@ fn read(path: &Path) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The layer of a file below src/; none for lib.rs, which names them all.
+/// The layer of a file below src/; none for lib.rs, which lists all layers.
 fn layer_of(path: &Path) -> Option<usize> {
     let name = path.components().nth(1)?.as_os_str().to_str()?.trim_end_matches(".rs");
     LAYERS.iter().position(|layer| *layer == name)
 }
 
-/// The code of a Rust file: comments and the text of literals are blanked out, lines stay where they are.
+/// The code of a Rust file without comments and the text of literals; each line keeps its number.
 fn code_of(path: &Path) -> String {
     let text = read(path);
     let mut code = String::with_capacity(text.len());
@@ -102,7 +102,7 @@ fn raw_literal(rest: &str) -> Option<usize> {
     quote.starts_with('"').then_some(hashes.len() - quote.len())
 }
 
-/// The names behind each `crate::`, also in braces, with their lines.
+/// The names after each `crate::`, also in braces, with their lines.
 fn imports(code: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (at, prefix) in code.match_indices("crate::") {
@@ -110,7 +110,7 @@ fn imports(code: &str) -> Vec<(usize, &str)> {
         let rest = &code[at + prefix.len()..];
         let list = rest.strip_prefix('{').and_then(|list| list.split_once("};")).map(|(list, _)| list);
         let mut depth = 0;
-        // Of `{a::{b, c}, d}` only a and d stand behind `crate::`.
+        // Of `{a::{b, c}, d}` only a and d come after `crate::`.
         let outer = list.unwrap_or(rest).split(|c: char| {
             depth += i32::from(c == '{') - i32::from(c == '}');
             (c == ',' && depth == 0) || (c == '\n' && list.is_none())
@@ -125,7 +125,7 @@ fn imports(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// What lib.rs makes reachable as `crate::Name`, and the module it comes from.
+/// The names that lib.rs re-exports as `crate::Name`, and the module that each comes from.
 fn reexports() -> Vec<(String, String)> {
     let code = code_of(Path::new("src/lib.rs"));
     let mut found = Vec::new();
@@ -168,7 +168,7 @@ fn imports_point_down() {
                 wrong.push(format!("{}:{line}: crate::{name} of {module} is above", path.display()));
             }
         }
-        // The other way out of a layer. An inner module has its own `super`, which stays inside.
+        // `super` can also leave a layer. The `super` of an inner module stays inside.
         let is_door = path.ends_with("mod.rs") || path.components().count() == 2;
         let way_out = if is_door { "super::" } else { "super::super::" };
         let outer = code.lines().take_while(|line| !(line.contains("mod ") && line.ends_with('{')));
@@ -296,7 +296,7 @@ fn source_files_stay_below_the_line_limit() {
     }
 }
 
-/// Work without Python's lock is noted as that of its caller's line, which only `gil.rs` does.
+/// `gil.rs` records the caller's line before it releases the GIL, so no other file may release it.
 #[test]
 fn the_gil_is_released_in_one_module() {
     let mut seen = 0;
@@ -313,7 +313,7 @@ fn the_gil_is_released_in_one_module() {
     assert!(seen > 50, "only {seen} calls were found; does the search still work?");
 }
 
-/// Outside the bridge and the shim, SYCL's names occur in comments, in the text of kernels and in tests of reading it.
+/// Outside the bridge and the shim, SYCL's names occur only in comments, in kernel sources, and in tests that read them.
 #[test]
 fn sycl_types_appear_only_in_the_shim() {
     const KERNEL_TEXT: [&str; 3] =

@@ -110,7 +110,7 @@ fn a_full_device_is_an_error_and_allocates_again_after_frees() -> Result<()> {
         Some(Error::Allocation { note, .. }) => assert!(note.contains("largest single allocation"), "{note}"),
         other => println!("{device} gives more than its largest allocation: {other:?}"),
     }
-    // None of it is touched. A driver that counts allocations refuses twice the device memory.
+    // The test does not touch this memory. A driver that counts allocations refuses twice the device memory.
     let mut held = Vec::new();
     let refusal = loop {
         let piece = (most / 2).min(total / 8) as usize;
@@ -140,13 +140,13 @@ fn a_full_device_is_an_error_and_allocates_again_after_frees() -> Result<()> {
     Ok(())
 }
 
-/// Sizes of a program that allocates all kinds of things: as many between 64 and 128 bytes as between 1 and 2 MiB.
+/// A random size; each power of two is equally likely: as many sizes are between 64 and 128 bytes as between 1 and 2 MiB.
 fn size(random: &mut Random) -> usize {
     let power = 1usize << (6 + random.below(15));
     power + random.below(power)
 }
 
-/// Measures, so it needs an optimised build: `tests/run test-pressure`.
+/// This test measures, so it needs an optimised build: `tests/run test-pressure`.
 #[test]
 #[ignore = "a minute, optimised"]
 fn ten_million_random_sizes_have_a_small_overhead() -> Result<()> {
@@ -158,7 +158,7 @@ fn ten_million_random_sizes_have_a_small_overhead() -> Result<()> {
         let mut random = Random::new(7);
         let mut held: Vec<Array> = Vec::new();
         let (mut live, mut most_live, mut most_held) = (0, 0, 0);
-        // Growing and shrinking in waves leaves holes, which a steady number would fill.
+        // A number of arrays that rises and falls leaves holes, which a constant number would fill.
         for number in 0..count {
             let room = LIVE / 2 + LIVE / 2 * (number / 100_000 % 2);
             let wanted = size(&mut random);

@@ -48,7 +48,7 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
     let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;
     let work = Work::new(&queues[0])?;
-    // Out-of-order queues give their own memory back to themselves no sooner than to others.
+    // An out-of-order queue gets its own memory back no sooner than another queue.
     for (user, next) in [(0, 1), (0, 2), (2, 0), (2, 2), (1, 3), (3, 3)] {
         let (user, next) = (&queues[user], &queues[next]);
         let x = states_of(&[7; 1000], user)?;
@@ -75,7 +75,7 @@ fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()>
         drop((others, y));
         user.wait()?;
         next.wait()?;
-        // Done, it serves anyone.
+        // After the kernel, any queue can get the memory.
         let again = (0..count).map(|_| states(1000, next)).collect::<Result<Vec<_>>>()?;
         let now = kind_stats(UsmKind::Device, user.device())?.reserved;
         assert!(now <= most, "{now} bytes, although {most} suffice");
@@ -128,7 +128,7 @@ fn statistics_count_what_arrays_hold() -> Result<()> {
         assert_eq!((after.used, after.live), (before.used, before.live));
         assert!(after.peak >= now.used);
     }
-    // A plan is only a plan.
+    // A plan allocates no memory.
     let x = bytes(MIB, UsmKind::Device, &queue)?;
     let elsewhere = queues_elsewhere(&queue)?;
     let before = stats(None)?;
@@ -234,10 +234,10 @@ fn a_lowered_limit_applies_to_pooled_memory() -> Result<()> {
     let held = kind_stats(UsmKind::Device, queue.device())?.used;
     set_limit(Some(held + MIB as u64), None, Some(UsmKind::Device))?;
     assert!(matches!(blocks().unwrap_err(), Error::Allocation { .. }));
-    // Nor does the rest of a slab that is in use anyway.
+    // The free rest of a slab in use does not serve an allocation beyond the limit either.
     set_limit(Some(held), None, Some(UsmKind::Device))?;
     assert!(matches!(Array::zeros::<u8>([1]).unwrap_err(), Error::Allocation { .. }));
-    // One device without a limit, while each has one.
+    // One device has no limit, while each other device has one.
     set_limit(None, Some(queue.device()), Some(UsmKind::Device))?;
     assert_eq!(kind_stats(UsmKind::Device, queue.device())?.limit, None);
     blocks()?;
@@ -253,7 +253,7 @@ fn many_threads_at_the_limit_wait_for_each_other_and_none_fails() -> Result<()> 
     let _guard = exclusive()?;
     let home = default_queue()?;
     let queues = &four_queues(home.device(), None)?[..2];
-    // Enough for the live arrays of all threads, but for no memory that waits for its release.
+    // The limit suffices for the live arrays of all threads, but not for memory that waits for its release.
     let limit = kind_stats(UsmKind::Device, home.device())?.reserved + (THREADS * SHARE) as u64;
     set_limit(Some(limit), Some(home.device()), Some(UsmKind::Device))?;
     let run = |number: usize| -> Result<()> {
@@ -313,7 +313,7 @@ fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Resu
     let mut reserved = 0;
     let mut before = 0;
     for round in 0..100_000usize {
-        // Mostly one queue, as most programs; now and then memory that was used on two.
+        // As in most programs, memory is mostly used on one queue, and sometimes on two.
         let queue = &queues[if round % 10 == 9 { 1 + round / 10 % 3 } else { 0 }];
         let x = states([16, 256, 4096][round % 3], queue)?;
         work.advance(queue, &x, 1)?;
@@ -322,7 +322,7 @@ fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Resu
         }
         drop(x);
         if round % 500 == 0 {
-            // A program that never waits would only measure how far the host gets ahead of the device.
+            // Without this wait, the test would measure how far the host gets ahead of the device.
             queues.iter().try_for_each(Queue::wait)?;
         }
         if round == 2000 {
@@ -330,8 +330,8 @@ fn peak_memory_is_flat_over_100_000_rounds_of_allocate_launch_and_drop() -> Resu
         }
         if round > 2000 && round % 1000 == 0 {
             let now = kind_stats(UsmKind::Device, device)?.reserved;
-            // By how much the host gets ahead of the device between two waits is chance, and some blocks; one block
-            // lost in a thousand rounds would be more than this.
+            // Between two waits the host gets some blocks ahead of the device, a random number. One block lost in a
+            // thousand rounds would be more than this.
             assert!(
                 now <= reserved + MIB as u64,
                 "{now} bytes reserved in round {round}, {reserved} in 2000"

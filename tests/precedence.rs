@@ -9,7 +9,7 @@ use usmq::{
     follow, set_default_queue, with_queue,
 };
 
-/// The process default is shared by all tests of this binary: one at a time, and each resets it.
+/// All tests of this binary share the process default, so they run one at a time, and each resets it.
 struct Alone(#[allow(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
 fn process_default() -> Alone {
@@ -23,8 +23,8 @@ impl Drop for Alone {
     }
 }
 
-/// Five different queues on one device, SYCL's own choice last. The first two share its context, so that an array of
-/// the second can be used on the first.
+/// Five different queues on one device; the last one is SYCL's own choice. The first two share its context, so that an
+/// array of the second can be used on the first.
 fn five_queues() -> Result<[Queue; 5]> {
     let sycl = default_queue()?;
     let device = sycl.device().clone();
@@ -129,7 +129,7 @@ fn a_manager_checks_its_scope_its_default_then_the_global_ones() -> Result<()> {
         })?;
         let expected = first(&levels, is_there);
         assert_eq!((&inside.0, &outside), (expected, expected), "combination {combination:04b}");
-        // A package's own choice does not affect others.
+        // The choice of one package does not affect others.
         assert_eq!(
             &inside.1,
             first(&levels, |level| level > 1 && is_there(level)),
@@ -154,7 +154,7 @@ fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> 
         Ok::<_, Error>(())
     })?;
     assert_eq!(current_queue()?, default);
-    // Set in a worker, seen here: the default has no thread.
+    // A worker thread sets the default, and this thread sees it: the default belongs to no thread.
     let set = std::thread::spawn(|| set_default_queue(Target::Unset)).join();
     assert!(matches!(set, Ok(Ok(()))));
     assert_eq!(current_queue()?, sycl);

@@ -30,7 +30,7 @@ fn profiled(work: impl FnOnce() -> Result<()>) -> Result<Profile> {
 #[test]
 fn copies_record_bytes_and_reasons() -> Result<()> {
     let queue = default_queue()?;
-    // Built before, so that the builds are in no profile below.
+    // Builds the kernels first, so that no profile below contains the builds.
     let warm = Array::from_slice(&[1i32, 2, 3, 4, 5, 6])?;
     let strided = |array: &Array| array.index(&[Index::Slice { start: None, stop: None, step: Some(2) }]);
     strided(&warm)?.to_vec::<i32>()?;
@@ -161,7 +161,7 @@ fn times_without_timestamps_are_host_times_that_include_the_work() -> Result<()>
     let start = Instant::now();
     let profile = profiled(|| {
         work.advance(&queue, &x, 20_000_000)?;
-        // Without a wait: polling detects the end.
+        // The host does not wait: polling detects the end.
         Ok(())
     })?;
     let most = start.elapsed().as_nanos() as u64;
@@ -245,12 +245,12 @@ fn a_dropped_session_does_not_affect_others() -> Result<()> {
     let fill = || Array::zeros::<u8>([3]).map(drop);
     let outer = Session::start();
     fill()?;
-    // There is a record from before it, and it is not the last.
+    // The log has an earlier record, and another session is still open.
     drop(Session::start());
     let last = Session::start();
     fill()?;
     assert_eq!(of(&outer.finish()?, Kind::Fill).len(), 2);
-    // Now it is.
+    // Now no other session is open.
     drop(last);
     assert_eq!(of(&profiled(fill)?, Kind::Fill).len(), 1);
     Ok(())
@@ -325,7 +325,7 @@ fn thousands_of_events_make_a_small_picture() -> Result<()> {
 fn a_forked_child_gets_an_error_and_continues() -> Result<()> {
     let session = Session::start();
     let x = Array::zeros::<u8>([1000])?;
-    // SAFETY: the child only drops, queries and exits at once.
+    // SAFETY: the child only drops handles, queries, and exits at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(x);

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How calls look in Python and not in Rust.
+/// Spellings of calls that occur in Python and not in Rust.
 const PYTHON: [&str; 12] = [
     "queue=",
     "like=",

@@ -11,11 +11,11 @@ use usmq::{Array, Queue, Result, collocate, current_queue, memory, with_queue};
 
 const THREADS: u64 = 64;
 const SHARED: usize = 16;
-/// Rounds of each thread where no time is given.
+/// Number of rounds of each thread, if no duration is set.
 const ROUNDS: u64 = 40;
 
-/// In-order queues of two devices, where there are two, and two on each: the driver for CPUs can lock up when threads
-/// wait at once for out-of-order ones.
+/// Two in-order queues on each of two devices, or of one if there is only one. The CPU driver can lock up when two
+/// threads wait for out-of-order queues at once.
 fn queues() -> Result<Vec<Queue>> {
     let first = default_queue()?;
     let mut devices = vec![first.device().clone()];
@@ -29,8 +29,8 @@ fn queues() -> Result<Vec<Queue>> {
     Ok(queues)
 }
 
-/// What is shared: arrays, and the steps that each has been sent on so far. In which order they arrive does not matter to
-/// the sum, but one that is lost, doubled or overtaken does.
+/// The shared arrays, and the number of steps that each has been advanced so far. The result does not depend on the order
+/// of the steps, but a step that is lost, repeated or torn changes it.
 struct Common {
     queues: Vec<Queue>,
     works: Vec<Work>,
@@ -49,7 +49,7 @@ impl Common {
         Ok(Self { queues, works, arrays, steps, operations: AtomicU64::new(0) })
     }
 
-    /// Sends a shared array on, on a queue that reaches it.
+    /// Advances a shared array on a queue that reaches it.
     fn send(&self, number: usize, place: usize, steps: u32) -> Result<()> {
         self.works[place].advance(&self.queues[place], &self.arrays[number], steps)?;
         self.steps[number].fetch_add(steps, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Common {
                 3 => {
                     let own = states_of(&[steps; 8], queue)?;
                     self.works[place].advance(queue, &own, steps)?;
-                    // Dropped while it is worked on, now and then.
+                    // Sometimes the array is dropped while work on it is in flight.
                     if steps.is_multiple_of(2) {
                         assert_eq!(own.to_vec::<u32>()?, [advanced(steps, steps); 8]);
                     }
@@ -130,7 +130,7 @@ fn many_threads_with_scopes_and_shared_arrays_lose_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Arrays that are alive, on all devices.
+/// The number of live arrays on all devices.
 fn live() -> Result<u64> {
     Ok(memory::stats(None)?.iter().map(|(_, stats)| stats.live).sum())
 }

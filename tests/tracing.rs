@@ -15,7 +15,7 @@ use usmq::{Array, Result, collocate};
 
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records the events that it gets.
+/// Records the events that it receives.
 struct Recorder(AtomicU64);
 
 struct Text(String);

@@ -25,7 +25,7 @@ fn trimming_frees_unused_memory() -> Result<()> {
     Ok(())
 }
 
-/// Trimming while other threads allocate, and while arrays live, leaves a pool that keeps memory as before.
+/// After a trim beside allocations of other threads and live arrays, the pool keeps memory as before.
 #[test]
 fn a_trimmed_pool_keeps_pooling_memory() -> Result<()> {
     let _guard = exclusive()?;

@@ -1,4 +1,4 @@
-"""The results of the demo's kernels, computed by numpy from the decoded tables; compares both."""
+"""Computes the results of the demo's kernels with numpy, and compares both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! Exports blocks of the C API as Arrow device arrays: numbers without nulls, not copied.
+//! Exports blocks of the C API as Arrow device arrays without a copy: numbers without nulls.
 
 use super::memory::block;
 use super::status::{call, give, text};

@@ -1,11 +1,11 @@
-//! The completion service: two threads that finish work after its commands, so that destructors and waits
-//! need not.
+//! The completion service: two threads that finish the work that is due after commands, so that destructors
+//! and waits do not have to.
 //!
 //! The *signal thread* polls work in flight ([`watch`]) and acts immediately where other work depends on it:
 //! it signals the proxy events between contexts. It does not take the GIL, free runtime memory or call
 //! foreign code. The *release thread* runs deleters, frees and callbacks ([`release`]), which may block.
-//! Nothing that must make progress waits for it. Both threads start with the first work and sleep while
-//! nothing is in flight.
+//! Work that must make progress never waits for the release thread. Both threads start with the first work
+//! and sleep while no work is in flight.
 
 mod release;
 mod signal;

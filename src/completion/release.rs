@@ -17,12 +17,12 @@ struct State {
     due: VecDeque<Queued>,
     /// Whether the thread runs. It runs as long as the process.
     started: bool,
-    /// Whether it looks for jobs itself, so that it need not be woken.
+    /// Whether the thread polls for jobs, so that a new job need not wake it.
     awake: bool,
     /// The number of jobs taken from `due` that have returned.
     finished: u64,
     accepted: u64,
-    /// Foreign code must not run any more: the interpreter is about to exit.
+    /// Whether foreign code must not run any more, because the interpreter is about to exit.
     closed: bool,
 }
 

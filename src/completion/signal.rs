@@ -74,9 +74,9 @@ impl Item {
 struct Inbox {
     items: Vec<Item>,
     started: bool,
-    /// Set while the thread sleeps: until when, if it has items to poll.
+    /// Set while the thread sleeps; the inner value is the end of the sleep, if the thread has items to poll.
     asleep: Option<Option<Instant>>,
-    /// How many rounds over all items were requested, and how many are done.
+    /// The numbers of requested and of completed rounds over all items.
     asked: u64,
     done: u64,
 }
@@ -179,7 +179,7 @@ fn run() {
 /// Sleeps until an item is due and the rest pause is over, and takes new items. Returns the number of the
 /// round if every item is to be polled.
 fn sleep_until_due(items: &mut Vec<Item>, rested: Instant) -> Option<u64> {
-    // The next item often follows soon; lingering finds it without a system call that wakes this thread.
+    // The next item often follows soon. A thread that stays awake finds it without a system call to wake it.
     let linger = Instant::now() + LONGEST;
     let mut inbox = INBOX.lock();
     loop {

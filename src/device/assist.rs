@@ -1,7 +1,7 @@
-//! Threads that wait inside the driver for commands that others poll.
+//! Threads that wait inside the driver for commands that other threads poll.
 //!
-//! The OpenCL CPU driver executes commands in its worker threads, one fewer than cores, and in the threads
-//! that wait. A command that is only polled may wait for a worker that is busy with another one.
+//! The OpenCL CPU driver executes commands in its worker threads, one fewer than the machine has cores, and in
+//! the threads that wait. If all threads poll, a command may wait until a worker has finished another one.
 
 use super::Queue;
 use parking_lot::Mutex;
@@ -84,7 +84,7 @@ fn send(wait: Wait) -> bool {
         wait.run();
         serve(number, &sender, &waits);
     };
-    // Without a thread the command only takes longer.
+    // If no thread can be started, the command only takes longer.
     let spawned = std::thread::Builder::new().name("usmq-assist".to_owned()).spawn(serve).is_ok();
     threads.count += usize::from(spawned);
     spawned

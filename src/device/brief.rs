@@ -2,8 +2,8 @@
 //!
 //! The OpenCL CPU driver executes commands in the threads that wait inside it. This is the fastest way to a
 //! result, especially on a busy machine, but such a wait cannot be interrupted. An interruptible wait
-//! therefore enters the driver only for a launch that repeats, argument by argument, one that completed
-//! within a millisecond, with no earlier work on its queue and no dependencies on others.
+//! therefore enters the driver only if the last launch with the same arguments completed within a
+//! millisecond, and if this launch depends on no event and on no earlier work of its queue.
 
 use super::program::{Extents, Program};
 use crate::ffi::KernelArg;

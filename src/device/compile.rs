@@ -62,7 +62,7 @@ impl BuildTarget<'_> {
         format!("{} has no compiler for {language}; use SYCL source here", self.device)
     }
 
-    /// Built by the driver on OpenCL, elsewhere by the kernel compiler of the runtime.
+    /// A kernel from OpenCL C. On OpenCL the driver builds it, elsewhere the kernel compiler of the runtime.
     fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         const BUILDING: &str = "building OpenCL C";
         let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
@@ -76,8 +76,8 @@ impl BuildTarget<'_> {
         self.kernel_in(&*self.bundle(unit, make)?, name)
     }
 
-    /// Built by the kernel compiler of the runtime, as on every backend; by the driver if it does not accept
-    /// SPIR-V.
+    /// A kernel from SPIR-V. The kernel compiler of the runtime builds it if it accepts SPIR-V for the device,
+    /// else the driver.
     fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<UniquePtr<ffi::Kernel>> {
         const BUILDING: &str = "building SPIR-V";
         let (context, device) = (self.context.raw()?, self.device.raw()?);

@@ -47,8 +47,8 @@ impl Drop for Inner {
     }
 }
 
-/// A context as part of a key. It keeps no context alive: another may get the same key after this one is
-/// freed.
+/// Identifies a context in a key, without keeping it alive: another context may get the same key after this
+/// one is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ContextKey(usize);
 

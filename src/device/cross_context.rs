@@ -30,7 +30,8 @@ struct Proxy {
     pending: Pending,
 }
 
-/// For the id of a queue, which a proxy keeps alive, the proxies of its events in the order of submission.
+/// The proxies of each queue's events, in the order of submission, by the queue's id. A proxy keeps the queue
+/// alive.
 static PROXIES: Lazy<Mutex<HashMap<usize, VecDeque<Proxy>>>> = Lazy::new(Mutex::default);
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
@@ -63,10 +64,10 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
 /// Signals the proxies of one queue's events. Exists while the queue has proxies.
 struct ProxySignaller {
     queue: Queue,
-    /// The time since which the oldest source is the oldest.
+    /// When the oldest source became the oldest.
     since: Instant,
     assisted: bool,
-    /// The time since which the runtime cannot report the state of a source.
+    /// When the runtime failed to report the state of a source, if it has failed ever since.
     unknown_since: Option<Instant>,
 }
 

@@ -25,7 +25,7 @@ struct Inner {
     /// Sub-devices are created once per partition: the runtime creates new, unequal ones at each request.
     parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
-    /// For the id of another device: whether this device has access to its memory.
+    /// Whether this device has access to the memory of another device, by that device's id.
     peers: ForkMutex<Vec<(usize, bool)>>,
 }
 
@@ -61,7 +61,7 @@ impl Device {
         Self::new(raw, info, DeviceOrigin::Root { ordinal, filter })
     }
 
-    /// The sub-device of this device with this id, known or not.
+    /// The sub-device of this device with this id; if it is not known yet, a new handle for `raw`.
     pub(super) fn known_part_or(&self, id: usize, raw: Handle<ffi::Device>) -> Result<Self> {
         if let Some(known) = self.known_parts()?.into_iter().find(|device| device.0.id == id) {
             return Ok(known);

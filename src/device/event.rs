@@ -165,14 +165,14 @@ impl Event {
     }
 
     /// Whether a host task of another library may precede this command. libsycl waits for host tasks under
-    /// its graph lock, which submissions of other threads need, and with them the host task itself.
+    /// its graph lock. Submissions of other threads need that lock, and the host task may wait for those.
     pub(super) fn may_be_held_up(&self) -> bool {
         self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
     /// Returns when a wait inside libsycl blocks no other thread: when no host task can delay the command, or
-    /// the device executes it. If the wait is interruptible, which waits inside libsycl are not, it returns
-    /// after the command. A wait for a brief launch is not interruptible.
+    /// when the device executes it. An interruptible wait returns only after the command, since waits inside
+    /// libsycl cannot be interrupted. A wait for a brief launch is not interruptible.
     fn before_libsycl(&self, brief: bool) -> Result<Pending> {
         let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.command.exposed;

@@ -127,8 +127,8 @@ impl Queue {
         let profiling = ffi::queue_profiling(queue).during("querying the properties of a queue")?;
         let device = discovery::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
         if device.parent().is_none() {
-            // Usually the queue's context, which is then kept for the process. If there is none, the queue
-            // has its own.
+            // The default context is usually the queue's context. Once created here, it is kept for the
+            // process. If it cannot be created, the queue has another context.
             let _ = device.default_context();
         }
         let inner = Inner {
@@ -371,7 +371,7 @@ const AT_EXIT: Duration = Duration::from_secs(60);
 struct Closing {
     queue: Raw,
     since: Instant,
-    /// The time since which the commands are complete.
+    /// When the commands were found complete.
     idle: Option<Instant>,
 }
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// A function that runs on a device. Cheap to clone.
 ///
 /// A kernel is defined by its source. It is built immediately for the current queue, so that errors appear
-/// where the source is given, and again at the first launch in another context. Builds for a device's default
-/// context are kept for the process, others while the context is in use; the runtime also caches builds of
-/// SYCL C++ on disk.
+/// where the source is given, and again at the first launch in another context. A kernel keeps its builds for
+/// devices' default contexts for the life of the process, and at most four builds for other contexts. The
+/// runtime also caches builds of SYCL C++ on disk.
 #[derive(Clone)]
 pub struct Kernel(pub(super) Arc<Inner>);
 

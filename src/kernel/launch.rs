@@ -1,4 +1,4 @@
-//! A launch: checked, on the queue of its data, ordered with all other uses of the data.
+//! Launches a kernel: checks the arguments, selects the queue, and orders the launch with other uses of its data.
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;

@@ -33,7 +33,7 @@ pub(crate) trait Tracked: Clone + PartialEq {
     fn is_complete(&self) -> bool;
 }
 
-/// With at most this many reads since the last write, none is queried for completion.
+/// Up to this number of reads since the last write, the log does not query whether they are complete.
 const FEW: usize = 16;
 
 /// The last write and the reads since.

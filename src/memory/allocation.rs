@@ -24,7 +24,7 @@ enum AllocationOwner {
     Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
 }
 
-/// The error, once known, why the memory could not be filled; shared by all readers of the memory.
+/// The error with which filling the memory failed, once it has. All readers of the memory share it.
 pub(crate) type PoisonCell = Arc<OnceCell<Error>>;
 
 /// A range of USM, shared by arrays. Kernels in flight are safe because the range outlives their events, not
@@ -37,7 +37,7 @@ pub(crate) struct Allocation {
     log: LogOf,
     /// Whether memory of usmq was exported to another library, which may import it again.
     known: AtomicBool,
-    /// Made if the memory is filled by an operation that the runtime does not track.
+    /// Created if an operation that the runtime does not track fills the memory.
     poison: OnceCell<PoisonCell>,
 }
 
@@ -226,7 +226,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Whether a command other than on this in-order queue, or one of another library on it, may still use
+    /// Whether a command on another queue than this in-order one, from usmq or another library, may still use
     /// the memory.
     pub(crate) fn used_off(&self, queue: &Queue) -> Result<bool> {
         let mut others = SmallVec::new();

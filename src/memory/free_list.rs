@@ -2,9 +2,8 @@
 //! size class.
 //!
 //! UMF's disjoint pool could keep large blocks too, but it continues to count blocks that a trim has
-//! returned, and then keeps fewer of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). Its handling of
-//! small blocks is worth using in spite of that: the pool is recreated as soon as no small block remains
-//! after a trim.
+//! returned, and then keeps fewer of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). usmq still uses it
+//! for small blocks, and recreates the pool as soon as no small block is in use after a trim.
 
 use crate::error::{During, Result};
 use crate::ffi;
@@ -38,9 +37,9 @@ pub(super) struct FreeList {
 /// Guards UMF's pool, which cannot be replaced during a call or while a block of it is in use.
 #[derive(Default)]
 struct Umf {
-    /// Blocks in use, and active calls.
+    /// The number of blocks in use and of active calls.
     users: AtomicUsize,
-    /// No call may begin while this is set. Its thread holds the lock.
+    /// While this is set, no call may begin. The thread that set it holds the lock.
     changing: AtomicBool,
     change: ForkMutex<()>,
     /// Whether its counts are wrong since a trim.

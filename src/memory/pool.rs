@@ -148,10 +148,11 @@ struct Waiting {
     /// Kept alive for its blocks: their events may hold the last reference to it.
     pool: Interned<Pool>,
     block: Block,
-    /// As requested.
+    /// The requested size.
     bytes: usize,
     pending: SmallVec<[Event; 4]>,
-    /// Queues of other libraries whose last work on it has no event yet: destructors submit nothing.
+    /// Queues of other libraries whose last work on the block has no event yet: a destructor cannot submit the
+    /// barrier for it.
     unseen: SmallVec<[Queue; 1]>,
 }
 
@@ -284,8 +285,8 @@ impl Pool {
         // Kept blocks may date from a higher limit.
         let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
         let mut block = take()?;
-        // Under pressure: first return free blocks, then wait for blocks in use. While the limit exceeds what
-        // arrays hold, the rest is with threads that are about to return it.
+        // Under pressure: first return free blocks, then wait for blocks in use. While arrays hold
+        // less than the limit, other threads hold the rest and are about to return it.
         for round in 0..ROUNDS {
             if block.is_some() || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
                 break;

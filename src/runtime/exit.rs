@@ -1,5 +1,5 @@
-//! Whether the runtime may still be called: the end of the process, before the SYCL runtime's own destructors, and
-//! forked children.
+//! Tracks whether the runtime may still be called: not after the process has begun to exit, when the SYCL runtime's
+//! destructors may run, and not in a forked child.
 
 use crate::error::{Error, Result};
 use once_cell::sync::OnceCell;

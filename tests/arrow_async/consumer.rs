@@ -109,7 +109,7 @@ fn a20_a23_tasks_are_discarded_and_errors_ignored_after_the_drop() -> Result<()>
     assert_eq!(next(&mut stream), [1]);
     drop(stream);
     assert_eq!((source.cancels(), source.check()), (1, (1, 1)));
-    // As Arrow C++ does it: tasks under way, then an error for the cancellation.
+    // As in Arrow C++: some tasks are in flight, then an error reports the cancellation.
     assert_eq!((source.values(&[3]), source.values(&[4])), (0, 0));
     source.error(libc::ECANCELED, Some(c"Consumer requested cancellation"));
     assert_eq!(source.values(&[5]), 0);
@@ -281,7 +281,7 @@ fn a11_a_task_without_an_array_ends_the_stream_with_an_error() -> Result<()> {
         let text = next_error(&mut stream);
         assert!(text.contains(word), "{text}");
         assert_eq!((source.cancels(), source.check()), (1, (2, 1)));
-        // The error that should follow, if the producer thinks of it.
+        // The error that a producer may send after this.
         source.error(1, None);
         source.release();
         drop(stream);

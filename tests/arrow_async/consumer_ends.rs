@@ -79,13 +79,13 @@ fn a3_the_stream_may_be_dropped_at_any_stage() -> Result<()> {
             assert!(source.cancels() <= 1);
         }
     }
-    // Never given to a producer, in both orders, and taken back from one that did not want it.
+    // Handlers that no producer gets, dropped in both orders, and one that a producer returns.
     let (stream, handler) = AsyncStreamReader::new(1);
     drop(stream);
     drop(handler);
     let (stream, handler) = AsyncStreamReader::new(1);
     let raw = handler.into_raw();
-    // SAFETY: it was not given to anyone.
+    // SAFETY: no producer got the handler.
     drop(unsafe { usmq::interop::arrow::AsyncHandler::from_raw(raw) });
     drop(stream);
     balance.check()
@@ -100,7 +100,7 @@ fn a20_a_drop_at_any_moment_leaks_nothing_of_a_threaded_producer() -> Result<()>
         let producer = source.clone();
         let thread = std::thread::spawn(move || {
             let refused = !matches!(producer.schema(), Ok(0));
-            // Obeys the credit, and learns of the cancellation late.
+            // The producer obeys the credit, and sees the cancellation late.
             for number in 0.. {
                 if refused {
                     break;

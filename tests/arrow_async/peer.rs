@@ -156,7 +156,7 @@ fn consumed(peer: &Peer, ahead: u64, batches: Batches, most: i64) -> Result<Cons
     let producing = unsafe { AsyncExport::start_on_host(handler, record_field()?, batches) }?;
     (peer.consume)(consumer, most, &mut found);
     if most < i64::MAX {
-        // Arrow C++ 26 leaves without a word to its producer.
+        // Arrow C++ 26 stops without a call to its producer.
         std::thread::sleep(Duration::from_millis(50));
         producing.stop();
     }

@@ -96,8 +96,8 @@ fn a8_cancellations_by_several_threads_count_as_one() -> Result<()> {
         let pause = Duration::from_micros(random.below(2000) as u64);
         recorder.until(|log| !log.calls.is_empty());
         if round % 2 == 0 {
-            // Several need the producer to be there for the last of them. One does not: the release may come and go
-            // while its call has yet to return.
+            // With several requests, the producer must live until the last one. With one request, the release may
+            // happen before its call returns.
             let held = recorder.hold_release();
             std::thread::scope(|threads| {
                 for _ in 0..3 {
@@ -157,7 +157,7 @@ fn a9_only_the_release_follows_a_consumers_error() -> Result<()> {
         assert_eq!(calls.len(), at + 2, "{calls:?}");
         assert!(!calls.iter().any(|call| matches!(call, Call::Error(..))), "{calls:?}");
         assert!(matches!(producing.wait(), StreamEnd::Refused(5)));
-        // The refused task was not extracted, and is the producer's to free.
+        // The consumer did not extract the refused task, so the producer frees it.
         recorder.extract_all();
     }
     balance.check()

@@ -34,7 +34,7 @@ pub struct Recorder {
     log: Mutex<Log>,
     changed: Condvar,
     inside: AtomicUsize,
-    /// Held by a test that wants the release to wait.
+    /// A test holds this lock to delay the release.
     gate: Mutex<()>,
     act: Act,
 }
@@ -112,7 +112,7 @@ impl Recorder {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the handler one that no producer should take.
+    /// Makes the handler invalid, so that a producer must refuse it.
     pub fn remove_on_error(&self) {
         self.handler().on_error = None;
     }

@@ -18,7 +18,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode};
 use std::sync::Arc;
 
-/// An array that arrow-rs itself refuses is an error of these tests.
+/// An error of arrow-rs here is a defect of these tests.
 pub type Made<T> = std::result::Result<T, arrow_schema::ArrowError>;
 
 /// The field of a nullable child.
@@ -216,7 +216,7 @@ fn list<O: OffsetSizeTrait>(
     Ok(Arc::new(GenericListArray::try_new(field.clone(), offsets, values, valid)?))
 }
 
-/// Lists that overlap, and in any order.
+/// Lists that overlap and are in any order.
 fn list_view<O: OffsetSizeTrait>(
     field: &FieldRef,
     length: usize,

@@ -71,7 +71,7 @@ pub fn mixed(x: &[u32], digest: &mut [u32]) {
     digest.iter_mut().zip(x).for_each(|(digest, x)| *digest = digest.wrapping_mul(31).wrapping_add(*x));
 }
 
-/// The kernels that most tests run, safe since they touch exactly the elements of the arrays they are given.
+/// The kernels that most tests run. They are safe, since they access exactly the elements of their arrays.
 pub struct Work {
     advance: Kernel,
     advance_into: Kernel,
@@ -186,7 +186,7 @@ pub fn queues_elsewhere(queue: &Queue) -> Result<Vec<Queue>> {
     Ok(queues)
 }
 
-/// Random numbers that a seed repeats.
+/// Random numbers; equal seeds give equal numbers.
 pub struct Random(u64);
 
 impl Random {

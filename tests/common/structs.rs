@@ -148,14 +148,14 @@ pub fn foreign_array(field: &Arc<Field>, mut raw: RawArray) -> ForeignStruct<Arr
 
 /// Moves an array out of its source, which is released from then on.
 pub fn take_array<T: ArrayStruct>(field: &Arc<Field>, source: *mut T) -> ForeignStruct<T> {
-    // SAFETY: as for `take`, with a field that describes the struct, unless the import is to see that it does not.
+    // SAFETY: as for `take`, with a field that describes the struct, or with a wrong one that the import must detect.
     unsafe { ForeignStruct::take_array(field, source) }
 }
 
 /// Moves a schema or stream out of its source, which is released from then on.
 pub fn take<T: FfiStruct<About = ()>>(source: *mut T) -> ForeignStruct<T> {
-    // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, whole or with a field made wrong that the
-    // import is to see; no other thread knows them.
+    // SAFETY: the tests pass structs of this file, of usmq or of arrow-rs, valid or with a wrong field that the import
+    // must detect; no other thread uses them.
     unsafe { ForeignStruct::take(source) }
 }
 

@@ -21,7 +21,7 @@ fn first(parts: bool) -> Result<Vec<u32>> {
     with_queue(part, || Array::from_slice(&[1u32, 2, 3])?.to_vec())
 }
 
-/// Runs with the call failing that the parent chose, then again without a fault.
+/// Runs once with a failure of the call that the parent chose, then again without a fault.
 fn child(asked: &str) -> Result<()> {
     let mut parts = asked.split(' ');
     let at = parts.next().and_then(|at| at.parse().ok()).unwrap();

@@ -12,11 +12,11 @@ use usmq::{
 
 const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
 
-/// Plain SYCL leaves some KiB of each context that had a copy on its in-order queue, and most of what was built there: with
-/// dpctl 23 KiB and 1.9 MiB, and nothing without both.
+/// Plain SYCL leaks some KiB of each context that had a copy on its in-order queue, and most of the memory of its builds.
+/// With dpctl these are 23 KiB and 1.9 MiB; a context without a copy and a build leaks nothing.
 const HEAP: [&str; 1] = ["the heap of the driver"];
 
-/// Built code is kept as long as its context, for that of a device as long as the process.
+/// Built code lives as long as its context; that of a default context lives as long as the process.
 const KEPT: [&str; 2] = ["Kernel", "Bundle"];
 
 pub fn all(sweep: &mut Sweep, home: &Queue) {
@@ -127,7 +127,7 @@ fn places(sweep: &mut Sweep, home: &Queue) {
 
 fn kernels(sweep: &mut Sweep, home: &Queue) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // No kernel of a text that was never built is in a cache.
+    // The source was never built, so no cache has its kernel.
     let fresh = |text: &str| format!("// {}\n{text}", NEXT.fetch_add(1, Ordering::Relaxed));
     let options = || KernelOptions { queue: Some(home.clone()), ..KernelOptions::default() };
     let x = || states_of(&[1; 100], home);

@@ -11,10 +11,10 @@ use usmq::{Array, DType, Error, Queue, Result, UsmKind};
 /// An operation with its checks that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// No operation makes as many calls of the shim.
+/// An operation makes fewer calls of the shim than this.
 const MOST_CALLS: u64 = 1000;
 
-/// More bytes than this that stay on the heap after each fault are a leak.
+/// If more bytes than this stay on the heap after each fault, they are a leak.
 const LEAK: usize = 2048;
 
 const FAULTS: [Fault; 3] = [Fault::Sycl, Fault::NoMemory, Fault::Other];
@@ -140,7 +140,7 @@ impl Sweep {
         let begun = Instant::now();
         now(Some(format!("{name}, without a fault")));
         for _ in 0..2 {
-            // Pools, queues and kernels that are created once.
+            // usmq creates some pools, queues and kernels once.
             let whole = || -> Result<()> {
                 let held = set_up()?;
                 let result = act(&held)?;
@@ -217,7 +217,7 @@ impl Sweep {
         self.sum.problems.push(format!("{name}: not as in the beginning"));
     }
 
-    /// Whether the call that was to fail was made.
+    /// Whether the operation made the call that should fail.
     fn shoot<T, R>(
         &mut self,
         kept: &[&str],
@@ -233,7 +233,7 @@ impl Sweep {
         arm(shot.at, shot.fault, shot.lasting, shot.threads == Threads::Others);
         let result = catch_unwind(AssertUnwindSafe(|| act(&held)));
         if shot.threads == Threads::Others {
-            // Their work may come after the call.
+            // The work of other threads may come after the call.
             std::thread::sleep(Duration::from_millis(5));
         }
         let (thrown, place) = disarm();

@@ -22,7 +22,7 @@ use usmq::{Array, Error, Queue, Result, UsmKind};
 
 const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
-/// Owners of foreign memory that live.
+/// The number of live owners of foreign memory.
 static OWNERS: AtomicI64 = AtomicI64::new(0);
 
 struct Owner(#[allow(dead_code, reason = "held, not read")] Array);
@@ -158,7 +158,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             made.map_or(Ok(()), |made| whole(&made))?;
             whole(column)
         });
-        // Null counts and lengths of text that only device memory has.
+        // Only device memory has these null counts and lengths of text.
         let read = |column: &Column| {
             let made = column.export_device(ready)?;
             let made = Column::import_device(made.into(), ImportOptions::default())?;
@@ -245,7 +245,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
 
 type Start = unsafe fn(*mut ArrowAsyncDeviceStreamHandler, Arc<Field>, Batches) -> Result<AsyncExport>;
 
-/// The column twice, by way of the asynchronous interface.
+/// The column, sent twice through the asynchronous interface.
 fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
     let (mut stream, handler) = AsyncStreamReader::new(1);
     let batches = Box::new([column.clone(), column.clone()].into_iter().map(Ok));

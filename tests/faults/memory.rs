@@ -25,7 +25,7 @@ pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
 
 fn creation(sweep: &mut Sweep, home: &Queue) {
     for kind in UsmKind::ALL {
-        // Of the pool's own sizes, and of one that it takes from the runtime each time.
+        // Sizes that the pool keeps, and one that it takes from the runtime each time.
         for bytes in [0usize, 1000, 64 << 20] {
             let name = format!("uninit, {bytes} bytes of {kind} USM, dropped");
             let none = || Ok(());
@@ -78,7 +78,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
     let numbers: Vec<u32> = (0..1000).collect();
     let filled = || states_of(&numbers, home);
     let still = |x: &Array| expect(x.to_vec::<u32>()?, numbers.clone());
-    // Few, because memory that the runtime may still write after every call failed is leaked, in half of the faults.
+    // Few elements, because half of the faults leak memory: the runtime may still write to it.
     let few = &numbers[..300];
     sweep.run(
         "to_vec",
@@ -99,7 +99,7 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
         },
     );
     let other: Vec<u32> = (1000..2000).collect();
-    // Where it is the wait that fails, the copy has been made.
+    // If the wait fails, the copy is complete.
     sweep.run(
         "copy_from_slice",
         filled,

@@ -1,4 +1,4 @@
-//! Which file of src/ imports which other one, also within a layer.
+//! Finds which file of src/ imports which other one, also within a layer.
 //!
 //! A name that a `mod.rs` re-exports belongs to the file that defines it. Code under `cfg(test)` is left out.
 
@@ -39,7 +39,7 @@ struct Sources {
 pub struct Graph(BTreeMap<String, BTreeMap<String, BTreeSet<(usize, String)>>>);
 
 impl Graph {
-    /// The files below src/ without lib.rs, which names them all.
+    /// The files below src/ without lib.rs, which lists all modules.
     pub fn new() -> Self {
         Self::of(&Sources::read())
     }
@@ -155,7 +155,7 @@ impl Sources {
                 found.push((mention.line, target, mention.path.join("::")));
             }
         }
-        // A folder by itself is none of its files: only the names behind it are.
+        // A folder stands for none of its files; only the names after it do.
         found.retain(|(_, target, name)| {
             let target = &self.all[*target].path;
             let folder = target.parent().and_then(Path::file_name).and_then(|name| name.to_str());

@@ -25,7 +25,7 @@ fn on_device(array: &ArrayRef) -> Result<Column> {
     Column::from_arrow("x", array, ImportOptions::default())
 }
 
-/// Out to another library and in again: the same memory, and the same values.
+/// An export to another library and an import keep the memory and the values.
 fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result<()> {
     let exported = column.export_device(SyncMode::Event)?;
     let before = raw_device_array(&exported);
@@ -39,7 +39,7 @@ fn assert_comes_back(column: &Column, expected: &ArrayRef, what: &str) -> Result
     let back = reimport(exported)?;
     assert_eq!((back.len(), back.offset()), (column.len(), column.offset()), "{what}");
     let after = raw_device_array(&back.export_device(SyncMode::Now)?).array.addresses();
-    // Of a column without values no memory is kept.
+    // A column without values keeps no memory.
     let same = |(after, before): (&usize, &usize)| after == before || (column.is_empty() && *after == 0);
     assert!(
         after.len() == before.len() && after.iter().zip(&before).all(same),
@@ -82,10 +82,10 @@ fn slices_of_every_type_round_trip_on_either_side() -> Result<()> {
                     for length in [0, 1, 8, 40 - offset] {
                         let what = format!("{length} of {data_type} from {offset}, nulls: {nulls}");
                         let part = whole.slice(offset, length);
-                        // Before the copy to the device, and on it.
+                        // Slices before the copy to the device, and on the device.
                         assert_comes_back(&on_device(&part)?, &part, &what)?;
                         let cut = column.slice(offset, length)?;
-                        // A part without values begins nowhere.
+                        // An empty part starts at 0.
                         let first = if length == 0 { 0 } else { offset };
                         assert_eq!((cut.len(), cut.offset()), (length, first), "{what}");
                         assert_comes_back(&cut, &part, &what)?;
@@ -108,14 +108,14 @@ fn a_host_array_is_copied_from_its_offset() -> Result<()> {
                 for offset in OFFSETS {
                     let what = format!("{data_type} from {offset}, nulls: {nulls}");
                     let part = column.slice(offset, 20)?;
-                    // arrow-rs itself moves buffers where it can, and seldom gives an offset.
+                    // arrow-rs itself moves buffers where it can, and rarely exports an offset.
                     let (raw, releases) = count_host_releases(part.export_host()?);
                     assert_eq!(raw.offset as usize, offset, "{what}");
                     let copy = Column::import(foreign_array(column.field(), raw), ImportOptions::default())?;
                     assert_eq!(&copy.to_arrow()?, &whole.slice(offset, 20), "{what}");
                     let released = crate::structs::eventually(|| Ok(releases.count() == 1))?;
                     assert!(released, "{what}: {} releases", releases.count());
-                    // Whole bytes of bitmaps are left behind, and with them the values before.
+                    // The import leaves out whole bytes of bitmaps, and the values before them.
                     let kept = if is_run_ends(&data_type) { offset } else { offset % 8 };
                     assert_eq!(copy.offset(), kept, "{what}");
                 }
@@ -140,7 +140,7 @@ fn the_host_reads_host_and_shared_memory_in_place() -> Result<()> {
             let seen = read.as_primitive::<Float64Type>().values().as_ptr() as usize;
             assert_eq!((column.usm_kind(), &read), (Some(kind), &array));
             assert_eq!(seen == address, kind != UsmKind::Device, "{kind}");
-            // The array of arrow-rs keeps the memory by itself.
+            // The array of arrow-rs alone keeps the memory.
             drop(column);
             assert_eq!(&read, &array);
         }
@@ -185,7 +185,7 @@ fn columns_imported_from_arrow_rs_may_have_nulls() -> Result<()> {
         for data_type in every_type() {
             let column = on_device(&array(&data_type, 9, true, &mut Random::new(4)).unwrap())?;
             assert!(column.field().is_nullable(), "{data_type}");
-            // So a column of structs is a column, not a table.
+            // A column of structs therefore stays a column, not a table.
             assert!(matches!(ColumnOrTable::from_column(column)?, ColumnOrTable::Column(_)), "{data_type}");
         }
         Ok(())

@@ -21,7 +21,7 @@ use usmq::interop::arrow::{
 };
 use usmq::{Error, UsmKind};
 
-/// Arrays are short: faults occur at edges, and there are many.
+/// The maximum length of arrays. They are short, so that many of them test the edges.
 const LONGEST: usize = 70;
 
 const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
@@ -34,7 +34,7 @@ fn any_type() -> impl Strategy<Value = DataType> {
     })
 }
 
-/// An array and its parameters, which a failure shows.
+/// An array and its parameters, which the output of a failure contains.
 #[derive(Debug, Clone)]
 struct Case {
     data_type: DataType,
@@ -88,7 +88,7 @@ fn parts(batch: &RecordBatch, cuts: &[usize]) -> Vec<RecordBatch> {
 }
 
 proptest! {
-    // A failure that waits for a release does so at each step of shrinking.
+    // A failing test that waits for a release waits at each step of shrinking.
     #![proptest_config(ProptestConfig {
         cases: 400, failure_persistence: None, max_shrink_time: 60_000, ..ProptestConfig::default()
     })]
@@ -99,7 +99,7 @@ proptest! {
     ) {
         let clean = LeakCheck::start()?;
         let whole = case.array();
-        // Cut by arrow-rs, by us, and by us as the other library.
+        // Slices made by arrow-rs, by usmq, and by usmq as the other library.
         let (start, length) = cut(before, whole.len());
         let part = whole.slice(start, length);
         let column = Column::from_arrow("x", &part, ImportOptions::default())?;

@@ -22,7 +22,7 @@ use usmq::{Context, Error, Queue, Result, UsmKind};
 
 const HOST: ImportOptions<'_> = ImportOptions { queue: None, kind: Some(UsmKind::Host), columns: None };
 
-/// Of a struct with a list, text and a dictionary.
+/// A struct with a list, text and a dictionary.
 fn nested() -> ArrayRef {
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let types = [DataType::List(item(DataType::Int64)), DataType::Utf8, dictionary];
@@ -47,7 +47,7 @@ fn a_moved_struct_can_be_released_on_any_thread() -> Result<()> {
     without_leaks(|| {
         let array = nested();
         let column = on_device(&array)?;
-        // Moved by growth, to the heap, and to another thread.
+        // The struct moves when the list grows, to the heap, and to another thread.
         let mut moved = Vec::new();
         for ready in [SyncMode::Event, SyncMode::Now, SyncMode::Event, SyncMode::Event] {
             moved.push(column.export_device(ready)?);
@@ -93,7 +93,7 @@ fn an_import_keeps_its_struct_until_its_last_slice_is_dropped() -> Result<()> {
         drop(back);
         slice.wait()?;
         assert_eq!(releases.count(), 0);
-        // The child of a cut is cut, too.
+        // The child of a slice is a slice, too.
         assert_eq!(&slice.to_arrow()?, &array.as_struct().column(1).slice(3, 20));
         drop(slice);
         assert!(once(&releases)?);
@@ -153,7 +153,7 @@ fn a_child_of_a_host_array_may_be_moved_out() -> Result<()> {
     })
 }
 
-/// The struct of usmq that these bytes are.
+/// The struct of usmq with these bytes.
 fn restored(raw: RawArray) -> ArrowArray {
     let mut array = ArrowArray::empty();
     // SAFETY: one layout, and an empty struct owns nothing that would be lost.
@@ -416,7 +416,7 @@ fn foreign_contents_are_validated_before_arrow_rs_reads_them() -> Result<()> {
                 let told = broken.to_arrow().unwrap_err().to_string();
                 assert!(told.contains(says), "{says:?} is missing in {told}");
                 assert_eq!(broken.validate_full().unwrap_err().to_string(), told);
-                // A part that keeps the rules is as good as any.
+                // A slice without the invalid values is valid.
                 if number != 0 {
                     assert!(broken.slice(2, 1)?.validate_full().is_ok() || number == 2);
                 }

@@ -72,7 +72,7 @@ fn later_writes_do_not_change_an_array_of_arrow_rs() -> Result<()> {
         assert_eq!(&part, &expected.slice(1, 2), "{kind}");
         assert_eq!(rows.as_fixed_size_list().values(), &expected, "{kind}");
         assert_eq!(batch[0].column(0), &expected, "{kind}");
-        // A copy is of then; the column shares its memory.
+        // A copy has the values of that moment; the column shares its memory.
         assert_eq!(column.to_arrow()?.as_primitive::<Int32Type>().values(), &[7; 4], "{kind}");
     }
     Ok(())
@@ -147,7 +147,7 @@ fn invalid_serialized_contents_are_refused() -> Result<()> {
     let cases: [(&ArrayRef, usize, Change, &str); 13] = [
         (&text, 1, set(0, [0xff]), "value 0 is not UTF-8"),
         (&text, 1, set(8, [0xc3]), "value 1 is not UTF-8"),
-        // One character, of which each text has half.
+        // Two texts have one half each of one character.
         (&text, 1, set(4, [0xc3, 0xa9]), "value 1 is not UTF-8"),
         (&text, 0, set(4, 11i32.to_ne_bytes()), "offset 2 is 10, after 11"),
         (
@@ -173,7 +173,7 @@ fn invalid_serialized_contents_are_refused() -> Result<()> {
     for array in [&text, &indices, &nulls, &views, &bytes, &lists] {
         assert_eq!(&changed(array, 0, |_| ())?, array);
     }
-    // The value under a null may be anything harmless.
+    // The index of a null may be outside the dictionary.
     let hidden: ArrayRef = Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>());
     let last = Column::from_arrow("c", &hidden, ImportOptions::default())?.pack()?.buffers.len() - 3;
     changed(&hidden, last, set(4, 99i32.to_ne_bytes()))?;
@@ -185,7 +185,7 @@ fn short_views_round_trip_through_a_device_export() -> Result<()> {
     let short: ArrayRef =
         Arc::new(StringViewArray::from(vec![Some("a"), None, Some("twelve bytes"), Some("")]));
     let long: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a"), Some("more than twelve bytes")]));
-    // A data buffer, of which no value is shown.
+    // No value refers to this data buffer.
     let part = long.slice(0, 1);
     for kind in UsmKind::ALL {
         for array in [&short, &long, &part] {
@@ -218,7 +218,7 @@ fn structs(rows: usize, nulls: bool) -> ArrayRef {
     Arc::new(StructArray::new(fields.into(), vec![values], bitmap))
 }
 
-/// The result of a stream of these columns, from their memory and through the host.
+/// The result of a stream of these columns, read in place and through the host.
 fn streams(columns: &[Column]) -> [Result<ColumnOrTable>; 2] {
     let field = columns[0].field().clone();
     let own = columns.to_vec();
@@ -262,7 +262,7 @@ fn top_level_nullable_structs_are_a_table_unless_some_are_null() -> Result<()> {
     for imported in streams(std::slice::from_ref(&some)) {
         assert!(matches!(imported?, ColumnOrTable::Column(_)));
     }
-    // Batches in USM stay apart, so that they cannot be one column; those of the host are joined to one.
+    // Batches in USM stay separate, so they cannot be one column; usmq joins batches of the host.
     let [in_usm, of_host] = streams(&[column, some]);
     assert!(interop(in_usm).contains("nulls"));
     assert!(
@@ -291,7 +291,7 @@ fn a_batch_with_another_schema_is_named() -> Result<()> {
         let text = interop(imported);
         assert!(text.contains("batch 2") && text.contains("of [\"a\"], not of [\"a\", \"b\"]"), "{text}");
     }
-    // Names are the schema's.
+    // The names come from the schema.
     for imported in streams(&[one, table(DType::F64, "c")?]) {
         let ColumnOrTable::Table(table) = imported? else { panic!("record batches") };
         assert_eq!(table.names().collect::<Vec<_>>(), ["a", "b"]);

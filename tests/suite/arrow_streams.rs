@@ -310,7 +310,7 @@ fn a_device_stream_is_imported_to_the_requested_queue() -> Result<()> {
         let moved = table(ColumnOrTable::from_device_stream(stream.into(), placed)?);
         assert_eq!((moved.queue(), moved.batches()[0].usm_kind()), (&other, Some(UsmKind::Shared)));
         assert_eq!(moved.to_arrow()?, batches);
-        // Without a word on it, the current queue if it can use the memory.
+        // If the producer names no queue, the column gets the current one, if that can use the memory.
         let stream = ArrowDeviceArrayStream::new(schema, all(columns));
         let current = with_queue(&other, || {
             ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())

@@ -1,4 +1,4 @@
-//! The example of the API: a scoped queue, arrays, a kernel.
+//! The first example of the API: a scoped queue, arrays, a kernel.
 
 use usmq::{Array, Kernel, with_queue};
 

@@ -23,7 +23,7 @@ const HOST: Destination = Destination { kind: 1, id: 0 };
 const REVERSED: Index = Index::Slice { start: None, stop: None, step: Some(-1) };
 const EVERY_SECOND: Index = Index::Slice { start: Some(1), stop: None, step: Some(2) };
 
-/// One struct under its two names.
+/// One struct, as declared by usmq and by dlpark.
 trait Both {
     type Ours: Managed;
     type Theirs: ManagedTensorBase;
@@ -151,7 +151,7 @@ fn a_read_only_array_stays_read_only_and_has_no_legacy_tensor() -> Result<()> {
     Ok(())
 }
 
-/// Memory that counts its ends.
+/// Memory that counts how often it is dropped.
 struct Watched<T> {
     memory: T,
     ends: Arc<AtomicUsize>,
@@ -282,7 +282,7 @@ fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
 fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
     without_leaks(|| {
         let (mut theirs, _) = made::<New, _>(six(UsmKind::Shared)?, on_device, (&[2, 3], &[3, 1]), |_| {});
-        // SAFETY: no type of less than a byte.
+        // SAFETY: no element is smaller than a byte.
         *unsafe { theirs.flags_mut() } = DlpackFlags::IS_SUBBYTE_TYPE_PADDED | DlpackFlags::READ_ONLY;
         let array = import(taken::<New>(theirs), Import::default())?;
         assert!(array.is_readonly());

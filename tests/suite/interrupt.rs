@@ -64,7 +64,7 @@ fn an_interrupted_copy_of_borrowed_memory_has_not_started() -> Result<()> {
     let y = states_of(&[1, 2, 3], &queue)?;
     let (x, event) = busy(&queue)?;
     let values = vec![9u32; 3];
-    // Neither array has to wait for the other's kernel, but the queue is the same.
+    // No array must wait for the kernel of the other one, but both are on one queue.
     interrupted(|| y.copy_from_slice(&values));
     drop(values);
     interrupted(|| y.to_vec::<u32>());
@@ -80,7 +80,7 @@ fn an_uninterrupted_wait_ends_with_its_command() -> Result<()> {
     let work = Work::new(&queue)?;
     let x = states_of(&[7], &queue)?;
     let mut steps = 0;
-    // Complete before the wait, within the first polls, and long after them.
+    // Kernels that end before the wait, during the first polls, and long after them.
     for more in [1, 1000, 30_000, 30_000_000] {
         steps += more;
         let event = work.advance(&queue, &x, more)?;

@@ -30,7 +30,7 @@ kernel void scalars(char a, uchar b, short c, ushort d, int e, uint f, long g, u
 }
 ";
 
-/// The queue, when its device takes OpenCL C and SPIR-V.
+/// The queue, if its device takes OpenCL C and SPIR-V.
 fn opencl() -> Result<Option<Queue>> {
     let queue = default_queue()?;
     let is_opencl = queue.device().backend() == usmq::Backend::OpenCl;
@@ -51,7 +51,7 @@ fn start(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg
     unsafe { kernel.launch_with(Launch { global, local, queue: None }, args) }
 }
 
-/// The text of a refusal, which must be of the kind that the launch documents.
+/// The text of a refused launch; checks that the error has the documented type.
 fn refusal(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> String {
     match start(kernel, global, local, args) {
         Err(Error::Launch(text)) => text,
@@ -206,7 +206,7 @@ fn a_build_error_has_name_device_and_compiler_log() -> Result<()> {
         "{missing:?}"
     );
     assert!(matches!(Kernel::from_sycl(SOURCE, ""), Err(Error::Value(_))));
-    // A failure is not remembered: the same name builds from the right source.
+    // usmq does not cache a failure: the same name builds from the right source.
     assert!(Kernel::from_sycl(SOURCE, "place1").is_ok());
     Ok(())
 }
@@ -405,7 +405,7 @@ fn bytes_that_are_not_spirv_are_refused_before_the_driver_reads_them() -> Result
     Ok(())
 }
 
-/// Kernels whose parameters a reader of the text cannot know, and local memory in each form.
+/// Kernels whose parameters the source alone does not reveal, and local memory in each form.
 const HIDDEN: &str = r#"
 struct Point { float x; int y; long z; };
 using part = sycl::local_accessor<int, 1>;
@@ -512,7 +512,7 @@ fn a_launch_refused_by_the_driver_names_kernel_sizes_and_arguments() -> Result<(
 #[test]
 fn a_compiler_defined_macro_does_not_hide_parameters() -> Result<()> {
     default_queue()?;
-    // Only a compiler knows which branch it takes, as it knows what a header defines.
+    // Only the compiler knows which branch it takes and what a header defines.
     let source = format!(
         "{SOURCE}\n#if __has_include(<cstddef>)\n#define TWO unsigned *x, unsigned n\n#else\n#define TWO int a\n#endif\nKERNEL(1) two(TWO) {{ x[ITEM] = n; }}"
     );

@@ -1,6 +1,6 @@
-//! The suites without process-wide state, in one binary: one link instead of seventeen. Run one of them by its name,
-//! `cargo test --features arrow --test suite placement::`. Suites that fork, replace a setting of the process or
-//! compare its memory have binaries of their own.
+//! The suites without process-wide state, in one binary, which is linked once. Run a suite by its name:
+//! `cargo test --features arrow --test suite placement::`. Suites that fork, change a setting of the process or
+//! compare its memory have their own binaries.
 
 #[path = "../common/arrays.rs"]
 mod arrays;

@@ -6,7 +6,7 @@ use crate::common::{
 };
 use usmq::{Array, Context, DType, Index, Queue, Result, UsmKind, collocate};
 
-/// Elements of an array in these tests: few, so that a command is as long as its chain of steps.
+/// The number of elements of an array in these tests. It is small, so that the steps determine a command's duration.
 const SIZE: usize = 16;
 
 fn counted() -> Vec<u32> {
@@ -17,8 +17,8 @@ fn part(array: &Array, start: usize, stop: usize) -> Result<Array> {
     array.index(&[Index::Slice { start: Some(start as isize), stop: Some(stop as isize), step: None }])
 }
 
-/// Rounds of: a producer of random length writes x, a consumer on another queue folds x into a digest and so must have
-/// seen all of this round's x and nothing of the next one's.
+/// In each round a producer of random duration writes x, and a consumer on another queue folds x into a digest. The
+/// consumer must read all of this round's x and nothing of the next round's.
 fn produce_and_consume(producer: &Queue, consumer: &Queue, rounds: usize, seed: u64) -> Result<()> {
     let work = Work::new(producer)?;
     let mut random = Random::new(seed);
@@ -94,7 +94,7 @@ fn writes_to_overlapping_views_are_never_lost() -> Result<()> {
         let steps = *random.pick(&[1, 500, 3000]);
         let view = part(&whole, start, stop)?;
         if round % 7 == 0 {
-            // A view of a view, bound to another queue, copied onto itself one place further.
+            // A view of a view, on another queue, is copied onto itself one element further.
             let (from, to) = (part(&view, 0, stop - start - 1)?, part(&view, 1, stop - start)?);
             to.on_queue(random.pick(&queues))?.assign(&from)?;
             host.copy_within(start..stop - 1, start + 1);
@@ -241,7 +241,7 @@ fn wander(queues: &[Queue], seed: u64) -> Result<()> {
         let (start, stop) = (start.min(stop), start.max(stop) + 1);
         let steps = *random.pick(&[1, 100, 10_000]);
         let queue = random.pick(queues);
-        // Arrays of another context come to the queue first, as a user would bring them.
+        // Arrays of another context are collocated to the queue first, as in a user's program.
         if matches!(random.below(4), 0)
             || arrays[a].on_queue(queue).is_err()
             || arrays[b].on_queue(queue).is_err()

@@ -15,7 +15,7 @@ fn slice(start: Option<isize>, stop: Option<isize>, step: isize) -> Index {
     Index::Slice { start, stop, step: Some(step) }
 }
 
-/// Random values of the dtype, which for `bool` are not any bytes.
+/// Random values of the dtype; for `bool` only valid bytes.
 fn values(dtype: DType, count: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = random.bytes(count * dtype.itemsize());
     if dtype == DType::Bool {
@@ -30,7 +30,7 @@ fn filled(shape: &[usize], dtype: DType, kind: UsmKind, queue: &Queue, bytes: &[
     Ok(array)
 }
 
-/// The elements of a view in C order, gathered by the host from all bytes of the array it is a view of.
+/// The elements of a view in C order. The host gathers them from all bytes of the viewed array.
 fn gathered(view: &Array, whole: &Array, bytes: &[u8]) -> Vec<u8> {
     let size = view.dtype().itemsize();
     let mut starts = vec![(view.address() - whole.address()) as isize];
@@ -42,7 +42,7 @@ fn gathered(view: &Array, whole: &Array, bytes: &[u8]) -> Vec<u8> {
     starts.into_iter().flat_map(|start| bytes[start as usize..][..size].iter().copied()).collect()
 }
 
-/// The action for one array and target, that it was taken, and that the elements arrived.
+/// Checks the action for one array and target, that it was executed, and that the elements arrived.
 fn moves_as(source: &Array, target: &Queue, expected: Action) -> Result<Array> {
     let plan = explain(&[source], Some(target))?;
     let step = &plan.steps[0];
@@ -210,7 +210,7 @@ fn large_arrays_of_odd_sizes_arrive_exactly() -> Result<()> {
     for (number, away) in queues_elsewhere(&home)?.iter().enumerate() {
         for kind in UsmKind::ALL {
             let x = filled(&[bytes.len()], DType::U8, kind, &home, &bytes)?;
-            // In place of a copy of odd length from the host, which some drivers do a byte at a time.
+            // Replaces a copy of odd length from the host, which some drivers execute byte by byte.
             let odd = x.index(&[slice(Some(61), Some(61 + 100 * MIB as isize + 3), 1)])?;
             let source = if kind == UsmKind::Device || number == 0 { odd } else { x.clone() };
             let moved = moves_as(&source, away, elsewhere_action(kind))?;

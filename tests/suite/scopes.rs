@@ -33,7 +33,7 @@ fn nested_scopes_replace_and_restore_the_queue() -> Result<()> {
         Ok(inner + 1)
     }
     assert_eq!(nest(&queues, &outside)?, 8);
-    // `None` changes nothing.
+    // `None` keeps the current queue.
     with_queue(&queues[3], || {
         assert_eq!(with_queue(Target::Unset, current_queue)?, queues[3]);
         assert_eq!(with_queue(None::<&str>, current_queue)?, queues[3]);
@@ -215,7 +215,7 @@ fn workers_of_a_thread_pool_see_the_scope_of_each_job() -> Result<()> {
     Ok(())
 }
 
-/// Pending once; another future of the executor runs in between.
+/// Is pending once, so that another future of the executor runs in between.
 async fn pause() {
     let mut paused = false;
     std::future::poll_fn(|context| {
@@ -349,7 +349,7 @@ fn a_future_that_panics_leaves_no_scope_behind() -> Result<()> {
     })
 }
 
-/// Says, when it is dropped, which queue was current then.
+/// Records the current queue when it is dropped.
 struct SaysQueue(mpsc::Sender<Result<Queue>>);
 
 impl Drop for SaysQueue {
@@ -432,7 +432,7 @@ fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     }
     let (say, said) = mpsc::channel();
     let thread = std::thread::spawn(move || -> Result<()> {
-        // Made before usmq's own, so it is dropped after it.
+        // It is created before usmq's own thread-local data, so it is dropped later.
         KEPT.with_borrow_mut(|kept| assert!(kept.is_none()));
         let array = with_queue(default_queue()?, || Array::from_slice(&[1, 2]))?;
         KEPT.set(Some(AsksLate(array, say)));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use usmq::interop::suai::{Descriptor, SyclObject, export, import};
 use usmq::{Array, Context, DType, Error, Index, Queue, Result, UsmKind};
 
-/// Sees whether its clones are gone.
+/// Detects whether its clones were dropped.
 struct Owner(Arc<()>);
 
 impl Owner {
@@ -24,7 +24,7 @@ impl Owner {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// The completion service drops owners, soon after the last use.
+    /// The completion service drops owners soon after the last use.
     fn is_soon_let_go(&self) -> bool {
         (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -39,7 +39,7 @@ fn numbers(kind: UsmKind, queue: &Queue) -> Result<Array> {
     Ok(array)
 }
 
-/// The description as another library would give it back, whose owner is `owner`.
+/// The description as another library would export it, with `owner` as owner.
 fn taken(descriptor: &Descriptor, queue: &Queue, owner: &Owner) -> Result<Array> {
     // SAFETY: the tests keep the memory.
     unsafe { import(descriptor, &SyclObject::Queue(queue.clone()), owner.boxed()) }

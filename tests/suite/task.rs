@@ -15,7 +15,7 @@ fn live() -> u64 {
     stats(None).unwrap().iter().map(|(_, kind)| kind.live).sum()
 }
 
-/// On two devices if there are two.
+/// Two queues, on two devices if there are two.
 fn two_queues() -> Result<(Queue, Queue)> {
     let first = default_queue()?;
     let second = match other_root(&first)? {

@@ -159,7 +159,7 @@ fn an_array_moved_through_threads_and_queues_is_exact() -> Result<()> {
                         done.send(x).unwrap();
                         return;
                     }
-                    // The thread after the last has left its channel by then.
+                    // The thread after the last one has closed its channel by then.
                     if next.send((hops - 1, x)).is_err() || hops < 4 {
                         return;
                     }
@@ -234,7 +234,7 @@ fn leave_with_work_in_flight(way: &str) -> Result<()> {
     if way == "exit with all arrays dropped" {
         drop(arrays);
     } else {
-        // Still owned when the process ends, as by a global.
+        // The process ends while an owner, such as a global variable, still has them.
         std::mem::forget(arrays);
     }
     assert!(!events[events.len() - 1].done()?);

@@ -1,5 +1,5 @@
-//! Buffers, and the sources of those of an imported array: host memory, which is copied, or device memory, which is used
-//! in place.
+//! Buffers, and the memory that an import makes them from: host memory, which is copied, or device memory, which is
+//! used in place.
 
 use crate::array::{Array, DType, Layout};
 use crate::device::{Context, Event, Queue, UsmKind};

@@ -1,5 +1,5 @@
-//! Checks that the structs of an array are consistent and fit its field. Data of another library is trusted
-//! only beyond these checks.
+//! Checks that the structs of an array are consistent and fit its field. usmq trusts everything that these
+//! checks do not cover.
 
 use super::abi::ArrowArray;
 use super::buffer_source::BufferSource;

@@ -1,5 +1,5 @@
-//! Errors of transfers that fill memory, by address: other libraries pass the memory back to usmq as their
-//! own.
+//! Errors of transfers that fill memory, by address, since other libraries may pass the memory back to usmq
+//! as their own.
 
 use crate::memory::PoisonCell;
 use crate::runtime::ForkMutex;
