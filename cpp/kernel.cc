@@ -20,9 +20,12 @@ std::vector<std::string> strings(const rust::Vec<rust::String> &list) {
 } // namespace
 
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,
-                                         const rust::Vec<rust::String> &options, rust::Str registered) {
+                                         IncludeFile include, const rust::Vec<rust::String> &options,
+                                         rust::Str registered) {
   const auto flags = strings(options);
-  auto text = exp::create_kernel_bundle_from_source(context, exp::source_language::sycl, std::string(source));
+  auto text = exp::create_kernel_bundle_from_source(
+      context, exp::source_language::sycl, std::string(source),
+      exp::properties{exp::include_files{std::string(include.name), std::string(include.text)}});
   if (registered.empty()) {
     return std::make_unique<Bundle>(exp::build(text, {device}, exp::properties{exp::build_options{flags}}));
   }

@@ -98,6 +98,7 @@ struct UserEvent {
 struct DeviceInfo;
 struct PlatformInfo;
 struct BudgetStats;
+struct IncludeFile;
 struct KernelArg;
 enum class EventStatus : std::uint8_t;
 
@@ -197,7 +198,8 @@ void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noe
 
 // kernels
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,
-                                         const rust::Vec<rust::String> &options, rust::Str registered);
+                                         IncludeFile include, const rust::Vec<rust::String> &options,
+                                         rust::Str registered);
 std::unique_ptr<Bundle> bundle_from_opencl(const Context &context, const Device &device, rust::Str source,
                                            const rust::Vec<rust::String> &options);
 std::unique_ptr<Bundle> bundle_from_spirv(const Context &context, const Device &device,

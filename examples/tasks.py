@@ -7,12 +7,9 @@ import asyncio
 import usmq
 
 SOURCE = """
-#include <sycl/sycl.hpp>
-namespace ext = sycl::ext::oneapi;
-extern "C" SYCL_EXTERNAL
-SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
-void add(const float *x, const float *y, float *sum) {
-  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
+#include <usmq/kernel.h>
+USMQ_KERNEL(1) void add(const float *x, const float *y, float *sum) {
+  size_t i = global_id(0);
   sum[i] = x[i] + y[i];
 }
 """

@@ -87,6 +87,12 @@ pub(crate) mod bridge {
         element: usize,
     }
 
+    /// A file that a kernel source can include without a folder.
+    struct IncludeFile<'a> {
+        name: &'a str,
+        text: &'a str,
+    }
+
     unsafe extern "C++" {
         include!("usmq/cpp/bridge.h");
 
@@ -261,6 +267,7 @@ pub(crate) mod bridge {
             context: &Context,
             device: &Device,
             source: &str,
+            include: IncludeFile,
             options: &Vec<String>,
             registered: &str,
         ) -> Result<UniquePtr<Bundle>>;

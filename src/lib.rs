@@ -7,11 +7,9 @@
 //! use usmq::{Array, Kernel, with_queue};
 //!
 //! const SOURCE: &str = r#"
-//! #include <sycl/sycl.hpp>
-//! namespace syclexp = sycl::ext::oneapi::experimental;
-//! extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
-//! void axpy(float a, const float *x, float *y, size_t n) {
-//!   size_t i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
+//! #include <usmq/kernel.h>
+//! USMQ_KERNEL(1) void axpy(float a, const float *x, float *y, size_t n) {
+//!   size_t i = global_id(0);
 //!   if (i < n) y[i] += a * x[i];
 //! }"#;
 //!

@@ -45,7 +45,11 @@ fn memory_is_freed_with_the_last_user_of_its_context() -> Result<()> {
                 trim(None).unwrap();
                 reserved().unwrap() == 0
             };
-            assert!(eventually(emptied), "memory of earlier tests is freed: {} bytes of {kind} USM", reserved()?);
+            assert!(
+                eventually(emptied),
+                "memory of earlier tests is freed: {} bytes of {kind} USM",
+                reserved()?
+            );
             let context = fresh(device)?;
             let queue = Queue::new(device, Some(&context), properties)?;
             let (small, large) = (bytes(1000, kind, &queue)?, bytes(40 * MIB, kind, &queue)?);

@@ -11,12 +11,6 @@ use std::sync::Arc;
 
 const NAME: &str = "usmq_convert";
 
-/// Includes only the headers that the text needs: all of sycl.hpp takes six times as long to compile.
-const PRELUDE: &str = "\
-#include <sycl/ext/oneapi/free_function_queries.hpp>
-#include <sycl/ext/oneapi/kernel_properties/properties.hpp>
-";
-
 impl Array {
     /// Sets every element from the one at the same place of `source`, which has the same shape, is usable
     /// from this array's queue and shares no element with this array.
@@ -56,8 +50,7 @@ impl Array {
 fn text(from: DType, to: DType, axes: usize) -> String {
     let (from, to) = if from == to { (same_size(from), same_size(from)) } else { (from, to) };
     let (source, target) = (from.row().cpp, to.row().cpp);
-    let mut text = String::from(PRELUDE);
-    // Includes come first: they are in the earlier rows of the table.
+    let mut text = String::from("#include <usmq/kernel.h>\n");
     let preludes = [from.min(to).row().cpp_prelude, from.max(to).row().cpp_prelude];
     text += preludes[0];
     if preludes[1] != preludes[0] {
@@ -83,10 +76,8 @@ fn text(from: DType, to: DType, axes: usize) -> String {
     let value = conversion(from, to);
     let _ = write!(
         text,
-        "extern \"C\" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(\
-         (sycl::ext::oneapi::experimental::nd_range_kernel<1>))\n\
-         void {NAME}(const {source} *source, {target} *target, unsigned long n{parameters}) {{\n  \
-         unsigned long item = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();\n  \
+        "USMQ_KERNEL(1) void {NAME}(const {source} *source, {target} *target, unsigned long n{parameters}) {{\n  \
+         unsigned long item = global_linear_id();\n  \
          if (item >= n) return;\n  \
          long rest = item, s = 0, t = 0;\n{body}  \
          const {source} x = source[s];\n  target[t] = {value};\n}}\n"

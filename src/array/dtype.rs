@@ -85,15 +85,13 @@ dtypes! {
     U32  "uint32"     "u4"  "<u4"   4 Unsigned 1  "I"  "I"  "unsigned int",                    "uint32_t" "uint";
     U64  "uint64"     "u8"  "<u8"   8 Unsigned 1  "L"  "L"  "unsigned long",                   "uint64_t" "size_t"
                                                                                                "ulong" "uintptr_t";
-    F16  "float16"    "f2"  "<f2"   2 Float    2  "e"  "e"  "sycl::half" + HALF,               "half";
+    F16  "float16"    "f2"  "<f2"   2 Float    2  "e"  "e"  "_Float16",                        "half" "_Float16";
     BF16 "bfloat16"   "bf2" ""      2 Float    4  ""   ""   "usmq_bfloat16" + BFLOAT16,        "bfloat16";
     F32  "float32"    "f4"  "<f4"   4 Float    2  "f"  "f"  "float",                           "float";
     F64  "float64"    "f8"  "<f8"   8 Float    2  "g"  "d"  "double",                          "double";
     C64  "complex64"  "c8"  "<c8"   8 Complex  5  ""   "Zf" "usmq_complex<float>" + COMPLEX;
     C128 "complex128" "c16" "<c16" 16 Complex  5  ""   "Zd" "usmq_complex<double>" + COMPLEX;
 }
-
-const HALF: &str = "#include <sycl/half_type.hpp>\n";
 
 /// SYCL's own type adds device images that crash libsycl 9 when it looks them up in its disk cache.
 const BFLOAT16: &str = "\

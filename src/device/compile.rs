@@ -1,5 +1,6 @@
 //! Builds a kernel for one context and device, once.
 
+use super::header::{self, Spelling};
 use super::program::{Code, Program, Slot, Unit};
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
@@ -129,9 +130,37 @@ impl BuildTarget<'_> {
     }
 
     fn compile(&self, unit: &Unit, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
-        let options = unit.options.to_vec();
-        ffi::bundle_from_sycl(self.context.raw()?, self.device.raw()?, source, &options, registered)
+        // A header of the source may include it, too; then the trial is left out.
+        let spelling = if source.contains(header::NAME) {
+            header::spelling(|spelling| self.accepts(spelling))?
+        } else {
+            header::found().unwrap_or(Spelling::Attributes)
+        };
+        self.compile_with(spelling, source, &unit.options, registered)
+    }
+
+    fn compile_with(
+        &self,
+        spelling: Spelling,
+        source: &str,
+        options: &[String],
+        registered: &str,
+    ) -> Result<UniquePtr<ffi::Bundle>> {
+        let (context, device) = (self.context.raw()?, self.device.raw()?);
+        let include = ffi::IncludeFile { name: header::PLACE, text: &spelling.text() };
+        let options = [options, &[header::FOLDER.to_owned()]].concat();
+        ffi::bundle_from_sycl(context, device, source, include, &options, registered)
             .during("building SYCL source")
+    }
+
+    /// Whether the trial kernels of the device header build.
+    fn accepts(&self, spelling: Spelling) -> bool {
+        let bundle = self.compile_with(spelling, header::TRIAL, &[], "");
+        bundle.is_ok_and(|bundle| {
+            let kernel =
+                |name: &&str| ffi::bundle_kernel(&bundle, name).is_ok_and(|kernel| !kernel.is_null());
+            header::TRIAL_KERNELS.iter().all(kernel)
+        })
     }
 
     fn failure(&self, name: &str, log: String) -> Error {

@@ -10,6 +10,7 @@ mod cross_context;
 mod device;
 mod discovery;
 mod event;
+pub(crate) mod header;
 mod in_flight;
 mod kind;
 mod program;

@@ -3,9 +3,9 @@
 use super::build_log::with_advice;
 use super::lexer::has_code;
 use super::module::refuse_module;
-use super::signature::{Param, Signature, read_signature, reconcile};
+use super::signature::{Param, Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
-use crate::device::{Code, ContextKey, Device, Program, Queue};
+use crate::device::{Code, ContextKey, Device, Program, Queue, header};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::runtime::ForkMutex;
@@ -74,15 +74,14 @@ impl Inner {
         }
         let (context, device) = (queue.context(), queue.device());
         let key = context.key();
-        let program =
-            Program::get(context, device, &self.code, &self.name, &self.options).map_err(|error| {
-                match (error, &self.code) {
-                    (Error::KernelBuild { name, device, log }, Code::Sycl(_)) => {
-                        Error::KernelBuild { name, device, log: with_advice(log) }
-                    }
-                    (other, _) => other,
+        let program = Program::get(context, device, &self.code, &self.name, &self.options).map_err(
+            |error| match error {
+                Error::KernelBuild { name, device, log } => {
+                    Error::KernelBuild { log: self.advised(&name, log), name, device }
                 }
-            })?;
+                other => other,
+            },
+        )?;
         let is_process_lifetime = context.is_process_lifetime();
         let new =
             Built { context: key, is_process_lifetime, device: device.clone(), program: program.clone() };
@@ -97,9 +96,25 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The log of a failed build, with the kernels of the source if none has this name, and the fix if it is
+    /// known.
+    fn advised(&self, name: &str, log: String) -> String {
+        let (Code::Sycl(source) | Code::OpenCl(source)) = &self.code else { return log };
+        let flags: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let defined = defined_kernels(source, &flags);
+        let log = if defined.is_empty() || defined.iter().any(|defined| defined == name) {
+            log
+        } else {
+            format!("the source defines no kernel {name:?}; it defines {}\n{log}", defined.join(", "))
+        };
+        if self.is_sycl() { with_advice(log) } else { log }
+    }
+}
+
 impl Kernel {
-    /// A kernel from SYCL C++: the free function `name`, declared as a kernel by
-    /// `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`. Built for the current queue.
+    /// A kernel from SYCL C++: the free function `name`, declared as a kernel by `USMQ_KERNEL` of
+    /// `usmq/kernel.h` or `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY` of `sycl/sycl.hpp`. Built for the current queue.
     ///
     /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and
     /// `sycl_ext_oneapi_free_function_kernels`.
@@ -166,10 +181,17 @@ impl Kernel {
             device: queue.device().to_string(),
             log,
         })?;
+        let mut flags = options.flags;
+        // The device header then knows which dimension of the range is which, also in other functions.
+        if let (Code::Sycl(source), Some(dimensions)) = (&code, dimensions)
+            && source.contains(header::NAME)
+        {
+            flags.push(format!("-DUSMQ_DIMENSIONS={dimensions}"));
+        }
         let mut inner = Inner {
             name: name.into(),
             code,
-            options: options.flags.into(),
+            options: flags.into(),
             params,
             dimensions,
             built: ForkMutex::default(),

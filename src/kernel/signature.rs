@@ -92,6 +92,23 @@ pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option
     is_same.then(|| Signature { params: first, dimensions: dimensions(&tokens, name) })
 }
 
+/// The kernels that the source defines, in its order.
+pub(super) fn defined_kernels(source: &str, flags: &[&str]) -> Vec<String> {
+    let expanded = expand(source, flags).unwrap_or_default();
+    let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
+    let is_opencl = |at: usize| {
+        let declaration = tokens[..at].rsplit(|token| matches!(*token, ";" | "}" | "{")).next();
+        declaration.is_some_and(|words| words.iter().any(|word| matches!(*word, "kernel" | "__kernel")))
+    };
+    let mut names: Vec<String> = (0..tokens.len())
+        .filter(|at| is_word(tokens[*at]) && is_definition(&tokens, *at, tokens[*at]))
+        .filter(|at| declared_dimensions(&tokens[..*at]).is_some() || is_opencl(*at))
+        .map(|at| tokens[at].to_owned())
+        .collect();
+    names.dedup();
+    names
+}
+
 fn params(tokens: &[&str], start: usize) -> Option<Vec<Param>> {
     let list = &tokens[start + 2..close(tokens, start + 1)?];
     if list.is_empty() || list == ["void"] {
@@ -108,10 +125,11 @@ fn dimensions(tokens: &[&str], name: &str) -> Option<usize> {
     all.all(|other| other == first).then_some(first)
 }
 
-/// `n` of `nd_range_kernel<n>`, or of the attribute that it expands to, in the declaration that ends here.
+/// `n` of `nd_range_kernel<n>`, of `USMQ_KERNEL(n)`, or of the attribute that it expands to, in the declaration that ends here.
 fn declared_dimensions(before: &[&str]) -> Option<usize> {
     let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
-    let is_mark = |token: &&str| matches!(*token, "nd_range_kernel" | "\"sycl-nd-range-kernel\"");
+    let is_mark =
+        |token: &&str| matches!(*token, "nd_range_kernel" | "USMQ_KERNEL" | "\"sycl-nd-range-kernel\"");
     let at = declaration.iter().rposition(is_mark)?;
     let (sign, after) = declaration.get(at + 1..)?.split_first()?;
     let end = if *sign == "<" { ">" } else { ")" };
@@ -167,7 +185,7 @@ fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
 }
 
 fn param(tokens: &[&str]) -> Param {
-    if tokens.contains(&"work_group_memory") {
+    if tokens.contains(&"work_group_memory") || tokens.contains(&"local_memory") {
         return Param::WorkGroupMemory;
     }
     if let Some(at) = tokens.iter().position(|token| *token == "local_accessor") {
@@ -190,7 +208,7 @@ fn param(tokens: &[&str]) -> Param {
             "constant" | "__constant" => constant = true,
             "local" | "__local" => local = true,
             "volatile" | "restrict" | "__restrict" | "__restrict__" | "global" | "__global" | "private"
-            | "__private" | "std" | "sycl" | "::" | "ext" | "oneapi" => {}
+            | "__private" | "std" | "sycl" | "usmq" | "::" | "ext" | "oneapi" => {}
             word if is_word(word) => words.push(word),
             _ => return Param::Unknown,
         }

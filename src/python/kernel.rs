@@ -42,14 +42,8 @@ use pyo3::types::{PyString, PyTuple};
 /// --------
 /// >>> import usmq
 /// >>> double = usmq.Kernel.from_sycl('''
-/// ... #include <sycl/ext/oneapi/kernel_properties/properties.hpp>
-/// ... #include <sycl/ext/oneapi/free_function_queries.hpp>
-/// ... extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY(
-/// ...     (sycl::ext::oneapi::experimental::nd_range_kernel<1>))
-/// ... void twice(float *x) {
-/// ...   auto i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
-/// ...   x[i] *= 2;
-/// ... }''', "twice")
+/// ... #include <usmq/kernel.h>
+/// ... USMQ_KERNEL(1) void twice(float *x) { x[global_id(0)] *= 2; }''', "twice")
 /// >>> x = usmq.asarray([1.0, 2.0], "f4")
 /// >>> event = double(2, x)
 /// >>> x.to_numpy().tolist()
@@ -64,9 +58,10 @@ impl Kernel {
     /// Parameters
     /// ----------
     /// source : str
-    ///     The translation unit. The kernel is a free function in it, declared with
-    ///     ``SYCL_EXT_ONEAPI_FUNCTION_PROPERTY``: the SYCL extensions
-    ///     ``sycl_ext_oneapi_kernel_compiler_sycl`` and ``sycl_ext_oneapi_free_function_kernels``.
+    ///     The translation unit. The kernel is a free function in it, declared with ``USMQ_KERNEL``
+    ///     of ``usmq/kernel.h`` or ``SYCL_EXT_ONEAPI_FUNCTION_PROPERTY`` of ``sycl/sycl.hpp``: the
+    ///     SYCL extensions ``sycl_ext_oneapi_kernel_compiler_sycl`` and
+    ///     ``sycl_ext_oneapi_free_function_kernels``.
     /// name : str
     ///     The function's name.
     /// options : sequence of str

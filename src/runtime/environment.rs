@@ -112,6 +112,11 @@ fn unsafe_cache() -> Option<(PathBuf, String)> {
     fault(&folder, Who::here()).map(|fault| (folder, fault))
 }
 
+/// The folder in which the runtime caches compiled kernels, if usmq or the user has named one.
+pub(crate) fn kernel_cache() -> Option<PathBuf> {
+    if keeps_kernels() { named_cache() } else { None }
+}
+
 fn keeps_kernels() -> bool {
     std::env::var_os("SYCL_CACHE_PERSISTENT").is_some_and(|value| value != "0")
 }

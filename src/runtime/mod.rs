@@ -20,7 +20,7 @@ mod retry;
 pub(crate) use cache_dir::{Who, fault};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
-pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, settings, without_own_term};
+pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, kernel_cache, settings, without_own_term};
 pub(crate) use exit::{Pending, ensure_usable, not_forked};
 pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};

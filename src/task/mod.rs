@@ -28,11 +28,9 @@ use std::sync::Arc;
 ///     let factor: f32 = task.arg()?; // the second
 ///     let y = task.memory().empty::<f32>([x.size()])?; // on the task's queue, counted against its limit
 ///     let kernel = Kernel::from_sycl(
-///         r#"#include <sycl/sycl.hpp>
-///         namespace syclexp = sycl::ext::oneapi::experimental;
-///         extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
-///         void scale(float a, const float *x, float *y) {
-///           size_t i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();
+///         r#"#include <usmq/kernel.h>
+///         USMQ_KERNEL(1) void scale(float a, const float *x, float *y) {
+///           size_t i = global_id(0);
 ///           y[i] = a * x[i];
 ///         }"#,
 ///         "scale",

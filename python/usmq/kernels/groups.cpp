@@ -4,18 +4,10 @@
 // Values come widened: whole numbers, times, dictionary indices and booleans as 64-bit integers. `known` has one byte
 // per row, 0 for a null. Where rows or partial results are added up, each lane takes a run of rows in order, and lanes
 // are folded in order: the same input gives the same bits in every run.
-#include <cstddef>
-#include <sycl/sycl.hpp>
+#include <usmq/kernel.h>
 
-namespace syclext = sycl::ext::oneapi;
-namespace syclexp = sycl::ext::oneapi::experimental;
-
-#define KERNEL extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void
-
-static size_t item() { return syclext::this_work_item::get_nd_item<1>().get_global_linear_id(); }
-
-using Shared = sycl::atomic_ref<unsigned, sycl::memory_order::relaxed, sycl::memory_scope::device,
-                                sycl::access::address_space::global_space>;
+#define KERNEL                                                                                                         \
+  USMQ_KERNEL(1) void static size_t item() { return global_linear_id(); }
 
 // A bitmap's bits as bytes, from bit `first` on.
 KERNEL unpack_bits(const unsigned char *bits, size_t first, unsigned char *bytes, size_t n) {
@@ -33,15 +25,15 @@ static size_t mixed(size_t hash, size_t value) {
 }
 
 static size_t bits_of(long value) { return size_t(value); }
-static size_t bits_of(double value) { return sycl::bit_cast<size_t>(value); }
-static size_t bits_of(float value) { return sycl::bit_cast<unsigned>(value); }
+static size_t bits_of(double value) { return bit_cast<size_t>(value); }
+static size_t bits_of(float value) { return bit_cast<unsigned>(value); }
 
 // The row that came first into the slot of this one's key: an open hash table of rows, 0 for an empty slot. What is
 // compared does not change, so only the slots are atomic.
 template <typename Same> static unsigned find(size_t row, size_t hash, unsigned *slots, size_t mask, Same same) {
   for (size_t at = hash & mask;; at = (at + 1) & mask) {
-    unsigned found = 0;
-    if (Shared(slots[at]).compare_exchange_strong(found, unsigned(row) + 1))
+    unsigned found = atomic_compare_exchange(&slots[at], 0, unsigned(row) + 1);
+    if (found == 0)
       return unsigned(row);
     if (same(found - 1))
       return found - 1;
@@ -101,10 +93,10 @@ KERNEL like_text(const unsigned *group, const unsigned char *known, const long *
 KERNEL lowest_rows(const unsigned *likes, unsigned *first, size_t n) {
   size_t i = item();
   if (i < n)
-    Shared(first[likes[i]]).fetch_min(unsigned(i));
+    atomic_min(&first[likes[i]], unsigned(i));
 }
 
-static size_t begin_of(size_t lane, size_t lanes, size_t n) { return n / lanes * lane + sycl::min(lane, n % lanes); }
+static size_t begin_of(size_t lane, size_t lanes, size_t n) { return n / lanes * lane + min(lane, n % lanes); }
 
 // Per lane, how many of its rows are the first of their group.
 KERNEL count_groups(const unsigned *likes, const unsigned *first, unsigned *counts, size_t n, size_t lanes) {
@@ -179,9 +171,9 @@ KERNEL pick_text(const long *offsets, const unsigned char *text, const unsigned 
 
 // Which of two is the lower: whole numbers without a sign have theirs flipped, and NaN is no number.
 static bool lower(long a, long b, size_t flip) { return (a ^ long(flip)) < (b ^ long(flip)); }
-static bool lower(REAL a, REAL b, size_t) { return a < b || (sycl::isnan(b) && !sycl::isnan(a)); }
+static bool lower(REAL a, REAL b, size_t) { return a < b || (isnan(b) && !isnan(a)); }
 static bool higher(long a, long b, size_t flip) { return lower(b, a, flip); }
-static bool higher(REAL a, REAL b, size_t) { return a > b || (sycl::isnan(b) && !sycl::isnan(a)); }
+static bool higher(REAL a, REAL b, size_t) { return a > b || (isnan(b) && !isnan(a)); }
 
 static long plus(long a, long b) { return long(size_t(a) + size_t(b)); }
 static REAL plus(REAL a, REAL b) { return a + b; }

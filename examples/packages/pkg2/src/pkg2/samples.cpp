@@ -1,7 +1,5 @@
 // A number of [0, 1) from a seed and the place of the sample, so that no state is shared between items.
-#include <sycl/sycl.hpp>
-
-namespace ext = sycl::ext::oneapi;
+#include <usmq/kernel.h>
 
 // A bijection of 32 bits in which each bit of the input reaches all of the output: the finaliser of MurmurHash3.
 static unsigned mixed(unsigned h) {
@@ -12,10 +10,8 @@ static unsigned mixed(unsigned h) {
   return h ^ (h >> 16);
 }
 
-extern "C" SYCL_EXTERNAL
-SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>)) void pkg2_samples(unsigned seed,
-                                                                                             float *result) {
-  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
+USMQ_KERNEL(1) void pkg2_samples(unsigned seed, float *result) {
+  size_t i = global_id(0);
   // 24 bits are what a float32 holds exactly.
   result[i] = static_cast<float>(mixed(mixed(seed) + static_cast<unsigned>(i)) >> 8) * 0x1p-24f;
 }

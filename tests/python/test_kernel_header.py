@@ -1,0 +1,450 @@
+"""The device header usmq/kernel.h: functions against numpy, include orders, the fallback."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import usmq
+
+HEADER = "#include <usmq/kernel.h>\n"
+
+
+def run(body, *args, size=1, local=None, params="", name="f", dims=1, **options):
+    """Build a kernel `f` with this body, launch it, and return the first argument as numpy."""
+    source = f"{HEADER}USMQ_KERNEL({dims}) void {name}({params}) {{ {body} }}"
+    kernel = usmq.Kernel.from_sycl(source, name, **options)
+    kernel(size, *args, **({"local_size": local} if local else {}))
+    return args[0].to_numpy()
+
+
+def need(*aspects):
+    missing = [aspect for aspect in aspects if aspect not in usmq.current_queue().device.aspects]
+    if missing:
+        pytest.skip(f"the device lacks {', '.join(missing)}")
+
+
+# --- positions
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 4), (2, 3, 4)])
+@pytest.mark.parametrize("other", [False, True], ids=["one kernel", "kernels of all dimensions"])
+def test_ids_count_as_numpy_indices(shape, other):
+    dims = len(shape)
+    names = ("global_id", "global_size", "local_id", "local_size", "group_id", "group_count")
+    calls = [f"{name}({dim})" for name in names for dim in range(4)]
+    calls += ["global_linear_id()", "local_linear_id()", "group_linear_id()", "local_linear_size()"]
+    body = "size_t *r = x + global_linear_id() * 28;" + "".join(
+        f" r[{i}] = {call};" for i, call in enumerate(calls)
+    )
+    more = (
+        "".join(f"USMQ_KERNEL({n}) void other_{n}(size_t *x) {{ {body} }}\n" for n in (1, 2, 3))
+        * other
+    )
+    source = f"{HEADER}{more}USMQ_KERNEL({dims}) void f(size_t *x) {{ {body} }}"
+    local = tuple(2 if extent % 2 == 0 else 1 for extent in shape)
+    x = usmq.zeros((math.prod(shape), 28), "u8")
+    usmq.Kernel.from_sycl(source, "f")(shape, x, local_size=local)
+    groups = tuple(extent // each for extent, each in zip(shape, local, strict=True))
+    for row, at in zip(x.to_numpy().tolist(), np.ndindex(shape), strict=True):
+        inside = tuple(i % each for i, each in zip(at, local, strict=True))
+        group = tuple(i // each for i, each in zip(at, local, strict=True))
+        expected = []
+        for values, beyond in (
+            (at, 0),
+            (shape, 1),
+            (inside, 0),
+            (local, 1),
+            (group, 0),
+            (groups, 1),
+        ):
+            expected += [*values, *[beyond] * (4 - dims)]
+        expected += [
+            np.ravel_multi_index(*pair) for pair in ((at, shape), (inside, local), (group, groups))
+        ]
+        assert row == [*expected, math.prod(local)]
+
+
+def test_ids_are_right_in_helpers_and_without_a_readable_signature():
+    source = (
+        f"{HEADER}static size_t row() {{ return global_id(0); }}\n"
+        "#define DECLARE(name) USMQ_KERNEL(2) void name(int *x)\n"
+        "#include <usmq/kernel.h>\n"
+        "DECLARE(f) { x[row() * 3 + global_id(1)] = 10 * row() + global_id(1); }"
+    )
+    x = usmq.zeros((2, 3), "i4")
+    usmq.Kernel.from_sycl(source, "f", options=["-DUNUSED"])((2, 3), x)
+    assert x.tolist() == [[0, 1, 2], [10, 11, 12]]
+
+
+# --- mathematics
+
+ONE = {
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "cospi": lambda x: np.cos(np.pi * x),
+    "erf": np.vectorize(math.erf),
+    "erfc": np.vectorize(math.erfc),
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "exp10": lambda x: 10.0**x,
+    "expm1": np.expm1,
+    "fabs": np.fabs,
+    "floor": np.floor,
+    "lgamma": np.vectorize(math.lgamma),
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "logb": lambda x: np.frexp(x)[1] - 1.0,
+    "rint": np.rint,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "round": lambda x: np.trunc(x + np.copysign(0.5, x)),
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sinpi": lambda x: np.sin(np.pi * x),
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "tgamma": np.vectorize(math.gamma),
+    "trunc": np.trunc,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "signbit": np.signbit,
+    "abs": np.abs,
+}
+TWO = {
+    "atan2": np.arctan2,
+    "copysign": np.copysign,
+    "fdim": lambda x, y: np.maximum(x - y, 0),
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "fmod": np.fmod,
+    "hypot": np.hypot,
+    "nextafter": np.nextafter,
+    "pow": np.power,
+    "remainder": np.vectorize(math.remainder),
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_mathematical_functions_are_those_of_numpy(dtype):
+    need(*{"f2": ["fp16"], "f8": ["fp64"]}.get(dtype, []))
+    word = {"f2": "half", "f4": "float", "f8": "double"}[dtype]
+    x = np.array([0.1, 0.3, 0.5, 0.7, 0.9], dtype)
+    y = np.array([0.4, 0.3, 0.8, 0.2, 0.6], dtype)
+    calls = [f"{name}(x)" for name in ONE] + ["acosh(x + 1)"] + [f"{name}(x, y)" for name in TWO]
+    calls += ["fma(x, y, x)", "ldexp(x, 3)", "clamp(x, 0.2, 0.6)"]
+    body = "auto x = xs[global_id(0)]; auto y = ys[global_id(0)];"
+    body += f"auto r = to + global_id(0) * {len(calls)};"
+    body += "".join(f" r[{i}] = {call};" for i, call in enumerate(calls))
+    to = usmq.zeros((5, len(calls)), dtype)
+    arrays = (usmq.asarray(x), usmq.asarray(y))
+    run(body, to, *arrays, size=5, params=f"{word} *to, const {word} *xs, const {word} *ys")
+    wide, other = x.astype("f8"), y.astype("f8")
+    expected = [f(wide) for f in ONE.values()] + [np.arccosh(wide + 1)]
+    expected += [
+        (np.nextafter(x, y) if name == "nextafter" else f(wide, other)) for name, f in TWO.items()
+    ]
+    expected += [wide * other + wide, wide * 8, np.clip(wide, 0.2, 0.6)]
+    tolerance = {"f2": 4e-3, "f4": 2e-6, "f8": 2e-15}[dtype]
+    for call, found, right in zip(calls, to.to_numpy().T, expected, strict=True):
+        np.testing.assert_allclose(
+            found.astype("f8"), right, rtol=tolerance, atol=tolerance, err_msg=call
+        )
+
+
+def test_mixed_arguments_and_integers_follow_cpp():
+    need("fp64")
+    body = """
+      static_assert(__is_same(decltype(sqrt(2)), double));
+      static_assert(__is_same(decltype(sqrt(2.f)), float));
+      static_assert(__is_same(decltype(sqrt(half(2))), half));
+      static_assert(__is_same(decltype(pow(2.f, 3)), float));
+      static_assert(__is_same(decltype(pow(2.f, 3.0)), double));
+      static_assert(__is_same(decltype(fma(1.f, 2, 3)), float));
+      static_assert(__is_same(decltype(min(1, 2)), int) && __is_same(decltype(abs(-1l)), long));
+      x[0] = sqrt(4); x[1] = pow(2.f, 3); x[2] = abs(-3); x[3] = min(2, 1); x[4] = max(1, 2.5);
+      x[5] = clamp(9, 0, 4); x[6] = popcount(255); x[7] = bit_cast<float>(0x40400000);
+      x[8] = isnan(__builtin_nan("")); x[9] = isinf(-1 / 0.0);
+      x[10] = isfinite(1 / 0.0); x[11] = signbit(-0.0);"""
+    found = run(body, usmq.zeros(12, "f8"), params="double *x")
+    assert found.tolist() == [2, 8, 3, 1, 2.5, 4, 8, 3, 1, 1, 0, 1]
+
+
+def test_vectors_are_plain_structs():
+    source = f"""{HEADER}
+      static_assert(sizeof(float3) == 12 && alignof(float4) == 4);
+      static_assert(sizeof(usmq::vec<double, 2>) == 16);
+      USMQ_KERNEL(1) void turn(const float3 *x, float3 *y) {{
+        auto i = global_id(0);
+        float3 v = x[i];
+        v += v; v = 2 * v - float3{{1, 1, 1}}; v = -(v / 2.f) * float3{{1, 2, 3}};
+        int all = dot(int4{{1, 2, 3, 4}}, int4{{1, 1, 1, 1}});
+        y[i] = {{v.x, dot(v, v), length(float2{{3, 4}}) + all}};
+      }}"""
+    x = np.arange(12, dtype="f4").reshape(4, 3)
+    y = usmq.zeros((4, 3), "f4")
+    usmq.Kernel.from_sycl(source, "turn")(4, usmq.asarray(x), y)
+    v = -((4 * x - 1) / 2) * np.array([1, 2, 3], "f4")
+    np.testing.assert_allclose(
+        y.to_numpy(), np.stack([v[:, 0], (v * v).sum(1), np.full(4, 15.0)], 1), rtol=1e-6
+    )
+
+
+# --- groups
+
+
+def test_local_memory_of_both_kinds_and_a_barrier():
+    body = """
+      static local_array<float, 4> tile;
+      static local_array<int[2], 4> pairs;
+      size_t i = local_id(0);
+      tile[i] = float(i); part[i] = 10.f * i; pairs[i][1] = 100 * i;
+      barrier();
+      x[global_id(0)] = tile[3 - i] + part[(i + 1) % 4] + pairs[3 - i][1];
+      x[global_id(0)] += tile.data()[0] + part.data()[0];"""
+    found = run(
+        body,
+        usmq.zeros(8, "f4"),
+        usmq.local(16),
+        size=8,
+        local=4,
+        params="float *x, local_memory<float> part",
+    )
+    assert found.tolist() == [3 + 10 + 300, 2 + 20 + 200, 1 + 30 + 100, 0] * 2
+
+
+@pytest.mark.parametrize(
+    "word", ["int32_t", "int64_t", "uint32_t", "uint64_t", "float", "double", "half"]
+)
+def test_group_functions_combine_all_work_items(word):
+    need(*{"half": ["fp16"], "double": ["fp64"]}.get(word, []))
+    calls = [
+        f"group_{kind}_{name}(v)"
+        for kind in ("reduce", "inclusive", "exclusive")
+        for name in ("add", "min", "max")
+    ]
+    body = f"{word} v = 1 + (global_id(0) * 5) % 8; auto r = x + global_id(0) * 11;"
+    body += "".join(f" r[{i}] = double({call});" for i, call in enumerate(calls))
+    body += "r[9] = group_any(v == 3); r[10] = group_all(v < 9);"
+    found = run(body, usmq.zeros((16, 11), "f4"), size=16, local=8, params="float *x")
+    values = (1 + np.arange(16) * 5 % 8).reshape(2, 8)
+    for group, rows in zip(values, found.reshape(2, 8, 11), strict=True):
+        running = (
+            np.add.accumulate(group),
+            np.minimum.accumulate(group),
+            np.maximum.accumulate(group),
+        )
+        for at, ends in enumerate(running):
+            assert (rows[:, at] == ends[-1]).all()
+            assert (rows[:, 3 + at] == ends).all()
+            assert (rows[1:, 6 + at] == ends[:-1]).all()
+        assert (rows[:, 9] == 1).all()
+        assert (rows[:, 10] == 1).all()
+
+
+def test_sub_groups():
+    body = """
+      uint32_t at = sub_group_local_id(), n = sub_group_size();
+      auto r = x + global_id(0) * 12; int v = int(global_id(0));
+      r[0] = at; r[1] = n; r[2] = sub_group_id(); r[3] = sub_group_count();
+      r[4] = sub_group_max_size();
+      r[5] = sub_group_broadcast(v, n - 1); r[6] = sub_group_shuffle(v, n - 1 - at);
+      r[7] = sub_group_shuffle_xor(v, 1); r[8] = at > 0 ? sub_group_shuffle_up(v, 1) : -1;
+      r[9] = at + 1 < n ? sub_group_shuffle_down(v, 1) : -1; sub_group_barrier();
+      r[10] = sub_group_reduce_add(v); r[11] = sub_group_any(v < 0) + 2 * sub_group_all(v >= 0);"""
+    found = run(body, usmq.zeros((16, 12), "i4"), size=16, local=16, params="int *x")
+    count = found[0, 3]
+    start = 0
+    for number in range(count):
+        rows = found[found[:, 2] == number]
+        n = len(rows)
+        values = np.arange(start, start + n)
+        start += n
+        assert rows[:, 0].tolist() == list(range(n))
+        assert (rows[:, 1] == n).all()
+        assert (rows[:, 4] >= n).all()
+        assert (rows[:, 5] == values[-1]).all()
+        assert (rows[:, 6] == values[::-1]).all()
+        if n % 2 == 0:
+            assert (rows[:, 7] == values ^ 1).all()
+        assert (rows[1:, 8] == values[:-1]).all()
+        assert (rows[:-1, 9] == values[1:]).all()
+        assert (rows[:, 10] == values.sum()).all()
+        assert (rows[:, 11] == 2).all()
+    assert start == 16
+
+
+# --- atomics
+
+
+@pytest.mark.parametrize(
+    ("word", "dtype"),
+    [
+        ("int", "i4"),
+        ("unsigned", "u4"),
+        ("long", "i8"),
+        ("unsigned long long", "u8"),
+        ("float", "f4"),
+        ("double", "f8"),
+    ],
+)
+def test_atomic_operations_count_every_work_item(word, dtype):
+    if np.dtype(dtype).itemsize == 8:
+        need("atomic64")
+    if dtype == "f8":
+        need("fp64")
+    n = 1000
+    body = f"""
+      {word} v = global_id(0) + 1;
+      atomic_add(&x[0], 1); atomic_sub(&x[1], 1); atomic_min(&x[2], v); atomic_max(&x[3], v);
+      if (atomic_exchange(&x[4], v) == 0) atomic_add(&x[5], 1);
+      for ({word} old = atomic_load(&x[6]);;) {{
+        {word} now = atomic_compare_exchange(&x[6], old, old + 2);
+        if (now == old) break;
+        old = now;
+      }}
+      atomic_store(&x[7], 7); memory_fence();"""
+    x = usmq.asarray(np.array([0, n, 10**6, 0, 0, 0, 0, 0], dtype))
+    found = run(body, x, size=n, params=f"{word} *x")
+    assert found[[0, 1, 2, 3, 5, 6, 7]].tolist() == [n, 0, 1, n, 1, 2 * n, 7]
+    assert 1 <= found[4] <= n
+
+
+def test_atomic_bits():
+    body = (
+        "int v = 1 << global_id(0); atomic_or(x, v); atomic_and(x + 1, ~v); atomic_xor(x + 2, v);"
+    )
+    x = usmq.asarray(np.array([0, -1, 0], "i4"))
+    assert run(body, x, size=31, params="int *x").tolist() == [2**31 - 1, -(2**31), 2**31 - 1]
+
+
+# --- beside other headers
+
+ORDERS = {
+    "alone": HEADER,
+    "before sycl.hpp": f"{HEADER}#include <sycl/sycl.hpp>\n",
+    "after sycl.hpp": f"#include <sycl/sycl.hpp>\n{HEADER}",
+    "among standard headers": f"#include <cmath>\n{HEADER}#include <algorithm>\n",
+    "twice, in quotes": f'{HEADER}#include "usmq/kernel.h"\n',
+    "without names": "#include <sycl/sycl.hpp>\n#define USMQ_NO_NAMES\n"
+    f"{HEADER}using namespace sycl;\nusing usmq::global_id;\n",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_include_order_builds(order):
+    source = (
+        ORDERS[order]
+        + "USMQ_KERNEL(1) void f(float *x) { x[global_id(0)] = sqrt(x[global_id(0)]); }"
+    )
+    x = usmq.full(4, 9.0, "f4")
+    usmq.Kernel.from_sycl(source, "f")(4, x)
+    assert x.tolist() == [3.0] * 4
+
+
+def test_a_header_of_the_source_may_include_it(tmp_path):
+    (tmp_path / "scale.h").write_text(
+        f"{HEADER}USMQ_KERNEL(2) void f(int *x, int by) {{\n"
+        "x[global_id(0) * 3 + global_id(1)] *= by; }"
+    )
+    x = usmq.full((2, 3), 2, "i4")
+    usmq.Kernel.from_sycl(
+        '#include "scale.h"\n', "f", options=[f"-I{tmp_path}"], params=[usmq.read("i4"), "i4"]
+    )((2, 3), x, 5)
+    assert x.tolist() == [[10] * 3] * 2
+
+
+def test_printf_prints_the_values(capfd):
+    run(
+        r'USMQ_PRINTF("item %d of %g\n", int(global_id(0)), 2.5f); USMQ_PRINTF("end\n");',
+        usmq.zeros(1, "i4"),
+        params="int *x",
+    )
+    usmq.current_queue().wait()
+    assert "item 0 of 2.5\nend\n" in capfd.readouterr().out
+
+
+# --- the signature and errors
+
+
+def test_the_signature_is_read_and_checked():
+    params = "half a, const int32_t *x, usmq::half *y, local_memory<int> part"
+    source = f"{HEADER}USMQ_KERNEL(1) void f({params}) {{}}"
+    kernel = usmq.Kernel.from_sycl(source, "f")
+    x, y = usmq.zeros(4, "i4"), usmq.zeros(4, "f2")
+    kernel(4, 1.0, x, y, usmq.local(16), local_size=4)
+    with pytest.raises(usmq.LaunchError, match="float32"):
+        kernel(4, 1.0, x.astype("f4"), y, usmq.local(16), local_size=4)
+    with pytest.raises(usmq.LaunchError, match="dimension"):
+        kernel((2, 2), 1.0, x, y, usmq.local(16), local_size=(2, 2))
+
+
+def test_errors_name_the_line_of_the_source():
+    with pytest.raises(usmq.KernelBuildError, match=r"rtc_\d+\.cpp:3:.*undeclared"):
+        usmq.Kernel.from_sycl(
+            f"{HEADER}USMQ_KERNEL(1) void f(float *x) {{\n  x[0] = nothing; }}", "f"
+        )
+    with pytest.raises(usmq.KernelBuildError, match='defines no kernel "g"; it defines f'):
+        usmq.Kernel.from_sycl(f"{HEADER}USMQ_KERNEL(1) void f(float *x) {{}}", "g")
+
+
+# --- the trial of the runtime
+
+ONCE = f"""
+import usmq
+source = '''{HEADER}USMQ_KERNEL(2) void f(int *x) {{
+#ifdef USMQ_SYCL_HEADERS
+  x[global_id(0) * 3 + global_id(1)] = 100;
+#endif
+  x[global_id(0) * 3 + global_id(1)] += 10 * global_id(0) + global_id(1);
+}}'''
+x = usmq.zeros((2, 3), "i4")
+usmq.Kernel.from_sycl(source, "f")((2, 3), x)
+print(x.tolist())
+"""
+
+
+def fresh(cache: Path):
+    env = {**os.environ, "SYCL_CACHE_DIR": str(cache), "SYCL_CACHE_PERSISTENT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONCE],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_the_result_of_the_trial_is_kept_and_used(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
+    (kept,) = cache.glob("usmq-header-*")
+    assert kept.read_text() == "attributes"
+    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
+    # As for a runtime that refuses the attributes: SYCL's headers declare the kernel.
+    kept.write_text("sycl headers")
+    assert fresh(cache) == "[[100, 101, 102], [110, 111, 112]]"
+    # A file that was cut is replaced.
+    kept.write_text("attr")
+    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
+    assert kept.read_text() == "attributes"
