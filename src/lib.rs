@@ -88,7 +88,10 @@ pub use device::{
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
-pub use kernel::{Arg, Kernel, KernelOptions, Launch, Param};
+pub use kernel::{
+    Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, Kernel, KernelOptions, Launch, Param, Reduction,
+    ReductionLaunch, ReductionOptions,
+};
 pub use manager::{
     InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
 };

@@ -275,30 +275,38 @@ impl Layout {
         }
     }
 
-    /// Extents and strides of two views of one shape, with neighbouring axes merged where both allow it and
-    /// axes of extent 1 removed: fewer axes need less arithmetic in a copy kernel.
+    /// Extents and strides of two views of one shape, with fewer axes where [`merge_axes`] allows it.
     pub(crate) fn merged(&self, other: &Self) -> (Shape, Strides, Strides) {
-        let (mut shape, mut ours, mut theirs) = (Shape::new(), Strides::new(), Strides::new());
-        for axis in 0..self.ndim() {
-            let (extent, a, b) = (self.shape[axis], self.strides[axis], other.strides[axis]);
-            if extent == 1 {
-                continue;
-            }
-            let last = shape.len().wrapping_sub(1);
-            let joins = |strides: &Strides, stride: isize| {
-                strides.last().is_some_and(|outer| *outer == stride * extent as isize)
-            };
-            if joins(&ours, a) && joins(&theirs, b) {
-                shape[last] *= extent;
-                (ours[last], theirs[last]) = (a, b);
-            } else {
-                shape.push(extent);
-                ours.push(a);
-                theirs.push(b);
-            }
-        }
-        (shape, ours, theirs)
+        let (shape, mut strides) = merge_axes(&self.shape, [self.strides.clone(), other.strides.clone()]);
+        (shape, std::mem::take(&mut strides[0]), std::mem::take(&mut strides[1]))
     }
+}
+
+/// Merges neighbouring axes of a shape where the strides of all views allow it, and removes axes of extent 1:
+/// fewer axes need less arithmetic in a kernel.
+pub(crate) fn merge_axes<T: AsMut<[Strides]>>(shape: &[usize], mut views: T) -> (Shape, T) {
+    let mut merged = Shape::new();
+    let all = views.as_mut();
+    let mut ends = 0;
+    for (axis, extent) in shape.iter().enumerate() {
+        if *extent == 1 {
+            continue;
+        }
+        let joins = ends > 0 && all.iter().all(|view| view[ends - 1] == view[axis] * *extent as isize);
+        if joins {
+            merged[ends - 1] *= extent;
+        } else {
+            merged.push(*extent);
+            ends += 1;
+        }
+        for view in all.iter_mut() {
+            view[ends - 1] = view[axis];
+        }
+    }
+    for view in all {
+        view.truncate(ends);
+    }
+    (merged, views)
 }
 
 /// First position, number of positions and step of a Python slice over `extent` positions. The step is 1 if

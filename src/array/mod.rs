@@ -14,7 +14,7 @@ pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use layout::Index;
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
 pub use scalar::Scalar;
 
 use crate::device::{Context, Device, Queue, UsmKind};

@@ -8,6 +8,7 @@ use super::subprocess::Outcome;
 use super::system::{System, quoted};
 use super::variables;
 use crate::array::Array;
+use crate::device::header::{self, Spelling};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelOptions, Lack, TEMPORARY, install_compiler, lack, temporary_folder};
 use crate::manager::current_queue;
@@ -21,9 +22,7 @@ const HEADERS: &str = "#include <algorithm>\n#include <cmath>\n#include <cstdint
                        #include <type_traits>\n#include <vector>\n";
 /// Under a memory limit the kernel must need as much memory as users' kernels.
 const SYCL_HEADERS: &str = "#include <sycl/sycl.hpp>\n";
-const SYCL_KERNEL: &str = "extern \"C\" \
-    [[__sycl_detail__::add_ir_attributes_function(\"sycl-nd-range-kernel\", 1)]] __attribute__((sycl_device)) \
-    void answer(int *to) { *to = 42; }\n";
+const SYCL_KERNEL: &str = "#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void answer(int *to) { *to = 42; }\n";
 const OPENCL_KERNEL: &str = "kernel void answer(global int *to) { *to = 42; }\n";
 
 /// The error if libsycl does not find the compiler.
@@ -36,13 +35,15 @@ type Outcomes = std::result::Result<String, String>;
 #[derive(Debug)]
 pub(super) struct Trial {
     sycl: Outcomes,
-    /// The kernel in OpenCL C, if the one in SYCL C++ failed and the device supports OpenCL C.
+    /// The kernel without headers of C++, if the one with them found no header.
+    without_headers: Option<Outcomes>,
+    /// The kernel in OpenCL C, if those in SYCL C++ failed and the device supports OpenCL C.
     opencl: Option<Outcomes>,
 }
 
 impl Trial {
     pub(super) fn works(&self) -> bool {
-        self.sycl.is_ok()
+        self.sycl.is_ok() || matches!(self.without_headers, Some(Ok(_)))
     }
 }
 
@@ -52,8 +53,14 @@ pub(super) fn trial(system: &System, asker: &Asker, probe: &Probe, changes: &[Ch
         return None;
     }
     let sycl = sycl(system, asker, changes)?;
-    let opencl = if sycl.is_ok() { None } else { opencl(asker, changes) };
-    Some(Trial { sycl, opencl })
+    let lacks_header = matches!(sycl.as_ref().map_err(|log| lack(log)), Err(Some(Lack::Header(_))));
+    let without_headers =
+        if lacks_header { tried(asker, changes, || Kernel::from_sycl(SYCL_KERNEL, "answer")) } else { None };
+    let mut trial = Trial { sycl, without_headers, opencl: None };
+    if !trial.works() {
+        trial.opencl = opencl(asker, changes);
+    }
+    Some(trial)
 }
 
 fn sycl(system: &System, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
@@ -99,7 +106,14 @@ fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
     // SAFETY: the kernel writes the one element of its only argument.
     unsafe { kernel()?.launch([1], &[(&to).into()]) }?;
     match to.to_vec::<i32>()?[..] {
-        [42] => Ok(to.queue().device().filter_string().unwrap_or("a device").to_owned()),
+        [42] => {
+            let spelling = match header::found() {
+                Some(Spelling::SyclHeaders) => "; with this runtime, usmq/kernel.h includes SYCL's headers",
+                Some(Spelling::Attributes) => "; usmq/kernel.h needs no other header",
+                None => "",
+            };
+            Ok(format!("{}{spelling}", to.queue().device().filter_string().unwrap_or("a device")))
+        }
         ref other => Err(Error::Value(format!("the kernel wrote {other:?} instead of [42]"))),
     }
 }
@@ -119,6 +133,14 @@ pub(super) fn findings(
         Err(reason) => reason,
     };
     let lack = lack(reason);
+    if let (Some(Lack::Header(header)), Some(Ok(device))) = (&lack, &trial.without_headers) {
+        let install = install_compiler(&system.read("/etc/os-release").unwrap_or_default(), system.is_root);
+        let what = format!(
+            "a kernel in SYCL C++ compiled and ran on {device}\n'{header}' was not found: kernels that include \
+             headers of SYCL or C++ do not compile, since they need those of a C++ standard library"
+        );
+        return vec![Finding::note(TOPIC, what).fix(install)];
+    }
     if let (None, Some(Err(other))) = (&lack, &trial.opencl) {
         let fix = cause.map_or_else(|| reinstall(system, "intel-opencl-rt"), str::to_owned);
         return vec![Finding::problem(
@@ -210,7 +232,7 @@ mod tests {
 
     fn look(system: &System, sycl: Outcomes, opencl: Option<Outcomes>, cause: Option<&str>) -> Finding {
         let asker = Asker::new(Duration::from_secs(30));
-        let mut found = findings(system, &asker, &[], &Trial { sycl, opencl }, cause);
+        let mut found = findings(system, &asker, &[], &Trial { sycl, without_headers: None, opencl }, cause);
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
@@ -234,6 +256,18 @@ mod tests {
             "{found:?}"
         );
         assert!(found.fix.unwrap().contains("apt-get install -y g++"));
+    }
+
+    #[test]
+    fn missing_headers_are_a_note_if_kernels_without_them_run() {
+        let system = FakeSystem::new().file("/etc/os-release", "ID=ubuntu\n");
+        let trial =
+            Trial { sycl: fails(HEADER), without_headers: Some(Ok("opencl:cpu:0".to_owned())), opencl: None };
+        assert!(trial.works());
+        let found = findings(&system, &Asker::new(Duration::from_secs(30)), &[], &trial, None);
+        assert_eq!((found.len(), found[0].state), (1, State::Note));
+        assert!(found[0].what.contains("ran on opencl:cpu:0\n'cstddef' was not found"), "{found:?}");
+        assert!(found[0].fix.as_ref().unwrap().contains("apt-get install -y g++"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Arg(pub(super) Value);
 pub(super) enum Value {
     /// An array; `None` takes the access from the parameter.
     Array(Array, Option<Access>),
+    /// The first element of a view, whose strides are arguments of their own.
+    Elements(Array, Option<Access>),
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
     /// A number that converts to the parameter's type; `dtype` applies if that type is unknown.
@@ -77,15 +79,25 @@ impl Arg {
 
     pub(super) fn array(&self) -> Option<&Array> {
         match &self.0 {
-            Value::Array(array, _) => Some(array),
+            Value::Array(array, _) | Value::Elements(array, _) => Some(array),
             _ => None,
+        }
+    }
+
+    /// The type of its elements or of the number, if it has one.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        match &self.0 {
+            Value::Array(array, _) | Value::Elements(array, _) => Some(array.dtype()),
+            Value::Typed(dtype, _) => Some(*dtype),
+            Value::Number { dtype, .. } => *dtype,
+            Value::Local(_) => None,
         }
     }
 
     /// The kernel's access to the array of this argument.
     pub(super) fn access(&self, param: Option<&Param>) -> Access {
         match (&self.0, param) {
-            (Value::Array(_, Some(marked)), _) => *marked,
+            (Value::Array(_, Some(marked)) | Value::Elements(_, Some(marked)), _) => *marked,
             (_, Some(param)) => param.access(),
             _ => Access::ReadWrite,
         }
@@ -96,7 +108,8 @@ impl Arg {
     pub(super) fn bind(&self, param: Option<&Param>, is_group: bool) -> Result<KernelArg, String> {
         let param = param.unwrap_or(&Param::Unknown);
         match &self.0 {
-            Value::Array(array, _) => bind_array(array, self.access(Some(param)), param),
+            Value::Array(array, _) => bind_array(array, self.access(Some(param)), param, true),
+            Value::Elements(array, _) => bind_array(array, self.access(Some(param)), param, false),
             Value::Local(0) => Err("local memory needs a size above 0".to_owned()),
             Value::Local(bytes) => match param {
                 Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(*bytes)),
@@ -145,7 +158,7 @@ fn bind_accessor(bytes: usize, element: Option<DType>, dimensions: usize) -> Res
     }
 }
 
-fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg, String> {
+fn bind_array(array: &Array, access: Access, param: &Param, is_whole: bool) -> Result<KernelArg, String> {
     let wanted = match (param.pointee(), param) {
         (Some(wanted), _) => wanted,
         (None, Param::Unknown) => None,
@@ -159,7 +172,7 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
     if access.writes() && array.is_readonly() {
         return Err("the array is read-only, but the kernel may write to it".to_owned());
     }
-    if !array.is_contiguous() {
+    if is_whole && !array.is_contiguous() {
         return Err(
             "the array is a strided view, but a kernel gets an address only; pass a contiguous copy()"
                 .to_owned(),
@@ -171,7 +184,9 @@ fn bind_array(array: &Array, access: Access, param: &Param) -> Result<KernelArg,
 /// The argument with its value, for errors: `float32 1.5`, `an array of int32 with shape [4]`.
 pub(super) fn shown(arg: &Arg) -> String {
     match &arg.0 {
-        Value::Array(array, _) => format!("an array of {} with shape {:?}", array.dtype(), array.shape()),
+        Value::Array(array, _) | Value::Elements(array, _) => {
+            format!("an array of {} with shape {:?}", array.dtype(), array.shape())
+        }
         Value::Typed(dtype, bytes) => format!("{dtype} {}", value(*dtype, bytes)),
         Value::Number { value, dtype: Some(dtype) } => format!("{dtype} {value}"),
         Value::Number { value, dtype: None } => value.to_string(),

@@ -62,7 +62,7 @@ impl Prepared<'_> {
 }
 
 /// The queue of a launch: the given one, if all arrays are usable from it, or that of the arrays.
-fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
+pub(super) fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
     let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
     match launch.queue {
         Some(queue) => usable_from(queue, &arrays).map(|()| queue.clone()),

@@ -171,7 +171,7 @@ fn close(tokens: &[&str], open: usize) -> Option<usize> {
 }
 
 /// Splits the list at its top-level commas.
-fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
+pub(super) fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
     let mut depth = 0i32;
     list.split(|token| {
         match *token {
@@ -184,7 +184,7 @@ fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
     .collect()
 }
 
-fn param(tokens: &[&str]) -> Param {
+pub(super) fn param(tokens: &[&str]) -> Param {
     if tokens.contains(&"work_group_memory") || tokens.contains(&"local_memory") {
         return Param::WorkGroupMemory;
     }

@@ -49,7 +49,8 @@ FINDINGS = {
     },
     "kernels": {
         "no kernel runs on the default device": "test_an_opencl_driver_without_its_builtin",
-        "kernels in SYCL C++ do not compile": "test_a_machine_without_the_cxx_headers",
+        "kernels in SYCL C++ do not compile": "test_an_unusable_temporary_folder",
+        "was not found: kernels that include": "test_a_machine_without_the_cxx_headers",
         "no temporary file can be made in": "test_a_full_or_read_only_temporary_folder",
         "{name} is set, and without it they do": "test_a_variable_that_breaks_the_compiler",
         "libsycl finds no compiler for them": "test_without_libsycl_or_its_compiler",
@@ -121,7 +122,7 @@ PLACES = {
     "emulator": 5,
     "installation": 8,
     "intel": 4,
-    "kernels": 2,
+    "kernels": 3,
     "limits": 1,
     "mod": 1,
     "nvidia": 4,

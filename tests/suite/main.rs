@@ -25,6 +25,7 @@ mod dlpack;
 mod dtypes;
 mod interrupt;
 mod kernels;
+mod one_line;
 mod order;
 mod placement;
 mod scopes;

@@ -225,7 +225,7 @@ public:
 };
 
 // Atomic operations on one element of global or local memory, relaxed, for all work-items of the device. They return
-// the old value. Float needs a device with the aspects ext_oneapi_atomic_* of floating point, 64 bits need atomic64.
+// the old value. 64 bits need a device with the aspect atomic64, float and double one with atomics of floating point.
 
 #define USMQ_ATOMIC(name, T, spelling, as)                                                                             \
   USMQ_INLINE T name(T *at, detail::same_t<T> x) {                                                                     \
@@ -285,21 +285,56 @@ USMQ_ATOMIC_FLOAT(double, unsigned long)
     return __spirv_ocl_##name(C(x), C(y));                                                                             \
   }
 USMQ_MATH_1(acos)
-USMQ_MATH_1(acosh) USMQ_MATH_1(asin) USMQ_MATH_1(asinh) USMQ_MATH_1(atan) USMQ_MATH_1(atanh) USMQ_MATH_1(cbrt)
-    USMQ_MATH_1(ceil) USMQ_MATH_1(cos) USMQ_MATH_1(cosh) USMQ_MATH_1(cospi) USMQ_MATH_1(erf) USMQ_MATH_1(erfc)
-        USMQ_MATH_1(exp) USMQ_MATH_1(exp2) USMQ_MATH_1(exp10) USMQ_MATH_1(expm1) USMQ_MATH_1(fabs) USMQ_MATH_1(floor)
-            USMQ_MATH_1(lgamma) USMQ_MATH_1(log) USMQ_MATH_1(log2) USMQ_MATH_1(log10) USMQ_MATH_1(log1p)
-                USMQ_MATH_1(logb) USMQ_MATH_1(rint) USMQ_MATH_1(round) USMQ_MATH_1(rsqrt) USMQ_MATH_1(sin)
-                    USMQ_MATH_1(sinh) USMQ_MATH_1(sinpi) USMQ_MATH_1(sqrt) USMQ_MATH_1(tan) USMQ_MATH_1(tanh)
-                        USMQ_MATH_1(tgamma) USMQ_MATH_1(trunc) USMQ_MATH_2(atan2) USMQ_MATH_2(copysign)
-                            USMQ_MATH_2(fdim) USMQ_MATH_2(fmax) USMQ_MATH_2(fmin) USMQ_MATH_2(fmod) USMQ_MATH_2(hypot)
-                                USMQ_MATH_2(nextafter) USMQ_MATH_2(pow) USMQ_MATH_2(remainder)
+USMQ_MATH_1(acosh)
+USMQ_MATH_1(asin)
+USMQ_MATH_1(asinh)
+USMQ_MATH_1(atan)
+USMQ_MATH_1(atanh)
+USMQ_MATH_1(cbrt)
+USMQ_MATH_1(ceil)
+USMQ_MATH_1(cos)
+USMQ_MATH_1(cosh)
+USMQ_MATH_1(cospi)
+USMQ_MATH_1(erf)
+USMQ_MATH_1(erfc)
+USMQ_MATH_1(exp)
+USMQ_MATH_1(exp2)
+USMQ_MATH_1(exp10)
+USMQ_MATH_1(expm1)
+USMQ_MATH_1(fabs)
+USMQ_MATH_1(floor)
+USMQ_MATH_1(lgamma)
+USMQ_MATH_1(log)
+USMQ_MATH_1(log2)
+USMQ_MATH_1(log10)
+USMQ_MATH_1(log1p)
+USMQ_MATH_1(logb)
+USMQ_MATH_1(rint)
+USMQ_MATH_1(round)
+USMQ_MATH_1(rsqrt)
+USMQ_MATH_1(sin)
+USMQ_MATH_1(sinh)
+USMQ_MATH_1(sinpi)
+USMQ_MATH_1(sqrt)
+USMQ_MATH_1(tan)
+USMQ_MATH_1(tanh)
+USMQ_MATH_1(tgamma)
+USMQ_MATH_1(trunc)
+USMQ_MATH_2(atan2)
+USMQ_MATH_2(copysign)
+USMQ_MATH_2(fdim)
+USMQ_MATH_2(fmax)
+USMQ_MATH_2(fmin)
+USMQ_MATH_2(fmod)
+USMQ_MATH_2(hypot)
+USMQ_MATH_2(nextafter)
+USMQ_MATH_2(pow)
+USMQ_MATH_2(remainder)
 #undef USMQ_MATH_1
 #undef USMQ_MATH_2
 
-    /// x * y + z, rounded once.
-    template <class T, class U, class V>
-    USMQ_INLINE auto fma(T x, U y, V z) {
+/// x * y + z, rounded once.
+template <class T, class U, class V> USMQ_INLINE auto fma(T x, U y, V z) {
   using C = detail::real_t<decltype(x * y + z)>;
   return C(__spirv_ocl_fma(C(x), C(y), C(z)));
 }
@@ -374,10 +409,16 @@ template <class T, int N> USMQ_INLINE T length(vec<T, N> a) { return sqrt(dot(a,
   using name##3 = vec<T, 3>;                                                                                           \
   using name##4 = vec<T, 4>;
 USMQ_VECTOR_TYPES(char, int8_t)
-USMQ_VECTOR_TYPES(uchar, uint8_t) USMQ_VECTOR_TYPES(short, int16_t) USMQ_VECTOR_TYPES(ushort, uint16_t)
-    USMQ_VECTOR_TYPES(int, int32_t) USMQ_VECTOR_TYPES(uint, uint32_t) USMQ_VECTOR_TYPES(long, int64_t)
-        USMQ_VECTOR_TYPES(ulong, uint64_t) USMQ_VECTOR_TYPES(half, half) USMQ_VECTOR_TYPES(float, float)
-            USMQ_VECTOR_TYPES(double, double)
+USMQ_VECTOR_TYPES(uchar, uint8_t)
+USMQ_VECTOR_TYPES(short, int16_t)
+USMQ_VECTOR_TYPES(ushort, uint16_t)
+USMQ_VECTOR_TYPES(int, int32_t)
+USMQ_VECTOR_TYPES(uint, uint32_t)
+USMQ_VECTOR_TYPES(long, int64_t)
+USMQ_VECTOR_TYPES(ulong, uint64_t)
+USMQ_VECTOR_TYPES(half, half)
+USMQ_VECTOR_TYPES(float, float)
+USMQ_VECTOR_TYPES(double, double)
 #undef USMQ_VECTOR_TYPES
 
 } // namespace usmq

@@ -1,0 +1,350 @@
+//! One-line kernels that combine elements to one value, or to one along an axis.
+
+use super::arg::Arg;
+use super::build::Kernel;
+use super::expression::{Bound, Expression, ExpressionOptions};
+use super::launch::{Launch, queue_of};
+use super::template::{Type, parameters, result_type};
+use crate::array::{Array, DType, Shape};
+use crate::device::{Queue, UsmKind};
+use crate::error::{Error, Result};
+use crate::manager::current_queue;
+
+/// A kernel that maps each element to a value and combines the values: a sum of squares, a maximum, a norm.
+///
+/// Parameters are as those of [`Elementwise`](crate::Elementwise), and arrays are `const`. `map` is an expression
+/// for element `i`; `combine` one of two values `a` and `b`, in any order and grouping; `identity` the value that
+/// changes nothing in `combine`, and the result for no element.
+///
+/// # Examples
+/// ```
+/// use usmq::{Array, Reduction};
+///
+/// // SAFETY: work-item i reads element i of x only.
+/// let squares = unsafe { Reduction::new("const float *x", "float", "x[i] * x[i]", "a + b", "0") }?;
+/// let x = Array::from_slice(&[1f32, 2.0, 3.0])?;
+/// assert_eq!(squares.launch(&[(&x).into()])?.to_vec::<f32>()?, [14.0]);
+/// # usmq::Result::Ok(())
+/// ```
+pub struct Reduction {
+    expression: Expression,
+    result: Type,
+    map: String,
+    combine: String,
+    identity: String,
+    post: String,
+    is_deterministic: bool,
+}
+
+/// Optional inputs of a reduction besides those of every one-line kernel.
+#[derive(Debug, Clone, Default)]
+pub struct ReductionOptions {
+    /// An expression of the combined value `a`, such as `sqrt(a)`; `n` is the number of its elements. None if
+    /// empty.
+    pub post: String,
+    /// The same bits on every device: the grouping depends on the sizes only. Otherwise it also depends on the
+    /// number of compute units, and is the same in each run on one device.
+    pub deterministic: bool,
+    /// Name, preamble, flags and queue.
+    pub expression: ExpressionOptions,
+}
+
+/// The axis and queue of a launch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReductionLaunch<'a> {
+    /// The axis to combine along, from the end if negative; all axes if `None`.
+    pub axis: Option<isize>,
+    /// Keep the combined axes, with extent 1.
+    pub keepdims: bool,
+    /// The queue; that of the data if `None`.
+    pub queue: Option<&'a Queue>,
+}
+
+/// Work-items of a group in [`Form::Tree`].
+const GROUP: usize = 128;
+/// Up to this number of elements for a result, one work-item combines them.
+const SHORT: usize = 1024;
+/// From this number of results on, one work-item for each is enough work for any device.
+const MANY: usize = 8192;
+/// Elements that a group combines at least.
+const PART: usize = 32 * GROUP;
+/// Groups for one result at most, in a deterministic reduction always.
+const PARTS: usize = 256;
+
+/// The sizes of a launch: element (o, k, e) of the shape [outer, count, inner] is combined over k.
+struct Sizes {
+    shape: Shape,
+    inner: usize,
+    count: usize,
+    results: usize,
+}
+
+impl Reduction {
+    /// A kernel with these parameters, the type of the result, and the expressions of the reduction. Without type
+    /// letters it is built now, so that errors appear here.
+    ///
+    /// # Safety
+    /// The expressions read element `i` of each argument only, and `raw` arrays only inside their bounds.
+    /// Launches are safe under this promise: they check types and sizes.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for parameters that cannot be read or that allow writes; [`Error::KernelBuild`] with the
+    /// compiler's log.
+    pub unsafe fn new(params: &str, result: &str, map: &str, combine: &str, identity: &str) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::new_with(params, result, map, combine, identity, ReductionOptions::default()) }
+    }
+
+    /// As [`Reduction::new`], with options.
+    ///
+    /// # Safety
+    /// As [`Reduction::new`].
+    ///
+    /// # Errors
+    /// As [`Reduction::new`].
+    pub unsafe fn new_with(
+        params: &str,
+        result: &str,
+        map: &str,
+        combine: &str,
+        identity: &str,
+        options: ReductionOptions,
+    ) -> Result<Self> {
+        let refuse = |why| Error::Value(format!("reduction kernel {params:?}: {why}"));
+        let read = parameters(params).map_err(refuse)?;
+        if let Some(written) = read.iter().find(|parameter| parameter.writes()) {
+            return Err(refuse(format!("declare {} const, since a reduction only reads", written.name)));
+        }
+        if let Some(taken) = read.iter().find(|parameter| matches!(parameter.name.as_str(), "a" | "b")) {
+            return Err(refuse(format!(
+                "the name {} stands for a value to combine; choose another",
+                taken.name
+            )));
+        }
+        let result = result_type(result).map_err(refuse)?;
+        let queue = options.expression.queue.clone();
+        let expression = Expression::new("reduction", read, options.expression)?;
+        let letters = expression.parameters.iter().map(|parameter| parameter.element);
+        if matches!(result, Type::Letter(_)) && !letters.clone().any(|letter| letter == result) {
+            return Err(refuse("no parameter has the type of the result".to_owned()));
+        }
+        let kernel = Self {
+            expression,
+            result,
+            map: map.to_owned(),
+            combine: combine.to_owned(),
+            identity: identity.to_owned(),
+            post: if options.post.is_empty() { "a".to_owned() } else { options.post },
+            is_deterministic: options.deterministic,
+        };
+        if !kernel.expression.has_letters() {
+            let queue = queue.map_or_else(current_queue, Ok)?;
+            kernel.variant(&kernel.expression.plain(), "", &queue)?;
+        }
+        Ok(kernel)
+    }
+
+    /// The name of the kernel.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.expression.options.name
+    }
+
+    /// Combines all elements to an array without axes, in device memory. Returns immediately.
+    ///
+    /// # Errors
+    /// As [`Reduction::launch_with`].
+    pub fn launch(&self, args: &[Arg]) -> Result<Array> {
+        self.launch_with(ReductionLaunch::default(), args)
+    }
+
+    /// Combines the elements along an axis, or all of them.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] if the arguments do not match the parameters or each other, [`Error::Index`] for an axis
+    /// that the common shape lacks, [`Error::Placement`] if the arrays are on different queues,
+    /// [`Error::KernelBuild`] if the expressions do not build for their types.
+    pub fn launch_with(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
+        let bound = self.expression.bind(args)?;
+        if !bound.has_shape {
+            return self.expression.refuse("it has no array to combine, except raw ones");
+        }
+        let sizes = Sizes::new(&bound.shape, launch)?;
+        let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
+        let result = Array::uninit(&sizes.shape, self.dtype(&bound), UsmKind::Device, &queue)?;
+        let mut args = bound.args();
+        let parts = self.parts(&sizes, &queue);
+        if parts == 0 {
+            let kernel = self.variant(&bound, "", &queue)?;
+            args.extend([Arg::from(&result.reshape([-1])?)]);
+            args.extend([sizes.results, sizes.count, sizes.inner].map(number));
+            self.run(&kernel, &[sizes.results], None, args, &queue)?;
+            return Ok(result);
+        }
+        let tree = self.variant(&bound, "_parts", &queue)?;
+        let partial = Array::uninit([sizes.results * parts], result.dtype(), UsmKind::Device, &queue)?;
+        let of_part = sizes.count.div_ceil(parts);
+        let mut of_tree = args.clone();
+        of_tree.push(Arg::from(&partial));
+        of_tree.extend([sizes.count, sizes.inner, of_part].map(number));
+        self.run(&tree, &[sizes.results, parts * GROUP], Some(&[1, GROUP]), of_tree, &queue)?;
+        let last = self.variant(&bound, "_last", &queue)?;
+        args.extend([Arg::from(&result.reshape([-1])?), Arg::from(&partial)]);
+        args.extend([sizes.results, parts, sizes.count].map(number));
+        self.run(&last, &[sizes.results], None, args, &queue)?;
+        Ok(result)
+    }
+
+    fn run(
+        &self,
+        kernel: &Kernel,
+        global: &[usize],
+        local: Option<&[usize]>,
+        args: Vec<Arg>,
+        queue: &Queue,
+    ) -> Result<()> {
+        // SAFETY: by the promise of `new` the expressions read element i only, which is inside each array of the
+        // common shape; the other accesses are those of the texts below, inside the arrays made for them.
+        unsafe { kernel.launch_with(Launch { global, local, queue: Some(queue) }, &args) }?;
+        Ok(())
+    }
+
+    fn dtype(&self, bound: &Bound<'_>) -> DType {
+        match self.result {
+            Type::Known(dtype) => dtype,
+            Type::Letter(letter) => bound
+                .letters
+                .iter()
+                .find(|(known, _)| *known == letter)
+                .map_or(DType::F32, |(_, dtype)| *dtype),
+        }
+    }
+
+    /// Groups for each result; 0 if one work-item combines the elements of a result.
+    fn parts(&self, sizes: &Sizes, queue: &Queue) -> usize {
+        if sizes.count <= SHORT || sizes.results >= MANY || queue.device().max_work_group_size() < GROUP {
+            return 0;
+        }
+        let units = queue.device().max_compute_units() as usize;
+        let most =
+            if self.is_deterministic { PARTS } else { (4 * units / sizes.results.max(1)).clamp(1, PARTS) };
+        sizes.count.div_ceil(PART).min(most)
+    }
+
+    /// One of three kernels: for whole results, for parts of results by groups, and for the last step.
+    fn variant(&self, bound: &Bound<'_>, which: &str, queue: &Queue) -> Result<Kernel> {
+        let name = format!("{}{which}", self.name());
+        let result = self.dtype(bound).row().cpp;
+        let (params, body) = match which {
+            "" => {
+                (format!("{result} *usmq_to, long usmq_results, long n, long usmq_inner"), self.whole(bound))
+            }
+            "_parts" => {
+                (format!("{result} *usmq_to, long n, long usmq_inner, long usmq_of_part"), self.part(bound))
+            }
+            _ => (
+                format!(
+                    "{result} *usmq_to, const {result} *usmq_from, long usmq_results, long usmq_parts, long n"
+                ),
+                LAST.to_owned(),
+            ),
+        };
+        let dimensions = if which == "_parts" { 2 } else { 1 };
+        let text = format!(
+            "{}using usmq_result = {result};\nUSMQ_KERNEL({dimensions}) void {name}({}{params}) {{\n{}\
+             const auto usmq_combine = [=](usmq_result a, usmq_result b) -> usmq_result {{\n\
+             #line 1 \"combine\"\nreturn {};\n}};\n\
+             const auto usmq_post = [=](usmq_result a, long n) -> usmq_result {{\n#line 1 \"post\"\nreturn {};\n}};\n\
+             usmq_result usmq_value =\n#line 1 \"identity\"\n{};\n{body}}}\n",
+            bound.head(&self.expression.options.preamble),
+            bound.declarations(),
+            bound.names(),
+            self.combine,
+            self.post,
+            self.identity,
+        );
+        self.expression.variant(text, &name, queue)
+    }
+
+    /// Combines element `usmq_k` of result `usmq_o`.
+    fn add(&self, bound: &Bound<'_>) -> String {
+        format!(
+            "const long i = (usmq_o / usmq_inner * n + usmq_k) * usmq_inner + usmq_o % usmq_inner;\n{}\n\
+             const usmq_result usmq_mapped =\n#line 1 \"map\"\n{};\n\
+             usmq_value = usmq_combine(usmq_value, usmq_mapped);\n",
+            bound.moves(),
+            self.map
+        )
+    }
+
+    /// One work-item for each result.
+    fn whole(&self, bound: &Bound<'_>) -> String {
+        format!(
+            "const long usmq_o = global_linear_id();\nif (usmq_o >= usmq_results) return;\n\
+             for (long usmq_k = 0; usmq_k < n; ++usmq_k) {{\n{}}}\n\
+             usmq_to[usmq_o] = usmq_post(usmq_value, n);\n",
+            self.add(bound)
+        )
+    }
+
+    /// One group for each part of a result: its work-items take every 128th element, and combine by halves.
+    fn part(&self, bound: &Bound<'_>) -> String {
+        format!(
+            "const long usmq_o = global_id(0), usmq_part = group_id(1), usmq_lane = local_id(1);\n\
+             const long usmq_end = min(n, (usmq_part + 1) * usmq_of_part);\n\
+             for (long usmq_k = usmq_part * usmq_of_part + usmq_lane; usmq_k < usmq_end; usmq_k += {GROUP}) {{\n{}}}\n\
+             static local_array<usmq_result, {GROUP}> usmq_tile;\nusmq_tile[usmq_lane] = usmq_value;\nbarrier();\n\
+             for (int usmq_half = {GROUP} / 2; usmq_half > 0; usmq_half /= 2) {{\n\
+             if (usmq_lane < usmq_half)\n\
+             usmq_tile[usmq_lane] = usmq_combine(usmq_tile[usmq_lane], usmq_tile[usmq_lane + usmq_half]);\n\
+             barrier();\n}}\n\
+             if (usmq_lane == 0) usmq_to[usmq_o * group_count(1) + usmq_part] = usmq_tile[0];\n",
+            self.add(bound)
+        )
+    }
+}
+
+/// Combines the parts of each result in their order.
+const LAST: &str = "const long usmq_o = global_linear_id();\nif (usmq_o >= usmq_results) return;\n\
+    for (long usmq_k = 0; usmq_k < usmq_parts; ++usmq_k)\n\
+    usmq_value = usmq_combine(usmq_value, usmq_from[usmq_o * usmq_parts + usmq_k]);\n\
+    usmq_to[usmq_o] = usmq_post(usmq_value, n);\n";
+
+/// A size as a parameter of type `long`.
+fn number(size: usize) -> Arg {
+    Arg::from(size as i64)
+}
+
+impl Sizes {
+    fn new(shape: &[usize], launch: ReductionLaunch<'_>) -> Result<Self> {
+        let Some(axis) = launch.axis else {
+            let kept = if launch.keepdims { shape.len() } else { 0 };
+            return Ok(Self {
+                shape: Shape::from_elem(1, kept),
+                inner: 1,
+                count: shape.iter().product(),
+                results: 1,
+            });
+        };
+        let ndim = shape.len().cast_signed();
+        let from_start = if axis < 0 { axis.saturating_add(ndim) } else { axis };
+        if !(0..ndim).contains(&from_start) {
+            return Err(Error::Index(format!("axis {axis} is out of range for shape {shape:?}")));
+        }
+        let axis = from_start.unsigned_abs();
+        let mut kept = Shape::from(shape);
+        if launch.keepdims {
+            kept[axis] = 1;
+        } else {
+            kept.remove(axis);
+        }
+        let inner: usize = shape[axis + 1..].iter().product();
+        Ok(Self { results: kept.iter().product(), shape: kept, inner, count: shape[axis] })
+    }
+}
+
+impl std::fmt::Debug for Reduction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reduction").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
