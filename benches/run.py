@@ -68,6 +68,9 @@ def rows() -> list[Row]:
         most = 1000 if target else 5
         return Row(f"dask.{name}", unit, count, target, peer_name, "dask", "dask", most)
 
+    def kernel(name: str, target: float, peer_name: str) -> Row:
+        return Row(f"kernel.{name}", "ms", 1, target, peer_name, "kernel", "kernel", 20)
+
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
     far = "dpctl MemoryUSMDevice + copy_from_device"
@@ -101,6 +104,9 @@ def rows() -> list[Row]:
         Row("py.collocate_cross_context", "ms", 1, 0.6, far, "collocate", "collocate"),
         Row("rust.threads", "us", 500, 1.3, "2 threads against 1", "rust", "rust"),
         py("import", "ms", 1, 0.6, "import dpctl"),
+        kernel("build", 0.15, "with sycl.hpp, without a cache on disk"),
+        kernel("new_process", 0.2, "with sycl.hpp: import, devices, build, run, read; empty cache"),
+        kernel("new_process_cached", 1.0, "the same; the cache has the kernel"),
         profile("off_wait", 500, 1.1, "C++ submit + wait", "cpp"),
         profile("off_throughput", 2000, 1.15, "C++ submit, one wait for 1000", "cpp"),
         profile("on_wait", 500, 1.25, "without a profile", "rust"),
@@ -190,6 +196,9 @@ def programs(wanted: set[str]) -> dict[str, Program]:
         started["python"] = Program(python, base)
     if "arrow" in wanted:
         started["arrow"] = Program([*python, "arrow"], base)
+    if "kernel" in wanted:
+        command = [sys.executable, str(BENCHES / "kernel_rows.py")]
+        started["kernel"] = Program(command, base | {"SYCL_CACHE_PERSISTENT": "0"})
     if "collocate" in wanted:
         started["collocate"] = Program([*python, "collocate"], two)
     if "dask" in wanted:

@@ -84,7 +84,7 @@ pub use array::{Array, DType, Element, Index, Scalar};
 pub use device::devices;
 pub use device::{
     Backend, Context, Device, Event, Partition, PlatformProblem, PointerInfo, Queue, QueueProperties,
-    Selector, Timestamps, UsmKind, platform_problems,
+    Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
@@ -146,4 +146,6 @@ mod pages {
     mod profile {}
     #[doc = include_str!("../docs/howto/errors.md")]
     mod errors {}
+    #[doc = include_str!("../docs/howto/one-line-kernels.md")]
+    mod one_line_kernels {}
 }

@@ -40,14 +40,15 @@ from usmq._task import TaskContext, TaskMemory, run_task
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
-    "DoctorFinding", "DoctorReport", "Event", "Field", "Kernel", "Lent", "Local", "Mark",
-    "Plan", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager", "Step", "Table",
-    "TableView", "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange", "asarray",
-    "collocate", "current_queue", "devices", "empty", "examine", "explain", "fill_frame", "follow",
-    "from_arrow", "from_dlpack", "full", "local", "memory_stats", "observe_pickles",
-    "platform_problems", "pointer_info", "prepare_emulation", "profile", "read", "restore_array",
-    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
-    "runtime_libraries", "set_default_queue", "set_memory_limit", "trim_memory", "use_queue",
+    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Kernel", "Lent", "Local",
+    "Mark", "Plan", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager", "Reduction",
+    "Step", "Table", "TableView", "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange",
+    "asarray", "clear_kernel_cache", "collocate", "current_queue", "devices", "elementwise",
+    "empty", "examine", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
+    "local", "memory_stats", "observe_pickles", "platform_problems", "pointer_info",
+    "prepare_emulation", "profile", "read", "reduction", "restore_array", "restore_column",
+    "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries",
+    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "trim_memory", "use_queue",
     "watch_calls", "write", "zeros",
 ]
 # fmt: on
@@ -395,6 +396,54 @@ class Kernel:
         queue: _Target | None = None,
     ) -> Event: ...
 
+@final
+class Elementwise:
+    @property
+    def name(self) -> str: ...
+    def __call__(
+        self,
+        *args: _UsmArray | _Number | Mark,
+        size: SupportsIndex | None = None,
+        queue: _Target | None = None,
+    ) -> Event: ...
+
+@final
+class Reduction:
+    @property
+    def name(self) -> str: ...
+    def __call__(
+        self,
+        *args: _UsmArray | _Number | Mark,
+        axis: SupportsIndex | None = None,
+        keepdims: bool = False,
+        queue: _Target | None = None,
+    ) -> Array: ...
+
+def elementwise(
+    params: str,
+    operation: str,
+    *,
+    name: str = "elementwise",
+    preamble: str = "",
+    options: Sequence[str] = ...,
+    queue: _Target | None = None,
+) -> Elementwise: ...
+def reduction(
+    params: str,
+    result: str,
+    map: str,
+    combine: str,
+    identity: str,
+    *,
+    post: str = "",
+    deterministic: bool = False,
+    name: str = "reduction",
+    preamble: str = "",
+    options: Sequence[str] = ...,
+    queue: _Target | None = None,
+) -> Reduction: ...
 def read(x: _UsmArray | _DTypeLike) -> Mark: ...
 def write(x: _UsmArray | _DTypeLike) -> Mark: ...
 def local(nbytes: SupportsIndex) -> Local: ...
+def set_kernel_cache_limit(bytes: SupportsIndex | None) -> None: ...
+def clear_kernel_cache() -> None: ...

@@ -20,7 +20,8 @@ impl Array {
         let code = Code::Sycl(source_text.into());
         let queue = self.queue();
         let name = Arc::from(NAME);
-        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()))?;
+        let no_flags = Arc::from(Vec::new());
+        let program = Program::get(queue.context(), queue.device(), &code, &name, &no_flags, 0)?;
 
         let mut args = vec![
             KernelArg::pointer(source.address()),

@@ -1,6 +1,7 @@
 //! Builds a kernel for one context and device, once.
 
 use super::header::{self, Spelling};
+use super::kernel_cache;
 use super::program::{Code, Program, Slot, Unit};
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
@@ -17,25 +18,27 @@ struct BuildTarget<'a> {
 }
 
 impl Program {
-    /// The kernel `name` for this context and device, from the cache or newly built.
+    /// The kernel `name` for this context and device, from the cache or newly built. `includes` identifies the
+    /// contents of the files that the code includes.
     pub(crate) fn get(
         context: &Context,
         device: &Device,
         code: &Code,
         name: &Arc<str>,
         options: &Arc<[String]>,
+        includes: u64,
     ) -> Result<Self> {
-        let unit = Unit { device: device.id(), code: code.clone(), options: options.clone() };
-        let (key, target) = ((unit, name.clone()), BuildTarget { context, device });
-        let kernels = &context.built().kernels;
-        if let Some(built) = kernels.lock()?.get(&key) {
-            return Ok(built.clone());
+        let unit = Unit { device: device.id(), code: code.clone(), options: options.clone(), includes };
+        let target = BuildTarget { context, device };
+        let key = (context.key(), unit);
+        if let Some(built) = kernel_cache::kernel(&key, name)? {
+            return Ok(built);
         }
         let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
-        let raw = span.in_scope(|| target.kernel(&key.0, name));
+        let raw = span.in_scope(|| target.kernel(&key.1, name));
         code.guard_exit();
-        let raw = raw.map_err(|error| match error {
+        let (raw, is_own) = raw.map_err(|error| match error {
             Error::Sycl { message, .. } => target.failure(name, message),
             other => other,
         })?;
@@ -46,12 +49,15 @@ impl Program {
             .ok()
             .map(|codes| codes.into_iter().map(Slot::from_code).collect());
         let built = Self::new(raw, slots);
-        Ok(kernels.lock()?.entry(key).or_insert(built).clone())
+        kernel_cache::add_kernel(key, name, built, is_own)
     }
 }
 
+/// A kernel, and whether it was compiled for itself, without the bundle of its unit.
+type Compiled = (UniquePtr<ffi::Kernel>, bool);
+
 impl BuildTarget<'_> {
-    fn kernel(&self, unit: &Unit, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+    fn kernel(&self, unit: &Unit, name: &str) -> Result<Compiled> {
         match &unit.code {
             Code::Sycl(source) => self.kernel_of_source(unit, source, name),
             Code::OpenCl(source) => self.kernel_of_opencl(unit, source, name),
@@ -64,32 +70,33 @@ impl BuildTarget<'_> {
     }
 
     /// A kernel from OpenCL C. On OpenCL the driver builds it, elsewhere the kernel compiler of the runtime.
-    fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+    fn kernel_of_opencl(&self, unit: &Unit, source: &str, name: &str) -> Result<Compiled> {
         const BUILDING: &str = "building OpenCL C";
         let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
         if self.device.capabilities().opencl_c {
-            return ffi::kernel_from_opencl(context, device, source, name, &options).during(BUILDING);
+            let kernel = ffi::kernel_from_opencl(context, device, source, name, &options).during(BUILDING)?;
+            return Ok((kernel, true));
         }
         if !ffi::device_builds_opencl(device).during(BUILDING)? {
             return Err(self.failure(name, self.no_compiler("OpenCL C")));
         }
         let make = || ffi::bundle_from_opencl(context, device, source, &options).during(BUILDING);
-        self.kernel_in(&*self.bundle(unit, make)?, name)
+        Ok((self.kernel_in(&*self.bundle(unit, make)?, name)?, false))
     }
 
     /// A kernel from SPIR-V. The kernel compiler of the runtime builds it if it accepts SPIR-V for the device,
     /// else the driver.
-    fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+    fn kernel_of_module(&self, unit: &Unit, module: &[u8], name: &str) -> Result<Compiled> {
         const BUILDING: &str = "building SPIR-V";
         let (context, device) = (self.context.raw()?, self.device.raw()?);
         if ffi::device_builds_spirv(device).during(BUILDING)? {
             let make = || ffi::bundle_from_spirv(context, device, module).during(BUILDING);
-            return self.kernel_in(&*self.bundle(unit, make)?, name);
+            return Ok((self.kernel_in(&*self.bundle(unit, make)?, name)?, false));
         }
         if !self.device.capabilities().native_spirv {
             return Err(self.failure(name, self.no_compiler("SPIR-V")));
         }
-        ffi::kernel_from_spirv(context, device, module, name).during(BUILDING)
+        Ok((ffi::kernel_from_spirv(context, device, module, name).during(BUILDING)?, true))
     }
 
     fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
@@ -102,18 +109,18 @@ impl BuildTarget<'_> {
 
     /// A kernel with an `extern "C"` name is found by that name. Any other, a C++ function or a template
     /// instance, must be registered before the build, which then serves this name only.
-    fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<UniquePtr<ffi::Kernel>> {
+    fn kernel_of_source(&self, unit: &Unit, source: &str, name: &str) -> Result<Compiled> {
         let bundle = self.bundle(unit, || self.compile(unit, source, ""))?;
         let kernel = ffi::bundle_kernel(bundle.get()?, name).during("looking up a kernel")?;
         if !kernel.is_null() {
-            return Ok(kernel);
+            return Ok((kernel, false));
         }
         let named = Handle::new(self.compile(unit, source, name)?);
         let kernel = ffi::bundle_kernel(named.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
             return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
         }
-        Ok(kernel)
+        Ok((kernel, true))
     }
 
     fn bundle(
@@ -121,12 +128,11 @@ impl BuildTarget<'_> {
         unit: &Unit,
         make: impl FnOnce() -> Result<UniquePtr<ffi::Bundle>>,
     ) -> Result<Arc<Handle<ffi::Bundle>>> {
-        let bundles = &self.context.built().bundles;
-        if let Some(bundle) = bundles.lock()?.get(unit) {
-            return Ok(bundle.clone());
+        let key = (self.context.key(), unit.clone());
+        if let Some(bundle) = kernel_cache::bundle(&key)? {
+            return Ok(bundle);
         }
-        let bundle = Arc::new(Handle::new(make()?));
-        Ok(bundles.lock()?.entry(unit.clone()).or_insert(bundle).clone())
+        kernel_cache::add_bundle(key, Arc::new(Handle::new(make()?)))
     }
 
     fn compile(&self, unit: &Unit, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {

@@ -1,6 +1,7 @@
 //! A context: the devices for which its USM pointers are valid.
 
-use super::program::Built;
+use super::kernel_cache;
+use super::program::ContextKey;
 use super::{Backend, Capabilities, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Result};
@@ -27,30 +28,23 @@ static CONTEXTS: Lazy<Interner<usize, Inner>> = Lazy::new(Interner::default);
 
 struct Inner {
     /// Taken when the last handle is dropped.
-    parts: ManuallyDrop<Parts>,
+    raw: ManuallyDrop<Handle<ffi::Context>>,
     id: usize,
     backend: Backend,
-}
-
-struct Parts {
-    /// Dropped before the context.
-    built: Built,
-    raw: Handle<ffi::Context>,
 }
 
 impl Drop for Inner {
     /// The release of kernels and of a context may block, so the release thread does it.
     fn drop(&mut self) {
         // SAFETY: taken once, here, and nothing uses it after.
-        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        release(move || drop(parts));
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        let built = kernel_cache::take(ContextKey(self.id));
+        release(move || {
+            drop(built);
+            drop(raw);
+        });
     }
 }
-
-/// Identifies a context in a key, without keeping it alive: another context may get the same key after this
-/// one is freed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ContextKey(usize);
 
 impl Context {
     pub(crate) fn adopt(raw: UniquePtr<ffi::Context>) -> Result<Self> {
@@ -69,8 +63,7 @@ impl Context {
             .get_or_make(id, keep, |id| {
                 let backend = ffi::context_backend(raw.get()?).during("querying the backend of a context")?;
                 let backend = Backend::from_name(&backend);
-                let parts = ManuallyDrop::new(Parts { built: Built::default(), raw });
-                Ok(Interned::new(Inner { parts, id: *id, backend }))
+                Ok(Interned::new(Inner { raw: ManuallyDrop::new(raw), id: *id, backend }))
             })
             .map(Self)
     }
@@ -104,16 +97,12 @@ impl Context {
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Context> {
-        self.0.parts.raw.get()
+        self.0.raw.get()
     }
 
     /// The properties of the backend that select a mechanism in usmq.
     pub(super) fn capabilities(&self) -> &'static Capabilities {
         self.0.backend.capabilities()
-    }
-
-    pub(super) fn built(&self) -> &Built {
-        &self.0.parts.built
     }
 
     /// The USM kind of a pointer, `None` if this context does not know it. Any address is valid.

@@ -1,10 +1,9 @@
-//! Kernels built for one context and device, and the cache that each context has of them.
+//! Kernels built for one context and device.
 
 use crate::error::Result;
 use crate::ffi;
-use crate::runtime::{ForkMutex, Handle, exit};
+use crate::runtime::{Handle, exit};
 use cxx::UniquePtr;
-use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
 /// The source of a kernel.
@@ -71,24 +70,20 @@ impl Extents {
     }
 }
 
+/// Identifies a context in a key, without keeping it alive: another context may get the same key after this
+/// one is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ContextKey(pub(super) usize);
+
 /// The build input, and the device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Unit {
     pub(super) device: usize,
     pub(super) code: Code,
     pub(super) options: Arc<[String]>,
+    /// Identifies the contents of included files.
+    pub(super) includes: u64,
 }
-
-/// Built code lives as long as its context, for default contexts as long as the process. The locks cover the
-/// maps only: two threads that need the same new code may both build it; both then use the first build.
-#[derive(Default)]
-pub(super) struct Built {
-    pub(super) kernels: Cache<(Unit, Arc<str>), Program>,
-    /// One SYCL source often has several kernels; one compilation serves all of them.
-    pub(super) bundles: Cache<Unit, Arc<Handle<ffi::Bundle>>>,
-}
-
-pub(super) type Cache<K, V> = ForkMutex<HashMap<K, V>>;
 
 impl Program {
     pub(super) fn new(raw: UniquePtr<ffi::Kernel>, slots: Option<Box<[Slot]>>) -> Self {

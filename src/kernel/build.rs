@@ -1,6 +1,7 @@
 //! A kernel: its source and its builds.
 
 use super::build_log::with_advice;
+use super::includes::contents_of_includes;
 use super::lexer::has_code;
 use super::module::refuse_module;
 use super::signature::{Param, Signature, defined_kernels, read_signature, reconcile};
@@ -74,14 +75,17 @@ impl Inner {
         }
         let (context, device) = (queue.context(), queue.device());
         let key = context.key();
-        let program = Program::get(context, device, &self.code, &self.name, &self.options).map_err(
-            |error| match error {
-                Error::KernelBuild { name, device, log } => {
-                    Error::KernelBuild { log: self.advised(&name, log), name, device }
-                }
-                other => other,
-            },
-        )?;
+        let includes = match &self.code {
+            Code::Sycl(source) => contents_of_includes(source, &self.options),
+            Code::OpenCl(_) | Code::SpirV(_) => 0,
+        };
+        let program = Program::get(context, device, &self.code, &self.name, &self.options, includes);
+        let program = program.map_err(|error| match error {
+            Error::KernelBuild { name, device, log } => {
+                Error::KernelBuild { log: self.advised(&name, log), name, device }
+            }
+            other => other,
+        })?;
         let is_process_lifetime = context.is_process_lifetime();
         let new =
             Built { context: key, is_process_lifetime, device: device.clone(), program: program.clone() };

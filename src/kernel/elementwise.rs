@@ -74,7 +74,7 @@ impl Elementwise {
         let read = parameters(params)
             .map_err(|why| Error::Value(format!("elementwise kernel {params:?}: {why}")))?;
         let queue = options.queue.clone();
-        let expression = Expression::new("elementwise", read, options)?;
+        let expression = Expression::new("elementwise", params, read, options)?;
         let kernel = Self { expression, operation: operation.to_owned() };
         if !kernel.expression.has_letters() {
             let queue = queue.map_or_else(current_queue, Ok)?;
@@ -87,6 +87,12 @@ impl Elementwise {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.expression.options.name
+    }
+
+    /// The parameters, as they were given.
+    #[must_use]
+    pub fn params(&self) -> &str {
+        &self.expression.text
     }
 
     /// Runs the expression for each element of the common shape of the arrays. Returns immediately.

@@ -29,6 +29,8 @@ pub struct ExpressionOptions {
 /// and number of axes.
 pub(super) struct Expression {
     pub(super) options: ExpressionOptions,
+    /// The parameters as text.
+    pub(super) text: String,
     pub(super) parameters: Vec<Parameter>,
     variants: ForkMutex<HashMap<String, Kernel>>,
 }
@@ -88,6 +90,7 @@ template <class T> struct usmq_repeated {
 impl Expression {
     pub(super) fn new(
         kind: &str,
+        text: &str,
         parameters: Vec<Parameter>,
         mut options: ExpressionOptions,
     ) -> Result<Self> {
@@ -101,7 +104,7 @@ impl Expression {
                 options.name
             )));
         }
-        Ok(Self { options, parameters, variants: ForkMutex::default() })
+        Ok(Self { options, text: text.to_owned(), parameters, variants: ForkMutex::default() })
     }
 
     pub(super) fn has_letters(&self) -> bool {

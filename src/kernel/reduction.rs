@@ -123,7 +123,7 @@ impl Reduction {
         }
         let result = result_type(result).map_err(refuse)?;
         let queue = options.expression.queue.clone();
-        let expression = Expression::new("reduction", read, options.expression)?;
+        let expression = Expression::new("reduction", params, read, options.expression)?;
         let letters = expression.parameters.iter().map(|parameter| parameter.element);
         if matches!(result, Type::Letter(_)) && !letters.clone().any(|letter| letter == result) {
             return Err(refuse("no parameter has the type of the result".to_owned()));
@@ -148,6 +148,12 @@ impl Reduction {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.expression.options.name
+    }
+
+    /// The parameters, as they were given.
+    #[must_use]
+    pub fn params(&self) -> &str {
+        &self.expression.text
     }
 
     /// Combines all elements to an array without axes, in device memory. Returns immediately.

@@ -3,7 +3,7 @@
 use super::classes::{Event, Queue};
 use super::gil::detach;
 use super::protocol::{self, Memory};
-use super::{argument, dtype, index, scope, submitter, target};
+use super::{argument, dtype, index, memory, scope, submitter, target};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -266,11 +266,11 @@ fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
     Ok(Param::Scalar(dtype::parse(object)?))
 }
 
-fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
+pub(super) fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<Mark>() || matches!(protocol::memory(object, &[Memory::Usm]), Ok(Some(_)))
 }
 
-fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
+pub(super) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if let Ok(own) = object.cast::<super::classes::Array>() {
         return Ok(Arg::from(&*own.get().array));
     }
@@ -297,4 +297,36 @@ fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
          usmq.asarray()",
         argument::class_name(object)
     ))
+}
+
+/// Set the limit of memory for built kernels.
+///
+/// usmq counts 2 MiB for each build and drops those that were not used for the longest time. A ``Kernel``
+/// keeps its own builds.
+///
+/// Parameters
+/// ----------
+/// bytes : int, optional
+///     The limit of the process in bytes; None is the initial limit, 512 MiB.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.set_kernel_cache_limit(2**30)
+/// >>> usmq.set_kernel_cache_limit(None)
+#[pyfunction]
+pub(super) fn set_kernel_cache_limit(py: Python<'_>, bytes: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let bytes = bytes.map(|bytes| memory::limit(bytes, "bytes")).transpose()?;
+    Ok(detach(py, || crate::set_kernel_cache_limit(bytes))?)
+}
+
+/// Drop all built kernels that no ``Kernel`` keeps. Files of the cache on disk stay.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.clear_kernel_cache()
+#[pyfunction]
+pub(super) fn clear_kernel_cache(py: Python<'_>) -> PyResult<()> {
+    Ok(detach(py, crate::clear_kernel_cache)?)
 }

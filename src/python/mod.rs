@@ -18,6 +18,7 @@ mod dlpack_c_api;
 mod doctor;
 mod dtype;
 mod errors;
+mod expression;
 mod gil;
 mod host;
 mod index;
@@ -55,7 +56,8 @@ mod core {
         dlpack::from_dlpack,
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
-        kernel::{Kernel, Local, Mark, local, read, write},
+        expression::{Elementwise, Reduction, elementwise, reduction},
+        kernel::{Kernel, Local, Mark, clear_kernel_cache, local, read, set_kernel_cache_limit, write},
         memory::{memory_stats, set_memory_limit, trim_memory},
         pickle::{
             fill_frame, observe_pickles, restore_array, restore_column, restore_field, restore_queue,

@@ -371,6 +371,17 @@ def test_a_header_of_the_source_may_include_it(tmp_path):
     assert x.tolist() == [[10] * 3] * 2
 
 
+def test_a_changed_header_is_read_again(tmp_path):
+    header = tmp_path / "value.h"
+    source = f'{HEADER}#include "outer.h"\nUSMQ_KERNEL(1) void f(int *x) {{ x[0] = VALUE; }}'
+    (tmp_path / "outer.h").write_text("#include <value.h>\n")
+    for value in (1, 2, 1):
+        header.write_text(f"#define VALUE {value}\n")
+        x = usmq.zeros(1, "i4")
+        usmq.Kernel.from_sycl(source, "f", options=["-I", str(tmp_path)])(1, x)
+        assert x.item() == value
+
+
 def test_printf_prints_the_values(capfd):
     run(
         r'USMQ_PRINTF("item %d of %g\n", int(global_id(0)), 2.5f); USMQ_PRINTF("end\n");',

@@ -1,0 +1,321 @@
+"""usmq.elementwise and usmq.reduction: against numpy, and with input that does not fit."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import usmq
+
+AXPY = "float a, const float *x, float *y"
+
+
+@pytest.fixture(scope="module")
+def add():
+    return usmq.elementwise("const T *x, const T *y, T *sum", "sum[i] = x[i] + y[i]")
+
+
+@pytest.fixture(scope="module")
+def total():
+    return usmq.reduction("const T *x", "T", "x[i]", "a + b", "0")
+
+
+# --- elements
+
+
+def test_a_statement_runs_for_each_element():
+    axpy = usmq.elementwise(AXPY, "y[i] += a * x[i]", name="axpy")
+    x, y = usmq.arange(1000, dtype="f4"), usmq.full(1000, 3.0, "f4")
+    event = axpy(2, x, y)
+    event.wait()
+    assert np.array_equal(y.to_numpy(), 2 * np.arange(1000, dtype="f4") + 3)
+    assert axpy.name == "axpy"
+    assert repr(axpy) == f"<usmq.Elementwise axpy({AXPY})>"
+
+
+SHAPES = [
+    ((), ()),
+    ((), (3,)),
+    ((4,), (1,)),
+    ((3, 1), (4,)),
+    ((2, 3, 4), (3, 1)),
+    ((2, 1, 4), (3, 1)),
+    ((5, 0), (1, 1)),
+    ((1, 1, 1), (1,)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), SHAPES)
+def test_arrays_broadcast_as_in_numpy(add, left, right):
+    x = np.arange(np.prod(left, dtype=int)).reshape(left).astype("i4")
+    y = 100 * (1 + np.arange(np.prod(right, dtype=int)).reshape(right)).astype("i4")
+    expected = x + y
+    result = usmq.zeros(expected.shape, "i4")
+    add(usmq.asarray(x), usmq.asarray(y), result)
+    assert np.array_equal(result.to_numpy(), expected)
+
+
+KEYS = [
+    np.s_[:],
+    np.s_[::2],
+    np.s_[::-1],
+    np.s_[:, ::-1],
+    np.s_[1:, :, ::3],
+    np.s_[..., 2],
+    np.s_[3:1],
+    np.s_[2, ::2, ::-2],
+]
+
+
+def fits(source, target):
+    """Return whether the selected elements broadcast to the shape of those to write."""
+    shapes = [np.empty((4, 6, 8))[key].shape for key in (source, target)]
+    try:
+        return np.broadcast_shapes(*shapes) == shapes[1]
+    except ValueError:
+        return False
+
+
+PAIRS = [pair for pair in itertools.product(KEYS, KEYS) if fits(*pair)]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_views_are_read_and_written_in_place(source, target):
+    base = np.arange(4 * 6 * 8, dtype="f4").reshape(4, 6, 8)
+    copied = np.full(base.shape, -1, "f4")
+    copied[target] = base[source] + copied[target] * 10
+    x, y = usmq.asarray(base), usmq.full(base.shape, -1.0, "f4")
+    usmq.elementwise("const float *x, float *y", "y[i] = x[i] + y[i] * 10")(x[source], y[target])
+    assert np.array_equal(y.to_numpy(), copied)
+
+
+def test_transposed_views_of_one_array():
+    x = np.arange(12, dtype="i8").reshape(3, 4)
+    y = usmq.zeros((4, 3), "i8")
+    number = usmq.elementwise("const long *x, long *y", "y[i] = 100 * x[i] + i")
+    number(usmq.asarray(x).T, y)
+    assert np.array_equal(y.to_numpy(), 100 * x.T + np.arange(12).reshape(4, 3))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
+)
+def test_a_letter_stands_for_each_type(dtype):
+    select = usmq.elementwise("const T *x, const bool *use, T *y", "y[i] = use[i] ? x[i] : T(0)")
+    x = np.array([1, 0, 1, 1]).astype(dtype)
+    use = np.array([True, True, False, True])
+    y = usmq.zeros(4, dtype)
+    select(usmq.asarray(x), usmq.asarray(use), y)
+    assert np.array_equal(y.to_numpy(), np.where(use, x, x.dtype.type(0)))
+
+
+def test_numbers_in_place_of_arrays_and_scalars_of_numpy(add):
+    y = usmq.zeros(3, "f4")
+    add(usmq.arange(3, dtype="f4"), 0.5, y)
+    assert y.tolist() == [0.5, 1.5, 2.5]
+    add(np.float32(2), np.float32(3), y)
+    assert y.tolist() == [5.0] * 3
+
+
+def test_raw_arrays_are_used_as_a_whole():
+    neighbours = usmq.elementwise(
+        "raw const float *x, float *y", "y[i] = x[i] + (i + 1 < n ? x[i + 1] : 0)"
+    )
+    y = usmq.zeros(4, "f4")
+    neighbours(usmq.arange(4, dtype="f4"), y)
+    assert y.tolist() == [1.0, 3.0, 5.0, 3.0]
+    fill = usmq.elementwise("raw long *x", "x[n - 1 - i] = i", name="fill")
+    x = usmq.zeros(5, "i8")
+    fill(x, size=5)
+    assert x.tolist() == [4, 3, 2, 1, 0]
+    with pytest.raises(usmq.LaunchError, match="all its arrays are raw; give size"):
+        fill(x)
+    with pytest.raises(usmq.LaunchError, match="strided view"):
+        fill(x[::2], size=3)
+    with pytest.raises(usmq.LaunchError, match="size is 3, but the arrays have 4 elements"):
+        neighbours(x.astype("f4"), y, size=3)
+
+
+def test_a_preamble_options_and_several_statements():
+    source = "static float square(float v) { return v * v; }"
+    kernel = usmq.elementwise(
+        "const float *x, float *y",
+        "float s = square(x[i]);\nfor (int k = 0; k < COUNT; ++k)\n  s += 1;\ny[i] = s",
+        preamble=source,
+        options=["-DCOUNT=3"],
+    )
+    y = usmq.zeros(3, "f4")
+    kernel(usmq.arange(3, dtype="f4"), y)
+    assert y.tolist() == [3.0, 4.0, 7.0]
+
+
+def test_the_kernel_runs_on_the_queue_of_its_data():
+    parts = usmq.Device("cpu").sub_devices(1)
+    if len(parts) < 2:
+        pytest.skip("the CPU has one core")
+    queues = [usmq.Queue(part) for part in parts[:2]]
+    double = usmq.elementwise("T *x", "x[i] *= 2")
+    arrays = [usmq.full(4, number, "i4", queue=queue) for number, queue in enumerate(queues, 1)]
+    for x in arrays:
+        double(x)
+    assert [x.tolist() for x in arrays] == [[2] * 4, [4] * 4]
+    both = usmq.elementwise("const T *x, T *y", "y[i] = x[i]")
+    with pytest.raises(usmq.PlacementError):
+        both(*arrays)
+
+
+# --- input that does not fit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (lambda x: (x, x), "takes 3 arguments \\(a, x, y\\), 2 were given"),
+        (lambda x: (1, x.astype("f8"), x), "argument x: takes elements of float32, not float64"),
+        (lambda x: (x, x, x), "argument a: takes a number"),
+        (lambda x: (1, x, 2.0), "argument y: takes an array to write to"),
+        (lambda x: (1, x, usmq.zeros(5, "f4")), "do not broadcast: x \\[4\\], y \\[5\\]"),
+        (lambda x: (1, x, usmq.zeros(1, "f4")), "argument y: .* repeats elements"),
+        (lambda x: (1, x[:3], x[1:]), "argument y: .* overlaps with x"),
+        (lambda x: (1, x[::-1], x), "argument y: .* overlaps with x"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, words):
+    axpy = usmq.elementwise(AXPY, "y[i] += a * x[i]")
+    x = usmq.arange(4, dtype="f4")
+    with pytest.raises(usmq.LaunchError, match=words):
+        axpy(*arguments(x))
+    assert x.tolist() == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match=r"usmq\.asarray"):
+        axpy(1, "x", x)
+
+
+def test_views_that_interleave_do_not_overlap():
+    x = usmq.arange(8, dtype="f4")
+    usmq.elementwise("const float *x, float *y", "y[i] = x[i]")(x[::2], x[1::2])
+    assert x.tolist() == [0, 0, 2, 2, 4, 4, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ("", "no parameters"),
+        ("float", "name is missing"),
+        ("float n", "meaning of its own"),
+        ("complex *z", "must be a number or a pointer"),
+        ("float a, float a", "two parameters"),
+    ],
+)
+def test_parameters_that_cannot_be_read(params, words):
+    with pytest.raises(ValueError, match=words):
+        usmq.elementwise(params, "")
+    with pytest.raises(TypeError, match="params must be a str"):
+        usmq.elementwise(7, "")
+
+
+def test_an_operation_that_does_not_compile():
+    with pytest.raises(usmq.KernelBuildError, match="undeclared identifier 'z'"):
+        usmq.elementwise("float *x", "x[i] = z")
+    later = usmq.elementwise("T *x", "x[i] = x[i] % 2")
+    with pytest.raises(usmq.KernelBuildError, match="invalid operands"):
+        later(usmq.zeros(2, "f4"))
+    later(usmq.zeros(2, "i4"))
+    with pytest.raises(ValueError, match="not a name for a kernel"):
+        usmq.elementwise("T *x", "", name="a b")
+
+
+# --- reductions
+
+
+@pytest.mark.parametrize(
+    "shape", [(0,), (1,), (7,), (1024,), (1025,), (3, 5), (2, 3000, 3), (100_000,)]
+)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_sums_are_those_of_numpy(total, shape, keepdims):
+    x = np.arange(np.prod(shape), dtype="i8").reshape(shape) % 1009
+    on_device = usmq.asarray(x)
+    for axis in (None, *range(-len(shape), len(shape))):
+        found = total(on_device, axis=axis, keepdims=keepdims)
+        expected = x.sum(axis=axis, keepdims=keepdims)
+        assert found.shape == expected.shape
+        assert np.array_equal(found.to_numpy(), expected)
+
+
+def test_views_and_several_arrays_are_combined(total):
+    x = np.arange(3 * 4 * 2000, dtype="i4").reshape(3, 4, 2000) % 77
+    on_device = usmq.asarray(x)
+    for key in (np.s_[::-1], np.s_[:, ::2], np.s_[..., 1::3], np.s_[1]):
+        for axis in (None, 0, 1):
+            found = total(on_device[key], axis=axis).to_numpy()
+            assert np.array_equal(found, x[key].sum(axis=axis, dtype="i4"))
+    dot = usmq.reduction("const T *x, const T *y", "T", "x[i] * y[i]", "a + b", "0")
+    weights = usmq.asarray(np.arange(2000, dtype="i4") % 5)
+    found = dot(on_device, weights, axis=2).to_numpy()
+    assert np.array_equal(found, (x * (np.arange(2000, dtype="i4") % 5)).sum(axis=2, dtype="i4"))
+
+
+def test_other_combinations():
+    x = np.random.default_rng(1).standard_normal(50_000).astype("f4")
+    on_device = usmq.asarray(x)
+    largest = usmq.reduction("const T *x", "T", "x[i]", "a < b ? b : a", "-__builtin_huge_valf()")
+    assert largest(on_device).item() == x.max()
+    count = usmq.reduction("const float *x, float above", "size_t", "x[i] > above", "a + b", "0")
+    assert count(on_device, 0.5).item() == (x > 0.5).sum()
+    place = usmq.reduction(
+        "const float *x, float wanted",
+        "long",
+        "x[i] == wanted ? i : 1 << 30",
+        "min(a, b)",
+        "1 << 30",
+    )
+    assert place(on_device, float(x.max())).item() == x.argmax()
+    mean = usmq.reduction("const float *x", "double", "x[i]", "a + b", "0", post="a / n")
+    assert mean(on_device).item() == pytest.approx(x.astype("f8").mean())
+    norm = usmq.reduction("const T *x", "T", "x[i] * x[i]", "a + b", "T(0)", post="sqrt(a)")
+    assert norm(on_device).item() == pytest.approx(np.linalg.norm(x), rel=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_bits_are_the_same_in_each_run(deterministic):
+    x = usmq.asarray(np.random.default_rng(2).standard_normal(1_000_003).astype("f4"))
+    total = usmq.reduction(
+        "const float *x", "float", "x[i]", "a + b", "0", deterministic=deterministic
+    )
+    assert len({total(x).item() for _ in range(20)}) == 1
+
+
+def test_a_deterministic_sum_is_the_same_on_a_device_with_fewer_units():
+    parts = usmq.Device("cpu").sub_devices(1)
+    if len(parts) < 2:
+        pytest.skip("the CPU has one core")
+    values = np.random.default_rng(3).standard_normal(500_000).astype("f4")
+    total = usmq.reduction("const float *x", "float", "x[i]", "a + b", "0", deterministic=True)
+    found = {
+        total(usmq.asarray(values, queue=queue)).item()
+        for queue in (usmq.Queue("cpu"), usmq.Queue(parts[0]))
+    }
+    assert len(found) == 1
+
+
+def test_reductions_that_do_not_fit(total):
+    with pytest.raises(ValueError, match="declare x const"):
+        usmq.reduction("float *x", "float", "x[i]", "a + b", "0")
+    with pytest.raises(ValueError, match="the name a stands for"):
+        usmq.reduction("const float *a", "float", "a[i]", "a + b", "0")
+    with pytest.raises(ValueError, match="no parameter has the type of the result"):
+        usmq.reduction("const float *x", "T", "x[i]", "a + b", "0")
+    with pytest.raises(ValueError, match="neither a built-in number"):
+        usmq.reduction("const float *x", "float *", "x[i]", "a + b", "0")
+    with pytest.raises(TypeError, match="identity must be a str"):
+        usmq.reduction("const float *x", "float", "x[i]", "a + b", 0)
+    x = usmq.zeros((2, 3), "f4")
+    for axis in (2, -3, 10**30):
+        with pytest.raises(IndexError, match="out of range"):
+            total(x, axis=axis)
+    with pytest.raises(TypeError, match="axis must be"):
+        total(x, axis="0")
+    with pytest.raises(usmq.LaunchError, match="argument x: its type T is unknown"):
+        total(1.0)
+    with pytest.raises(usmq.LaunchError, match="no arithmetic for complex64"):
+        total(usmq.zeros(2, "c8"))
