@@ -221,6 +221,15 @@ impl Kernel {
         &self.0.name
     }
 
+    /// Name and parameters: `axpy(float32, const float32 *, float32 *)`; `axpy(?)` if the parameters are unknown.
+    #[must_use]
+    pub fn signature(&self) -> String {
+        let params = self.params().map_or("?".to_owned(), |params| {
+            params.iter().map(Param::declaration).collect::<Vec<_>>().join(", ")
+        });
+        format!("{}({params})", self.0.name)
+    }
+
     /// The parameters, if given or read from the source.
     #[must_use]
     pub fn params(&self) -> Option<&[Param]> {

@@ -1,13 +1,14 @@
 //! Reads the parameter list and the dimensions of a kernel from its source. Pure.
 //!
 //! Not a C++ parser: it recognizes the built-in scalar types of SYCL C++ and OpenCL C and pointers to them,
-//! also behind macros that the source defines. A parameter of any other type is [`Param::Unknown`], and a
+//! also behind macros and names of types that the source defines. A parameter of any other type is [`Param::Unknown`], and a
 //! kernel that it cannot find has no signature; neither is an error.
 
 use super::definitions::Token;
 use super::macros::expand;
 use crate::array::{DType, Family};
 use crate::memory::Access;
+use std::collections::HashMap;
 use std::fmt;
 
 /// One parameter of a kernel.
@@ -37,6 +38,18 @@ pub enum Param {
 }
 
 impl Param {
+    /// The form for a signature: `const float32 *`.
+    pub(super) fn declaration(&self) -> String {
+        let pointee = |dtype: &Option<DType>| dtype.map_or("void", DType::name);
+        match self {
+            Self::Scalar(dtype) => dtype.name().to_owned(),
+            Self::Read(dtype) => format!("const {} *", pointee(dtype)),
+            Self::Write(dtype) | Self::ReadWrite(dtype) => format!("{} *", pointee(dtype)),
+            Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => "local memory".to_owned(),
+            Self::Unknown => "?".to_owned(),
+        }
+    }
+
     pub(super) fn access(&self) -> Access {
         match self {
             Self::Read(_) => Access::Read,
@@ -86,7 +99,8 @@ pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option
     let expanded = expand(source, flags)?;
     let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
     let starts = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name));
-    let mut all = starts.map(|start| params(&tokens, start));
+    let aliases = aliases(&tokens);
+    let mut all = starts.map(|start| params(&tokens, start, &aliases));
     let first = all.next()??;
     let is_same = all.all(|other| other.as_ref() == Some(&first));
     is_same.then(|| Signature { params: first, dimensions: dimensions(&tokens, name) })
@@ -109,12 +123,49 @@ pub(super) fn defined_kernels(source: &str, flags: &[&str]) -> Vec<String> {
     names
 }
 
-fn params(tokens: &[&str], start: usize) -> Option<Vec<Param>> {
+fn params<'a>(tokens: &[&'a str], start: usize, aliases: &Aliases<'a>) -> Option<Vec<Param>> {
     let list = &tokens[start + 2..close(tokens, start + 1)?];
     if list.is_empty() || list == ["void"] {
         return Some(Vec::new());
     }
-    Some(split(list).into_iter().map(param).collect())
+    Some(split(list).into_iter().map(|tokens| param(&resolved(tokens, aliases))).collect())
+}
+
+/// The words for which a name of a type stands; `None` if it has several meanings, or one that is not only words: with
+/// `using p = float *`, `const p x` is not a pointer to const.
+type Aliases<'a> = HashMap<&'a str, Option<Vec<&'a str>>>;
+
+/// The names that `using` and `typedef` define anywhere in the source.
+fn aliases<'a>(tokens: &[&'a str]) -> Aliases<'a> {
+    let mut aliases = Aliases::new();
+    for statement in tokens.split(|token| matches!(*token, ";" | "{" | "}")) {
+        let (name, words) = match statement {
+            ["using", name, "=", words @ ..] => (*name, words),
+            ["typedef", words @ .., name] => (*name, words),
+            _ => continue,
+        };
+        let is_plain = is_word(name) && words.iter().all(|word| is_word(word) || *word == "::");
+        let words = is_plain.then(|| resolved(words, &aliases));
+        let known = aliases.entry(name).or_insert_with(|| words.clone());
+        if *known != words {
+            *known = None;
+        }
+    }
+    aliases
+}
+
+/// The tokens with the words of each alias in its place. A name of several meanings stays, and is no known type.
+fn resolved<'a>(tokens: &[&'a str], aliases: &Aliases<'a>) -> Vec<&'a str> {
+    let mut resolved = Vec::with_capacity(tokens.len());
+    for (at, token) in tokens.iter().enumerate() {
+        // After the type, the word is the name of the parameter.
+        let is_type = at == 0 || !is_word(tokens[at - 1]) || tokens[at - 1] == "const";
+        match aliases.get(token) {
+            Some(Some(words)) if is_type => resolved.extend(words),
+            _ => resolved.push(*token),
+        }
+    }
+    resolved
 }
 
 /// The dimensions on which the declarations of `name` agree. The property may be on one of several.

@@ -225,3 +225,46 @@ fn the_parameter_count_must_match_if_the_whole_source_was_read() {
     let why = reconcile(given(), &[Scalar(F32), Read(Some(I32))]).unwrap_err();
     assert!(why.starts_with("parameter 1 is a pointer to int32 (read-only) in the source"), "{why}");
 }
+
+#[test]
+fn names_of_types_stand_for_their_words() {
+    let source = |declarations: &str, params: &str| {
+        format!("{declarations}\nextern \"C\" void k({params}) {{ typedef int local; }}")
+    };
+    for (declarations, list, expected) in [
+        (
+            "using real = float;",
+            "real a, const real *x, real *y",
+            vec![Scalar(F32), Read(Some(F32)), ReadWrite(Some(F32))],
+        ),
+        ("typedef unsigned long long count_t;", "count_t n, count_t", vec![Scalar(U64), Scalar(U64)]),
+        ("typedef double real; using also = real;", "also a", vec![Scalar(F64)]),
+        ("using fixed = const float;", "fixed *x", vec![Read(Some(F32))]),
+        ("using size = std::size_t;", "size size", vec![Scalar(U64)]),
+        ("using real = float; using real = float;", "real a", vec![Scalar(F32)]),
+        ("using x = float;", "int x", vec![Scalar(I32)]),
+        // Not certain, or not only words.
+        ("using p = float *;", "const p x", vec![Unknown]),
+        ("namespace a { using real = float; } namespace b { using real = double; }", "real a", vec![Unknown]),
+        ("template <class T> using plain = T;", "plain<float> a", vec![Unknown]),
+        ("using f = float[4];", "f x", vec![Unknown]),
+        ("struct pair { int a; };", "pair x", vec![Unknown]),
+    ] {
+        assert_eq!(params(&source(declarations, list)), Some(expected), "{declarations} {list}");
+    }
+}
+
+#[test]
+fn the_kernels_of_a_source_are_listed() {
+    let source = "#include <usmq/kernel.h>\nstatic int help(int x) { return x; }\n\
+        USMQ_KERNEL(1) void first(int *x) { help(*x); }\nUSMQ_KERNEL(2) void second(int *x);\n\
+        USMQ_KERNEL(2) void second(int *x) {}\n#define K(name) USMQ_KERNEL(3) void name(int *x)\nK(third) {}\n";
+    assert_eq!(defined_kernels(source, &[]), ["first", "second", "third"]);
+    let opencl = "int help(int x) { return x; } kernel void a(global int *x) {} __kernel void b() {}";
+    assert_eq!(defined_kernels(opencl, &[]), ["a", "b"]);
+    assert!(defined_kernels("int x;", &[]).is_empty());
+    let source = "USMQ_KERNEL(2) void k(usmq::half a, const int32_t *x, local_memory<float> part) {}";
+    let read = read_signature(source, "k", &[]).unwrap();
+    assert_eq!(read.params, [Scalar(F16), Read(Some(I32)), WorkGroupMemory]);
+    assert_eq!(read.dimensions, Some(2));
+}

@@ -165,7 +165,7 @@ impl Kernel {
     }
 
     fn __repr__(&self) -> String {
-        format!("<usmq.Kernel {}>", self.0.name())
+        format!("<usmq.Kernel {}>", self.0.signature())
     }
 }
 

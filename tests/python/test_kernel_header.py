@@ -399,6 +399,7 @@ def test_the_signature_is_read_and_checked():
     params = "half a, const int32_t *x, usmq::half *y, local_memory<int> part"
     source = f"{HEADER}USMQ_KERNEL(1) void f({params}) {{}}"
     kernel = usmq.Kernel.from_sycl(source, "f")
+    assert repr(kernel) == "<usmq.Kernel f(float16, const int32 *, float16 *, local memory)>"
     x, y = usmq.zeros(4, "i4"), usmq.zeros(4, "f2")
     kernel(4, 1.0, x, y, usmq.local(16), local_size=4)
     with pytest.raises(usmq.LaunchError, match="float32"):
