@@ -54,6 +54,7 @@ DEFECTS = [
     Defect("wait_blocks_submissions.cpp"),
     Defect("native_event_of_held_command.cpp", ("crash",)),
     Defect("barrier_across_contexts.cpp", ("crash",)),
+    Defect("group_local_memory.cpp", ("crash",)),
     Defect("pointer_device.cpp"),
     Defect("copy_between_devices.cpp", ("hang",)),
     Defect("peer_access.cpp", ("crash",)),
