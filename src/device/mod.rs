@@ -26,7 +26,7 @@ pub use device::{Device, Partition};
 pub use discovery::{PlatformProblem, PointerInfo, devices, platform_problems};
 pub(crate) use discovery::{default_device, select};
 pub use event::{Event, Timestamps};
-pub use kind::UsmKind;
+pub use kind::{MemoryKind, UsmKind};
 pub(crate) use program::{Code, Program, Slot};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
