@@ -4,6 +4,7 @@ mod arg;
 mod build;
 mod build_log;
 mod definitions;
+mod host_args;
 mod launch;
 mod lexer;
 mod macros;
