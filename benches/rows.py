@@ -207,6 +207,10 @@ def main() -> None:
         import arrow_rows
 
         make, rows = arrow_rows.names, arrow_rows.ROWS
+    elif sys.argv[1:] == ["host"]:
+        import host_rows
+
+        make, rows = host_rows.names, host_rows.ROWS
     known = make()
     print("ready", flush=True)
     for line in sys.stdin:

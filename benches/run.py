@@ -61,6 +61,9 @@ def rows() -> list[Row]:
     def arrow(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(f"arrow.{name}", unit, count, target, peer_name, "arrow", "arrow")
 
+    def host(name: str, target: float, peer_name: str) -> Row:
+        return Row(f"host.{name}", "ms", 1, target, peer_name, "host", "host")
+
     def profile(name: str, count: int, target: float, peer_name: str, peer: str) -> Row:
         return Row(f"profile.{name}", "us", count, target, peer_name, "rust", peer)
 
@@ -115,6 +118,8 @@ def rows() -> list[Row]:
         arrow("exchange", "us", 100, 1.0, "nanoarrow c_device_array of 10 host columns"),
         arrow("host_to_usm", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
         arrow("usm_to_host", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
+        host("in_place", 0.5, "asarray + the same kernel, 256 MiB of numpy"),
+        host("from_arrow_chunks", 1.3, "one chunk instead of 40, 256 MiB"),
         dask("transfer", "ms", 1, 1.1, "256 MiB of numpy between two workers"),
         dask("task", "us", 500, 1.05, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
@@ -199,6 +204,8 @@ def programs(wanted: set[str]) -> dict[str, Program]:
     if "kernel" in wanted:
         command = [sys.executable, str(BENCHES / "kernel_rows.py")]
         started["kernel"] = Program(command, base | {"SYCL_CACHE_PERSISTENT": "0"})
+    if "host" in wanted:
+        started["host"] = Program([*python, "host"], base)
     if "collocate" in wanted:
         started["collocate"] = Program([*python, "collocate"], two)
     if "dask" in wanted:

@@ -87,6 +87,7 @@ DeviceInfo device_info(const Device &device) {
   info.usm_device = device.has(sycl::aspect::usm_device_allocations);
   info.usm_shared = device.has(sycl::aspect::usm_shared_allocations);
   info.usm_host = device.has(sycl::aspect::usm_host_allocations);
+  info.usm_system = device.has(sycl::aspect::usm_system_allocations);
   info.score = sycl::default_selector_v(device);
   return info;
 }

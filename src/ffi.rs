@@ -25,6 +25,7 @@ pub(crate) mod bridge {
         usm_device: bool,
         usm_shared: bool,
         usm_host: bool,
+        usm_system: bool,
         /// The rating of SYCL's default selector; negative means "never choose".
         score: i32,
     }

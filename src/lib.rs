@@ -77,14 +77,15 @@ mod runtime;
 mod task;
 mod trace;
 
-pub use array::{Array, DType, Element, Index, Scalar};
+pub use array::{Array, DType, Element, HostMemory, Index, Scalar};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, Event, Partition, PlatformProblem, PointerInfo, Queue, QueueProperties,
-    Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems, set_kernel_cache_limit,
+    Backend, Context, Device, Event, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
+    QueueProperties, Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems,
+    set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};

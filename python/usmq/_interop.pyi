@@ -5,7 +5,7 @@ from typing import Any, NoReturn, Protocol, Self, TypeAlias, TypedDict, final
 
 from typing_extensions import CapsuleType
 
-from usmq._core import Array, Device, Queue, _Bound, _Target, _UsmType
+from usmq._core import Array, Device, Queue, _Bound, _MemoryType, _Target, _UsmType
 
 class _DeviceArray(Protocol):
     def __arrow_c_device_array__(self) -> tuple[CapsuleType, CapsuleType]: ...
@@ -93,7 +93,7 @@ class Column:
     @property
     def device(self) -> Device: ...
     @property
-    def usm_type(self) -> _UsmType | None: ...
+    def usm_type(self) -> _MemoryType | None: ...
     @property
     def children(self) -> list[Column]: ...
     @property

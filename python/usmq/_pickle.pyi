@@ -5,7 +5,7 @@ from typing import Literal
 
 from typing_extensions import Buffer
 
-from usmq._core import Array, Queue, _UsmType
+from usmq._core import Array, Queue, _MemoryType
 from usmq._interop import Column, Field, Table
 
 def observe_pickles(
@@ -16,7 +16,7 @@ def restore_array(
     format: int,
     dtype: str,
     shape: tuple[int, ...],
-    usm_type: _UsmType,
+    usm_type: _MemoryType,
     readonly: bool,
     frame: Buffer,
 ) -> Array: ...

@@ -17,6 +17,7 @@ _Reason: TypeAlias = Literal[
     "contiguity",
     "conversion",
     "order",
+    "host argument",
 ]
 
 @final

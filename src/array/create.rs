@@ -84,7 +84,7 @@ impl Array {
             return Ok(());
         }
         if !self.is_contiguous() {
-            let filled = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
+            let filled = Self::uninit(self.shape(), self.dtype, self.kind_of_copies(), &self.queue)?;
             filled.fill_bytes(element)?;
             return self.assign(&filled);
         }

@@ -1,10 +1,11 @@
-//! Arrays: a typed, n-dimensional view of a USM allocation, and the queue on which its work runs.
+//! Arrays: a typed, n-dimensional view of USM or system memory, and the queue on which its work runs.
 
 mod arange;
 mod cast_kernel;
 mod create;
 mod dtype;
 mod element;
+mod host;
 mod layout;
 mod scalar;
 mod transfer;
@@ -13,17 +14,19 @@ pub use dtype::DType;
 pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
+pub use host::HostMemory;
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
 pub use scalar::Scalar;
 
-use crate::device::{Context, Device, Queue, UsmKind};
+use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::Allocation;
 use std::fmt;
 use std::sync::Arc;
 
-/// A view of unified shared memory with a dtype, a shape, strides and a queue.
+/// A view of unified shared memory with a dtype, a shape, strides and a queue. Devices that reach system memory
+/// also use memory of the host in place; see [`Array::from_host`].
 ///
 /// Clones and views share the memory, which lives until the last of them is dropped and the last command that
 /// uses it is complete. Commands on one array from any number of queues and threads run in an order that
@@ -105,10 +108,21 @@ impl Array {
         self.dtype
     }
 
-    /// The USM kind of the memory.
+    /// The kind of the memory.
     #[must_use]
-    pub fn usm_kind(&self) -> UsmKind {
+    pub fn memory_kind(&self) -> MemoryKind {
         self.allocation.kind()
+    }
+
+    /// The USM kind of the memory; `None` for system memory.
+    #[must_use]
+    pub fn usm_kind(&self) -> Option<UsmKind> {
+        self.memory_kind().usm()
+    }
+
+    /// The kind of memory for a copy on the same queue: the host can also read a copy of system memory.
+    pub(crate) fn kind_of_copies(&self) -> UsmKind {
+        self.usm_kind().unwrap_or(UsmKind::Host)
     }
 
     /// The queue on which this array's own work runs, and which kernels follow.
@@ -123,10 +137,10 @@ impl Array {
         self.queue.device()
     }
 
-    /// The context in which the memory's addresses are valid.
+    /// The context in which the memory's addresses are valid. System memory has none: the context of the queue.
     #[must_use]
     pub fn context(&self) -> &Context {
-        self.allocation.context()
+        self.allocation.place().map_or(self.queue.context(), |(context, _)| context)
     }
 
     /// Address of the first element.
@@ -191,22 +205,23 @@ impl Array {
     /// Why kernels on `queue` cannot use this memory; `None` if they can. Decided by context and device,
     /// never by whether the access happens to work: a CPU device reaches every address, a GPU does not.
     pub(crate) fn unusable_from(&self, queue: &Queue) -> Result<Option<String>> {
-        let memory = &self.allocation;
-        if memory.context() != queue.context() {
-            return Ok(Some(format!(
-                "it is USM of {}, but the queue uses {}",
-                memory.context(),
-                queue.context()
-            )));
+        let Some((context, device)) = self.allocation.place() else {
+            return Ok((!queue.device().has_system_usm()).then(|| {
+                format!(
+                    "it is system memory, which {} does not reach (usm_system_allocations)",
+                    queue.device()
+                )
+            }));
+        };
+        if context != queue.context() {
+            return Ok(Some(format!("it is USM of {context}, but the queue uses {}", queue.context())));
         }
         // Host memory belongs to its context, other kinds to their device.
-        let reachable =
-            self.usm_kind() == UsmKind::Host || queue.device().reaches_memory_of(memory.device())?;
+        let reachable = self.usm_kind() == Some(UsmKind::Host) || queue.device().reaches_memory_of(device)?;
         Ok((!reachable).then(|| {
             format!(
-                "it is {} memory of {}, but {} has no peer access to it",
-                self.usm_kind(),
-                memory.device(),
+                "it is {} memory of {device}, but {} has no peer access to it",
+                self.memory_kind(),
                 queue.device()
             )
         }))
@@ -268,7 +283,7 @@ impl Array {
 /// `float32[3, 4] (device USM, queue 0x55… on opencl:cpu:0 AMD EPYC)`.
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?} ({} USM, {})", self.dtype, self.shape(), self.usm_kind(), self.queue)
+        write!(f, "{}{:?} ({}, {})", self.dtype, self.shape(), self.memory_kind().title(), self.queue)
     }
 }
 

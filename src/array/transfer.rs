@@ -118,7 +118,7 @@ impl Array {
         }
         let _why = with_default_reason(Reason::HostWrite);
         if !self.is_contiguous() {
-            let packed = Self::uninit(self.shape(), self.dtype, self.usm_kind(), &self.queue)?;
+            let packed = Self::uninit(self.shape(), self.dtype, self.kind_of_copies(), &self.queue)?;
             packed.write_from(values, owner)?;
             let _why = with_reason(Reason::Contiguity);
             return self.assign(&packed);
@@ -180,7 +180,7 @@ impl Array {
         self.convert_from(&source)
     }
 
-    /// A contiguous copy in memory of the same kind, on the same queue.
+    /// A contiguous copy in memory of the same kind, on the same queue; of system memory in host USM.
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
@@ -194,7 +194,7 @@ impl Array {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
-        let copy = Self::uninit(self.shape(), dtype, self.usm_kind(), &self.queue)?;
+        let copy = Self::uninit(self.shape(), dtype, self.kind_of_copies(), &self.queue)?;
         let _why = (dtype != self.dtype).then(|| with_reason(Reason::Conversion));
         copy.assign(self)?;
         Ok(copy)

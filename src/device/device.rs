@@ -205,6 +205,15 @@ impl Device {
         }
     }
 
+    /// Whether kernels use system memory (any memory of the host, as of `malloc`) in place. Such memory belongs to no
+    /// context. It is the aspect `usm_system_allocations`; CPU devices have it, most GPUs do not.
+    ///
+    /// Source: SYCL 2020, section 4.8.2 (system USM).
+    #[must_use]
+    pub fn has_system_usm(&self) -> bool {
+        self.0.info.usm_system
+    }
+
     /// Names of the device's SYCL aspects, such as `fp64` or `usm_device_allocations`.
     ///
     /// # Errors

@@ -180,7 +180,7 @@ impl Context {
     /// ```
     /// let x = usmq::Array::zeros::<f32>([3])?;
     /// let found = x.context().pointer_info(x.address())?;
-    /// assert!(found.is_some_and(|found| found.kind == x.usm_kind() && found.device == *x.device()));
+    /// assert!(found.is_some_and(|found| Some(found.kind) == x.usm_kind() && found.device == *x.device()));
     /// # Ok::<(), usmq::Error>(())
     /// ```
     ///

@@ -1,4 +1,4 @@
-//! The USM kinds, and their codes on the bridge. Pure.
+//! The kinds of memory: USM, with its codes on the bridge, and system memory. Pure.
 
 use crate::error::{Error, Result};
 use crate::ffi::UsmCode;
@@ -65,6 +65,68 @@ impl std::str::FromStr for UsmKind {
 }
 
 impl fmt::Display for UsmKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The kind of an array's memory: USM, which a runtime allocates for a context, or system memory, which belongs to the
+/// host. Pools, limits and statistics know USM only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// Unified shared memory of this kind.
+    Usm(UsmKind),
+    /// Memory of the host that another owner allocated, used in place by devices with
+    /// [`has_system_usm`](crate::Device::has_system_usm).
+    System,
+}
+
+impl MemoryKind {
+    /// `device`, `shared`, `host` or `system`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usm(kind) => kind.name(),
+            Self::System => "system",
+        }
+    }
+
+    /// Whether host code may read and write the memory.
+    #[must_use]
+    pub const fn is_host_accessible(self) -> bool {
+        match self {
+            Self::Usm(kind) => kind.is_host_accessible(),
+            Self::System => true,
+        }
+    }
+
+    /// The USM kind; `None` for system memory.
+    #[must_use]
+    pub const fn usm(self) -> Option<UsmKind> {
+        match self {
+            Self::Usm(kind) => Some(kind),
+            Self::System => None,
+        }
+    }
+
+    /// `device USM` or `system memory`.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Usm(UsmKind::Device) => "device USM",
+            Self::Usm(UsmKind::Shared) => "shared USM",
+            Self::Usm(UsmKind::Host) => "host USM",
+            Self::System => "system memory",
+        }
+    }
+}
+
+impl From<UsmKind> for MemoryKind {
+    fn from(kind: UsmKind) -> Self {
+        Self::Usm(kind)
+    }
+}
+
+impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -28,7 +28,7 @@ pub use discovery::{PlatformProblem, PointerInfo, devices, platform_problems};
 pub(crate) use discovery::{default_device, select};
 pub use event::{Event, Timestamps};
 pub use kernel_cache::{clear_kernel_cache, set_kernel_cache_limit};
-pub use kind::UsmKind;
+pub use kind::{MemoryKind, UsmKind};
 pub(crate) use program::{Code, ContextKey, Program, Slot};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};

@@ -5,8 +5,8 @@
 //! has completed its work.
 
 use crate::array::{Array, DType, Layout};
-use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
-use crate::error::{Error, Result};
+use crate::device::{Context, Device, MemoryKind, Queue, QueueProperties, UsmKind};
+use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, Allocation, Import, ordered};
 use crate::trace::{Reason, with_reason};
 use std::any::Any;
@@ -182,8 +182,8 @@ impl Span {
 /// consumer on that queue.
 ///
 /// # Errors
-/// [`Error::Interop`] for bfloat16, which the interface cannot express; [`Error::Sycl`] with errors of the
-/// submitted work.
+/// [`Error::Interop`] for bfloat16 and for system memory, which the interface cannot express; [`Error::Sycl`]
+/// with errors of the submitted work.
 pub fn export(array: &Array) -> Result<Descriptor> {
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
     let _why = with_reason(Reason::Export);
@@ -193,6 +193,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
             array.dtype()
         )));
     }
+    check_usm(array)?;
     // Check this even without a call of the runtime: in a forked child the memory does not exist.
     crate::runtime::ensure_usable()?;
     publish(array)?;
@@ -204,6 +205,22 @@ pub fn export(array: &Array) -> Result<Descriptor> {
         offset: 0,
         dtype: array.dtype(),
     })
+}
+
+/// An error for system memory: consumers would query its USM kind.
+///
+/// # Errors
+/// [`Error::Interop`].
+pub(crate) fn check_usm(array: &Array) -> Result<()> {
+    if array.memory_kind() == MemoryKind::System {
+        return Err(Error::Interop(format!(
+            "__sycl_usm_array_interface__ describes USM, but {array} is not USM; {} makes a USM copy, and \
+             DLPack and {} share host memory",
+            spelled("usmq.asarray(x, usm_type=\"device\")", "Array::to"),
+            spelled("the buffer protocol", "Arrow"),
+        )));
+    }
+    Ok(())
 }
 
 fn publish(array: &Array) -> Result<()> {

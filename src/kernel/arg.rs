@@ -2,9 +2,21 @@
 
 use super::signature::Param;
 use super::slots::ONE_DIMENSION;
-use crate::array::{Array, DType, Element, Number, Scalar, bytes_of, element_of, with_element};
+use crate::array::{Array, DType, Element, HostMemory, Number, Scalar, bytes_of, element_of, with_element};
 use crate::device::submit::KernelArg;
 use crate::memory::Access;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Memory of the host as an argument.
+#[derive(Debug, Clone)]
+pub(super) struct HostArg {
+    pub memory: HostMemory,
+    /// `None` takes the access from the parameter.
+    pub access: Option<Access>,
+    /// Keeps the memory alive after an interrupt.
+    pub owner: Option<Arc<dyn Any + Send + Sync>>,
+}
 
 /// A kernel argument. Arrays, numbers and [`local`](Self::local) memory convert into one.
 #[derive(Debug, Clone)]
@@ -16,6 +28,8 @@ pub(super) enum Value {
     Array(Array, Option<Access>),
     /// The first element of a view, whose strides are arguments of their own.
     Elements(Array, Option<Access>),
+    /// Memory of the host. A launch replaces it by an array.
+    Host(HostArg),
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
     /// A number that converts to the parameter's type; `dtype` applies if that type is unknown.
@@ -59,6 +73,37 @@ impl Arg {
         Self(Value::Array(array.clone(), Some(Access::Write)))
     }
 
+    /// Memory of the host, on any device: used in place where the device reaches system memory, else copied to
+    /// the device and, unless the kernel only reads it, back. Such a launch returns after the kernel and the
+    /// copies. The memory lives until then; after an interrupt, `owner` keeps it alive for the commands that
+    /// still use it. Without an owner the launch cannot be interrupted.
+    ///
+    /// Arguments with overlapping memory are one allocation for the kernel. A strided array arrives packed in C order.
+    #[must_use]
+    pub fn host(memory: HostMemory, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self(Value::Host(HostArg { memory, access: None, owner }))
+    }
+
+    /// As [`Arg::host`], for memory that the kernel only reads, even if its parameter allows writes.
+    #[must_use]
+    pub fn host_read(memory: HostMemory, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self(Value::Host(HostArg { memory, access: Some(Access::Read), owner }))
+    }
+
+    /// An array with a known access.
+    pub(super) fn marked(array: Array, access: Access) -> Self {
+        Self(Value::Array(array, Some(access)))
+    }
+
+    pub(super) fn host_arg(&self) -> Option<&HostArg> {
+        if let Value::Host(host) = &self.0 { Some(host) } else { None }
+    }
+
+    /// Whether it is memory of the host, so that its launch waits.
+    pub(crate) fn is_host(&self) -> bool {
+        self.host_arg().is_some()
+    }
+
     /// This many bytes of local memory for each work-group. The launch needs a local range.
     #[must_use]
     pub fn local(bytes: usize) -> Self {
@@ -88,6 +133,7 @@ impl Arg {
     pub(super) fn dtype(&self) -> Option<DType> {
         match &self.0 {
             Value::Array(array, _) | Value::Elements(array, _) => Some(array.dtype()),
+            Value::Host(host) => Some(host.memory.dtype),
             Value::Typed(dtype, _) => Some(*dtype),
             Value::Number { dtype, .. } => *dtype,
             Value::Local(_) => None,
@@ -98,6 +144,7 @@ impl Arg {
     pub(super) fn access(&self, param: Option<&Param>) -> Access {
         match (&self.0, param) {
             (Value::Array(_, Some(marked)) | Value::Elements(_, Some(marked)), _) => *marked,
+            (Value::Host(HostArg { access: Some(marked), .. }), _) => *marked,
             (_, Some(param)) => param.access(),
             _ => Access::ReadWrite,
         }
@@ -110,6 +157,7 @@ impl Arg {
         match &self.0 {
             Value::Array(array, _) => bind_array(array, self.access(Some(param)), param, true),
             Value::Elements(array, _) => bind_array(array, self.access(Some(param)), param, false),
+            Value::Host(_) => Err("memory of the host needs Kernel::launch or launch_with".to_owned()),
             Value::Local(0) => Err("local memory needs a size above 0".to_owned()),
             Value::Local(bytes) => match param {
                 Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(*bytes)),
@@ -186,6 +234,9 @@ pub(super) fn shown(arg: &Arg) -> String {
     match &arg.0 {
         Value::Array(array, _) | Value::Elements(array, _) => {
             format!("an array of {} with shape {:?}", array.dtype(), array.shape())
+        }
+        Value::Host(HostArg { memory, .. }) => {
+            format!("host memory of {} with shape {:?}", memory.dtype, memory.shape)
         }
         Value::Typed(dtype, bytes) => format!("{dtype} {}", value(*dtype, bytes)),
         Value::Number { value, dtype: Some(dtype) } => format!("{dtype} {value}"),

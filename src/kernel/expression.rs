@@ -199,6 +199,11 @@ impl Expression {
 
     fn check(&self, parameter: &Parameter, dtype: DType, arg: &Arg) -> Result<()> {
         let why = match (parameter.role, &arg.0) {
+            (_, Value::Host(_)) => {
+                "takes an array on a queue, not memory of the host; copy it with usmq.asarray() or \
+                Array::from_slice"
+                    .to_owned()
+            }
             (_, Value::Local(_)) => "local memory is not an argument of these kernels".to_owned(),
             (Role::Number, Value::Array(array, _)) => {
                 format!("takes a number, not an array of {}; declare it as a pointer", array.dtype())

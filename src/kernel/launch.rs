@@ -2,6 +2,7 @@
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;
+use super::host_args::Transfers;
 use super::signature::Param;
 use super::slots::{expected, misfit};
 use crate::array::Array;
@@ -78,7 +79,8 @@ impl Kernel {
     ///
     /// # Safety
     /// The kernel does with these arguments what its signature declares: it stays inside its arrays, does not
-    /// write to read-only ones, and keeps no pointer. No compiler can check that.
+    /// write to read-only ones, and keeps no pointer. No compiler can check that. Memory of [`Arg::host`] is as
+    /// described, and only the kernel uses it until the launch returns.
     ///
     /// # Errors
     /// [`Error::Launch`] if arguments or ranges do not match the kernel, [`Error::Placement`] if its arrays
@@ -97,10 +99,28 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::Placement`] also if an array is not usable from the given queue.
     pub unsafe fn launch_with(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+        if args.iter().any(Arg::is_host) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_with_host(launch, args) };
+        }
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
         // SAFETY: the caller's promise.
         unsafe { self.prepare(queue, program, launch, args)?.submit() }
+    }
+
+    /// As [`Kernel::launch_with`], with memory of the host among the arguments.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn launch_with_host(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+        let queue = queue_of(launch, args)?;
+        let program = self.0.program(&queue)?;
+        let transfers = Transfers::new(self, args, &queue)?;
+        let replaced = transfers.replaced(args)?;
+        let prepared = self.prepare(queue, program, launch, &replaced)?;
+        // SAFETY: the caller's promise.
+        transfers.run(|| unsafe { prepared.submit() })
     }
 
     /// Prepares the launch up to its submission, after the kernel was built for its queue. Takes no lock that
@@ -134,7 +154,7 @@ impl Kernel {
         Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })
     }
 
-    fn param(&self, position: usize) -> Option<&Param> {
+    pub(super) fn param(&self, position: usize) -> Option<&Param> {
         self.params()?.get(position)
     }
 
@@ -240,7 +260,7 @@ impl Kernel {
         Ok(bound)
     }
 
-    fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
+    pub(super) fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
         Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name)))
     }
 

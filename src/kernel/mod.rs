@@ -7,6 +7,7 @@ mod build_log;
 mod definitions;
 mod elementwise;
 mod expression;
+mod host_args;
 mod includes;
 mod launch;
 mod lexer;

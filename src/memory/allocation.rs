@@ -1,12 +1,13 @@
-//! An allocation: a range of USM with an owner and a log of its last uses.
+//! An allocation: a range of USM or system memory with an owner and a log of its last uses.
 
 use super::access_log::{Access, AccessLog};
 use super::deferred_drop::{ForeignOwner, Pending, drop_after};
 use super::free_list::Block;
-use super::ordered_submit::{Log, Logged, ordered};
+use super::ordered_submit::{Log, Logged, Logs, ordered};
 use super::pool::{Pool, Reuse};
+use super::system::{RangeLog, logs_of};
 use crate::completion::{Progress, Watched, watch};
-use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
+use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::{ForkMutex, Interned};
@@ -22,17 +23,19 @@ enum AllocationOwner {
     Ours { pool: Interned<Pool>, block: Block },
     /// Memory of another library, which usmq never frees. The owner is taken when the allocation is dropped.
     Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
+    /// Memory of the host, which belongs to no context. Without an owner, the code that uses it outlives its uses.
+    System { owner: Option<ForeignOwner> },
 }
 
 /// The error with which filling the memory failed, once it has. All readers of the memory share it.
 pub(crate) type PoisonCell = Arc<OnceCell<Error>>;
 
-/// A range of USM, shared by arrays. Kernels in flight are safe because the range outlives their events, not
-/// because a thread waits for them.
+/// A range of USM or system memory, shared by arrays. Kernels in flight are safe because the range outlives
+/// their events, not because a thread waits for them.
 pub(crate) struct Allocation {
     pointer: usize,
     bytes: usize,
-    kind: UsmKind,
+    kind: MemoryKind,
     owner: AllocationOwner,
     log: LogOf,
     /// Whether memory of usmq was exported to another library, which may import it again.
@@ -47,14 +50,34 @@ enum LogOf {
     Shared(Arc<SharedLog>),
     /// Memory of usmq that was imported again.
     Ours(Arc<Allocation>),
+    /// Shared by overlapping ranges of system memory.
+    Range(Arc<RangeLog>),
+    /// System memory that overlaps several ranges.
+    Several(Vec<LogOf>),
 }
 
 impl LogOf {
-    fn get(&self) -> &ForkMutex<Log> {
+    fn collect<'a>(&'a self, logs: &mut Logs<'a>) {
         match self {
-            Self::Own(log) => log,
-            Self::Shared(shared) => &shared.log,
-            Self::Ours(allocation) => allocation.log(),
+            Self::Own(log) => logs.push(log),
+            Self::Shared(shared) => logs.push(&shared.log),
+            Self::Ours(allocation) => allocation.log.collect(logs),
+            Self::Range(range) => logs.push(&range.log),
+            Self::Several(all) => all.iter().for_each(|log| log.collect(logs)),
+        }
+    }
+
+    fn get(&self) -> Logs<'_> {
+        let mut logs = Logs::new();
+        self.collect(&mut logs);
+        logs
+    }
+
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Ours(allocation) => allocation.check(),
+            Self::Several(all) => all.iter().try_for_each(Self::check),
+            _ => Ok(()),
         }
     }
 }
@@ -97,7 +120,7 @@ impl Allocation {
         Ok(Self {
             pointer: block.pointer(),
             bytes,
-            kind,
+            kind: kind.into(),
             owner: AllocationOwner::Ours { pool, block },
             log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
@@ -120,7 +143,7 @@ impl Allocation {
         let allocation = Arc::new(Self {
             pointer,
             bytes,
-            kind,
+            kind: kind.into(),
             owner: AllocationOwner::Foreign {
                 owner: Some(owner),
                 context: context.clone(),
@@ -134,7 +157,11 @@ impl Allocation {
             allocation.share(queue)?;
         }
         match ready {
-            Some(ready) if fresh => allocation.lock_log()?.access = AccessLog::after(Some(ready)),
+            Some(ready) if fresh => {
+                for mut log in allocation.locked()? {
+                    log.access = AccessLog::after(Some(ready.clone()));
+                }
+            }
             Some(ready) if !ready.is_complete() => {
                 let operand = (&*allocation, Access::ReadWrite);
                 ordered(queue, &[operand], |after| queue.barrier(&[after, &[ready]].concat()))?;
@@ -155,12 +182,36 @@ impl Allocation {
         Arc::new(Self {
             pointer,
             bytes: 0,
-            kind,
+            kind: kind.into(),
             owner: AllocationOwner::Foreign { owner: None, context: context.clone(), device: device.clone() },
             log: LogOf::Own(ForkMutex::default()),
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
         })
+    }
+
+    /// Memory of the host, used in place on devices that reach system memory. Overlapping ranges are ordered with each
+    /// other, and with USM that usmq knows at these addresses. `owner` is kept until the last use is complete; without
+    /// one, the caller keeps the memory and waits.
+    pub(crate) fn system(pointer: usize, bytes: usize, owner: Option<ForeignOwner>) -> Result<Arc<Self>> {
+        let end = pointer + bytes;
+        let (log, owner) = if bytes == 0 {
+            owner.into_iter().for_each(|owner| drop_after(owner, Pending::new()));
+            (LogOf::Own(ForkMutex::default()), None)
+        } else {
+            let mut logs = known_between(pointer, end)?;
+            logs.extend(logs_of(pointer, end)?.into_iter().map(LogOf::Range));
+            (if logs.len() == 1 { logs.remove(0) } else { LogOf::Several(logs) }, owner)
+        };
+        Ok(Arc::new(Self {
+            pointer,
+            bytes,
+            kind: MemoryKind::System,
+            owner: AllocationOwner::System { owner },
+            log,
+            known: AtomicBool::new(false),
+            poison: OnceCell::new(),
+        }))
     }
 
     pub(crate) fn pointer(&self) -> usize {
@@ -171,21 +222,16 @@ impl Allocation {
         self.bytes
     }
 
-    pub(crate) fn kind(&self) -> UsmKind {
+    pub(crate) fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    pub(crate) fn context(&self) -> &Context {
+    /// The context and the device of USM; `None` for system memory, which has neither.
+    pub(crate) fn place(&self) -> Option<(&Context, &Device)> {
         match &self.owner {
-            AllocationOwner::Ours { pool, .. } => &pool.context,
-            AllocationOwner::Foreign { context, .. } => context,
-        }
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        match &self.owner {
-            AllocationOwner::Ours { pool, .. } => &pool.device,
-            AllocationOwner::Foreign { device, .. } => device,
+            AllocationOwner::Ours { pool, .. } => Some((&pool.context, &pool.device)),
+            AllocationOwner::Foreign { context, device, .. } => Some((context, device)),
+            AllocationOwner::System { .. } => None,
         }
     }
 
@@ -193,10 +239,18 @@ impl Allocation {
         matches!(self.owner, AllocationOwner::Ours { .. })
     }
 
-    /// A submitting thread holds this lock, so it must not be taken while holding the GIL.
-    pub(super) fn lock_log(&self) -> Result<MutexGuard<'_, Log>> {
+    /// The logs, locked one after the other. A submitting thread holds these locks, so they must not be taken while
+    /// holding the GIL.
+    fn locked(&self) -> Result<impl Iterator<Item = MutexGuard<'_, Log>>> {
         checks::waits(|| false);
-        self.log().lock()
+        // A fork forbids all of them or none.
+        crate::runtime::not_forked()?;
+        Ok(self.logs().into_iter().filter_map(|log| log.lock().ok()))
+    }
+
+    /// The commands that may still use the memory.
+    pub(crate) fn pending(&self) -> Result<Pending> {
+        Ok(self.locked()?.flat_map(|log| log.access.pending()).collect())
     }
 
     /// The cell for the error if the memory cannot be filled.
@@ -211,9 +265,10 @@ impl Allocation {
     }
 
     fn share(&self, queue: &Queue) -> Result<()> {
-        let mut log = self.lock_log()?;
-        if !log.shared_on.contains(queue) {
-            log.shared_on.push(queue.clone());
+        for mut log in self.locked()? {
+            if !log.shared_on.contains(queue) {
+                log.shared_on.push(queue.clone());
+            }
         }
         Ok(())
     }
@@ -230,17 +285,21 @@ impl Allocation {
     /// the memory.
     pub(crate) fn used_off(&self, queue: &Queue) -> Result<bool> {
         let mut others = SmallVec::new();
-        let log = self.lock_log()?;
-        log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
-        Ok(!others.is_empty() || log.shared_on.iter().any(|other| other != queue))
+        let mut shared = false;
+        for log in self.locked()? {
+            log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
+            shared |= log.shared_on.iter().any(|other| other != queue);
+        }
+        Ok(shared || !others.is_empty())
     }
 
     /// Blocks until the host may make this access to the memory.
     pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
-        let (events, shared_on) = {
-            let log = self.lock_log()?;
-            (log.access.before_host(access), log.shared_on.clone())
-        };
+        let (mut events, mut shared_on) = (Pending::new(), SmallVec::<[Queue; 1]>::new());
+        for log in self.locked()? {
+            events.extend(log.access.before_host(access));
+            shared_on.extend(log.shared_on.iter().cloned());
+        }
         for event in events {
             event.wait()?;
         }
@@ -257,16 +316,14 @@ impl Allocation {
 }
 
 impl Logged for Allocation {
-    fn log(&self) -> &ForkMutex<Log> {
+    fn logs(&self) -> Logs<'_> {
         self.log.get()
     }
 
     fn check(&self) -> Result<()> {
-        let failed = self.poison.get().and_then(|poison| poison.get());
-        match (failed, &self.log) {
-            (Some(error), _) => Err(error.clone()),
-            (None, LogOf::Ours(allocation)) => allocation.check(),
-            (None, _) => Ok(()),
+        match self.poison.get().and_then(|poison| poison.get()) {
+            Some(error) => Err(error.clone()),
+            None => self.log.check(),
         }
     }
 }
@@ -282,11 +339,11 @@ impl Drop for Allocation {
                 let Log { access, shared_on } = std::mem::take(log.get_mut());
                 Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
             }
-            (AllocationOwner::Foreign { owner, .. }, LogOf::Own(log)) => {
+            (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();
                 owner.take().into_iter().for_each(|owner| drop_after(owner, pending.clone()));
             }
-            (AllocationOwner::Foreign { owner, .. }, log) => {
+            (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, log) => {
                 let Some(owner) = owner.take() else { return };
                 let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
                 let mut shared = Box::new(SharedDrop { log, owner, pending: None });
@@ -309,7 +366,9 @@ struct SharedDrop {
 impl Watched for SharedDrop {
     fn poll(&mut self) -> Progress {
         if self.pending.is_none() {
-            self.pending = self.log.get().try_lock().map(|log| log.access.pending());
+            let pending = |log: &ForkMutex<Log>| log.try_lock().map(|log| log.access.pending());
+            let all: Option<Vec<_>> = self.log.get().into_iter().map(pending).collect();
+            self.pending = all.map(|all| all.into_iter().flatten().collect());
         }
         let complete = |pending: &Pending| pending.iter().all(Event::is_complete);
         Progress::complete_if(self.pending.as_ref().is_some_and(complete))
@@ -326,8 +385,9 @@ impl Watched for SharedDrop {
 /// Memory that other libraries may pass to usmq again, by first address: each allocation has one access log, however
 /// often and by any protocol it is imported.
 ///
-/// Memory of usmq is registered from its first export until it is freed, and is imported as the same allocation. Foreign
-/// memory is registered by the runtime allocation that contains it, while an import of it lives.
+/// Memory of usmq is registered from its first export until it is freed, and is imported as the same
+/// allocation. Foreign memory is registered by the runtime allocation that contains it, while an import of it
+/// lives.
 ///
 /// Ranges do not overlap: an entry is removed before its memory is freed.
 static KNOWN: Lazy<ForkMutex<BTreeMap<usize, KnownMemory>>> = Lazy::new(ForkMutex::default);
@@ -341,6 +401,16 @@ struct KnownMemory {
 enum KnownOwner {
     Ours(Weak<Allocation>),
     Foreign(Weak<SharedLog>),
+}
+
+impl KnownMemory {
+    /// `None` if the memory is being freed.
+    fn log(&self) -> Option<LogOf> {
+        match &self.owner {
+            KnownOwner::Ours(allocation) => allocation.upgrade().map(LogOf::Ours),
+            KnownOwner::Foreign(log) => log.upgrade().map(LogOf::Shared),
+        }
+    }
 }
 
 /// The log shared by all imports of one foreign allocation.
@@ -365,10 +435,7 @@ fn find_in(known: &BTreeMap<usize, KnownMemory>, pointer: usize, context: Contex
     if pointer >= entry.end || entry.context != context {
         return None;
     }
-    match &entry.owner {
-        KnownOwner::Ours(allocation) => allocation.upgrade().map(LogOf::Ours),
-        KnownOwner::Foreign(log) => log.upgrade().map(LogOf::Shared),
-    }
+    entry.log()
 }
 
 /// Finds the registered memory at `pointer` in this context.
@@ -376,11 +443,21 @@ fn find_known(pointer: usize, context: &Context) -> Result<Option<LogOf>> {
     Ok(find_in(&*KNOWN.lock()?, pointer, context.key()))
 }
 
+/// The logs of registered memory of any context between two addresses.
+fn known_between(start: usize, end: usize) -> Result<Vec<LogOf>> {
+    let known = KNOWN.lock()?;
+    let near = known.range(..end).rev().take_while(|(_, entry)| entry.end > start);
+    let logs = near.filter_map(|(_, entry)| entry.log()).collect();
+    drop(known);
+    Ok(logs)
+}
+
 /// Registers memory of usmq before it is exported.
 fn add_ours(allocation: &Arc<Allocation>) -> Result<()> {
     let owner = KnownOwner::Ours(Arc::downgrade(allocation));
     let (start, bytes) = (allocation.pointer(), allocation.bytes().max(1));
-    let entry = KnownMemory { end: start + bytes, context: allocation.context().key(), owner };
+    let Some((context, _)) = allocation.place() else { return Ok(()) };
+    let entry = KnownMemory { end: start + bytes, context: context.key(), owner };
     KNOWN.lock()?.insert(start, entry);
     Ok(())
 }

@@ -8,6 +8,7 @@ mod free_list;
 mod ordered_submit;
 mod pool;
 mod stats;
+mod system;
 pub(crate) mod try_reserve;
 
 pub(crate) use access_log::Access;

@@ -26,9 +26,12 @@ impl Tracked for Event {
     }
 }
 
+pub(crate) type Logs<'a> = SmallVec<[&'a ForkMutex<Log>; 1]>;
+
 /// Memory whose uses are ordered.
 pub(crate) trait Logged {
-    fn log(&self) -> &ForkMutex<Log>;
+    /// Its log; several if it overlaps other memory with logs of their own.
+    fn logs(&self) -> Logs<'_>;
 
     /// The error for readers and writers of memory that could not be filled.
     fn check(&self) -> Result<()>;
@@ -75,8 +78,10 @@ fn run<M: Logged>(
 ) -> Result<Event> {
     checks::submits();
     operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
-    let mut operands: SmallVec<[(&ForkMutex<Log>, Access); 6]> =
-        operands.iter().map(|(allocation, access)| (allocation.log(), *access)).collect();
+    let mut operands: SmallVec<[(&ForkMutex<Log>, Access); 6]> = operands
+        .iter()
+        .flat_map(|(allocation, access)| allocation.logs().into_iter().map(|log| (log, *access)))
+        .collect();
     operands.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
     operands.dedup_by(|(later, again), (first, access)| {
         let same = std::ptr::eq(*later, *first);

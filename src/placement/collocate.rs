@@ -46,16 +46,18 @@ pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Ar
 
 impl Array {
     /// This array with another element type, USM kind or queue, as far as given: the array itself if nothing
-    /// differs, a view if the queue can access the memory, else a copy.
+    /// differs, a view if the queue can access the memory, else a copy. Copies of system memory are device USM
+    /// on another queue, else host USM.
     ///
     /// # Errors
     /// [`Error::Allocation`] when a copy is needed and memory is short.
     pub fn to(&self, dtype: Option<DType>, kind: Option<UsmKind>, queue: Option<&Queue>) -> Result<Self> {
         let placed = queue.map_or_else(|| Ok(self.clone()), |queue| collocate(self, queue))?;
-        let (dtype, kind) = (dtype.unwrap_or(self.dtype()), kind.unwrap_or(self.usm_kind()));
-        if dtype == self.dtype() && kind == self.usm_kind() {
+        let dtype = dtype.unwrap_or(self.dtype());
+        if dtype == self.dtype() && kind.is_none_or(|kind| placed.usm_kind() == Some(kind)) {
             return Ok(placed);
         }
+        let kind = kind.unwrap_or(placed.kind_of_copies());
         // A change of the kind only may be part of a transfer to the host or an import.
         let _why = if dtype == self.dtype() {
             with_default_reason(Reason::Conversion)
@@ -120,25 +122,31 @@ fn steps(items: &[Item<'_>], target: &Queue) -> Result<Vec<Step>> {
 }
 
 fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
-    let memory = array.allocation();
-    let same_device = memory.device() == target.device();
-    let same_context = memory.context() == target.context();
+    let place = array.allocation().place();
+    let owner = place.filter(|(context, _)| *context == target.context()).map(|(_, device)| device);
     let facts = Facts {
         same_queue: array.queue() == target,
-        same_context,
-        same_device,
-        peer_access: same_context && target.device().reaches_memory_of(memory.device())?,
+        same_context: owner.is_some(),
+        same_device: place.is_some_and(|(_, device)| device == target.device()),
+        peer_access: owner.map_or(Ok(false), |device| target.device().reaches_memory_of(device))?,
         direct_copies: target.device().capabilities().direct_copies,
-        kind: memory.kind(),
+        system: target.device().has_system_usm(),
+        kind: array.memory_kind(),
     };
     let (action, reason) = decide(facts);
-    let moves = matches!(action, Action::CopyDirect | Action::CopyStaged);
+    let moves = matches!(action, Action::CopyDirect | Action::CopyStaged | Action::FromHost);
     let strided = if moves && !array.is_contiguous() { "; made contiguous on the way" } else { "" };
     Ok(Step {
         action,
         bytes: if moves { array.nbytes() as u64 } else { 0 },
         reason: format!("{reason}{strided}"),
-        what: format!("{}{:?} {} USM on {}", array.dtype(), array.shape(), array.usm_kind(), array.queue()),
+        what: format!(
+            "{}{:?} {} on {}",
+            array.dtype(),
+            array.shape(),
+            array.memory_kind().title(),
+            array.queue()
+        ),
     })
 }
 
@@ -146,11 +154,10 @@ fn run(array: &Array, target: &Queue, action: Action) -> Result<Array> {
     match action {
         Action::Keep => Ok(array.clone()),
         Action::Rebind => array.on_queue(target),
-        Action::CopyDirect => copy(array, target, direct),
-        // The last three are for data outside of USM, so an array never has them.
-        Action::CopyStaged | Action::FromHost | Action::FromCuda | Action::ToCuda => {
-            copy(array, target, staged)
-        }
+        // A command of any device copies host memory.
+        Action::CopyDirect | Action::FromHost => copy(array, target, direct),
+        // The last two are for CUDA memory, so an array never has them.
+        Action::CopyStaged | Action::FromCuda | Action::ToCuda => copy(array, target, staged),
     }
 }
 
@@ -160,7 +167,9 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
     let same = array.context() == target.context();
     let _why = with_reason(if same { Reason::Collocate } else { Reason::ContextMismatch });
     let source = array.contiguous()?;
-    let copy = Array::uninit(source.shape(), source.dtype(), source.usm_kind(), target)?;
+    // Host data becomes device USM, as in an import.
+    let kind = array.usm_kind().unwrap_or(UsmKind::Device);
+    let copy = Array::uninit(source.shape(), source.dtype(), kind, target)?;
     if copy.nbytes() > 0 {
         route(&source, &copy)?;
     }

@@ -51,10 +51,10 @@ pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
 fn describe(arrays: &[&Array]) -> String {
     let line = |(position, array): (usize, &&Array)| {
         format!(
-            "  array {position}: {}{:?}, {} USM, {}, {}",
+            "  array {position}: {}{:?}, {}, {}, {}",
             array.dtype(),
             array.shape(),
-            array.usm_kind(),
+            array.memory_kind().title(),
             array.queue(),
             array.context()
         )

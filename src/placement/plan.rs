@@ -1,7 +1,7 @@
 //! The steps that move arrays to a queue, as a plan that can be read before it is executed. The decision is
 //! pure.
 
-use crate::device::{Queue, UsmKind};
+use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::size;
 use std::fmt;
 
@@ -51,15 +51,23 @@ pub(super) struct Facts {
     pub peer_access: bool,
     /// One command can copy between the two devices.
     pub direct_copies: bool,
-    pub kind: UsmKind,
+    /// The target's device reaches system memory.
+    pub system: bool,
+    pub kind: MemoryKind,
 }
 
 /// The cheapest correct action, and the reason.
 pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
-    let Facts { same_queue, same_context, same_device, peer_access, direct_copies, kind } = facts;
-    let host = kind == UsmKind::Host;
+    let Facts { same_queue, same_context, same_device, peer_access, direct_copies, system, kind } = facts;
+    let host = kind == MemoryKind::Usm(UsmKind::Host);
     match (same_queue, same_context) {
         (true, _) => (Action::Keep, "it is on the target queue"),
+        _ if kind == MemoryKind::System && system => {
+            (Action::Rebind, "system memory, which the target device reaches in any context")
+        }
+        _ if kind == MemoryKind::System => {
+            (Action::FromHost, "system memory, which the target device does not reach")
+        }
         (_, true) if host => (Action::Rebind, "same context, and every device of it can use host memory"),
         (_, true) if same_device => (Action::Rebind, "same context and device"),
         (_, true) if peer_access => (Action::Rebind, "same context, and the devices have peer access"),
@@ -168,15 +176,19 @@ impl fmt::Display for Plan {
 mod tests {
     use super::*;
 
+    const HOST: MemoryKind = MemoryKind::Usm(UsmKind::Host);
+
     /// Every combination of facts.
     fn all() -> impl Iterator<Item = Facts> {
-        (0..32u32).flat_map(|bits| {
-            UsmKind::ALL.into_iter().map(move |kind| Facts {
+        (0..64u32).flat_map(|bits| {
+            let kinds = UsmKind::ALL.into_iter().map(MemoryKind::Usm).chain([MemoryKind::System]);
+            kinds.map(move |kind| Facts {
                 same_queue: bits & 1 != 0,
                 same_context: bits & 2 != 0,
                 same_device: bits & 4 != 0,
                 peer_access: bits & 8 != 0,
                 direct_copies: bits & 16 != 0,
+                system: bits & 32 != 0,
                 kind,
             })
         })
@@ -192,15 +204,17 @@ mod tests {
     #[test]
     fn memory_is_used_in_place_exactly_if_the_target_can_access_it() {
         for facts in all().filter(|facts| !facts.same_queue) {
-            let reachable =
-                facts.same_context && (facts.kind == UsmKind::Host || facts.same_device || facts.peer_access);
+            let reachable = match facts.kind {
+                MemoryKind::System => facts.system,
+                kind => facts.same_context && (kind == HOST || facts.same_device || facts.peer_access),
+            };
             assert_eq!(decide(facts).0 == Action::Rebind, reachable, "{facts:?}");
         }
     }
 
     #[test]
     fn device_memory_is_copied_directly_only_within_one_context_and_command() {
-        for facts in all().filter(|facts| facts.kind != UsmKind::Host) {
+        for facts in all().filter(|facts| facts.kind != HOST) {
             let (action, _) = decide(facts);
             if action == Action::CopyDirect {
                 assert!(facts.same_context && facts.direct_copies, "{facts:?}");
@@ -210,8 +224,15 @@ mod tests {
 
     #[test]
     fn host_memory_is_never_staged() {
-        for facts in all().filter(|facts| facts.kind == UsmKind::Host) {
+        for facts in all().filter(|facts| facts.kind == HOST || facts.kind == MemoryKind::System) {
             assert_ne!(decide(facts).0, Action::CopyStaged, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn only_system_memory_is_copied_as_host_data() {
+        for facts in all().filter(|facts| facts.kind != MemoryKind::System) {
+            assert_ne!(decide(facts).0, Action::FromHost, "{facts:?}");
         }
     }
 }

@@ -82,6 +82,9 @@ fn fix_for(reason: Reason, calls: usize) -> Option<&'static str> {
         Reason::HostWrite if calls >= OFTEN => {
             Some("write once before the loop, or let the host write to shared or host USM in place")
         }
+        Reason::HostArgument if calls >= OFTEN => Some(
+            "copy the data to an array once, and pass the array; or use a device with usm_system_allocations",
+        ),
         _ => None,
     }
 }

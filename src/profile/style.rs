@@ -76,6 +76,7 @@ impl Style {
             Self::Copy(Reason::Contiguity) => ("#009e73", "#00140e"),
             Self::Copy(Reason::Conversion) => ("#56b4e9", "#04141f"),
             Self::Copy(Reason::Order) => ("#8c959f", "#0b1015"),
+            Self::Copy(Reason::HostArgument) => ("#a6761d", "#0b0700"),
             Self::Fill => ("#7fc8b2", "#00140e"),
             Self::Barrier => ("#6e7781", "#ffffff"),
             Self::Build => ("#5b6c8f", "#ffffff"),
@@ -86,7 +87,7 @@ impl Style {
 
     /// All styles, for the style sheet.
     fn all() -> impl Iterator<Item = Self> {
-        const REASONS: [Reason; 10] = [
+        const REASONS: [Reason; 11] = [
             Reason::Explicit,
             Reason::HostRead,
             Reason::HostWrite,
@@ -97,6 +98,7 @@ impl Style {
             Reason::Contiguity,
             Reason::Conversion,
             Reason::Order,
+            Reason::HostArgument,
         ];
         let others = [Self::Kernel, Self::Fill, Self::Barrier, Self::Build, Self::Call];
         REASONS.into_iter().map(Self::Copy).chain(others)

@@ -58,10 +58,10 @@ impl Array {
         self.array.dtype().itemsize()
     }
 
-    /// ``"device"``, ``"shared"`` or ``"host"``.
+    /// ``"device"``, ``"shared"`` or ``"host"``; ``"system"`` for memory of the host that is used in place.
     #[getter]
     fn usm_type(&self) -> &'static str {
-        self.array.usm_kind().name()
+        self.array.memory_kind().name()
     }
 
     /// The queue that runs this array's work. Kernels follow it.
@@ -156,8 +156,8 @@ impl Array {
         Ok(Self::new(detach(py, || self.array.cast(dtype))?))
     }
 
-    /// Return a contiguous copy in memory of the same kind, on the same queue. Returns before the copy is
-    /// complete.
+    /// Return a contiguous copy in memory of the same kind, on the same queue; of system memory in host USM. Returns
+    /// before the copy is complete.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Self::new(detach(py, || self.array.copy())?))
     }
@@ -207,7 +207,7 @@ impl Array {
         dlpack::export(py, &self.array, &dlpack::Asked { stream, max_version, dl_device, copy })
     }
 
-    /// DLPack: ``(14, n)``, n the ordinal of the root device.
+    /// DLPack: ``(14, n)``, n the ordinal of the root device; ``(1, 0)`` for system memory.
     fn __dlpack_device__(&self) -> (i32, i32) {
         let device = crate::interop::dlpack::device_of(&self.array);
         (device.kind, device.id)
@@ -359,10 +359,10 @@ impl Array {
     fn __repr__(&self) -> String {
         let Self { array, .. } = self;
         format!(
-            "<usmq.Array {}{:?} {} USM, {}>",
+            "<usmq.Array {}{:?} {}, {}>",
             array.dtype(),
             array.shape(),
-            array.usm_kind(),
+            array.memory_kind().title(),
             array.queue()
         )
     }

@@ -26,7 +26,10 @@ use pyo3::prelude::*;
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default that of the object, or the current queue for host data.
 /// copy : bool, optional
-///     False: raise an error if a copy is needed. True: always copy. None: copy only if needed.
+///     None: copy host data, and other data only if needed. True: always copy. False: raise an error if a copy is
+///     needed; use host memory (buffers, Arrow arrays, DLPack tensors) in place, as an array of ``usm_type``
+///     ``"system"``, on devices with ``usm_system_allocations``, as CPU devices. Call ``wait()`` before the host
+///     accesses it.
 /// device : str, optional
 ///     ``"cuda:0"``: create a :class:`CudaArray` in the memory of this CUDA device, for other libraries.
 ///
@@ -37,9 +40,9 @@ use pyo3::prelude::*;
 /// Raises
 /// ------
 /// ValueError
-///     ``copy=False`` and a copy is needed, lists are ragged, or the dtype cannot hold a number of a list, as
-///     300 in uint8 or 1e300 in float32. Elements of arrays and buffers convert as in ``astype``, without
-///     this check.
+///     ``copy=False`` and a copy is needed, or the device cannot use host memory; lists are ragged, or the
+///     dtype cannot hold a number of a list, as 300 in uint8 or 1e300 in float32. Elements of arrays and buffers
+///     convert as in ``astype``, without this check.
 /// TypeError
 ///     The object does not hold numbers of a supported dtype.
 /// AllocationError
@@ -97,7 +100,9 @@ fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py
             let copied = array.address() != source.address();
             (array, copied, "CUDA")
         }
-        Source::Host(_) if copy == Some(false) => return Err(no_copy("host")),
+        Source::Host(host) if copy == Some(false) => {
+            (in_place(py, &host, kind, &new_queue()?)?, false, "host")
+        }
         Source::Host(host) => {
             let queue = new_queue()?;
             let _why = with_reason(Reason::Import);
@@ -125,6 +130,25 @@ fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py
             _ => Py::new(py, Array::new(result)),
         },
     }
+}
+
+/// The memory of a host object as an array.
+fn in_place(
+    py: Python<'_>,
+    host: &HostInput<'_>,
+    kind: Option<UsmKind>,
+    queue: &crate::Queue,
+) -> PyResult<crate::Array> {
+    let refuse = |why: &str| Err(PyValueError::new_err(format!("{why}, but copy=False")));
+    if let Some(kind) = kind {
+        return refuse(&format!("host memory cannot become {kind} USM without a copy"));
+    }
+    let Some((memory, owner)) = host.memory() else {
+        return refuse("a number or a list becomes an array by a copy");
+    };
+    // SAFETY: a held buffer keeps its memory. Python has no unsafe: as for every consumer of the buffer protocol, the
+    // program orders its own accesses, here with `Array.wait`.
+    Ok(detach(py, || unsafe { crate::Array::from_host(&memory, queue, owner) })?)
 }
 
 /// The object's elements on a CUDA device.
@@ -171,10 +195,10 @@ pub(super) fn from_host(
 /// Names the differences that a view of `source` cannot have.
 fn differences(source: &crate::Array, result: &crate::Array) -> String {
     let dtype = format!("dtype {} instead of {}", result.dtype(), source.dtype());
-    let kind = format!("{} USM instead of {} USM", result.usm_kind(), source.usm_kind());
+    let kind = format!("{} instead of {}", result.memory_kind().title(), source.memory_kind().title());
     let place = format!("{}, which cannot use the memory of {}", result.queue(), source.queue());
     let (other_dtype, other_kind) =
-        (result.dtype() != source.dtype(), result.usm_kind() != source.usm_kind());
+        (result.dtype() != source.dtype(), result.memory_kind() != source.memory_kind());
     let other_place = result.context() != source.context() || !(other_dtype || other_kind);
     let all = [(other_dtype, dtype), (other_kind, kind), (other_place, place)];
     let said: Vec<_> = all.into_iter().filter_map(|(differs, text)| differs.then_some(text)).collect();

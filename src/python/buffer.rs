@@ -3,7 +3,7 @@
 use super::classes::Array;
 use super::gil::{detach, quietly, remembered};
 use crate::DType;
-use crate::array::{Family, Layout};
+use crate::array::{Family, HostMemory, Layout};
 use crate::memory::{Access, ForeignOwner, try_reserve};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -27,7 +27,7 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     // SAFETY: Python passes a view to fill; a failed request must leave its object NULL.
     unsafe { (*view).obj = std::ptr::null_mut() };
     let array = &slf.get().array;
-    if !array.usm_kind().is_host_accessible() {
+    if !array.memory_kind().is_host_accessible() {
         return Err(PyBufferError::new_err(
             "the host cannot read device USM; copy it with to_numpy(), or allocate it with \
              usm_type=\"shared\" or \"host\"",
@@ -45,8 +45,11 @@ pub(super) unsafe fn export(slf: &Bound<'_, Array>, view: *mut ffi::Py_buffer, f
     let asks = |request: c_int| flags & request == request;
     let strides = strides_for(array, asks)?;
     let access = if array.is_readonly() { Access::Read } else { Access::Write };
-    detach(slf.py(), || array.allocation().wait_for_host(access))
-        .map_err(|error| remembered(slf.py(), error))?;
+    // The consumer may pass the memory to usmq again.
+    detach(slf.py(), || {
+        array.shared_allocation().hand_over().and_then(|()| array.allocation().wait_for_host(access))
+    })
+    .map_err(|error| remembered(slf.py(), error))?;
 
     let itemsize = array.dtype().itemsize() as isize;
     let mut exported = Box::new(ExportedBuffer {
@@ -192,6 +195,16 @@ impl<'py> ForeignBuffer<'py> {
     pub(super) fn owner(&self) -> impl Fn() -> ForeignOwner + Sync + use<> {
         let view = self.view.clone();
         move || Box::new(view.clone())
+    }
+
+    /// The elements in place.
+    pub(super) fn memory(&self, dtype: DType) -> HostMemory {
+        let (view, shape) = (self.view(), self.shape());
+        let strides = (view.ndim > 0 && !view.strides.is_null()).then(|| {
+            // SAFETY: non-null strides have `ndim` entries while the view is held.
+            unsafe { std::slice::from_raw_parts(view.strides, shape.len()) }.to_vec()
+        });
+        HostMemory { pointer: self.address(), shape, strides, dtype, readonly: view.readonly != 0 }
     }
 
     pub(super) fn address(&self) -> usize {

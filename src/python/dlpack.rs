@@ -154,14 +154,15 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
     })
 }
 
-/// Import another library's DLPack tensor: USM is used in place, host memory is copied.
+/// Import another library's DLPack tensor: USM is used in place, host memory is copied unless ``copy=False``.
 ///
 /// Parameters
 /// ----------
 /// obj : object
 ///     Anything with ``__dlpack__`` and ``__dlpack_device__`` on a oneAPI device or the host.
 /// copy : bool, optional
-///     False: raise an error if a copy is needed. True: always copy. None: copy only if needed.
+///     None: copy host memory, and other memory only if needed. True: always copy. False: raise an error if a copy
+///     is needed; use host memory in place, as in ``asarray``.
 /// usm_type : {"device", "shared", "host"}, optional
 ///     The USM kind; by default ``"device"`` for host data, else the existing kind.
 /// queue : str, Device, Queue, optional

@@ -150,6 +150,13 @@ fn expression_options(
     Ok(ExpressionOptions { name: name.to_owned(), preamble: preamble.to_owned(), flags, queue })
 }
 
+fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "an argument must be an array in USM or a number, not {}; copy host data with usmq.asarray()",
+        argument::class_name(object)
+    ))
+}
+
 /// The arguments of a launch, and its queue if the data does not decide.
 fn launched(
     py: Python<'_>,
@@ -160,7 +167,9 @@ fn launched(
         None if !args.iter().any(|arg| holds_memory(&arg)) => Some(scope::current(py)?),
         given => given,
     };
-    Ok((args.iter().map(|arg| kernel_argument(&arg)).collect::<PyResult<_>>()?, queue))
+    let mut refuse_host = |object: &Bound<'_, PyAny>| Err(refuse(object));
+    let args = args.iter().map(|arg| kernel_argument(&arg, &mut refuse_host)).collect::<PyResult<_>>()?;
+    Ok((args, queue))
 }
 
 #[pymethods]

@@ -5,7 +5,8 @@ use super::gil::detach;
 use super::index;
 use crate::DType;
 use crate::Scalar;
-use crate::memory::try_reserve;
+use crate::array::HostMemory;
+use crate::memory::{ForeignOwner, try_reserve};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
@@ -56,6 +57,12 @@ impl<'py> HostInput<'py> {
             Self::Buffer { buffer, .. } => buffer.shape(),
             Self::Numbers { shape, .. } => shape.clone(),
         }
+    }
+
+    /// The memory of a buffer, with an owner that keeps it alive; None for numbers, which have none.
+    pub(super) fn memory(&self) -> Option<(HostMemory, ForeignOwner)> {
+        let Self::Buffer { buffer, dtype } = self else { return None };
+        Some((buffer.memory(*dtype), buffer.owner()()))
     }
 
     /// Copies the elements into a contiguous array of this dtype and shape.

@@ -1,13 +1,19 @@
 //! `usmq.Kernel` and the marks of its arguments.
 
+use super::buffer::has_buffer;
 use super::classes::{Event, Queue};
 use super::gil::detach;
+use super::host::HostInput;
 use super::protocol::{self, Memory};
 use super::{argument, dtype, index, memory, scope, submitter, target};
+use crate::Error;
+use crate::array::HostMemory;
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use std::any::Any;
+use std::sync::Arc;
 
 /// A function that runs on a device.
 ///
@@ -20,11 +26,14 @@ use pyo3::types::{PyString, PyTuple};
 ///     Work-items in one to three dimensions; the last one varies fastest.
 /// *args
 ///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` state how the kernel
-///     accesses an array if its signature does not.
+///     accesses an array if its signature does not. numpy arrays and other buffers are used in place on devices with
+///     ``usm_system_allocations``, else copied to the device and, unless the kernel only reads them, back; such a
+///     launch returns after the kernel and the copies.
 /// local_size : int or sequence of int, optional
 ///     Work-items in a work-group; required with ``usmq.local``.
 /// queue : str, Device, Queue, optional
-///     The queue that runs the kernel; by default that of the arrays.
+///     The queue that runs the kernel; by default that of the arrays. Buffers have none: without arrays, the current
+///     queue.
 ///
 /// Returns
 /// -------
@@ -151,11 +160,20 @@ impl Kernel {
             None if !args.iter().any(|arg| holds_memory(&arg)) => Some(scope::current(py)?),
             given => given,
         };
-        let args: Vec<Arg> = args.iter().map(|arg| argument(&arg)).collect::<PyResult<_>>()?;
+        // Dropped after the arguments, so that host objects are released on return.
+        let mut buffers = Vec::new();
+        let args: Vec<Arg> = args
+            .iter()
+            .enumerate()
+            .map(|(position, arg)| {
+                argument(&arg, &mut |host| self.host_argument(position, host, &mut buffers))
+            })
+            .collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
         // Another Python thread may take the GIL when this thread releases it, and hold it for milliseconds.
         // So release it only for a build and the submission.
-        let event = match self.0.prepare_built(launch, &args)? {
+        let prepared = if buffers.is_empty() { self.0.prepare_built(launch, &args)? } else { None };
+        let event = match prepared {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
             Some(prepared) => submitter::submit(py, || unsafe { prepared.submit() })?,
             // SAFETY: as above.
@@ -166,6 +184,33 @@ impl Kernel {
 
     fn __repr__(&self) -> String {
         format!("<usmq.Kernel {}>", self.0.signature())
+    }
+}
+
+impl Kernel {
+    /// An object with a buffer as an argument; the held buffer is added to the list.
+    fn host_argument<'py>(
+        &self,
+        position: usize,
+        object: &Bound<'py, PyAny>,
+        buffers: &mut Vec<HostInput<'py>>,
+    ) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)> {
+        let py = object.py();
+        let refuse = |error: PyErr| {
+            let is_refusal = error.is_instance_of::<PyTypeError>(py)
+                || error.is_instance_of::<PyValueError>(py)
+                || error.is_instance_of::<PyBufferError>(py);
+            if !is_refusal {
+                return error;
+            }
+            let (name, class) = (self.0.name(), argument::class_name(object));
+            Error::Launch(format!("kernel {name:?}, argument {position}: {class}: {}", error.value(py)))
+                .into()
+        };
+        let host = HostInput::buffer(object).map_err(refuse)?;
+        let (memory, owner) = host.memory().ok_or_else(|| self::refuse(object))?;
+        buffers.push(host);
+        Ok((memory, Arc::from(owner)))
     }
 }
 
@@ -266,11 +311,17 @@ fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
     Ok(Param::Scalar(dtype::parse(object)?))
 }
 
+/// Whether it is an array with a queue.
 pub(super) fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
-    object.is_instance_of::<Mark>() || matches!(protocol::memory(object, &[Memory::Usm]), Ok(Some(_)))
+    let marked = object.cast::<Mark>().map(|mark| mark.get().of.bind(object.py()));
+    matches!(protocol::memory(marked.unwrap_or(object), &[Memory::Usm]), Ok(Some(_)))
 }
 
-pub(super) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
+/// Reads the memory of an object with a buffer.
+pub(super) type ReadHost<'a, 'py> =
+    &'a mut dyn FnMut(&Bound<'py, PyAny>) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)>;
+
+pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<Arg> {
     if let Ok(own) = object.cast::<super::classes::Array>() {
         return Ok(Arg::from(&*own.get().array));
     }
@@ -279,8 +330,18 @@ pub(super) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     }
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
-        let array = protocol::usm(marked)?.ok_or_else(|| refuse(marked))?;
-        return Ok(if mark.get().writes { Arg::write(&array) } else { Arg::read(&array) });
+        let writes = mark.get().writes;
+        return Ok(match protocol::usm(marked)? {
+            Some(array) if writes => Arg::write(&array),
+            Some(array) => Arg::read(&array),
+            None if !has_buffer(marked) => return Err(refuse(marked)),
+            None => {
+                let (memory, owner) = host(marked)?;
+                // Elements that the kernel does not write keep their values.
+                let new = if writes { Arg::host } else { Arg::host_read };
+                new(memory, Some(owner))
+            }
+        });
     }
     if let Some((number, dtype)) = index::scalar(object)? {
         return Ok(Arg::number(number, dtype));
@@ -288,13 +349,20 @@ pub(super) fn argument(object: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<Queue>() {
         return Err(refuse(object));
     }
-    protocol::usm(object)?.map(Arg::from).ok_or_else(|| refuse(object))
+    if let Some(array) = protocol::usm(object)? {
+        return Ok(Arg::from(array));
+    }
+    if !has_buffer(object) {
+        return Err(refuse(object));
+    }
+    let (memory, owner) = host(object)?;
+    Ok(Arg::host(memory, Some(owner)))
 }
 
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
-        "a kernel argument must be an array in USM, a number or usmq.local(nbytes), not {}; copy host data with \
-         usmq.asarray()",
+        "a kernel argument must be an array in USM, a numpy array or buffer, a number or usmq.local(nbytes), not \
+         {}; copy other host data with usmq.asarray()",
         argument::class_name(object)
     ))
 }

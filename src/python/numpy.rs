@@ -32,7 +32,7 @@ pub(super) fn view<'py>(
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();
-    if !array.get().array.usm_kind().is_host_accessible() {
+    if !array.get().array.memory_kind().is_host_accessible() {
         return Err(PyTypeError::new_err(
             "device memory does not convert to numpy implicitly; call to_numpy() for a copy",
         ));

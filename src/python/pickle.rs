@@ -7,7 +7,7 @@ use super::classes::{Array, Column, Field, Queue, Table};
 use super::{argument, index, scope};
 use crate::interop::arrow::{self, Packed};
 use crate::python::gil::detach;
-use crate::{DType, Error, UsmKind};
+use crate::{DType, Error, HostMemory, MemoryKind, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -70,9 +70,11 @@ pub(super) fn reduce_array<'py>(
     protocol: i32,
 ) -> PyResult<Reduced<'py>> {
     let shape = PyTuple::new(py, array.shape())?;
-    let about = (FORMAT, array.dtype().name(), shape, array.usm_kind().name(), array.is_readonly());
+    // System memory belongs to this process; its copy is like that of any host data.
+    let kind = array.usm_kind().unwrap_or(UsmKind::Device).name();
+    let about = (FORMAT, array.dtype().name(), shape, kind, array.is_readonly());
     let (format, dtype, shape, kind, readonly) = about;
-    tell_made(py, Some(array.usm_kind()), array.nbytes());
+    tell_made(py, array.usm_kind(), array.nbytes());
     reduced(py, "restore_array", (format, dtype, shape, kind, readonly, frame(py, array, protocol)?))
 }
 
@@ -126,14 +128,14 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     if array.size() == 0 {
         return Ok(PyBytes::new(py, &[]).into_any());
     }
-    let host = if array.usm_kind().is_host_accessible() {
+    let host = if array.memory_kind().is_host_accessible() {
         detach(py, || array.contiguous())?
     } else if protocol >= WITH_BUFFERS && array.device().has_usm(UsmKind::Host) {
         detach(py, || array.to(None, Some(UsmKind::Host), None))?
     } else {
         array.clone()
     };
-    if protocol < WITH_BUFFERS || !host.usm_kind().is_host_accessible() {
+    if protocol < WITH_BUFFERS || !host.memory_kind().is_host_accessible() {
         let fill = |bytes: &mut [u8]| {
             let (target, length) = (bytes.as_mut_ptr() as usize, bytes.len());
             Ok(detach(py, || host.read_into(target as *mut u8, length, None))?)
@@ -163,7 +165,7 @@ pub(super) fn fill_frame(
     }
     let (address, bytes) = (frame.address(), frame.bytes());
     detach(py, || array.read_into(address as *mut u8, bytes, None))?;
-    tell_made(py, Some(array.usm_kind()), bytes);
+    tell_made(py, array.usm_kind(), bytes);
     Ok(())
 }
 
@@ -205,7 +207,7 @@ fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     ForeignBuffer::readable(frame)
 }
 
-/// Restore the array of a pickle.
+/// Restore the array of a pickle. With usm_type ``"system"`` the array is the frame itself, in place.
 #[pyfunction]
 pub(super) fn restore_array(
     py: Python<'_>,
@@ -217,8 +219,9 @@ pub(super) fn restore_array(
     frame: &Bound<'_, PyAny>,
 ) -> PyResult<Array> {
     check_format(format)?;
-    let (dtype, kind, shape) =
-        (DType::parse(dtype)?, usm_type.parse::<UsmKind>()?, index::extents(shape, "shape")?);
+    let (dtype, shape) = (DType::parse(dtype)?, index::extents(shape, "shape")?);
+    let in_place = usm_type == MemoryKind::System.name();
+    let kind = if in_place { UsmKind::Device } else { usm_type.parse()? };
     let frame = foreign(frame)?;
     let bytes = bytes(&frame)?;
     let needed = shape.iter().try_fold(dtype.itemsize(), |size, extent| size.checked_mul(*extent));
@@ -230,6 +233,13 @@ pub(super) fn restore_array(
         .into());
     }
     let queue = scope::current(py)?;
+    if in_place {
+        let found = frame.memory(dtype);
+        let memory = HostMemory { shape, strides: None, readonly: readonly || found.readonly, ..found };
+        let owner = frame.owner()();
+        // SAFETY: a held buffer keeps its memory; the caller gives a frame that nothing else uses.
+        return Ok(Array::new(detach(py, || unsafe { crate::Array::from_host(&memory, &queue, owner) })?));
+    }
     let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
         array.copy_from_bytes(bytes)?;

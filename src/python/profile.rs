@@ -221,7 +221,8 @@ impl ProfileEvent {
     }
 
     /// The reason: ``"explicit"``, ``"host read"``, ``"host write"``, ``"collocate"``, ``"context
-    /// mismatch"``, ``"import"``, ``"export"``, ``"contiguity"``, ``"conversion"`` or ``"order"``.
+    /// mismatch"``, ``"import"``, ``"export"``, ``"contiguity"``, ``"conversion"``, ``"order"`` or ``"host
+    /// argument"``.
     #[getter]
     fn reason(&self) -> &'static str {
         self.event().reason.name()

@@ -17,7 +17,7 @@ use pyo3::types::PyString;
 pub(super) enum Memory {
     /// In USM: used in place.
     Usm,
-    /// On the host: copied.
+    /// On the host: copied, or on request used in place.
     Host,
     /// On a CUDA device: copied, unless the SYCL runtime knows the address.
     Cuda,
@@ -190,7 +190,8 @@ fn cuda_interface<'py>(found: &Found<'_, 'py>) -> Read<'py> {
 }
 
 fn column<'py>(found: &Found<'_, 'py>) -> Read<'py> {
-    let (array, copied) = arrow::numbers(found.object, found.wanted.queue.as_ref(), found.wanted.kind)?;
+    let Wanted { kind, queue, copy, .. } = found.wanted;
+    let (array, copied) = arrow::numbers(found.object, (queue.as_ref(), *kind), *copy == Some(false))?;
     in_usm(array, copied)
 }
 

@@ -13,8 +13,14 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 pub(super) const NAME: &str = "__sycl_usm_array_interface__";
 
+/// For system memory the attributes are absent, so that consumers use other protocols.
+fn check_usm(array: &crate::Array) -> PyResult<()> {
+    suai::check_usm(array).map_err(|error| PyAttributeError::new_err(error.to_string()))
+}
+
 /// The dict of a usmq array.
 pub(super) fn interface<'py>(py: Python<'py>, array: &crate::Array) -> PyResult<Bound<'py, PyDict>> {
+    check_usm(array)?;
     let descriptor = detach(py, || suai::export(array))?;
     let dict = PyDict::new(py);
     dict.set_item("data", (descriptor.pointer, descriptor.readonly))?;
@@ -44,6 +50,7 @@ impl Lent {
 /// Returns the array as dpnp's type. `dpnp.asarray` skips the copy only if the object's `sycl_queue` and that
 /// of its `__usm_ndarray__` are the same Python object, so the view is created once per array.
 pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound<'py, PyAny>> {
+    check_usm(&owner.array)?;
     let modules = py.import("sys")?.getattr("modules")?;
     let Ok(tensor) = modules.get_item("dpnp.tensor") else {
         return Err(PyAttributeError::new_err("dpnp is not loaded"));

@@ -55,6 +55,8 @@ pub enum Reason {
     Conversion,
     /// Order with another library's work on the same memory.
     Order,
+    /// A kernel got memory of the host as an argument.
+    HostArgument,
 }
 
 /// The clock of a record's times.
@@ -171,6 +173,7 @@ impl Reason {
             Self::Contiguity => "contiguity",
             Self::Conversion => "conversion",
             Self::Order => "order",
+            Self::HostArgument => "host argument",
         }
     }
 }

@@ -39,7 +39,7 @@ fn a1_to_a12_columns_of_every_kind_arrive_in_order_without_a_copy() -> Result<()
                 assert_eq!(came.values()?.to_vec::<i64>()?, column.values()?.to_vec::<i64>()?);
                 if !column.is_empty() {
                     assert_eq!(came.values()?.address(), column.values()?.address());
-                    assert_eq!(came.values()?.usm_kind(), kind);
+                    assert_eq!(came.values()?.usm_kind(), Some(kind));
                 }
             }
             assert!(stream.next().await.is_none());

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import arrow_structs
+import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
@@ -98,3 +100,38 @@ def test_a_stream_has_one_consumer() -> None:
         usmq.from_arrow(stream)
     with pytest.raises(TypeError):
         usmq.DeviceStream(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_chunks_of_numbers_are_joined_on_the_way(in_order: bool) -> None:
+    values = np.arange(1_000_003, dtype="f8")
+    # Odd lengths, offsets into the producer's arrays, and an empty chunk.
+    cuts = [0, 1, 7, 7, 130_001, 400_000, 999_983, values.size]
+    chunks = [pa.array(values)[a:b] for a, b in pairwise(cuts)]
+    ints = [pa.array(values[a:b].astype("i2")) for a, b in pairwise(cuts)]
+    table = pa.table({"x": pa.chunked_array(chunks), "n": pa.chunked_array(ints)})
+    queue = usmq.Queue(usmq.current_queue(), in_order=in_order)
+    with usmq.profile() as profile:
+        ours = usmq.from_arrow(table, queue=queue)
+        ours.wait()
+    copied = sum(event.bytes for event in profile.events if event.kind == "copy")
+    assert copied == values.size * 10, "once"
+    assert len(ours.batches) == 1
+    np.testing.assert_array_equal(ours["x"].values().to_numpy(), values)
+    np.testing.assert_array_equal(ours["n"].values().to_numpy(), values.astype("i2"))
+    assert ours.to_arrow().equals(table)
+    only = usmq.from_arrow(table, columns=["n"], queue=queue)
+    assert only.column_names == ["n"]
+    np.testing.assert_array_equal(only["n"].values().to_numpy(), values.astype("i2"))
+    column = usmq.from_arrow(pa.chunked_array(chunks), queue=queue)
+    np.testing.assert_array_equal(column.values().to_numpy(), values)
+
+
+def test_chunks_with_nulls_and_text_keep_them() -> None:
+    table = pa.table(
+        {
+            "x": pa.chunked_array([[1, None], [3]]),
+            "text": pa.chunked_array([["a", "bc"], [None]]),
+        }
+    )
+    assert usmq.from_arrow(table).to_arrow().to_pydict() == table.to_pydict()

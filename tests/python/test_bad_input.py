@@ -175,7 +175,7 @@ def test_data_of_the_other_byte_order_is_converted_or_refused() -> None:
 
 def test_numpy_memory_is_not_usm() -> None:
     with pytest.raises((usmq.InteropError, BufferError, ValueError)):
-        usmq.asarray(np.zeros(3), copy=False)
+        usmq.asarray(np.zeros(3), usm_type="host", copy=False)
 
 
 @pytest.mark.parametrize("copy", [0, "no", []], ids=repr)

@@ -140,8 +140,26 @@ def test_host_data_is_copied_and_deleted_at_once(view: str, name: bytes) -> None
     assert x.usm_type == "device"
     assert x.queue == usmq.current_queue()
     assert all(asked.get("stream") is None for asked in producer.asked)
+    host = np.asarray(VIEWS[view](base()))
     with pytest.raises(usmq.InteropError, match="copy"):
-        usmq.from_dlpack(Producer(np.asarray(VIEWS[view](base())), name=name), copy=False)
+        usmq.from_dlpack(Producer(host, name=name), usm_type="device", copy=False)
+
+
+@pytest.mark.parametrize("name", [dl.LEGACY, dl.VERSIONED])
+@pytest.mark.parametrize("view", VIEWS)
+def test_host_data_is_used_in_place_on_request(view: str, name: bytes) -> None:
+    if "usm_system_allocations" not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory")
+    host = np.asarray(VIEWS[view](base()))
+    producer = Producer(host, name=name)
+    x = imported(producer, copy=False)
+    assert (x.usm_type, x.queue) == ("system", usmq.current_queue())
+    if x.size:
+        assert x.ptr == host.__array_interface__["data"][0]
+        assert producer.deleted == 0
+    np.testing.assert_array_equal(x.to_numpy(), host)
+    del x
+    assert eventually(lambda: producer.deleted == 1)
 
 
 def test_copies_are_made_on_the_requested_queue_and_usm_kind(other_queue: usmq.Queue) -> None:

@@ -160,7 +160,7 @@ def test_numpy_arrays_are_not_kept_and_read_only_ones_are_copied() -> None:
     del theirs
     assert eventually(lambda: alive() is None)
     with pytest.raises(usmq.InteropError, match="copy"):
-        usmq.from_dlpack(base(), copy=False)
+        usmq.from_dlpack(base(), usm_type="device", copy=False)
     for refused in (
         np.array(["a"]),
         np.array([object()]),

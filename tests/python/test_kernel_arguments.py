@@ -130,7 +130,7 @@ def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(
 
 @pytest.mark.parametrize(
     "value",
-    [None, "x", b"1234", [1.0], (1.0,), object(), np.zeros(4, "f4"), memoryview(b"abcd"), 0, 1.5],
+    [None, "x", b"1234", [1.0], (1.0,), object(), np.zeros(4), memoryview(b"abcd"), 0, 1.5],
     ids=lambda value: type(value).__name__,
 )
 def test_other_objects_are_refused_for_a_pointer_parameter(

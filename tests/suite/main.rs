@@ -23,6 +23,7 @@ mod axpy;
 mod build_script;
 mod dlpack;
 mod dtypes;
+mod host;
 mod interrupt;
 mod kernels;
 mod one_line;

@@ -148,7 +148,7 @@ fn an_empty_array_moves_no_bytes() -> Result<()> {
         for kind in UsmKind::ALL {
             let x = Array::uninit([4, 0, 3], DType::F32, kind, &home)?;
             let moved = collocate(&x, &away)?;
-            assert_eq!((moved.shape(), moved.queue(), moved.usm_kind()), (&[4, 0, 3][..], &away, kind));
+            assert_eq!((moved.shape(), moved.queue(), moved.usm_kind()), (&[4, 0, 3][..], &away, Some(kind)));
             assert_eq!(explain(&[&x], Some(&away))?.bytes(), 0);
             assert!(moved.to_vec::<f32>()?.is_empty());
         }
@@ -295,7 +295,7 @@ fn follow_names_each_argument_queue_and_context_and_the_fix() -> Result<()> {
         let line = text.lines().find(|line| line.contains(&format!("array {position}:"))).unwrap_or_default();
         for part in [
             format!("{}{:?}", array.dtype(), array.shape()),
-            format!("{} USM", array.usm_kind()),
+            format!("{} USM", array.memory_kind()),
             array.queue().to_string(),
             array.device().to_string(),
             array.context().to_string(),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import usmq
 
 UsmType = Literal["device", "shared", "host"]
+MemoryType = Literal["device", "shared", "host", "system"]
 
 
 def queues(device: usmq.Device, queue: usmq.Queue) -> None:
@@ -81,7 +82,7 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(x.dtype, usmq.DType)
     assert_type(x.dtype.dtype, np.dtype[Any])
     assert_type(x.dtype.str, str | None)
-    assert_type(x.usm_type, UsmType)
+    assert_type(x.usm_type, MemoryType)
     assert_type(x.ptr, int)
     assert_type(x.readonly, bool)
     assert_type(x.T, usmq.Array)
@@ -154,6 +155,7 @@ def kernels(x: usmq.Array, source: str) -> None:
     assert_type(usmq.Kernel.from_spirv(b"", "axpy"), usmq.Kernel)
     event = kernel((4, 4), 2.0, np.float32(1), usmq.read(x), x, usmq.local(64), local_size=(2, 2))
     assert_type(event, usmq.Event)
+    assert_type(kernel(4, b"", bytearray(4), np.zeros(3), usmq.read(b"")), usmq.Event)
     assert_type(event.profiling, tuple[int, int, int])
     assert_type(event.done(), bool)
     assert_type(event.queue, usmq.Queue)
@@ -178,7 +180,7 @@ def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     assert_type(column.values(), usmq.Array)
     assert_type(column.validity(), usmq.Array | None)
     assert_type(column.dictionary, usmq.Column | None)
-    assert_type(column.usm_type, UsmType | None)
+    assert_type(column.usm_type, MemoryType | None)
     assert_type(column[1:], usmq.Column)
     assert_type(column.field.metadata, dict[bytes, bytes])
     assert_type(usmq.DeviceStream([table, table]).schema, usmq.Field)

@@ -2,7 +2,8 @@
 
 When a worker connects to another one to fetch data, it sends the identity of its machine. If both
 are on one machine, the sender copies an array once, from the device to a memfd, which the reader
-opens by its number and copies to its device. Other readers get the frames of a pickle.
+opens by its number. A device that uses host memory in place, as a CPU, computes on that memory; for
+others the reader copies it. Other readers get the frames of a pickle.
 """
 
 import mmap
@@ -164,9 +165,22 @@ def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any
     return header, []
 
 
+class Received(mmap.mmap):
+    """The memory of a sender. Deletion, after the last use of an array in it, tells the sender."""
+
+    # The process that reads the memory, once it is known to be the sender's: not a forked child.
+    reader: int | None = None
+
+    def __del__(self) -> None:
+        if self.reader == os.getpid():
+            self[0] = FREE
+
+
 @dask_deserialize.register(usmq.Array)
 def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
     """Read an array from the shared memory of its sender.
+
+    Device memory of the sender becomes system memory, in place, if the current device uses that.
 
     Raises
     ------
@@ -175,23 +189,23 @@ def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
     """
     nbytes = header["nbytes"]
     memory = opened(header, PAGE + nbytes)
-    try:
-        dtype, shape, usm_type, readonly = header["array"]
-        with memoryview(memory) as whole, whole[PAGE : PAGE + nbytes] as frame:
-            return usmq._core.restore_array(FORMAT, dtype, shape, usm_type, readonly, frame)
-    finally:
-        memory[0] = FREE
-        memory.close()
+    dtype, shape, usm_type, readonly = header["array"]
+    if usm_type in ("device", "system"):
+        reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
+        usm_type = "system" if reaches else "device"
+    frame = memoryview(memory)[PAGE : PAGE + nbytes]
+    # A copy is complete on return; an array in place holds the frame.
+    return usmq._core.restore_array(FORMAT, dtype, shape, usm_type, readonly, frame)
 
 
-def opened(header: dict[str, Any], size: int) -> mmap.mmap:
+def opened(header: dict[str, Any], size: int) -> Received:
     """Map the memory that a header describes."""
     process = Path(f"/proc/{header['process']}")
     try:
         # O_NONBLOCK: the number may be reused for a file whose opening would block.
         number = os.open(process / "fd" / str(header["number"]), os.O_RDWR | os.O_NONBLOCK)
         try:
-            memory = mmap.mmap(number, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            memory = Received(number, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         finally:
             os.close(number)
     except (OSError, ValueError) as failed:
@@ -202,4 +216,5 @@ def opened(header: dict[str, Any], size: int) -> mmap.mmap:
     if memory[SECRET] != header["secret"]:
         memory.close()
         raise ConnectionError(f"the array of process {process.name} is gone")
+    memory.reader = os.getpid()
     return memory

@@ -6,8 +6,9 @@
 // are folded in order: the same input gives the same bits in every run.
 #include <usmq/kernel.h>
 
-#define KERNEL                                                                                                         \
-  USMQ_KERNEL(1) void static size_t item() { return global_linear_id(); }
+#define KERNEL USMQ_KERNEL(1) void
+
+static size_t item() { return global_linear_id(); }
 
 // A bitmap's bits as bytes, from bit `first` on.
 KERNEL unpack_bits(const unsigned char *bits, size_t first, unsigned char *bytes, size_t n) {

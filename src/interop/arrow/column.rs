@@ -4,7 +4,7 @@ use super::buffer_source::Buffer;
 use super::layout::{Layout as Physical, values_type};
 use super::schema::Field;
 use crate::array::{Array, DType, Index, Layout};
-use crate::device::{Queue, UsmKind};
+use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -76,10 +76,16 @@ impl Column {
         self.held().iter().map(Array::nbytes).sum()
     }
 
-    /// The kind of the first existing buffer; `None` without memory.
+    /// The USM kind of the first existing buffer; `None` without memory, and for system memory.
     #[must_use]
     pub fn usm_kind(&self) -> Option<UsmKind> {
-        self.held().first().map(Array::usm_kind)
+        self.memory_kind().and_then(MemoryKind::usm)
+    }
+
+    /// The kind of the first existing buffer's memory; `None` without memory.
+    #[must_use]
+    pub fn memory_kind(&self) -> Option<MemoryKind> {
+        self.held().first().map(Array::memory_kind)
     }
 
     /// The columns that this one nests: the fields of a struct, the items of a list. Those of structs and

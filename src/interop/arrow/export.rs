@@ -2,7 +2,7 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
-use crate::device::{Event, UsmKind};
+use crate::device::{Event, MemoryKind, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, Operand, ordered};
@@ -31,7 +31,8 @@ impl Column {
     }
 
     /// Exports this column as an array on its oneAPI root device. Its event completes after all work
-    /// submitted so far on any of its buffers, on any queue.
+    /// submitted so far on any of its buffers, on any queue. A column with system memory is exported as
+    /// [`export_host_device`](Self::export_host_device) does, after a wait.
     ///
     /// The consumer owns the struct and releases it, on any thread, after its work on the data; the memory
     /// lives until then. Neither side may change the data.
@@ -45,6 +46,9 @@ impl Column {
     pub fn export_device(&self, ready: SyncMode) -> Result<ArrowDeviceArray> {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
         let _why = with_reason(Reason::Export);
+        if self.is_system() {
+            return self.export_host_device();
+        }
         let device = self.queue().device();
         check_nameable(self.queue())?;
         let event = match ready {
@@ -69,7 +73,27 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] as there.
     pub fn check_exportable(&self) -> Result<()> {
-        check_nameable(self.queue())
+        if self.is_system() { self.check_readable() } else { check_nameable(self.queue()) }
+    }
+
+    /// Whether some memory is system memory, which no oneAPI device number names.
+    pub fn is_system(&self) -> bool {
+        self.held().iter().any(|array| array.memory_kind() == MemoryKind::System)
+    }
+
+    /// An error unless the host can read all memory.
+    fn check_readable(&self) -> Result<()> {
+        let arrays = self.arrays()?;
+        let Some(array) = arrays.iter().find(|array| !array.memory_kind().is_host_accessible()) else {
+            return Ok(());
+        };
+        let (kind, copies) = (array.memory_kind().title(), spelled("to_arrow", "to_host"));
+        let why = if self.is_system() {
+            format!("is in system memory and in {kind}, which no Arrow device type names together")
+        } else {
+            format!("is in {kind}, which the host cannot read")
+        };
+        Err(Error::Interop(format!("{self} {why}; {copies}() copies it")))
     }
 
     /// Exports this column as a host-readable array without a copy; only for host and shared USM. Waits for
@@ -79,13 +103,7 @@ impl Column {
     /// [`Error::Interop`] for device memory; [`to_host`](Self::to_host) copies it. [`Error::Sycl`] with what the work
     /// reported.
     pub fn export_host(&self) -> Result<ArrowArray> {
-        if let Some(array) = self.arrays()?.iter().find(|array| !array.usm_kind().is_host_accessible()) {
-            return Err(Error::Interop(format!(
-                "{self} is in {} USM, which the host cannot read; {}() copies it",
-                array.usm_kind(),
-                spelled("to_arrow", "to_host")
-            )));
-        }
+        self.check_readable()?;
         self.wait_for_writes()?;
         Ok(export(self, None))
     }
@@ -109,7 +127,7 @@ impl Column {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn to_host(&self) -> Result<Self> {
-        if self.arrays()?.iter().all(|array| array.usm_kind().is_host_accessible()) {
+        if self.arrays()?.iter().all(|array| array.memory_kind().is_host_accessible()) {
             return Ok(self.clone());
         }
         let _why = with_reason(Reason::HostRead);

@@ -1,10 +1,11 @@
-//! Imports another library's arrays as columns: host memory is copied to USM, device memory is used in place.
+//! Imports another library's arrays as columns: host memory is copied to USM, or on request used in place;
+//! device memory is used in place.
 
 use super::abi::{
     ArrowArray, ArrowDeviceArray, DEVICE_CPU, DEVICE_CUDA, DEVICE_CUDA_HOST, DEVICE_CUDA_MANAGED,
     DEVICE_ONEAPI,
 };
-use super::buffer_source::{Buffer, BufferSource, HostSource, UsmSource};
+use super::buffer_source::{Buffer, BufferSource, HostSource, SystemSource, UsmSource};
 use super::column::{Column, Node};
 use super::cuda::CudaSource;
 use super::foreign::{About, ForeignStruct};
@@ -40,6 +41,11 @@ impl ImportOptions<'_> {
     /// The field of the result of an import of `field`.
     pub(super) fn field(&self, field: &Arc<Field>) -> Result<Arc<Field>> {
         self.wanted(field).map(|wanted| wanted.field)
+    }
+
+    /// The positions of the selected columns of a record batch, or of all children.
+    pub(super) fn numbers(&self, field: &Arc<Field>) -> Result<Vec<usize>> {
+        self.wanted(field).map(|wanted| wanted.numbers)
     }
 
     fn wanted(&self, field: &Arc<Field>) -> Result<Wanted> {
@@ -116,6 +122,49 @@ impl Column {
     }
 }
 
+impl Column {
+    /// Imports an array in host memory in place, for a queue whose device reaches system memory, by default the current
+    /// one. The array is released after the last command that uses it, or soon after an error.
+    ///
+    /// # Errors
+    /// As [`Column::import`]; [`Error::Value`] if the device does not reach system memory.
+    pub fn import_in_place(array: ForeignStruct<ArrowArray>, queue: Option<&Queue>) -> Result<Self> {
+        let about = array.about;
+        if array.inner.is_released() {
+            return Err(about.released());
+        }
+        let field = about.describing(&array.inner)?;
+        let queue = queue.cloned().map_or_else(current_queue, Ok)?;
+        let array = Arc::new(SharedArray(array.inner));
+        let mut source = SystemSource::new(queue, array.clone());
+        let wanted = ImportOptions::default().wanted(field)?;
+        // SAFETY: the creator of a `ForeignStruct` guarantees its pointers, and that the field describes it.
+        unsafe { column(field, &array.0, Rows::ALL, &wanted, &about, &mut source) }
+    }
+
+    /// As [`Column::import_in_place`], for an array on any device; USM is used in place as well.
+    ///
+    /// # Errors
+    /// As there, and as [`Column::import_device`]; [`Error::Interop`] for CUDA memory, which needs a copy.
+    pub fn import_device_in_place(
+        array: ForeignStruct<ArrowDeviceArray>,
+        queue: Option<&Queue>,
+    ) -> Result<Self> {
+        let about = &array.about;
+        match array.inner.device_type {
+            _ if array.inner.array.is_released() => Err(about.released()),
+            DEVICE_CPU => {
+                let ForeignStruct { inner, about } = array;
+                Self::import_in_place(ForeignStruct { inner: inner.array, about }, queue)
+            }
+            DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(
+                "CUDA memory cannot become USM without a copy; import it with import_device".to_owned(),
+            )),
+            _ => Self::import_device(array, ImportOptions { queue, ..ImportOptions::default() }),
+        }
+    }
+}
+
 /// An error unless usmq supports this device type.
 pub(super) fn check_device(device_type: i32) -> Result<()> {
     match device_type {
@@ -172,7 +221,13 @@ unsafe fn import_cuda(
 }
 
 /// An imported array, shared by several buffers.
-struct SharedArray(ArrowArray);
+pub(super) struct SharedArray(ArrowArray);
+
+impl SharedArray {
+    pub(super) fn new(array: ArrowArray) -> Self {
+        Self(array)
+    }
+}
 
 // SAFETY: after the import only its release accesses the struct.
 unsafe impl Sync for SharedArray {}

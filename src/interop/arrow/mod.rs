@@ -22,6 +22,7 @@ mod cuda_export;
 mod export;
 mod foreign;
 mod import;
+mod join;
 mod layout;
 mod schema;
 mod serialize;

@@ -7,6 +7,7 @@ use super::abi::{
 use super::column::Column;
 use super::foreign::{ArrayStruct, FfiStruct, ForeignStruct};
 use super::import::{ImportOptions, check_device};
+use super::join::{Joined, join_plain};
 use super::joined;
 use super::schema::Field;
 use super::stream_export;
@@ -275,7 +276,10 @@ impl ColumnOrTable {
             chunks.truncate(1);
         }
         if chunks.len() > 1 {
-            chunks = joined(field, chunks)?;
+            chunks = match join_plain(field, chunks, placed)? {
+                Joined::Column(column) => return Self::from_columns(field.clone(), vec![column], placed),
+                Joined::Other(chunks) => joined(field, chunks)?,
+            };
         }
         let columns = chunks.into_iter().map(|chunk| Column::import(chunk, placed));
         let columns = columns.collect::<Result<Vec<_>>>()?;

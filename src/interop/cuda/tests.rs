@@ -168,7 +168,7 @@ fn a_consumers_work_on_the_given_stream_precedes_the_copy_back() {
         unsafe { std::ptr::write_bytes(pointer as *mut u8, 3, CHUNK) };
     });
     let back = cuda.to_queue(&current_queue().unwrap(), UsmKind::Host).unwrap();
-    assert_eq!(back.usm_kind(), UsmKind::Host);
+    assert_eq!(back.usm_kind(), Some(UsmKind::Host));
     assert_eq!(back.to_bytes().unwrap(), vec![3; CHUNK]);
 }
 

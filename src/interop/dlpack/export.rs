@@ -4,7 +4,7 @@ use super::NO_COPY;
 use super::abi::{CPU, DLDevice, DLTensor, IS_COPIED, Managed, ONEAPI, READ_ONLY};
 use super::dtype;
 use crate::array::Array;
-use crate::device::{Queue, UsmKind};
+use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, ordered};
@@ -76,9 +76,12 @@ impl<T: Managed> Drop for ExportedTensor<T> {
 // SAFETY: DLPack lets a tensor be passed to and deleted on any thread; the array in it may be used from all of them.
 unsafe impl<T: Managed> Send for ExportedTensor<T> {}
 
-/// The DLPack device of an array's memory.
+/// The DLPack device of an array's memory; the host for system memory.
 #[must_use]
 pub fn device_of(array: &Array) -> Destination {
+    if array.memory_kind() == MemoryKind::System {
+        return Destination { kind: CPU, id: 0 };
+    }
     Destination { kind: ONEAPI, id: i32::try_from(array.device().ordinal()).unwrap_or(i32::MAX) }
 }
 
@@ -133,10 +136,15 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
 /// As [`export`]: a bare tensor has no read-only flag either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     crate::runtime::ensure_usable()?;
-    check_nameable(array.queue())?;
+    let device = device_of(array);
     check_writable(array, "export a copy()")?;
-    publish(array, order)?;
-    Ok(describe(array, device_of(array)))
+    if device.kind == CPU {
+        array.allocation().wait_for_host(Access::ReadWrite)?;
+    } else {
+        check_nameable(array.queue())?;
+        publish(array, order)?;
+    }
+    Ok(describe(array, device))
 }
 
 fn check_writable(array: &Array, fix: &str) -> Result<()> {
@@ -149,7 +157,7 @@ fn check_writable(array: &Array, fix: &str) -> Result<()> {
 }
 
 fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
-    match (array.usm_kind().is_host_accessible(), copy) {
+    match (array.memory_kind().is_host_accessible(), copy) {
         (true, None | Some(false)) => Ok((array.clone(), false)),
         (false, Some(false)) => {
             Err(Error::Interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
@@ -162,7 +170,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
 fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     let memory = array.allocation();
     match order {
-        Order::Queue(queue) if queue.context() == memory.context() => {
+        Order::Queue(queue) if memory.place().is_some_and(|(own, _)| own == queue.context()) => {
             if !queue.in_order() || memory.used_off(queue)? {
                 ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
             }

@@ -1,10 +1,10 @@
-//! Imports another library's DLPack tensor: USM is used in place, host memory is copied.
+//! Imports another library's DLPack tensor: USM is used in place; host memory is copied, or on request used in place.
 
 use super::NO_COPY;
 use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Managed, ONEAPI};
 use super::dtype;
 use super::export::ExportedTensor;
-use crate::array::{Array, DType, Layout};
+use crate::array::{Array, DType, HostMemory, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
@@ -92,7 +92,8 @@ pub struct Import<'a> {
     pub queue: Option<&'a Queue>,
     /// By default device memory for host data.
     pub kind: Option<UsmKind>,
-    /// Some(false): an error if a copy is needed. Some(true): always copy. None: copy only if needed.
+    /// Some(false): host memory is used in place on devices that reach it; an error if a copy is needed. Some(true):
+    /// always copy. None: copy host data, and other data only if needed.
     pub copy: Option<bool>,
 }
 
@@ -140,9 +141,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
     let view = TensorView::new(tensor.managed().tensor())?;
     let _span = tracing::debug_span!(target: "usmq", "import", protocol = "DLPack").entered();
     match view.kind {
-        CPU if wanted.copy == Some(false) => {
-            Err(Error::Interop(format!("host memory cannot become USM without a copy, but {NO_COPY}")))
-        }
+        CPU if wanted.copy == Some(false) => view.in_system(readonly, tensor.clone(), wanted),
         CPU => view.copied(wanted),
         ONEAPI => {
             let array = view.in_place(readonly, tensor.clone())?;
@@ -250,6 +249,36 @@ impl TensorView {
         };
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called. The stream is ours.
         unsafe { CudaArray::foreign(&described, Box::new(owner)) }
+    }
+
+    /// Uses host memory in place.
+    fn in_system<T: Managed>(
+        &self,
+        readonly: bool,
+        owner: Arc<ForeignTensor<T>>,
+        wanted: Import<'_>,
+    ) -> Result<Array> {
+        if let Some(kind) = wanted.kind {
+            return Err(Error::Interop(format!(
+                "host memory cannot become {kind} USM without a copy, but {NO_COPY}"
+            )));
+        }
+        let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
+        let itemsize = self.dtype.itemsize() as isize;
+        let steps =
+            self.strides.as_ref().map(|steps| steps.iter().map(|step| step.wrapping_mul(itemsize)).collect());
+        let memory = HostMemory {
+            pointer: self.pointer,
+            shape: self.shape.clone(),
+            strides: steps,
+            dtype: self.dtype,
+            readonly,
+        };
+        // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
+        unsafe { Array::from_host(&memory, &queue, Box::new(owner)) }.map_err(|error| match error {
+            Error::Value(why) => Error::Interop(format!("{why}; {NO_COPY}")),
+            other => other,
+        })
     }
 
     /// Copies host memory; complete on return.

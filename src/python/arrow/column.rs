@@ -3,13 +3,13 @@
 use super::capsule::give;
 use super::export::{device_array, device_stream};
 use super::view::ColumnView;
-use crate::UsmKind;
 use crate::interop::arrow;
 use crate::python::argument;
 use crate::python::classes::{Array, Column, Device, Field, Queue};
 use crate::python::gil::detach;
 use crate::python::pickle;
 use crate::python::target;
+use crate::{MemoryKind, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
@@ -67,7 +67,7 @@ impl Column {
     /// The USM kind; None without memory.
     #[getter]
     fn usm_type(&self) -> Option<&'static str> {
-        self.0.usm_kind().map(UsmKind::name)
+        self.0.memory_kind().map(MemoryKind::name)
     }
 
     /// The columns that this one nests.

@@ -41,8 +41,10 @@ pub(super) fn device_stream<'py>(
     refuse_unknown(kwargs)?;
     check_requested(requested, field)?;
     detach(py, || batches.iter().try_for_each(arrow::Column::check_exportable))?;
+    let is_system = batches.iter().any(arrow::Column::is_system);
     let batches = Box::new(batches.into_iter().map(Ok));
-    give(py, ArrowDeviceArrayStream::new(field.clone(), batches))
+    let new = if is_system { ArrowDeviceArrayStream::of_host } else { ArrowDeviceArrayStream::new };
+    give(py, new(field.clone(), batches))
 }
 
 /// An array in CUDA memory as capsules of a schema and a device array.

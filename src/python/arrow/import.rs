@@ -136,16 +136,41 @@ pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult
     }
 }
 
+/// An Arrow object with one array as a column in place; other objects as by [`imported`].
+fn imported_in_place(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
+    let py = obj.py();
+    let is_own =
+        obj.is_instance_of::<Array>() || obj.is_instance_of::<Column>() || obj.is_instance_of::<Table>();
+    let [device_array, _, array, _] = METHODS;
+    if is_own || target.kind.is_some() {
+        return imported(obj, target);
+    }
+    let import = if obj.hasattr(device_array)? {
+        let array = pair::<ArrowDeviceArray>(obj, device_array)?;
+        target.run(py, |placed| arrow::Column::import_device_in_place(array, placed.queue))
+    } else if obj.hasattr(array)? {
+        let array = pair::<ArrowArray>(obj, array)?;
+        target.run(py, |placed| arrow::Column::import_in_place(array, placed.queue))
+    } else {
+        return Err(PyValueError::new_err(
+            "a stream of Arrow arrays becomes one array by a copy, but copy=False; pass one of its chunks",
+        ));
+    };
+    import.map(ColumnOrTable::Column)
+}
+
 /// The numbers of an Arrow object without nulls, and whether they are a copy. Copies are writable, memory of another
 /// library is read-only.
 pub(in crate::python) fn numbers(
     obj: &Bound<'_, PyAny>,
-    queue: Option<&crate::Queue>,
-    kind: Option<UsmKind>,
+    wanted: (Option<&crate::Queue>, Option<UsmKind>),
+    in_place: bool,
 ) -> PyResult<(crate::Array, bool)> {
     let py = obj.py();
+    let (queue, kind) = wanted;
     let target = ImportTarget { current: scope::current(py)?, queue: queue.cloned(), kind, columns: None };
-    let ColumnOrTable::Column(column) = imported(obj, target)? else {
+    let column = if in_place { imported_in_place(obj, target) } else { imported(obj, target) }?;
+    let ColumnOrTable::Column(column) = column else {
         return Err(PyTypeError::new_err(
             "a table is not an array; import it with from_arrow(), and use values() of its columns",
         ));

@@ -1,0 +1,347 @@
+"""Host arrays as kernel arguments: in place where the device reaches them, else by copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import shared_memory
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+from emulated import AXPY, result
+
+SYSTEM = "usm_system_allocations"
+
+ADD = """
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+#define KERNEL extern "C" SYCL_EXTERNAL \\
+  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>)) void
+static size_t id() { return ext::this_work_item::get_nd_item<1>().get_global_linear_id(); }
+KERNEL add(const float *x, float *y) { y[id()] += x[id()]; }
+KERNEL shift(float *x, float *y) { x[id()] += 1; y[id()] *= 2; }
+KERNEL bytes(const unsigned char *x, unsigned char *y) { y[id()] = x[id()]; }
+KERNEL first(float *x, size_t n) { if (id() == 0) x[n] = -1; }
+"""
+
+
+@pytest.fixture
+def reaches() -> None:
+    if SYSTEM not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
+
+
+@pytest.fixture(scope="module")
+def k() -> SimpleNamespace:
+    names = ("add", "shift", "bytes", "first")
+    return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
+
+
+def in_place(host: Any, **kwargs: Any) -> usmq.Array:
+    if SYSTEM not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
+    x: usmq.Array = usmq.asarray(host, copy=False, **kwargs)
+    assert x.usm_type == "system"
+    return x
+
+
+def numbers(count: int = 1000) -> np.ndarray:
+    return np.arange(count, dtype="f4")
+
+
+def test_kernels_take_numpy_arrays(k: SimpleNamespace) -> None:
+    x, y = numbers(), np.ones(1000, "f4")
+    event = k.add(1000, x, y)
+    assert event.done()
+    assert (y == x + 1).all()
+    assert (x == numbers()).all()
+
+
+def test_kernels_take_buffers(k: SimpleNamespace) -> None:
+    target = bytearray(4)
+    k.bytes(4, b"abcd", target)
+    assert target == b"abcd"
+    target.extend(b"e")  # The launch holds the buffer no longer.
+    shared = shared_memory.SharedMemory(create=True, size=4)
+    try:
+        k.bytes(4, memoryview(b"1234"), shared.buf)
+        assert bytes(shared.buf or b"")[:4] == b"1234"
+    finally:
+        shared.close()
+        shared.unlink()
+
+
+def test_arrays_decide_the_queue_and_else_the_scope(k: SimpleNamespace) -> None:
+    x, y = numbers(), np.zeros(1000, "f4")
+    queue = usmq.Queue("cpu", in_order=False)
+    with usmq.use_queue(queue):
+        assert k.add(1000, x, y).queue == queue
+        on_default = usmq.zeros(1000, "f4", queue="cpu")
+        assert k.add(1000, x, on_default).queue == on_default.queue
+        assert k.add(1000, usmq.read(x), y).queue == queue
+    assert k.add(1000, x, y, queue=queue).queue == queue
+
+
+def test_host_arguments_are_ordered_with_arrays_in_place(kernels: SimpleNamespace) -> None:
+    host = np.zeros(1 << 14, "u4")
+    x = in_place(host, queue=usmq.Queue("cpu", in_order=False))
+    kernels.advance(x.size, x, np.uint32(3000))
+    kernels.advance(x.size, host, np.uint32(3000))
+    once = usmq.zeros(1 << 14, "u4")
+    kernels.advance(once.size, once, np.uint32(6000))
+    assert (host == once.to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [np.s_[::2], np.s_[::-1], np.s_[:, 1], np.s_[1:3, 1:3]],
+    ids=["step", "reversed", "column", "window"],
+)
+def test_strided_views_work(k: SimpleNamespace, part: Any) -> None:
+    host = np.arange(24, dtype="f4").reshape(4, 6)
+    expected = host.copy()
+    expected[part] += 1
+    view = host[part]
+    k.add(view.size, np.ones(view.size, "f4"), view)
+    assert (host == expected).all()
+
+
+def test_an_array_passed_twice_is_one_allocation(k: SimpleNamespace) -> None:
+    host = numbers()
+    k.shift(1000, host, host)
+    assert (host == (numbers() + 1) * 2).all()
+    view = (whole := numbers())[::2]
+    k.shift(500, view, view)
+    assert (view == (numbers()[::2] + 1) * 2).all()
+    assert (whole[1::2] == numbers()[1::2]).all()
+
+
+def test_overlapping_views_are_one_allocation(k: SimpleNamespace) -> None:
+    host = np.zeros(20, "f4")
+    k.shift(10, host[:10], host[10:])
+    assert host.tolist() == [1] * 10 + [0] * 10
+    k.first(1, host[2:8], np.uint64(3))
+    assert host[5] == -1
+    k.shift(1, host[5:], host[5:6])
+    assert host[5] == 0
+    even, odd = host[::2], host[1::2]
+    k.shift(10, even, odd)
+    assert host[0] == 2
+
+
+def test_overlapping_strided_views_are_an_error_if_one_is_written(k: SimpleNamespace) -> None:
+    host = numbers()
+    with pytest.raises(usmq.LaunchError, match=r"argument 1: it overlaps argument 0.*copy\(\)"):
+        k.add(500, host[:500], host[::2])
+    k.add(500, host[::2], np.zeros(500, "f4"))
+    assert (host == numbers()).all()
+    x = in_place(host)
+    with pytest.raises(usmq.LaunchError, match="pass the usmq array"):
+        k.shift(500, x, host[::2])
+
+
+def test_unaligned_elements_are_packed(k: SimpleNamespace) -> None:
+    packed = np.zeros(10, "u1,f4")
+    packed["f0"] = 7
+    raw = bytearray(41)
+    unaligned = np.frombuffer(raw, "f4", offset=1)
+    k.add(10, np.ones(10, "f4"), packed["f1"])
+    k.add(10, np.ones(10, "f4"), unaligned)
+    assert (packed["f1"] == 1).all()
+    assert (packed["f0"] == 7).all()
+    assert (unaligned == 1).all()
+
+
+def frozen() -> np.ndarray:
+    host = numbers()
+    host.flags.writeable = False
+    return host
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "text"),
+    [
+        (numbers(), frozen(), "argument 1.*read-only"),
+        (numbers(), frozen()[::2], "argument 1.*read-only"),
+        (numbers().astype(">f4"), numbers(), "argument 0.*big-endian"),
+        (np.array([None] * 1000), numbers(), 'argument 0.*"O"'),
+        (np.zeros(1000, "M8[s]"), numbers(), "argument 0"),
+        (np.zeros(1000, "f8"), numbers(), "argument 0.*float64.*float32"),
+        (np.zeros(1000, "U3"), numbers(), "argument 0"),
+        (b"abcd", numbers(), "argument 0.*uint8"),
+    ],
+)
+def test_wrong_host_arguments_are_refused_before_the_launch(
+    k: SimpleNamespace, x: Any, y: Any, text: str
+) -> None:
+    before = y.tobytes()
+    with pytest.raises(usmq.LaunchError, match=text):
+        k.add(500, x, y)
+    assert y.tobytes() == before
+
+
+@pytest.mark.parametrize("value", ["text", [1.0, 2.0], None, {}, object(), pa.array([1.0])])
+def test_objects_without_a_buffer_are_refused(k: SimpleNamespace, value: Any) -> None:
+    with pytest.raises(TypeError, match="a kernel argument must be"):
+        k.add(2, value, numbers())
+
+
+def test_read_only_memory_is_fine_for_const_parameters(k: SimpleNamespace) -> None:
+    y = np.zeros(1000, "f4")
+    k.add(1000, frozen(), y)
+    assert (y == numbers()).all()
+
+
+def test_empty_arrays_work(k: SimpleNamespace) -> None:
+    empty = np.zeros(0, "f4")
+    assert k.add(0, empty, empty).done()
+
+
+@pytest.mark.usefixtures("reaches")
+def test_no_bytes_are_copied_in_place(k: SimpleNamespace) -> None:
+    x, y = numbers(), numbers()
+    with usmq.profile() as profile:
+        k.add(1000, x, y)
+    assert not [event for event in profile.events if event.kind == "copy"]
+    with usmq.profile() as profile:
+        k.add(500, x[::2], y[:500])
+    copies = [event for event in profile.events if event.kind == "copy"]
+    assert {event.reason for event in copies} == {"host argument"}
+    assert sum(event.bytes for event in copies) == 2000
+
+
+def test_ctrl_c_interrupts_a_launch(run_python: Callable[..., Any]) -> None:
+    code = """
+import _thread, sys, threading, time
+import numpy as np, usmq
+SOURCE = '''
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
+void spin(unsigned *x, unsigned steps) {
+  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
+  unsigned state = x[i];
+  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
+  x[i] = state;
+}'''
+spin = usmq.Kernel.from_sycl(SOURCE, "spin")
+x = np.zeros(1, "u4")
+spin(1, x, np.uint32(10))
+threading.Timer(0.3, _thread.interrupt_main).start()
+begun = time.monotonic()
+try:
+    spin(1, x, np.uint32(4_000_000_000))
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - begun < 2)
+del x
+usmq.current_queue().wait()
+print("ended")
+"""
+    assert run_python(code).stdout.splitlines() == ["interrupted True", "ended"]
+
+
+# Emulated GPUs.
+
+GPU = (
+    AXPY
+    + """
+import numpy as np
+axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
+def numbers():
+    return np.arange(1000, dtype="f4")
+"""
+)
+
+
+@pytest.mark.parametrize("system", ["0", "1"])
+def test_kernels_give_the_same_results_in_place_and_by_copy(system: str) -> None:
+    code = (
+        GPU
+        + """
+x, y = numbers(), numbers()
+event = axpy(1000, 2.0, x, y)
+print(event.done(), event.queue.device.device_type, (y == 3 * x).all(), (x == numbers()).all())
+axpy(1000, 1.0, x, x)
+print((x == 2 * numbers()).all())
+z = numbers()
+axpy(500, 1.0, z[100:600], z[300:800][:500])
+print(z[900] == 900, z[0] == 0)
+w = np.zeros((4, 6), "f4")
+axpy(4, 1.0, np.ones(4, "f4"), w[:, 2])
+axpy(6, 1.0, w[1], w[::-1][0])
+print(w[:, 2].tolist(), w.sum())
+g = usmq.zeros(10, "f4")
+axpy(10, 1.0, x[5:15], g)
+print((g.to_numpy() == x[5:15]).all())
+for wrong in (np.zeros(10, ">f4"), np.array([None] * 10), np.zeros(10, "f8")):
+    try:
+        axpy(10, 1.0, x, wrong)
+    except usmq.LaunchError:
+        print("refused")
+"""
+    )
+    assert result(code, USMQ_EMULATE_SYSTEM_USM=system) == [
+        "True gpu True True",
+        "True",
+        "True True",
+        "[1.0, 1.0, 1.0, 2.0] 5.0",
+        "True",
+        *["refused"] * 3,
+    ]
+
+
+def test_the_profile_counts_the_bytes_of_host_arguments() -> None:
+    code = (
+        GPU
+        + """
+x, y = numbers(), numbers()
+axpy(1000, 1.0, x, y)
+with usmq.profile() as profile:
+    axpy(1000, 1.0, x, y)
+copies = [event for event in profile.events if event.kind == "copy"]
+print(sorted(event.bytes for event in copies), {event.reason for event in copies})
+"""
+    )
+    assert result(code) == ["[4000, 4000, 4000] {'host argument'}"]
+
+
+def test_copies_to_a_gpu_follow_commands_on_the_host_memory() -> None:
+    code = (
+        GPU
+        + """
+host = numbers()
+mine = usmq.asarray(host, copy=False, queue="cpu")
+for _ in range(20):
+    axpy(1000, 0.5, mine, mine)
+    mine.fill(1.0)
+    axpy(1000, 1.0, host, host, queue="gpu:0")
+    assert (host == 2).all()
+print("done")
+moved = usmq.collocate(mine, queue="gpu:1")
+print(moved.usm_type, usmq.explain(mine, queue="gpu:1").steps[0].action, moved.to_numpy()[0])
+"""
+    )
+    try:
+        usmq.Device("cpu")
+    except usmq.DeviceNotFoundError:
+        pytest.skip("needs a CPU device")
+    assert result(code) == ["done", "device from_host 2.0"]
+
+
+def test_a_failed_kernel_copies_nothing_back() -> None:
+    code = (
+        GPU
+        + """
+x, y = numbers(), numbers()
+try:
+    axpy(1000, 1.0, x, y)
+except usmq.SyclError:
+    print("failed", (y == numbers()).all())
+"""
+    )
+    # The first two commands copy the arguments.
+    lines = result(code, USMQ_EMULATE_FAULTS="gpu:0=command-error@3")
+    assert lines == ["failed True"]

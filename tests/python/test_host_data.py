@@ -1,0 +1,422 @@
+"""Arrays in system memory: host memory, used in place."""
+
+from __future__ import annotations
+
+import array
+import gc
+import mmap
+import pickle
+import threading
+from collections.abc import Callable
+from multiprocessing import shared_memory
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import usmq
+from emulated import AXPY, result
+
+SYSTEM = "usm_system_allocations"
+
+ADD = """
+#include <sycl/sycl.hpp>
+namespace ext = sycl::ext::oneapi;
+#define KERNEL extern "C" SYCL_EXTERNAL \\
+  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>)) void
+static size_t id() { return ext::this_work_item::get_nd_item<1>().get_global_linear_id(); }
+KERNEL add(const float *x, float *y) { y[id()] += x[id()]; }
+"""
+
+
+@pytest.fixture
+def reaches() -> None:
+    if SYSTEM not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
+
+
+@pytest.fixture(scope="module")
+def k() -> SimpleNamespace:
+    names = ("add",)
+    return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
+
+
+def address(host: np.ndarray) -> int:
+    return int(host.__array_interface__["data"][0])
+
+
+def in_place(host: Any, **kwargs: Any) -> usmq.Array:
+    if SYSTEM not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
+    x: usmq.Array = usmq.asarray(host, copy=False, **kwargs)
+    assert x.usm_type == "system"
+    return x
+
+
+# Arrays in place.
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2", "f4", "f8", "c8", "c16"])
+def test_a_numpy_array_is_used_in_place(dtype: str) -> None:
+    host = np.arange(12).reshape(3, 4).astype(dtype)
+    x = in_place(host)
+    assert (x.ptr, x.shape, x.strides, str(x.dtype)) == (
+        address(host),
+        (3, 4),
+        host.strides,
+        host.dtype.name,
+    )
+    assert not x.readonly
+    x.fill(1)
+    x.wait()
+    assert (host == 1).all()
+
+
+@pytest.mark.parametrize(
+    "part", [np.s_[::2], np.s_[::-1], np.s_[1:, 1], np.s_[..., ::-2], np.s_[0], np.s_[2:2]]
+)
+def test_strided_views_keep_their_strides(part: Any) -> None:
+    host = np.arange(24, dtype="i4").reshape(4, 6)
+    view = np.asarray(host[part])
+    x = in_place(view)
+    assert x.shape == view.shape
+    assert x.to_numpy().tolist() == view.tolist()
+    x.fill(-1)
+    x.wait()
+    expected = np.arange(24, dtype="i4").reshape(4, 6)
+    expected[part] = -1
+    assert (host == expected).all()
+
+
+def test_every_kind_of_buffer_is_used_in_place() -> None:
+    with mmap.mmap(-1, 4096) as mapped:
+        x = in_place(mapped)
+        x[0] = 7
+        x.wait()
+        assert mapped[0] == 7
+        del x
+        usmq.trim_memory()
+    shared = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        x = in_place(shared.buf)
+        x[:3].fill(9)
+        x.wait()
+        assert bytes(shared.buf or b"")[:4] == b"\x09\x09\x09\x00"
+        del x
+        usmq.trim_memory()
+    finally:
+        shared.close()
+        shared.unlink()
+    for host in (
+        bytearray(b"abc"),
+        memoryview(bytearray(b"abc")),
+        array.array("d", [1.0, 2.0, 3.0]),
+    ):
+        x = in_place(host)
+        x[1] = 65
+        x.wait()
+        assert host[1] == 65
+    assert in_place(b"abc").readonly
+    assert in_place(b"abc").tolist() == [97, 98, 99]
+
+
+def test_read_only_memory_stays_so() -> None:
+    host = np.arange(3.0)
+    host.flags.writeable = False
+    x = in_place(host)
+    assert x.readonly
+    with pytest.raises(ValueError, match="read-only"):
+        x.fill(1)
+
+
+def test_arrow_numbers_are_used_in_place() -> None:
+    values = pa.array([1.5, 2.5, 3.5, 4.5])
+    x = in_place(values)
+    assert x.ptr == values.buffers()[1].address
+    assert x.readonly
+    assert x.tolist() == [1.5, 2.5, 3.5, 4.5]
+    part = in_place(values[1:3])
+    assert (part.ptr, part.tolist()) == (x.ptr + 8, [2.5, 3.5])
+    with pytest.raises(ValueError, match="nulls"):
+        usmq.asarray(pa.array([1, None]), copy=False)
+    with pytest.raises(TypeError):
+        usmq.asarray(pa.array(["a"]), copy=False)
+    with pytest.raises(ValueError, match="chunks"):
+        usmq.asarray(pa.chunked_array([[1], [2]]), copy=False)
+
+
+def test_dlpack_tensors_of_the_host_are_used_in_place() -> None:
+    class Tensor:
+        def __init__(self, host: np.ndarray) -> None:
+            self.host = host
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.host.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.host.__dlpack_device__()
+
+    host = np.arange(6, dtype="f4").reshape(2, 3)[:, ::2]
+    x = in_place(Tensor(host))
+    assert (x.ptr, x.tolist()) == (address(host), host.tolist())
+
+
+def test_copies_stay_the_default() -> None:
+    host = np.arange(3.0)
+    for copy in (None, True):
+        x = usmq.asarray(host, copy=copy)
+        assert (x.usm_type, x.ptr != address(host)) == ("device", True)
+
+
+def test_the_owner_lives_until_the_last_use_is_complete(kernels: SimpleNamespace) -> None:
+    host = np.zeros(1 << 16, "u4")
+    x = in_place(host)
+    freed = threading.Event()
+
+    class Owner(np.ndarray):
+        def __del__(self) -> None:
+            freed.set()
+
+    owned = host.view(Owner)
+    y = in_place(owned)
+    event = kernels.advance(1 << 16, y, np.uint32(3000))
+    del owned, y
+    gc.collect()
+    # The release comes from another thread, after the kernel.
+    while not freed.wait(0.001):
+        pass
+    assert event.done()
+    assert x.to_numpy()[0] != 0
+
+
+def test_views_of_one_array_are_ordered(kernels: SimpleNamespace) -> None:
+    host = np.zeros(4096, "u4")
+    queues = [usmq.Queue("cpu", in_order=False), usmq.Queue("cpu")]
+    views = [
+        in_place(host, queue=queues[0]),
+        in_place(host[:2048], queue=queues[1]),
+        in_place(host[1024:3072], queue=queues[0]),
+        in_place(host[1000:2000], queue=queues[1]),
+    ]
+    expected = np.zeros(4096, "u4")
+    spans = [slice(None), slice(2048), slice(1024, 3072), slice(1000, 2000)]
+    for turn in range(20):
+        steps = 50 + turn
+        for view, span in zip(views, spans, strict=True):
+            kernels.advance(view.size, view, np.uint32(steps))
+            state = expected[span]
+            with np.errstate(over="ignore"):
+                for _ in range(steps):
+                    state = state * np.uint32(1664525) + np.uint32(1013904223)
+            expected[span] = state
+    views[0].wait()
+    assert (host == expected).all()
+
+
+def test_a_view_of_host_usm_is_ordered_with_it(kernels: SimpleNamespace) -> None:
+    x = usmq.zeros(1 << 14, "u4", usm_type="host", queue=usmq.Queue("cpu", in_order=False))
+    y = in_place(np.asarray(x), queue=usmq.Queue("cpu"))
+    assert y.ptr == x.ptr
+    kernels.advance(x.size, x, np.uint32(2000))
+    kernels.advance(y.size, y, np.uint32(2000))
+    once = usmq.zeros(1 << 14, "u4")
+    kernels.advance(once.size, once, np.uint32(4000))
+    assert (y.to_numpy() == once.to_numpy()).all()
+
+
+# In other contexts and libraries.
+
+
+def test_system_memory_is_in_reach_in_any_context(
+    queue_of_other_context: usmq.Queue, k: SimpleNamespace
+) -> None:
+    host = np.ones(1000, "f4")
+    x = in_place(host)
+    moved = usmq.collocate(x, queue=queue_of_other_context)
+    assert (moved.ptr, moved.usm_type, moved.queue) == (x.ptr, "system", queue_of_other_context)
+    step = usmq.explain(x, queue=queue_of_other_context).steps[0]
+    assert (step.action, step.bytes) == ("rebind", 0)
+    assert "system memory" in step.reason
+    k.add(1000, moved, moved)
+    k.add(1000, x, x)
+    k.add(1000, x, moved, queue=queue_of_other_context)
+    x.wait()
+    assert (host == 8).all()
+
+
+def test_dlpack_exports_it_as_host_memory(k: SimpleNamespace) -> None:
+    host = np.ones(1 << 20, "f4")
+    x = in_place(host)
+    assert x.__dlpack_device__() == (1, 0)
+    k.add(x.size, x, x)
+    theirs = np.from_dlpack(x)
+    assert (address(theirs), theirs[0], theirs[-1]) == (x.ptr, 2, 2)
+    with pytest.raises(BufferError, match="collocate"):
+        x.__dlpack__(dl_device=(14, 0))
+
+
+def test_arrow_exports_it_as_host_memory(k: SimpleNamespace) -> None:
+    host = np.ones(1 << 20, "f4")
+    x = in_place(host)
+    k.add(x.size, x, x)
+    column = usmq.from_arrow(x)
+    assert column.usm_type == "system"
+    theirs = pa.array(column.host_view())
+    assert (theirs.buffers()[1].address, theirs[0].as_py()) == (x.ptr, 2)
+    schema, data = x.__arrow_c_device_array__()
+    back = pa.Array._import_from_c_device_capsule(schema, data)
+    assert (back.device_type, back.buffers()[1].address) == (pa.DeviceAllocationType.CPU, x.ptr)
+    table = usmq.Table({"x": x, "n": usmq.zeros(x.size, "f4", queue=x.queue)})
+    with pytest.raises(usmq.InteropError, match="system memory and in device USM"):
+        pa.record_batch(table)
+
+
+def test_the_buffer_protocol_exports_it_in_place(k: SimpleNamespace) -> None:
+    host = np.ones(1 << 20, "f4")
+    x = in_place(host)
+    k.add(x.size, x, x)
+    theirs = np.asarray(x)
+    assert (address(theirs), theirs[5]) == (x.ptr, 2)
+
+
+def test_the_usm_interface_refuses_it_by_name() -> None:
+    x = in_place(np.ones(3))
+    with pytest.raises(AttributeError, match=r"system memory.*is not USM"):
+        _ = x.__sycl_usm_array_interface__
+    assert not hasattr(x, "__usm_ndarray__")
+
+
+def test_pools_limits_and_statistics_leave_it_out() -> None:
+    before = usmq.memory_stats()
+    x = in_place(np.ones(1 << 20))
+    assert usmq.memory_stats() == before
+    usmq.set_memory_limit(1 << 20)
+    try:
+        assert in_place(np.ones(1 << 20)).nbytes == 8 << 20
+    finally:
+        usmq.set_memory_limit(None)
+    assert "system memory" in repr(x)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_pickles_copy_it(protocol: int) -> None:
+    host = np.arange(12.0).reshape(3, 4)[:, ::2]
+    back = pickle.loads(pickle.dumps(in_place(host), protocol=protocol))
+    assert (back.usm_type, back.tolist()) == ("device", host.tolist())
+
+
+def test_copies_and_conversions() -> None:
+    host = np.arange(6, dtype="i4").reshape(2, 3)
+    x = in_place(host)
+    assert (x.copy().usm_type, x.T.reshape(6).usm_type) == ("host", "host")
+    assert x.astype("f4").tolist() == host.tolist()
+    moved = usmq.asarray(x, usm_type="device")
+    assert (moved.usm_type, moved.tolist()) == ("device", host.tolist())
+    assert usmq.asarray(x) is x
+    y = usmq.zeros((2, 3), "i4")
+    y.copy_from(x)
+    x[0] = y[1]
+    x.wait()
+    assert host.tolist() == [[3, 4, 5], [3, 4, 5]]
+    assert usmq.follow(x) == x.queue
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: usmq.asarray([1, 2], copy=False), "a number or a list"),
+        (lambda: usmq.asarray(3, copy=False), "a number or a list"),
+        (lambda: usmq.asarray(np.zeros(3), "f4", copy=False), "dtype float32 instead of float64"),
+        (lambda: usmq.asarray(np.zeros(3), usm_type="host", copy=False), "host USM"),
+        (lambda: usmq.asarray(np.zeros(9, "u1")[1:].view("f4"), copy=False), "not a multiple"),
+        (lambda: usmq.asarray(np.zeros(3, "u1,f4")["f1"], copy=False), "not a multiple"),
+    ],
+)
+@pytest.mark.usefixtures("reaches")
+def test_a_needed_copy_is_an_error(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+@pytest.mark.parametrize("host", [np.zeros(3, ">f4"), np.array([None]), np.zeros(3, "M8[s]")])
+def test_unsupported_elements_are_errors(host: np.ndarray) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        usmq.asarray(host, copy=False)
+
+
+# Other processes.
+
+
+def test_two_processes_compute_on_shared_memory(run_python: Callable[..., Any]) -> None:
+    shared = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        mine = in_place(shared.buf)
+        mine.fill(3)
+        mine.wait()
+        code = f"""
+from multiprocessing import resource_tracker, shared_memory
+import usmq
+shared = shared_memory.SharedMemory({shared.name!r})
+resource_tracker.unregister(shared._name, "shared_memory")  # The other process owns it.
+x = usmq.asarray(shared.buf, copy=False, queue="cpu")
+print(int(x[4095]))
+x[:4].fill(5)
+x.wait()
+del x
+usmq.trim_memory()
+shared.close()
+"""
+        assert run_python(code).stdout.split() == ["3"]
+        assert mine[:5].tolist() == [5, 5, 5, 5, 3]
+        del mine
+        usmq.trim_memory()
+    finally:
+        shared.close()
+        shared.unlink()
+
+
+# Emulated GPUs.
+
+GPU = (
+    AXPY
+    + """
+import numpy as np
+axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
+def numbers():
+    return np.arange(1000, dtype="f4")
+"""
+)
+
+
+def test_a_gpu_without_system_memory_refuses_arrays_in_place() -> None:
+    code = """
+import numpy as np, pyarrow as pa, usmq
+for host in (np.zeros(3), b"abc", pa.array([1.0])):
+    try:
+        usmq.asarray(host, copy=False)
+    except ValueError as error:
+        print("usm_system_allocations" in str(error))
+print(usmq.asarray(np.zeros(3)).usm_type)
+"""
+    assert result(code) == ["True"] * 3 + ["device"]
+
+
+def test_a_gpu_with_system_memory_uses_it_in_place() -> None:
+    code = (
+        GPU
+        + """
+host = numbers()
+x = usmq.asarray(host, copy=False)
+y = usmq.collocate(x, queue="gpu:1")
+print(x.usm_type, x.device.device_type, y.ptr == x.ptr)
+axpy(1000, 1.0, y, x, queue=x.queue)
+axpy(1000, 1.0, x, y, queue=y.queue)
+x.wait()
+print((host == 4 * numbers()).all())
+z = usmq.zeros(1000, "f4")
+axpy(1000, 1.0, host, z)
+print((z.to_numpy() == host).all())
+"""
+    )
+    assert result(code, USMQ_EMULATE_SYSTEM_USM="1") == ["system gpu True", "True", "True"]
