@@ -14,13 +14,15 @@ use pyo3::types::PyTuple;
 
 /// A kernel that runs one expression for each element, created by ``usmq.elementwise``.
 ///
-/// Call it with the arguments, and ``size=`` if all arrays are ``raw``. The call returns an ``Event``.
+/// ``kernel(*args, size=None, queue=None)`` runs it for the common shape of the arrays, or for ``size``
+/// elements if all arrays are ``raw``, and returns an ``Event`` at once.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Elementwise(crate::Elementwise);
 
 /// A kernel that combines elements, created by ``usmq.reduction``.
 ///
-/// Call it with the arguments, and ``axis=`` to combine along one axis. The call returns an ``Array``.
+/// ``kernel(*args, axis=None, keepdims=False, queue=None)`` combines along one axis, or all elements, and
+/// returns an ``Array`` at once.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Reduction(crate::Reduction);
 

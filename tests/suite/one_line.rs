@@ -124,7 +124,10 @@ fn reductions_of_all_elements_and_along_each_axis() -> Result<()> {
         let x = Array::from_slice(&(0..count as i32).collect::<Vec<_>>())?;
         let expected: i64 = (0..count as i64).sum();
         let total = sum.launch(&[(&x).into()])?;
-        assert_eq!((total.shape().len(), total.dtype(), total.usm_kind()), (0, DType::I64, Some(UsmKind::Device)));
+        assert_eq!(
+            (total.shape().len(), total.dtype(), total.usm_kind()),
+            (0, DType::I64, Some(UsmKind::Device))
+        );
         assert_eq!(total.to_vec::<i64>()?, [expected], "{count} elements");
     }
     let shape = [3usize, 2000, 5];
