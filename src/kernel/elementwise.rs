@@ -31,7 +31,7 @@ use crate::manager::current_queue;
 /// let y = Array::zeros::<f32>([3])?;
 /// axpy.launch(&[2f32.into(), (&x).into(), (&y).into()])?;
 /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
-/// # usmq::Result::Ok(())
+/// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct Elementwise {
     expression: Expression,

@@ -24,7 +24,7 @@ use crate::manager::current_queue;
 /// let squares = unsafe { Reduction::new("const float *x", "float", "x[i] * x[i]", "a + b", "0") }?;
 /// let x = Array::from_slice(&[1f32, 2.0, 3.0])?;
 /// assert_eq!(squares.launch(&[(&x).into()])?.to_vec::<f32>()?, [14.0]);
-/// # usmq::Result::Ok(())
+/// # Ok::<(), usmq::Error>(())
 /// ```
 pub struct Reduction {
     expression: Expression,
