@@ -76,6 +76,11 @@ def no_runtime(place: Path) -> dict[str, str]:
     return {"PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
 
 
+def unused_libraries(target: Path) -> list[Path]:
+    """Return the libraries of usmq, except the emulator, which programs open if they are asked to."""
+    return [path for path in target.rglob("libusmq*.so") if path.name != "libusmq_emulator.so"]
+
+
 def check_pages(place: Path) -> None:
     """Run the commands of README and of docs/building.md, then the program of the tutorial."""
     usmq = copy_of_checkout(place)
@@ -99,10 +104,7 @@ def check_pages(place: Path) -> None:
     (first / "build.rs").write_text(build)
     shell("cargo build", first)
     shell("target/debug/first", first)
-    # The program opens the emulator if USMQ_EMULATE_GPUS is set.
-    shared = set((first / "target").rglob("libusmq*.so"))
-    shared -= set((first / "target").rglob("libusmq_emulator.so"))
-    if shared:
+    if shared := unused_libraries(first / "target"):
         raise Failed(f"the application has built a library that it does not use: {shared}")
 
 
@@ -201,8 +203,7 @@ def check_members(place: Path) -> None:
         compiled = {"usmq", member} - fresh(workspace, f"-p {member}", variables)
         if compiled:
             raise Failed(f"`cargo build -p {member}` compiles {sorted(compiled)} again")
-    shared = list((workspace / "target").rglob("libusmq*.so"))
-    if shared:
+    if shared := unused_libraries(workspace / "target"):
         raise Failed(f"a shared library that no member uses: {shared}")
 
 
