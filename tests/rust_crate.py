@@ -77,7 +77,7 @@ def no_runtime(place: Path) -> dict[str, str]:
 
 
 def unused_libraries(target: Path) -> list[Path]:
-    """Return the libraries of usmq, except the emulator, which programs open if they are asked to."""
+    """Return the libraries of usmq, except the emulator, which programs open on request."""
     return [path for path in target.rglob("libusmq*.so") if path.name != "libusmq_emulator.so"]
 
 
