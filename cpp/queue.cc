@@ -162,71 +162,9 @@ std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std:
 
 namespace {
 
-// Passes a scalar as an integer of its size: for a kernel argument only the bytes matter.
-template <typename T> T bytes_as(const KernelArg &arg) {
-  T value{};
-  std::memcpy(&value, arg.bytes.data(), sizeof(T));
-  return value;
-}
-
-struct SixteenBytes {
-  std::uint64_t low, high;
-};
-
 template <std::size_t Size> struct alignas(Size) Element {
   std::byte bytes[Size];
 };
-
-// An accessor counts elements, so it needs elements of the kernel's element size.
-template <std::size_t Size> void set_local(sycl::handler &handler, int index, std::size_t bytes) {
-  handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(sycl::range<1>(bytes / Size), handler));
-}
-
-void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
-  switch (arg.element) {
-  case 2:
-    return set_local<2>(handler, index, arg.value);
-  case 4:
-    return set_local<4>(handler, index, arg.value);
-  case 8:
-    return set_local<8>(handler, index, arg.value);
-  case 16:
-    return set_local<16>(handler, index, arg.value);
-  default:
-    return set_local<1>(handler, index, arg.value);
-  }
-}
-
-void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
-  switch (arg.kind) {
-  case KernelArgKind::Pointer:
-    return handler.set_arg(index, reinterpret_cast<void *>(arg.value));
-  case KernelArgKind::WorkGroupMemory: {
-    // A named variable is required: set_arg recognizes the type of lvalues only.
-    sycl::ext::oneapi::experimental::work_group_memory<std::byte[]> memory(arg.value, handler);
-    return handler.set_arg(index, memory);
-  }
-  case KernelArgKind::LocalAccessor:
-    return set_local(handler, index, arg);
-  default:
-    break;
-  }
-  switch (arg.value) {
-  case 1:
-    return handler.set_arg(index, bytes_as<std::uint8_t>(arg));
-  case 2:
-    return handler.set_arg(index, bytes_as<std::uint16_t>(arg));
-  case 4:
-    return handler.set_arg(index, bytes_as<std::uint32_t>(arg));
-  case 8:
-    return handler.set_arg(index, bytes_as<std::uint64_t>(arg));
-  case 16:
-    return handler.set_arg(index, bytes_as<SixteenBytes>(arg));
-  default:
-    throw sycl::exception(sycl::make_error_code(sycl::errc::kernel_argument),
-                          "a scalar kernel argument has 1, 2, 4, 8 or 16 bytes, not " + std::to_string(arg.value));
-  }
-}
 
 // In SYCL's range the last dimension varies fastest, as in usmq's shapes, so the order stays.
 template <int N> sycl::range<N> range_of(const std::array<std::size_t, 3> &extents) {
@@ -236,6 +174,51 @@ template <int N> sycl::range<N> range_of(const std::array<std::size_t, 3> &exten
     return {extents[0], extents[1]};
   } else {
     return {extents[0], extents[1], extents[2]};
+  }
+}
+
+// An accessor counts elements, so it needs elements of the kernel's element size.
+template <std::size_t Size> void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
+  switch (arg.dimensions) {
+  case 2:
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 2>(range_of<2>(arg.extents), handler));
+  case 3:
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 3>(range_of<3>(arg.extents), handler));
+  default:
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(range_of<1>(arg.extents), handler));
+  }
+}
+
+void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
+  switch (arg.element) {
+  case 2:
+    return set_local<2>(handler, index, arg);
+  case 4:
+    return set_local<4>(handler, index, arg);
+  case 8:
+    return set_local<8>(handler, index, arg);
+  case 16:
+    return set_local<16>(handler, index, arg);
+  default:
+    return set_local<1>(handler, index, arg);
+  }
+}
+
+void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
+  namespace exp = sycl::ext::oneapi::experimental;
+  switch (arg.kind) {
+  case KernelArgKind::Pointer:
+    return handler.set_arg(index, reinterpret_cast<void *>(arg.value));
+  case KernelArgKind::WorkGroupMemory: {
+    // A named variable is required: set_arg recognizes the type of lvalues only.
+    exp::work_group_memory<std::byte[]> memory(arg.value, handler);
+    return handler.set_arg(index, memory);
+  }
+  case KernelArgKind::LocalAccessor:
+    return set_local(handler, index, arg);
+  default:
+    // The handler copies the bytes.
+    return handler.set_arg(index, exp::raw_kernel_arg(arg.more.empty() ? arg.bytes.data() : arg.more.data(), arg.value));
   }
 }
 

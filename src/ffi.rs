@@ -73,19 +73,23 @@ pub(crate) mod bridge {
     #[derive(Debug)]
     enum KernelArgKind {
         Pointer,
-        Scalar,
+        Value,
         WorkGroupMemory,
         LocalAccessor,
     }
 
-    /// One kernel argument: a pointer in `value`, a scalar of `value` bytes in `bytes`, or `value` bytes of
-    /// local memory in one of the two forms that kernels declare, as elements of `element` bytes.
+    /// One kernel argument: a pointer in `value`; a value of `value` bytes, in `bytes` if they fit, else in
+    /// `more`; or `value` bytes of local memory in one of the two forms that kernels declare, for a
+    /// `local_accessor` as elements of `element` bytes in `dimensions` extents.
     #[derive(Debug, Clone)]
     struct KernelArg {
         kind: KernelArgKind,
         value: usize,
         bytes: [u8; 16],
+        more: Vec<u8>,
         element: usize,
+        dimensions: usize,
+        extents: [usize; 3],
     }
 
     /// A file that a kernel source can include without a folder.

@@ -1,6 +1,7 @@
 """Types of the extension module of usmq; names with an underscore are for type checkers only."""
 
 import builtins
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, final
@@ -93,6 +94,18 @@ _Real: TypeAlias = float | np.floating[Any] | np.integer[Any] | np.bool_
 _Number: TypeAlias = complex | np.number[Any] | np.bool_
 _Numbers: TypeAlias = Sequence[_Number | _Numbers]
 _UsmArray: TypeAlias = Array | _SupportsUsm
+_KernelArg: TypeAlias = (
+    _UsmArray
+    | Buffer
+    | npt.NDArray[Any]
+    | _Number
+    | tuple[_Number, ...]
+    | np.void
+    | ctypes.Structure
+    | ctypes.Union
+    | Mark
+    | Local
+)
 _ArrayLike: TypeAlias = (
     _UsmArray | CudaArray | _SupportsCuda | Buffer | npt.NDArray[Any] | _Number | _Numbers
 )
@@ -392,7 +405,7 @@ class Kernel:
     def __call__(
         self,
         global_size: _ShapeLike,
-        *args: _UsmArray | Buffer | npt.NDArray[Any] | _Number | Mark | Local,
+        *args: _KernelArg,
         local_size: _ShapeLike | None = None,
         queue: _Target | None = None,
     ) -> Event: ...
@@ -445,6 +458,6 @@ def reduction(
 ) -> Reduction: ...
 def read(x: _UsmArray | Buffer | npt.NDArray[Any] | _DTypeLike) -> Mark: ...
 def write(x: _UsmArray | Buffer | npt.NDArray[Any] | _DTypeLike) -> Mark: ...
-def local(nbytes: SupportsIndex) -> Local: ...
+def local(size: _ShapeLike, dtype: _DTypeLike | None = None) -> Local: ...
 def set_kernel_cache_limit(bytes: SupportsIndex | None) -> None: ...
 def clear_kernel_cache() -> None: ...

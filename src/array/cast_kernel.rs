@@ -26,13 +26,13 @@ impl Array {
         let mut args = vec![
             KernelArg::pointer(source.address()),
             KernelArg::pointer(self.address()),
-            KernelArg::scalar(&(self.size() as u64).to_le_bytes()),
+            KernelArg::value(&(self.size() as u64).to_le_bytes()),
         ];
         let numbers = shape.iter().skip(1).map(|extent| *extent as i64);
         let numbers = numbers
             .chain(from.iter().map(|stride| *stride as i64))
             .chain(to.iter().map(|stride| *stride as i64));
-        args.extend(numbers.map(|number| KernelArg::scalar(&number.to_le_bytes())));
+        args.extend(numbers.map(|number| KernelArg::value(&number.to_le_bytes())));
 
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
         let extents = Extents::range(&[self.size()]);

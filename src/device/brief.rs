@@ -63,7 +63,7 @@ impl Hash for Content<'_> {
         self.program.address().hash(state);
         (self.extents.global, self.extents.local).hash(state);
         for arg in self.args {
-            (arg.value, u128::from_ne_bytes(arg.bytes)).hash(state);
+            (arg.value, u128::from_ne_bytes(arg.bytes), &arg.more).hash(state);
         }
     }
 }

@@ -202,24 +202,28 @@ impl Queue {
 
 impl KernelArg {
     fn new(kind: KernelArgKind, value: usize) -> Self {
-        Self { kind, value, bytes: [0; 16], element: 1 }
+        let none = Vec::new();
+        Self { kind, value, bytes: [0; 16], more: none, element: 1, dimensions: 0, extents: [0; 3] }
     }
 
     pub(crate) fn pointer(address: usize) -> Self {
         Self::new(KernelArgKind::Pointer, address)
     }
 
-    /// A number as its bytes, at most 16.
-    pub(crate) fn scalar(value: &[u8]) -> Self {
-        let mut arg = Self::new(KernelArgKind::Scalar, value.len());
-        arg.bytes[..value.len()].copy_from_slice(value);
+    /// A number, vector or structure by its bytes.
+    pub(crate) fn value(value: &[u8]) -> Self {
+        let mut arg = Self::new(KernelArgKind::Value, value.len());
+        match arg.bytes.get_mut(..value.len()) {
+            Some(bytes) => bytes.copy_from_slice(value),
+            None => arg.more = value.to_vec(),
+        }
         arg
     }
 
     /// Local memory of a work-group, for a kernel parameter that is a pointer or a `local_accessor`; the
-    /// latter counts elements of `element` bytes.
-    pub(crate) fn local(bytes: usize, element: usize) -> Self {
-        Self { element, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
+    /// latter counts elements of `element` bytes in one to three dimensions.
+    pub(crate) fn local(bytes: usize, element: usize, dimensions: usize, extents: [usize; 3]) -> Self {
+        Self { element, dimensions, extents, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
     }
 
     /// Local memory of a work-group, for a kernel parameter that is a `work_group_memory`.
@@ -231,7 +235,7 @@ impl KernelArg {
     pub(crate) fn slot(&self) -> Slot {
         match self.kind {
             KernelArgKind::Pointer => Slot::Bytes(size_of::<usize>()),
-            KernelArgKind::Scalar => Slot::Bytes(self.value),
+            KernelArgKind::Value => Slot::Bytes(self.value),
             _ => Slot::Local,
         }
     }

@@ -1,12 +1,16 @@
 //! Kernel arguments, and their conversion to the parameter's type.
 
-use super::signature::Param;
-use super::slots::ONE_DIMENSION;
+use super::param::Param;
 use crate::array::{Array, DType, Element, HostMemory, Number, Scalar, bytes_of, element_of, with_element};
 use crate::device::submit::KernelArg;
+use crate::error::{Error, Result};
 use crate::memory::Access;
 use std::any::Any;
 use std::sync::Arc;
+
+/// The fix for a wrong number of dimensions.
+pub(super) const SHAPED: &str =
+    "give its shape: usmq.local((rows, columns), dtype), Arg::local_array in Rust";
 
 /// Memory of the host as an argument.
 #[derive(Debug, Clone)]
@@ -34,8 +38,30 @@ pub(super) enum Value {
     Typed(DType, [u8; 16]),
     /// A number that converts to the parameter's type; `dtype` applies if that type is unknown.
     Number { value: Scalar, dtype: Option<DType> },
-    /// Bytes of local memory.
-    Local(usize),
+    /// A vector of exactly this type, by its bytes.
+    Vector(DType, Arc<[u8]>),
+    /// Numbers that convert to the elements of the parameter's vector.
+    Numbers(Arc<[Scalar]>),
+    /// A structure, by its bytes.
+    Bytes(Arc<[u8]>),
+    /// Local memory.
+    Local(LocalMemory),
+}
+
+/// Local memory of a work-group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalMemory {
+    pub bytes: usize,
+    /// Its elements, if the caller chose them.
+    elements: Option<Elements>,
+}
+
+/// The elements of a `local_accessor`.
+#[derive(Debug, Clone, Copy)]
+struct Elements {
+    dtype: DType,
+    dimensions: usize,
+    extents: [usize; 3],
 }
 
 impl From<&Array> for Arg {
@@ -57,6 +83,13 @@ impl<T: Element> From<T> for Arg {
         let own = bytes_of(&of_value);
         bytes[..own.len()].copy_from_slice(own);
         Self(Value::Typed(T::DTYPE, bytes))
+    }
+}
+
+/// A small vector, such as `float4`, by value.
+impl<T: Element, const N: usize> From<[T; N]> for Arg {
+    fn from(values: [T; N]) -> Self {
+        Self(Value::Vector(T::DTYPE, bytes_of(&values).into()))
     }
 }
 
@@ -107,7 +140,40 @@ impl Arg {
     /// This many bytes of local memory for each work-group. The launch needs a local range.
     #[must_use]
     pub fn local(bytes: usize) -> Self {
-        Self(Value::Local(bytes))
+        Self(Value::Local(LocalMemory { bytes, elements: None }))
+    }
+
+    /// Local memory for an array of each work-group, of one to three dimensions: for a `local_accessor` of as many,
+    /// and for each other form of local memory. The launch needs a local range.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for another number of dimensions, or more bytes than the address space has.
+    pub fn local_array(extents: &[usize], dtype: DType) -> Result<Self> {
+        let bytes = extents.iter().try_fold(dtype.itemsize(), |all, extent| all.checked_mul(*extent));
+        let (Some(bytes), 1..=3) = (bytes, extents.len()) else {
+            return Err(Error::Value(format!(
+                "local memory of shape {extents:?} is not possible; give one to three extents that fit in memory"
+            )));
+        };
+        let mut elements = Elements { dtype, dimensions: extents.len(), extents: [1; 3] };
+        elements.extents[..extents.len()].copy_from_slice(extents);
+        Ok(Self(Value::Local(LocalMemory { bytes, elements: Some(elements) })))
+    }
+
+    /// A value of any other type, such as a structure, by its bytes. They have the layout that the kernel's compiler
+    /// gives to the type, padding included.
+    ///
+    /// Pointers inside are not checked, and usmq does not order the launch with other uses of their memory.
+    #[must_use]
+    pub fn bytes(value: &[u8]) -> Self {
+        Self(Value::Bytes(value.into()))
+    }
+
+    /// Numbers that convert to the elements of a vector, such as `float4`, if the parameter can be read from the
+    /// source.
+    #[must_use]
+    pub fn vector(numbers: &[Scalar]) -> Self {
+        Self(Value::Numbers(numbers.into()))
     }
 
     /// A number that converts to the parameter's type, if it can be read from the source; otherwise a `dtype`
@@ -119,7 +185,7 @@ impl Arg {
 
     /// Bytes of local memory.
     pub(super) fn local_bytes(&self) -> Option<usize> {
-        if let Value::Local(bytes) = self.0 { Some(bytes) } else { None }
+        if let Value::Local(LocalMemory { bytes, .. }) = self.0 { Some(bytes) } else { None }
     }
 
     pub(super) fn array(&self) -> Option<&Array> {
@@ -136,7 +202,7 @@ impl Arg {
             Value::Host(host) => Some(host.memory.dtype),
             Value::Typed(dtype, _) => Some(*dtype),
             Value::Number { dtype, .. } => *dtype,
-            Value::Local(_) => None,
+            Value::Vector(..) | Value::Numbers(_) | Value::Bytes(_) | Value::Local(_) => None,
         }
     }
 
@@ -158,19 +224,40 @@ impl Arg {
             Value::Array(array, _) => bind_array(array, self.access(Some(param)), param, true),
             Value::Elements(array, _) => bind_array(array, self.access(Some(param)), param, false),
             Value::Host(_) => Err("memory of the host needs Kernel::launch or launch_with".to_owned()),
-            Value::Local(0) => Err("local memory needs a size above 0".to_owned()),
-            Value::Local(bytes) => match param {
-                Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(*bytes)),
-                Param::Local | Param::Unknown if is_group => Ok(KernelArg::work_group_memory(*bytes)),
-                Param::Local | Param::Unknown => Ok(KernelArg::local(*bytes, 1)),
-                Param::LocalAccessor { element, dimensions } => {
-                    bind_accessor(*bytes, *element, dimensions.unwrap_or(1))
+            Value::Local(local) => local.bind(param, is_group),
+            Value::Vector(dtype, bytes) => match param {
+                Param::Vector { element, count, bytes: size }
+                    if element == dtype && bytes.len() == count * element.itemsize() =>
+                {
+                    Ok(padded(bytes, *size))
                 }
-                other => Err(format!("got local memory, but the kernel takes {}", other)),
+                Param::Unknown => Ok(KernelArg::value(bytes)),
+                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
+            },
+            Value::Numbers(numbers) => match param {
+                Param::Vector { element, count, bytes } if *count == numbers.len() => {
+                    let mut all = Vec::with_capacity(*bytes);
+                    for number in numbers.iter() {
+                        all.extend(number.bytes_as(*element)?);
+                    }
+                    Ok(padded(&all, *bytes))
+                }
+                Param::Unknown => Err("numbers for a vector need a parameter whose type usmq can read, as \
+                                       float4; pass a numpy structured scalar, or Arg::bytes"
+                    .to_owned()),
+                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
+            },
+            Value::Bytes(bytes) => match param {
+                Param::Vector { bytes: size, .. } if bytes.len() == *size => Ok(KernelArg::value(bytes)),
+                Param::Unknown if bytes.is_empty() => {
+                    Err("a value by its bytes needs at least one".to_owned())
+                }
+                Param::Unknown => Ok(KernelArg::value(bytes)),
+                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
             },
             Value::Typed(dtype, bytes) => match param {
-                Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
-                Param::Unknown => Ok(KernelArg::scalar(&bytes[..dtype.itemsize()])),
+                Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::value(&bytes[..dtype.itemsize()])),
+                Param::Unknown => Ok(KernelArg::value(&bytes[..dtype.itemsize()])),
                 other => Err(format!("got {dtype}, but the kernel takes {}", other)),
             },
             Value::Number { value, dtype } => {
@@ -185,25 +272,66 @@ impl Arg {
                         return Err(format!("got a number, but the kernel takes {}", other));
                     }
                 };
-                Ok(KernelArg::scalar(&value.bytes_as(wanted)?))
+                Ok(KernelArg::value(&value.bytes_as(wanted)?))
             }
         }
     }
 }
 
-fn bind_accessor(bytes: usize, element: Option<DType>, dimensions: usize) -> Result<KernelArg, String> {
-    if dimensions > 1 {
-        return Err(format!(
-            "the kernel takes a local_accessor of {dimensions} dimensions, but local memory has one; {ONE_DIMENSION}"
-        ));
+impl LocalMemory {
+    fn bind(self, param: &Param, is_group: bool) -> Result<KernelArg, String> {
+        if self.bytes == 0 {
+            return Err("local memory needs a size above 0".to_owned());
+        }
+        match param {
+            Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(self.bytes)),
+            Param::Local | Param::Unknown if is_group => Ok(KernelArg::work_group_memory(self.bytes)),
+            Param::Local | Param::Unknown => Ok(self.accessor(None)),
+            Param::LocalAccessor { element, dimensions } => {
+                self.check_elements(*element, *dimensions)?;
+                Ok(self.accessor(*element))
+            }
+            other => Err(format!("got local memory, but the kernel takes {other}")),
+        }
     }
-    let size = element.map_or(1, DType::itemsize);
-    match element {
-        Some(element) if !bytes.is_multiple_of(size) => Err(format!(
-            "{bytes} bytes of local memory are not a multiple of the kernel's element type {element}"
-        )),
-        _ => Ok(KernelArg::local(bytes, size)),
+
+    fn accessor(self, element: Option<DType>) -> KernelArg {
+        let (size, dimensions, extents) = match (self.elements, element) {
+            (Some(Elements { dtype, dimensions, extents }), _) => (dtype.itemsize(), dimensions, extents),
+            (None, element) => {
+                let size = element.map_or(1, DType::itemsize);
+                (size, 1, [self.bytes / size, 1, 1])
+            }
+        };
+        KernelArg::local(self.bytes, size, dimensions, extents)
     }
+
+    fn check_elements(self, element: Option<DType>, dimensions: Option<usize>) -> Result<(), String> {
+        let given = self.elements.map_or(1, |elements| elements.dimensions);
+        if let Some(dimensions) = dimensions.filter(|dimensions| *dimensions != given) {
+            return Err(format!(
+                "got local memory of {given} dimensions, but the kernel takes a local_accessor of {dimensions}; {SHAPED}"
+            ));
+        }
+        match (element, self.elements) {
+            (Some(element), Some(elements)) if element != elements.dtype => Err(format!(
+                "got local memory of {}, but the kernel's elements are {element}",
+                elements.dtype
+            )),
+            (Some(element), None) if !self.bytes.is_multiple_of(element.itemsize()) => Err(format!(
+                "{} bytes of local memory are not a multiple of the kernel's element type {element}",
+                self.bytes
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A vector with zeros up to its size.
+fn padded(bytes: &[u8], size: usize) -> KernelArg {
+    let mut all = bytes.to_vec();
+    all.resize(size, 0);
+    KernelArg::value(&all)
 }
 
 fn bind_array(array: &Array, access: Access, param: &Param, is_whole: bool) -> Result<KernelArg, String> {
@@ -241,7 +369,15 @@ pub(super) fn shown(arg: &Arg) -> String {
         Value::Typed(dtype, bytes) => format!("{dtype} {}", value(*dtype, bytes)),
         Value::Number { value, dtype: Some(dtype) } => format!("{dtype} {value}"),
         Value::Number { value, dtype: None } => value.to_string(),
-        Value::Local(bytes) => format!("{bytes} bytes of local memory"),
+        Value::Vector(dtype, bytes) => format!("a vector of {} {dtype}", bytes.len() / dtype.itemsize()),
+        Value::Numbers(numbers) => {
+            format!("({})", numbers.iter().map(Scalar::to_string).collect::<Vec<_>>().join(", "))
+        }
+        Value::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
+        Value::Local(LocalMemory { bytes, elements: None }) => format!("{bytes} bytes of local memory"),
+        Value::Local(LocalMemory { elements: Some(Elements { dtype, dimensions, extents }), .. }) => {
+            format!("local memory of {dtype} with shape {:?}", &extents[..*dimensions])
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use super::build_log::with_advice;
 use super::includes::contents_of_includes;
 use super::lexer::has_code;
 use super::module::refuse_module;
-use super::signature::{Param, Signature, defined_kernels, read_signature, reconcile};
+use super::param::Param;
+use super::signature::{Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
 use crate::device::{Code, ContextKey, Device, Program, Queue, header};
 use crate::error::{Error, Result};
@@ -228,6 +229,12 @@ impl Kernel {
             params.iter().map(Param::declaration).collect::<Vec<_>>().join(", ")
         });
         format!("{}({params})", self.0.name)
+    }
+
+    /// The number of dimensions of its range, if the kernel declares it.
+    #[must_use]
+    pub fn dimensions(&self) -> Option<usize> {
+        self.0.dimensions
     }
 
     /// The parameters, if given or read from the source.

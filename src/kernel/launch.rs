@@ -3,7 +3,7 @@
 use super::arg::{Arg, shown};
 use super::build::Kernel;
 use super::host_args::Transfers;
-use super::signature::Param;
+use super::param::Param;
 use super::slots::{expected, misfit};
 use crate::array::Array;
 use crate::device::submit::{Extents, KernelArg};

@@ -14,6 +14,7 @@ mod lexer;
 mod macros;
 mod module;
 mod module_ids;
+mod param;
 mod reduction;
 mod signature;
 mod slots;
@@ -25,6 +26,6 @@ pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, tem
 pub use elementwise::{Elementwise, ElementwiseLaunch};
 pub use expression::ExpressionOptions;
 pub use launch::Launch;
+pub use param::Param;
 pub use reduction::{Reduction, ReductionLaunch, ReductionOptions};
-pub use signature::Param;
 pub(crate) use signature::read_signature;

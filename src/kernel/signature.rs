@@ -1,88 +1,15 @@
 //! Reads the parameter list and the dimensions of a kernel from its source. Pure.
 //!
-//! Not a C++ parser: it recognizes the built-in scalar types of SYCL C++ and OpenCL C and pointers to them,
-//! also behind macros and names of types that the source defines. A parameter of any other type is [`Param::Unknown`], and a
-//! kernel that it cannot find has no signature; neither is an error.
+//! Not a C++ parser: it recognizes the built-in scalar types of SYCL C++ and OpenCL C, their vectors and pointers to
+//! them, also behind macros, names of types that the source defines, and in the instances of a template. A parameter of
+//! any other type is [`Param::Unknown`], and a kernel that it cannot find has no signature; neither is an error.
 
 use super::definitions::Token;
 use super::macros::expand;
+use super::param::{Param, angles, close, is_word, param, split};
 use crate::array::{DType, Family};
-use crate::memory::Access;
+use crate::device::header;
 use std::collections::HashMap;
-use std::fmt;
-
-/// One parameter of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Param {
-    /// A number passed by value.
-    Scalar(DType),
-    /// A pointer to elements that the kernel only reads. `None`: of any type.
-    Read(Option<DType>),
-    /// A pointer to elements that the kernel writes without reading them.
-    Write(Option<DType>),
-    /// A pointer to elements that the kernel may read and write.
-    ReadWrite(Option<DType>),
-    /// Local memory of the work-group, as a pointer, or in a form that the source does not show.
-    Local,
-    /// Local memory of the work-group, as a `local_accessor`.
-    LocalAccessor {
-        /// The element type, if it is a built-in one.
-        element: Option<DType>,
-        /// The number of dimensions, if the source shows it.
-        dimensions: Option<usize>,
-    },
-    /// Local memory of the work-group, as a `work_group_memory`.
-    WorkGroupMemory,
-    /// A type that usmq does not know: the argument must have a type.
-    Unknown,
-}
-
-impl Param {
-    /// The form for a signature: `const float32 *`.
-    pub(super) fn declaration(&self) -> String {
-        let pointee = |dtype: &Option<DType>| dtype.map_or("void", DType::name);
-        match self {
-            Self::Scalar(dtype) => dtype.name().to_owned(),
-            Self::Read(dtype) => format!("const {} *", pointee(dtype)),
-            Self::Write(dtype) | Self::ReadWrite(dtype) => format!("{} *", pointee(dtype)),
-            Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => "local memory".to_owned(),
-            Self::Unknown => "?".to_owned(),
-        }
-    }
-
-    pub(super) fn access(&self) -> Access {
-        match self {
-            Self::Read(_) => Access::Read,
-            Self::Write(_) => Access::Write,
-            _ => Access::ReadWrite,
-        }
-    }
-
-    /// The element type of a pointer, `None` inside for any type; `None` for other parameters.
-    pub(super) fn pointee(&self) -> Option<Option<DType>> {
-        match self {
-            Self::Read(dtype) | Self::Write(dtype) | Self::ReadWrite(dtype) => Some(*dtype),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Param {
-    /// The form for errors: `a pointer to float32 (read-only)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pointer = |dtype: &Option<DType>| {
-            dtype.map_or("a pointer".to_owned(), |dtype| format!("a pointer to {dtype}"))
-        };
-        match self {
-            Self::Scalar(dtype) => write!(f, "{dtype}"),
-            Self::Read(dtype) => write!(f, "{} (read-only)", pointer(dtype)),
-            Self::Write(dtype) => write!(f, "{} (write-only)", pointer(dtype)),
-            Self::ReadWrite(dtype) => f.write_str(&pointer(dtype)),
-            Self::Local | Self::LocalAccessor { .. } | Self::WorkGroupMemory => f.write_str("local memory"),
-            Self::Unknown => f.write_str("a value of unknown type"),
-        }
-    }
-}
 
 /// The parameters and dimensions in a kernel's definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,12 +25,43 @@ pub(crate) struct Signature {
 pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
     let expanded = expand(source, flags)?;
     let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
+    let instance = expand(name, &[])?;
+    let instance: Vec<&str> = instance.iter().map(Token::as_ref).collect();
+    let (name, arguments) = match &instance[..] {
+        [name, "<", arguments @ .., ">"] => (*name, split(arguments)),
+        _ => (name, Vec::new()),
+    };
     let starts = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name));
     let aliases = aliases(&tokens);
-    let mut all = starts.map(|start| params(&tokens, start, &aliases));
-    let first = all.next()??;
+    let mut all = starts.map(|start| {
+        let mut aliases = aliases.clone();
+        aliases.extend(template_types(&tokens[..start], &arguments)?);
+        params(&tokens, start, &aliases)
+    });
+    let mut first = all.next()??;
     let is_same = all.all(|other| other.as_ref() == Some(&first));
+    if !source.contains(header::NAME) {
+        first = first.into_iter().map(Param::padded).collect();
+    }
     is_same.then(|| Signature { params: first, dimensions: dimensions(&tokens, name) })
+}
+
+/// The types that the arguments of a template give to its parameters. `before` ends with the template's declaration.
+/// `None` if their numbers differ: a specialization, or an overload.
+fn template_types<'a>(before: &[&'a str], arguments: &[&[&'a str]]) -> Option<Aliases<'a>> {
+    let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
+    let list = match declaration {
+        ["template", rest @ ..] => split(angles(rest)?.0),
+        _ => Vec::new(),
+    };
+    if list.len() != arguments.len() {
+        return (arguments.is_empty()).then(Aliases::new);
+    }
+    let types = list.into_iter().zip(arguments).filter_map(|(parameter, argument)| match parameter {
+        ["typename" | "class", name] => Some((*name, Some(argument.to_vec()))),
+        _ => None,
+    });
+    Some(types.collect())
 }
 
 /// The kernels that the source defines, in its order.
@@ -199,148 +157,6 @@ fn is_definition(tokens: &[&str], at: usize, name: &str) -> bool {
         && at > 0
         && (is_word(tokens[at - 1]) || tokens[at - 1] == ")" || tokens[at - 1] == "*")
         && close(tokens, at + 1).is_some_and(|end| tokens.get(end + 1) == Some(&"{"))
-}
-
-fn is_word(token: &str) -> bool {
-    token.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-}
-
-/// Position of the bracket that closes the one at `open`.
-fn close(tokens: &[&str], open: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    for (at, token) in tokens.iter().enumerate().skip(open) {
-        match *token {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.checked_sub(1)?,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-    None
-}
-
-/// Splits the list at its top-level commas.
-pub(super) fn split<'a>(list: &'a [&'a str]) -> Vec<&'a [&'a str]> {
-    let mut depth = 0i32;
-    list.split(|token| {
-        match *token {
-            "(" | "[" | "<" => depth += 1,
-            ")" | "]" | ">" => depth -= 1,
-            _ => {}
-        }
-        depth == 0 && *token == ","
-    })
-    .collect()
-}
-
-pub(super) fn param(tokens: &[&str]) -> Param {
-    if tokens.contains(&"work_group_memory") || tokens.contains(&"local_memory") {
-        return Param::WorkGroupMemory;
-    }
-    if let Some(at) = tokens.iter().position(|token| *token == "local_accessor") {
-        return local_accessor(&tokens[at + 1..]);
-    }
-    let tokens = tokens.split(|token| *token == "=").next().unwrap_or(tokens);
-    let (mut words, mut stars, mut constant, mut local) = (Vec::new(), 0, false, false);
-    let mut at = 0;
-    while let Some(token) = tokens.get(at) {
-        match *token {
-            // `float x[]` is a pointer; `[[attribute]]` precedes the type and is ignored.
-            "[" => {
-                let Some(end) = close(tokens, at) else { return Param::Unknown };
-                stars += usize::from(!words.is_empty());
-                at = end;
-            }
-            "*" => stars += 1,
-            // Of two consts only the one of the pointed-to type counts.
-            "const" => constant |= stars == 0,
-            "constant" | "__constant" => constant = true,
-            "local" | "__local" => local = true,
-            "volatile" | "restrict" | "__restrict" | "__restrict__" | "global" | "__global" | "private"
-            | "__private" | "std" | "sycl" | "usmq" | "::" | "ext" | "oneapi" => {}
-            word if is_word(word) => words.push(word),
-            _ => return Param::Unknown,
-        }
-        at += 1;
-    }
-    let dtype = words_to_type(&words);
-    match (stars, dtype) {
-        (0, Some(Pointee::Number(dtype))) => Param::Scalar(dtype),
-        (1, _) if local => Param::Local,
-        (1, Some(pointee)) => {
-            let dtype = if let Pointee::Number(dtype) = pointee { Some(dtype) } else { None };
-            if constant { Param::Read(dtype) } else { Param::ReadWrite(dtype) }
-        }
-        _ => Param::Unknown,
-    }
-}
-
-/// Parses from the `<` of its element type and dimensions; the default is one dimension.
-fn local_accessor(after: &[&str]) -> Param {
-    let inside = after.split_first().filter(|(sign, _)| **sign == "<").map(|(_, inside)| inside);
-    let mut depth = 1usize;
-    let end = inside.unwrap_or_default().iter().position(|token| {
-        match *token {
-            "<" => depth += 1,
-            ">" => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    });
-    let (Some(inside), Some(end)) = (inside, end) else {
-        return Param::LocalAccessor { element: None, dimensions: None };
-    };
-    let list = split(&inside[..end]);
-    let element = list.first().and_then(|element| match param(element) {
-        Param::Scalar(element) => Some(element),
-        _ => None,
-    });
-    let dimensions = match list.get(1) {
-        None => Some(1),
-        Some([number]) => number.parse().ok(),
-        Some(_) => None,
-    };
-    Param::LocalAccessor { element, dimensions }
-}
-
-enum Pointee {
-    Number(DType),
-    Void,
-}
-
-/// The type of words such as `unsigned long n` or `float`; the parameter's name may be missing. Built-in
-/// words may have any order, as in `int short unsigned`.
-fn words_to_type(words: &[&str]) -> Option<Pointee> {
-    let (mut sign, mut longs, mut base, mut int) = (None, 0, None, false);
-    let mut names = 0;
-    for word in words {
-        match *word {
-            "unsigned" => sign = Some(false),
-            "signed" => sign = Some(true),
-            "long" => longs += 1,
-            "int" => int = true,
-            "char" | "short" | "double" if base.is_none() => base = Some(*word),
-            other if base.is_none() && sign.is_none() && longs == 0 && !int => base = Some(other),
-            _ => names += 1,
-        }
-    }
-    if names > 1 {
-        return None;
-    }
-    let pick = |a, b| Some(Pointee::Number(if sign.unwrap_or(true) { a } else { b }));
-    match (base, longs, int) {
-        (None, 1 | 2, _) => pick(DType::I64, DType::U64),
-        (None, 0, _) if int || sign.is_some() => pick(DType::I32, DType::U32),
-        (Some("char"), 0, false) => pick(DType::I8, DType::U8),
-        (Some("short"), 0, _) => pick(DType::I16, DType::U16),
-        (Some("void"), 0, false) => Some(Pointee::Void),
-        (Some(name), 0, false) if sign.is_none() => {
-            DType::find(|row| row.words.contains(&name)).map(Pointee::Number)
-        }
-        _ => None,
-    }
 }
 
 /// Merges the given parameters with those in the source; an error if they contradict each other.

@@ -12,6 +12,28 @@ fn accessor(element: Option<DType>, dimensions: Option<usize>) -> Param {
     LocalAccessor { element, dimensions }
 }
 
+fn vector(element: DType, count: usize, bytes: usize) -> Param {
+    Vector { element, count, bytes }
+}
+
+#[test]
+fn the_instances_of_a_template_have_the_types_of_its_arguments() {
+    let source = "template <typename T, class U, int N> void k(const T *x, U a, size_t n) {} \
+        template <typename T> void j(T x) {} template <> void j<int>(int *x) {}";
+    let read = |name| read_signature(source, name, &[]).map(|signature| signature.params);
+    assert_eq!(read("k<float, unsigned long, 3>"), Some(vec![Read(Some(F32)), Scalar(U64), Scalar(U64)]));
+    assert_eq!(read("k< double,int ,3>"), Some(vec![Read(Some(F64)), Scalar(I32), Scalar(U64)]));
+    assert_eq!(read("k"), Some(vec![Read(None), Unknown, Scalar(U64)]));
+    assert_eq!(read("k<float>"), None);
+    assert_eq!(read("j<float>"), Some(vec![Scalar(F32)]));
+}
+
+#[test]
+fn a_vector_of_the_device_header_is_not_padded() {
+    let found = params("#include <usmq/kernel.h>\nvoid k(float3 v, usmq::int3 w, sycl::float3 x) {}");
+    assert_eq!(found, Some(vec![vector(F32, 3, 12), vector(I32, 3, 12), vector(F32, 3, 16)]));
+}
+
 #[test]
 fn each_spelling_of_a_parameter_is_read() {
     for (text, expected) in [
@@ -52,9 +74,19 @@ fn each_spelling_of_a_parameter_is_read() {
         ("local_accessor scratch", accessor(None, None)),
         ("float **x", Unknown),
         ("Point p", Unknown),
-        ("const Point *p", Unknown),
-        ("sycl::vec<float, 4> v", Unknown),
-        ("float4 v", Unknown),
+        ("const Point *p", Read(None)),
+        ("struct Point *p", ReadWrite(None)),
+        ("const float4 *p", Read(None)),
+        ("A B C D *p", Unknown),
+        ("sycl::vec<float, 4> v", vector(F32, 4, 16)),
+        ("const sycl::vec<sycl::half, 3> v", vector(F16, 3, 8)),
+        ("sycl::float3 v", vector(F32, 3, 16)),
+        ("float4 v", vector(F32, 4, 16)),
+        ("uchar16", vector(U8, 16, 16)),
+        ("float3 v", vector(F32, 3, 16)),
+        ("float5 v", Unknown),
+        ("vec<Point, 2> v", Unknown),
+        ("vec<float, N> v", Unknown),
         ("long double v", Unknown),
         ("unsigned float v", Unknown),
         ("int &x", Unknown),

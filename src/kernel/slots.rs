@@ -1,15 +1,13 @@
 //! Compares parameters and arguments with those of the built kernel, as far as its driver reports them. Pure.
 
-use super::signature::Param;
+use super::arg::SHAPED;
+use super::param::Param;
 use crate::device::Slot;
 use crate::device::submit::KernelArg;
 
 /// A `local_accessor` is a pointer to local memory and three extents.
 const EXTENTS: usize = 3;
 const EXTENT: usize = 8;
-
-pub(super) const ONE_DIMENSION: &str =
-    "declare it as local_accessor<T, 1> and compute the index in the kernel";
 
 /// Whether the built kernel takes these parameters, or how they differ.
 pub(super) fn agree(params: &[Param], slots: &[Slot], is_sycl: bool) -> Result<(), String> {
@@ -49,6 +47,7 @@ fn is_accessor(param: &Param) -> bool {
 fn wanted(param: &Param) -> Option<Slot> {
     match param {
         Param::Scalar(dtype) => Some(Slot::Bytes(dtype.itemsize())),
+        Param::Vector { bytes, .. } => Some(Slot::Bytes(*bytes)),
         Param::Read(_) | Param::Write(_) | Param::ReadWrite(_) => Some(Slot::Bytes(size_of::<usize>())),
         Param::Local | Param::LocalAccessor { .. } | Param::WorkGroupMemory => Some(Slot::Local),
         Param::Unknown => None,
@@ -86,9 +85,10 @@ pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Opti
         }
         let extents = if is_sycl && arg.is_accessor() { EXTENTS } else { 0 };
         let (extents, after) = after.split_at_checked(extents)?;
-        if let Some(Slot::Bytes(bytes)) = extents.iter().find(|extent| !fits(Slot::Bytes(EXTENT), **extent)) {
+        let wanted = Slot::Bytes(EXTENT * arg.dimensions);
+        if let Some(Slot::Bytes(bytes)) = extents.iter().find(|extent| !fits(wanted, **extent)) {
             let dimensions = bytes / EXTENT;
-            return Some((position, format!("a local_accessor of {dimensions} dimensions; {ONE_DIMENSION}")));
+            return Some((position, format!("a local_accessor of {dimensions} dimensions; {SHAPED}")));
         }
         rest = after;
     }
@@ -145,8 +145,10 @@ mod tests {
     #[test]
     fn the_first_argument_that_does_not_fit_is_found() {
         let pointer = || KernelArg::pointer(64);
-        let (number, memory) = (|| KernelArg::scalar(&[0; 4]), || KernelArg::local(16, 1));
+        let (number, memory) = (|| KernelArg::value(&[0; 4]), || KernelArg::local(16, 1, 1, [16, 1, 1]));
+        let matrix = || KernelArg::local(16, 4, 2, [2, 2, 1]);
         let accessor = [Local, Bytes(8), Bytes(8), Bytes(8), Bytes(4)];
+        let square = [Local, Bytes(16), Bytes(16), Bytes(16), Bytes(4)];
         for (bound, slots, is_sycl, expected) in [
             (vec![pointer(), number()], &[Bytes(8), Bytes(4)][..], true, None),
             (vec![pointer(), number()], &[Bytes(8), Unknown], true, None),
@@ -155,12 +157,9 @@ mod tests {
             (vec![memory(), number()], &accessor, true, None),
             (vec![memory(), pointer()], &accessor, true, Some((1, "4 bytes"))),
             (vec![memory(), number()], &[Local, Bytes(4)], false, None),
-            (
-                vec![memory(), number()],
-                &[Local, Bytes(16), Bytes(16), Bytes(16), Bytes(4)],
-                true,
-                Some((0, "a local_accessor of 2 dimensions")),
-            ),
+            (vec![memory(), number()], &square, true, Some((0, "a local_accessor of 2 dimensions"))),
+            (vec![matrix(), number()], &square, true, None),
+            (vec![matrix(), number()], &accessor, true, Some((0, "a local_accessor of 1 dimensions"))),
         ] {
             let found = misfit(&bound, slots, is_sycl);
             let same = match (&found, expected) {

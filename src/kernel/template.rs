@@ -1,7 +1,7 @@
 //! The parameters of one-line kernels: `float a, const T *x, raw const int *table`. Pure.
 
 use super::lexer::tokens;
-use super::signature::{Param, param, split};
+use super::param::{Param, param, split};
 use crate::array::{DType, Family};
 
 /// A parameter of a one-line kernel.

@@ -128,13 +128,6 @@ fn clamped(value: &Bound<'_, PyAny>) -> PyResult<isize> {
 
 /// A Python or numpy number, with its dtype when it has one; None for anything else.
 pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Option<crate::DType>)>> {
-    // numpy's float64 is a Python float too, so check the dtype first.
-    let is_plain = |object: &Bound<'_, PyAny>| {
-        object.is_exact_instance_of::<PyBool>()
-            || object.is_exact_instance_of::<PyInt>()
-            || object.is_exact_instance_of::<PyFloat>()
-            || object.is_exact_instance_of::<PyComplex>()
-    };
     // A usmq array is not a number, and querying its interfaces could make it wait.
     if is_plain(object) || object.is_instance_of::<super::classes::Array>() {
         return number(object).map(|number| number.map(|number| (number, None)));
@@ -151,6 +144,14 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Opti
     }
     let (dtype, value) = (super::dtype::parse(&dtype)?, item.call0()?);
     Ok(number(&value)?.map(|number| (number, Some(dtype))))
+}
+
+/// Whether it is a number of Python itself. numpy's float64 is a Python float, too, but has a dtype.
+pub(super) fn is_plain(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyComplex>()
 }
 
 fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {

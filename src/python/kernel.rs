@@ -7,11 +7,11 @@ use super::host::HostInput;
 use super::protocol::{self, Memory};
 use super::{argument, dtype, index, memory, scope, submitter, target};
 use crate::Error;
-use crate::array::HostMemory;
+use crate::array::{DType, HostMemory};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// global_size : int or sequence of int
 ///     Work-items in one to three dimensions; the last one varies fastest.
 /// *args
-///     Arrays, numbers and ``usmq.local``. ``usmq.read(x)`` and ``usmq.write(x)`` state how the kernel
+///     Arrays, numbers and ``usmq.local``; for a vector such as ``float4`` a tuple of numbers, for a structure
+///     a numpy structured scalar or a ``ctypes.Structure`` of its layout. ``usmq.read(x)`` and ``usmq.write(x)`` state how the kernel
 ///     accesses an array if its signature does not. numpy arrays and other buffers are used in place on devices with
 ///     ``usm_system_allocations``, else copied to the device and, unless the kernel only reads them, back; such a
 ///     launch returns after the kernel and the copies.
@@ -204,8 +205,13 @@ impl Kernel {
                 return error;
             }
             let (name, class) = (self.0.name(), argument::class_name(object));
-            Error::Launch(format!("kernel {name:?}, argument {position}: {class}: {}", error.value(py)))
-                .into()
+            let fix = if has_fields(object).unwrap_or(false) {
+                "; for a structure by value pass one element, as x[0]"
+            } else {
+                ""
+            };
+            let why = error.value(py);
+            Error::Launch(format!("kernel {name:?}, argument {position}: {class}: {why}{fix}")).into()
         };
         let host = HostInput::buffer(object).map_err(refuse)?;
         let (memory, owner) = host.memory().ok_or_else(|| self::refuse(object))?;
@@ -251,13 +257,26 @@ impl Mark {
 /// Local memory of a work-group, created by ``usmq.local``.
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct Local {
-    nbytes: usize,
+    /// One number of bytes without a dtype.
+    extents: Vec<usize>,
+    dtype: Option<DType>,
 }
 
 #[pymethods]
 impl Local {
-    fn __repr__(&self) -> String {
-        format!("usmq.local({})", self.nbytes)
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let Some(dtype) = self.dtype else { return Ok(format!("usmq.local({})", self.extents[0])) };
+        let extents = PyTuple::new(py, &self.extents)?;
+        Ok(format!("usmq.local({}, {:?})", extents.repr()?, dtype.short_name()))
+    }
+}
+
+impl Local {
+    fn arg(&self) -> crate::Result<Arg> {
+        match self.dtype {
+            None => Ok(Arg::local(self.extents[0])),
+            Some(dtype) => Arg::local_array(&self.extents, dtype),
+        }
     }
 }
 
@@ -285,19 +304,70 @@ pub(super) fn write(x: Py<PyAny>) -> Mark {
     Mark { writes: true, of: x }
 }
 
-/// Request this many bytes of local memory for each work-group.
+/// Request local memory for each work-group.
 ///
-/// A launch with it needs a ``local_size``. A kernel declares it as a ``local_accessor`` of one dimension, a
-/// ``work_group_memory`` or, in OpenCL C, a pointer.
+/// A launch with it needs a ``local_size``. A kernel declares it as ``local_memory`` of ``usmq/kernel.h``, a
+/// ``local_accessor``, a ``work_group_memory`` or, in OpenCL C, a pointer.
+///
+/// Parameters
+/// ----------
+/// size : int or sequence of int
+///     A number of bytes; with a dtype, one to three extents. A ``local_accessor`` of more than one dimension
+///     needs as many extents.
+/// dtype : dtype, optional
+///     The type of the elements.
 ///
 /// Examples
 /// --------
 /// >>> import usmq
 /// >>> usmq.local(1024)
 /// usmq.local(1024)
+/// >>> usmq.local((16, 17), "f4")
+/// usmq.local((16, 17), "f4")
 #[pyfunction]
-pub(super) fn local(#[pyo3(from_py_with = argument::nbytes)] nbytes: usize) -> Local {
-    Local { nbytes }
+#[pyo3(signature = (size, dtype=None))]
+pub(super) fn local(size: &Bound<'_, PyAny>, dtype: Option<&Bound<'_, PyAny>>) -> PyResult<Local> {
+    let Some(dtype) = dtype else {
+        let nbytes = argument::given(size, "size", "a whole number of bytes, or extents with a dtype")?;
+        return Ok(Local { extents: vec![nbytes], dtype: None });
+    };
+    let local = Local { extents: index::shape(size, "size")?, dtype: Some(dtype::parse(dtype)?) };
+    local.arg()?;
+    Ok(local)
+}
+
+/// The text of ``help(kernel)``: that of the kernel, not of its class.
+#[pyclass(module = "usmq._core", frozen)]
+pub(super) struct KernelDoc(Py<PyAny>);
+
+#[pymethods]
+impl KernelDoc {
+    fn __get__(
+        &self,
+        instance: Option<&Bound<'_, Kernel>>,
+        _class: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let Some(kernel) = instance else { return Ok(self.0.clone_ref(_class.py())) };
+        let kernel = &kernel.get().0;
+        let dimensions = match kernel.dimensions() {
+            Some(1) => "a range of one dimension".to_owned(),
+            Some(count) => format!("a range of {count} dimensions"),
+            None => "a range of one to three dimensions".to_owned(),
+        };
+        let text = format!(
+            "{}\n\nA kernel over {dimensions}. Call it as kernel(global_size, *args, local_size=None, queue=None);\n\
+             help(usmq.Kernel) describes the call.",
+            kernel.signature()
+        );
+        Ok(text.into_pyobject(_class.py())?.into_any().unbind())
+    }
+}
+
+/// Gives each kernel its own text for ``help``.
+pub(super) fn describe_kernels(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<Kernel>();
+    let doc = KernelDoc(class.getattr("__doc__")?.unbind());
+    class.setattr("__doc__", Py::new(py, doc)?)
 }
 
 fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
@@ -326,7 +396,7 @@ pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>)
         return Ok(Arg::from(&*own.get().array));
     }
     if let Ok(local) = object.cast::<Local>() {
-        return Ok(Arg::local(local.get().nbytes));
+        return Ok(local.get().arg()?);
     }
     if let Ok(mark) = object.cast::<Mark>() {
         let marked = mark.get().of.bind(object.py());
@@ -342,6 +412,19 @@ pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>)
                 new(memory, Some(owner))
             }
         });
+    }
+    if let Some(bytes) = structure(object)? {
+        return Ok(Arg::bytes(&bytes));
+    }
+    if let Ok(numbers) = object.cast::<PyTuple>() {
+        let number = |item: Bound<'py, PyAny>| match index::scalar(&item)? {
+            Some((number, _)) => Ok(number),
+            None => Err(PyTypeError::new_err(format!(
+                "a tuple as a kernel argument is a vector, so it must have numbers, not {}",
+                argument::class_name(&item)
+            ))),
+        };
+        return Ok(Arg::vector(&numbers.iter().map(number).collect::<PyResult<Vec<_>>>()?));
     }
     if let Some((number, dtype)) = index::scalar(object)? {
         return Ok(Arg::number(number, dtype));
@@ -359,10 +442,37 @@ pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>)
     Ok(Arg::host(memory, Some(owner)))
 }
 
+/// Whether it has a dtype of numpy with fields.
+fn has_fields(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(false) };
+    Ok(dtype.getattr_opt("names")?.is_some_and(|names| !names.is_none()))
+}
+
+/// The bytes of a structure: of a numpy scalar with fields, or an instance of `ctypes.Structure` or `Union`.
+fn structure(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
+    if index::is_plain(object) {
+        return Ok(None);
+    }
+    let py = object.py();
+    let bytes = |object: &Bound<'_, PyAny>| py.get_type::<PyBytes>().call1((object,))?.extract().map(Some);
+    if let Some(ndim) = object.getattr_opt("ndim")? {
+        let is_one = ndim.extract::<usize>().ok() == Some(0) && has_fields(object)?;
+        return if is_one { bytes(&object.call_method0("tobytes")?) } else { Ok(None) };
+    }
+    let modules = py.import("sys")?.getattr("modules")?;
+    let Ok(ctypes) = modules.get_item("_ctypes") else { return Ok(None) };
+    for class in ["Structure", "Union"] {
+        if object.is_instance(&ctypes.getattr(class)?)? {
+            return bytes(object);
+        }
+    }
+    Ok(None)
+}
+
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
-        "a kernel argument must be an array in USM, a numpy array or buffer, a number or usmq.local(nbytes), not \
-         {}; copy other host data with usmq.asarray()",
+        "a kernel argument must be an array in USM, a numpy array or buffer, a number, a tuple of numbers, a structure \
+         or usmq.local(size), not {}; copy other host data with usmq.asarray()",
         argument::class_name(object)
     ))
 }

@@ -78,6 +78,7 @@ mod core {
         crate::capi::refuse_a_second()?;
         super::gil::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
+        super::kernel::describe_kernels(module.py())?;
         super::device::share_environment(module.py())?;
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;

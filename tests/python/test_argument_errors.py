@@ -204,12 +204,13 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         SIZES,
         ("None",),
     ),
-    "local.nbytes": (
+    "local.size": (
         lambda g, v: usmq.local(v),
-        "nbytes",
-        "a whole number from 0 to 2**64 - 1",
+        "size",
+        "a whole number of bytes, or extents with a dtype",
         (),
     ),
+    "local.size with a dtype": (lambda g, v: usmq.local(v, "f4"), "size", SIZES, ()),
     "pointer_info.ptr": (
         lambda g, v: usmq.pointer_info(v, g.x.queue.context),
         "ptr",
@@ -421,7 +422,7 @@ def test_sizes_accept_the_same_numbers_as_numpy() -> None:
     for size in (np.int8(3), np.uint64(3), usmq.full((), 3)):
         assert usmq.empty(size).shape == usmq.empty((size,)).shape == (3,)
     assert usmq.local(np.int16(8)) is not None
-    with pytest.raises(TypeError, match=r"nbytes must be .*, not True"):
+    with pytest.raises(TypeError, match=r"size must be .*, not True"):
         usmq.local(True)
 
 

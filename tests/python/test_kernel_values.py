@@ -1,0 +1,110 @@
+"""Vectors, structures and shaped local memory as arguments of kernels, and the text of `help`."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import pydoc
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+SOURCE = """
+#include <usmq/kernel.h>
+struct Pair { int a; float b; };
+USMQ_KERNEL(1) void pair(float *y, Pair p) { y[0] = p.a; y[1] = p.b; }
+USMQ_KERNEL(1) void vector(float *y, float3 v, int n) { y[0] = v.x; y[1] = v.y; y[2] = v.z + n; }
+USMQ_KERNEL(2) void plain(const float *x, float *y, local_memory<float> part) { y[0] = x[0]; }
+"""
+SQUARE = """
+#include <sycl/sycl.hpp>
+namespace syclexp = sycl::ext::oneapi::experimental;
+extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>))
+void square(int *y, sycl::local_accessor<int, 2> own) {
+  y[0] = own.get_range()[0] * 10 + own.get_range()[1];
+}
+"""
+PAIR = np.dtype([("a", "i4"), ("b", "f4")])
+
+
+class Pair(ctypes.Structure):
+    """The same layout for ctypes."""
+
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
+
+
+def built(name: str) -> usmq.Kernel:
+    """Return a kernel of `SOURCE`."""
+    return usmq.Kernel.from_sycl(SOURCE, name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.array((3, 2.5), PAIR), np.array([(3, 2.5)], PAIR)[0], Pair(3, 2.5)],
+    ids=["array without axes", "scalar", "ctypes"],
+)
+def test_structures_are_passed_by_value(value: Any) -> None:
+    y = usmq.zeros(2, "f4")
+    built("pair")(1, y, value)
+    assert y.tolist() == [3.0, 2.5]
+
+
+def test_a_structure_of_another_size_is_refused() -> None:
+    y = usmq.zeros(2, "f4")
+    wrong = np.array((3, 2.5), [("a", "i4"), ("b", "f8")])
+    with pytest.raises(usmq.LaunchError, match="argument 1: got a value of 12 bytes.* takes 8 bytes"):
+        built("pair")(1, y, wrong)
+    with pytest.raises(usmq.LaunchError, match=r"argument 1: ndarray: .*by value pass one element, as x\[0\]"):
+        built("pair")(1, y, np.array([(3, 2.5)], PAIR))
+
+
+def test_a_tuple_converts_to_the_elements_of_a_vector() -> None:
+    y = usmq.zeros(3, "f4")
+    built("vector")(1, y, (1, 2.5, np.float64(3)), 4)
+    assert y.tolist() == [1.0, 2.5, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "part"),
+    [
+        ((1, 2), usmq.LaunchError, r"argument 1: got \(1, 2\).* takes a vector of 3 float32"),
+        ((), usmq.LaunchError, "argument 1"),
+        ((1, 2, 3j), usmq.LaunchError, "argument 1"),
+        ((1, 2, "3"), TypeError, "a tuple as a kernel argument is a vector.*not str"),
+        (1.0, usmq.LaunchError, "argument 1: .*a vector of 3 float32"),
+    ],
+)
+def test_a_value_that_is_no_such_vector_is_refused(value: Any, error: Any, part: str) -> None:
+    with pytest.raises(error, match=part):
+        built("vector")(1, usmq.zeros(3, "f4"), value, 4)
+
+
+def test_local_memory_has_a_shape() -> None:
+    y = usmq.zeros(1, "i4")
+    square = usmq.Kernel.from_sycl(SQUARE, "square")
+    square(1, y, usmq.local((3, 4), "i4"), local_size=1)
+    assert y.tolist() == [34]
+    assert repr(usmq.local((3, 4), "i4")) == 'usmq.local((3, 4), "i4")'
+    assert repr(usmq.local(6, np.float32)) == 'usmq.local((6,), "f4")'
+    with pytest.raises(usmq.LaunchError, match="argument 1: .*2; give its shape"):
+        square(1, y, usmq.local(48), local_size=1)
+    for size, dtype, error in [
+        ((1, 2, 3, 4), "i4", ValueError),
+        ((3, 4), None, TypeError),
+        (-1, None, ValueError),
+        ((2**62, 4), "f4", ValueError),
+        ("3", None, TypeError),
+    ]:
+        with pytest.raises(error, match="size|shape"):
+            usmq.local(size, dtype)  # type: ignore[arg-type]
+
+
+def test_help_shows_the_signature() -> None:
+    text = pydoc.plain(pydoc.render_doc(built("plain")))
+    assert "plain(const float32 *, float32 *, local memory)" in text
+    assert "a range of 2 dimensions" in text
+    kernel_class = pydoc.plain(pydoc.render_doc(usmq.Kernel))
+    assert "A function that runs on a device." in kernel_class
+    assert inspect.getdoc(usmq.Kernel).startswith("A function")  # type: ignore[union-attr]
