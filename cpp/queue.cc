@@ -218,7 +218,8 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
     return set_local(handler, index, arg);
   default:
     // The handler copies the bytes.
-    return handler.set_arg(index, exp::raw_kernel_arg(arg.more.empty() ? arg.bytes.data() : arg.more.data(), arg.value));
+    return handler.set_arg(index,
+                           exp::raw_kernel_arg(arg.more.empty() ? arg.bytes.data() : arg.more.data(), arg.value));
   }
 }
 

@@ -54,9 +54,13 @@ def test_structures_are_passed_by_value(value: Any) -> None:
 def test_a_structure_of_another_size_is_refused() -> None:
     y = usmq.zeros(2, "f4")
     wrong = np.array((3, 2.5), [("a", "i4"), ("b", "f8")])
-    with pytest.raises(usmq.LaunchError, match="argument 1: got a value of 12 bytes.* takes 8 bytes"):
+    with pytest.raises(
+        usmq.LaunchError, match=r"argument 1: got a value of 12 bytes.* takes 8 bytes"
+    ):
         built("pair")(1, y, wrong)
-    with pytest.raises(usmq.LaunchError, match=r"argument 1: ndarray: .*by value pass one element, as x\[0\]"):
+    with pytest.raises(
+        usmq.LaunchError, match=r"argument 1: ndarray: .*by value pass one element, as x\[0\]"
+    ):
         built("pair")(1, y, np.array([(3, 2.5)], PAIR))
 
 
@@ -88,7 +92,7 @@ def test_local_memory_has_a_shape() -> None:
     assert y.tolist() == [34]
     assert repr(usmq.local((3, 4), "i4")) == 'usmq.local((3, 4), "i4")'
     assert repr(usmq.local(6, np.float32)) == 'usmq.local((6,), "f4")'
-    with pytest.raises(usmq.LaunchError, match="argument 1: .*2; give its shape"):
+    with pytest.raises(usmq.LaunchError, match=r"argument 1: .*2; give its shape"):
         square(1, y, usmq.local(48), local_size=1)
     for size, dtype, error in [
         ((1, 2, 3, 4), "i4", ValueError),
@@ -97,7 +101,7 @@ def test_local_memory_has_a_shape() -> None:
         ((2**62, 4), "f4", ValueError),
         ("3", None, TypeError),
     ]:
-        with pytest.raises(error, match="size|shape"):
+        with pytest.raises(error, match=r"size|shape"):
             usmq.local(size, dtype)  # type: ignore[arg-type]
 
 
