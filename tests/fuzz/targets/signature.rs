@@ -50,8 +50,8 @@ const TYPES: [(&str, DType); 40] = [
 /// Unknown types, whose arguments must have their own type.
 const UNKNOWN: [&str; 10] = [
     "Point",
-    "sycl::vec<float, 4>",
-    "float4",
+    "sycl::vec<Point, 4>",
+    "float5",
     "long double",
     "std::complex<float>",
     "T",
@@ -59,6 +59,15 @@ const UNKNOWN: [&str; 10] = [
     "int &",
     "sycl::marray<int, 2>",
     "std::array<int, 3>",
+];
+
+/// Vectors, with their sizes outside of the device header.
+const VECTORS: [(&str, DType, usize, usize); 5] = [
+    ("float4", F32, 4, 16),
+    ("sycl::half3", F16, 3, 8),
+    ("const uchar16", U8, 16, 16),
+    ("sycl::vec<double, 3>", F64, 3, 32),
+    ("vec<unsigned long, 2>", U64, 2, 16),
 ];
 
 /// Text that may precede, separate or follow definitions and does not define `k`.
@@ -145,7 +154,7 @@ pub fn check(data: &[u8]) {
     if choices.byte() % 16 == 1 {
         // Another definition of that name: which one is meant, only a compiler knows, unless both read the same.
         source += "void k(Point *p, bool last) {}";
-        let told = (expected == [Param::Unknown, Param::Scalar(Bool)]).then_some((expected, dimensions));
+        let told = (expected == [Param::ReadWrite(None), Param::Scalar(Bool)]).then_some((expected, dimensions));
         assert_eq!(fuzzing::signature(&source, "k"), told, "in this source:\n{source}");
         return;
     }
@@ -170,7 +179,11 @@ fn noise(choices: &mut Choices<'_>, source: &mut String) {
 fn parameter(choices: &mut Choices<'_>, number: usize) -> (String, Param) {
     let name = if choices.flag() { format!("a{number}") } else { String::new() };
     let gap = choices.pick(&GAPS);
-    match choices.byte() % 8 {
+    match choices.byte() % 9 {
+        8 => {
+            let (spelling, element, count, bytes) = choices.pick(&VECTORS);
+            (format!("{}{gap}{name}", spaced(spelling, gap)), Param::Vector { element, count, bytes })
+        }
         0 => (format!("{}{gap}{name}", choices.pick(&UNKNOWN)), Param::Unknown),
         1 => (format!("syclexp::work_group_memory<int[]>{gap}{name}"), Param::WorkGroupMemory),
         2 => (format!("sycl::local_accessor<float,{gap}2>{gap}{name}"), SQUARE),
