@@ -2,8 +2,8 @@
 //!
 //! The OpenCL CPU driver executes commands in the threads that wait inside it. This is the fastest way to a
 //! result, especially on a busy machine, but such a wait cannot be interrupted. An interruptible wait
-//! therefore enters the driver only if the last launch with the same arguments completed within a
-//! millisecond, and if this launch depends on no event and on no earlier work of its queue.
+//! therefore enters the driver only if the last launch with the same arguments completed within
+//! [`BRIEF`], and if this launch depends on no event and on no earlier work of its queue.
 
 use super::program::{Extents, Program};
 use crate::ffi::KernelArg;
@@ -13,8 +13,9 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The time by which a wait inside the driver may delay an interrupt.
-const BRIEF: Duration = Duration::from_millis(1);
+/// The time by which a wait inside the driver may delay an interrupt. Longer than the time slices of other processes:
+/// on a busy machine they delay a short launch, and a wait outside the driver even more.
+const BRIEF: Duration = Duration::from_millis(20);
 
 /// The last brief launch for each value of the lowest bits of the hash.
 static LAUNCHES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
