@@ -154,7 +154,8 @@ pub fn check(data: &[u8]) {
     if choices.byte() % 16 == 1 {
         // Another definition of that name: which one is meant, only a compiler knows, unless both read the same.
         source += "void k(Point *p, bool last) {}";
-        let told = (expected == [Param::ReadWrite(None), Param::Scalar(Bool)]).then_some((expected, dimensions));
+        let told =
+            (expected == [Param::ReadWrite(None), Param::Scalar(Bool)]).then_some((expected, dimensions));
         assert_eq!(fuzzing::signature(&source, "k"), told, "in this source:\n{source}");
         return;
     }
