@@ -87,8 +87,8 @@ pub(crate) mod bridge {
         value: usize,
         bytes: [u8; 16],
         more: Vec<u8>,
-        element: usize,
-        dimensions: usize,
+        element: u8,
+        dimensions: u8,
         extents: [usize; 3],
     }
 

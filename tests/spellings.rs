@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Spellings of calls that occur in Python and not in Rust.
-const PYTHON: [&str; 12] = [
+const PYTHON: [&str; 13] = [
+    "usmq.local(",
     "queue=",
     "like=",
     "copy=",

@@ -222,7 +222,7 @@ impl KernelArg {
 
     /// Local memory of a work-group, for a kernel parameter that is a pointer or a `local_accessor`; the
     /// latter counts elements of `element` bytes in one to three dimensions.
-    pub(crate) fn local(bytes: usize, element: usize, dimensions: usize, extents: [usize; 3]) -> Self {
+    pub(crate) fn local(bytes: usize, element: u8, dimensions: u8, extents: [usize; 3]) -> Self {
         Self { element, dimensions, extents, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
     }
 

@@ -3,14 +3,14 @@
 use super::param::Param;
 use crate::array::{Array, DType, Element, HostMemory, Number, Scalar, bytes_of, element_of, with_element};
 use crate::device::submit::KernelArg;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::memory::Access;
 use std::any::Any;
 use std::sync::Arc;
 
 /// The fix for a wrong number of dimensions.
 pub(super) const SHAPED: &str =
-    "give its shape: usmq.local((rows, columns), dtype), Arg::local_array in Rust";
+    spelled("give its shape, as usmq.local((rows, columns), dtype)", "give its shape to Arg::local_array");
 
 /// Memory of the host as an argument.
 #[derive(Debug, Clone)]
@@ -242,9 +242,10 @@ impl Arg {
                     }
                     Ok(padded(&all, *bytes))
                 }
-                Param::Unknown => Err("numbers for a vector need a parameter whose type usmq can read, as \
-                                       float4; pass a numpy structured scalar, or Arg::bytes"
-                    .to_owned()),
+                Param::Unknown => Err(format!(
+                    "numbers for a vector need a parameter whose type usmq can read, as float4; pass {}",
+                    spelled("a numpy scalar with fields", "an array of Rust, or Arg::bytes")
+                )),
                 other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
             },
             Value::Bytes(bytes) => match param {
@@ -303,14 +304,14 @@ impl LocalMemory {
                 (size, 1, [self.bytes / size, 1, 1])
             }
         };
-        KernelArg::local(self.bytes, size, dimensions, extents)
+        KernelArg::local(self.bytes, size as u8, dimensions as u8, extents)
     }
 
     fn check_elements(self, element: Option<DType>, dimensions: Option<usize>) -> Result<(), String> {
         let given = self.elements.map_or(1, |elements| elements.dimensions);
         if let Some(dimensions) = dimensions.filter(|dimensions| *dimensions != given) {
             return Err(format!(
-                "got local memory of {given} dimensions, but the kernel takes a local_accessor of {dimensions}; {SHAPED}"
+                "got {given}-dimensional local memory, but the kernel takes a {dimensions}-dimensional local_accessor; {SHAPED}"
             ));
         }
         match (element, self.elements) {

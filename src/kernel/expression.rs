@@ -205,6 +205,9 @@ impl Expression {
                     .to_owned()
             }
             (_, Value::Local(_)) => "local memory is not an argument of these kernels".to_owned(),
+            (_, Value::Vector(..) | Value::Numbers(_) | Value::Bytes(_)) => {
+                "takes an array or a number, not a vector or structure; a Kernel takes those".to_owned()
+            }
             (Role::Number, Value::Array(array, _)) => {
                 format!("takes a number, not an array of {}; declare it as a pointer", array.dtype())
             }
@@ -221,7 +224,10 @@ impl Expression {
                 "takes an array, not a number".to_owned()
             }
             (_, Value::Typed(given, _)) if *given != dtype => format!("takes {dtype}, not {given}"),
-            _ => return Ok(()),
+            // Without a wildcard: launches are safe, so each new kind of value needs a decision.
+            (_, Value::Array(..) | Value::Elements(..) | Value::Typed(..) | Value::Number { .. }) => {
+                return Ok(());
+            }
         };
         self.refuse_argument(parameter, why)
     }

@@ -35,7 +35,8 @@ pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option
     let aliases = aliases(&tokens);
     let mut all = starts.map(|start| {
         let mut aliases = aliases.clone();
-        aliases.extend(template_types(&tokens[..start], &arguments)?);
+        let types = template_types(&tokens[..start], &arguments, &aliases)?;
+        aliases.extend(types);
         params(&tokens, start, &aliases)
     });
     let mut first = all.next()??;
@@ -48,7 +49,11 @@ pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option
 
 /// The types that the arguments of a template give to its parameters. `before` ends with the template's declaration.
 /// `None` if their numbers differ: a specialization, or an overload.
-fn template_types<'a>(before: &[&'a str], arguments: &[&[&'a str]]) -> Option<Aliases<'a>> {
+fn template_types<'a>(
+    before: &[&'a str],
+    arguments: &[&[&'a str]],
+    aliases: &Aliases<'a>,
+) -> Option<Aliases<'a>> {
     let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
     let list = match declaration {
         ["template", rest @ ..] => split(angles(rest)?.0),
@@ -58,7 +63,7 @@ fn template_types<'a>(before: &[&'a str], arguments: &[&[&'a str]]) -> Option<Al
         return (arguments.is_empty()).then(Aliases::new);
     }
     let types = list.into_iter().zip(arguments).filter_map(|(parameter, argument)| match parameter {
-        ["typename" | "class", name] => Some((*name, Some(argument.to_vec()))),
+        ["typename" | "class", name] => Some((*name, meaning(argument, aliases))),
         _ => None,
     });
     Some(types.collect())
@@ -102,14 +107,19 @@ fn aliases<'a>(tokens: &[&'a str]) -> Aliases<'a> {
             ["typedef", words @ .., name] => (*name, words),
             _ => continue,
         };
-        let is_plain = is_word(name) && words.iter().all(|word| is_word(word) || *word == "::");
-        let words = is_plain.then(|| resolved(words, &aliases));
+        let words = meaning(words, &aliases).filter(|_| is_word(name));
         let known = aliases.entry(name).or_insert_with(|| words.clone());
         if *known != words {
             *known = None;
         }
     }
     aliases
+}
+
+/// The words that a name of a type stands for, if they are only words.
+fn meaning<'a>(words: &[&'a str], aliases: &Aliases<'a>) -> Option<Vec<&'a str>> {
+    let is_plain = words.iter().all(|word| is_word(word) || *word == "::");
+    is_plain.then(|| resolved(words, aliases))
 }
 
 /// The tokens with the words of each alias in its place. A name of several meanings stays, and is no known type.

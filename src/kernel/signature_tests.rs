@@ -26,6 +26,16 @@ fn the_instances_of_a_template_have_the_types_of_its_arguments() {
     assert_eq!(read("k"), Some(vec![Read(None), Unknown, Scalar(U64)]));
     assert_eq!(read("k<float>"), None);
     assert_eq!(read("j<float>"), Some(vec![Scalar(F32)]));
+    // `const T x` is then `float *const x`.
+    let source = "using real = double; template <class T> void k(const T x) {}";
+    assert_eq!(
+        read_signature(source, "k<float *>", &[]).map(|signature| signature.params),
+        Some(vec![Unknown])
+    );
+    assert_eq!(
+        read_signature(source, "k<real>", &[]).map(|signature| signature.params),
+        Some(vec![Scalar(F64)])
+    );
 }
 
 #[test]

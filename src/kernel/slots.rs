@@ -85,10 +85,10 @@ pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Opti
         }
         let extents = if is_sycl && arg.is_accessor() { EXTENTS } else { 0 };
         let (extents, after) = after.split_at_checked(extents)?;
-        let wanted = Slot::Bytes(EXTENT * arg.dimensions);
+        let wanted = Slot::Bytes(EXTENT * usize::from(arg.dimensions));
         if let Some(Slot::Bytes(bytes)) = extents.iter().find(|extent| !fits(wanted, **extent)) {
             let dimensions = bytes / EXTENT;
-            return Some((position, format!("a local_accessor of {dimensions} dimensions; {SHAPED}")));
+            return Some((position, format!("a {dimensions}-dimensional local_accessor; {SHAPED}")));
         }
         rest = after;
     }
@@ -157,9 +157,9 @@ mod tests {
             (vec![memory(), number()], &accessor, true, None),
             (vec![memory(), pointer()], &accessor, true, Some((1, "4 bytes"))),
             (vec![memory(), number()], &[Local, Bytes(4)], false, None),
-            (vec![memory(), number()], &square, true, Some((0, "a local_accessor of 2 dimensions"))),
+            (vec![memory(), number()], &square, true, Some((0, "a 2-dimensional local_accessor"))),
             (vec![matrix(), number()], &square, true, None),
-            (vec![matrix(), number()], &accessor, true, Some((0, "a local_accessor of 1 dimensions"))),
+            (vec![matrix(), number()], &accessor, true, Some((0, "a 1-dimensional local_accessor"))),
         ] {
             let found = misfit(&bound, slots, is_sycl);
             let same = match (&found, expected) {

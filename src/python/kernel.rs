@@ -26,8 +26,8 @@ use std::sync::Arc;
 ///     Work-items in one to three dimensions; the last one varies fastest.
 /// *args
 ///     Arrays, numbers and ``usmq.local``; for a vector such as ``float4`` a tuple of numbers, for a structure
-///     a numpy structured scalar or a ``ctypes.Structure`` of its layout. ``usmq.read(x)`` and ``usmq.write(x)`` state how the kernel
-///     accesses an array if its signature does not. numpy arrays and other buffers are used in place on devices with
+///     a numpy scalar with fields or a ``ctypes.Structure`` of its layout. ``usmq.read(x)`` and
+///     ``usmq.write(x)`` state how the kernel accesses an array if its signature does not. numpy arrays and other buffers are used in place on devices with
 ///     ``usm_system_allocations``, else copied to the device and, unless the kernel only reads them, back; such a
 ///     launch returns after the kernel and the copies.
 /// local_size : int or sequence of int, optional
@@ -342,12 +342,8 @@ pub(super) struct KernelDoc(Py<PyAny>);
 
 #[pymethods]
 impl KernelDoc {
-    fn __get__(
-        &self,
-        instance: Option<&Bound<'_, Kernel>>,
-        _class: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        let Some(kernel) = instance else { return Ok(self.0.clone_ref(_class.py())) };
+    fn __get__(&self, instance: Option<&Bound<'_, Kernel>>, class: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let Some(kernel) = instance else { return Ok(self.0.clone_ref(class.py())) };
         let kernel = &kernel.get().0;
         let dimensions = match kernel.dimensions() {
             Some(1) => "a range of one dimension".to_owned(),
@@ -359,7 +355,7 @@ impl KernelDoc {
              help(usmq.Kernel) describes the call.",
             kernel.signature()
         );
-        Ok(text.into_pyobject(_class.py())?.into_any().unbind())
+        Ok(text.into_pyobject(class.py())?.into_any().unbind())
     }
 }
 

@@ -124,8 +124,8 @@ fn a_local_accessor_takes_extents_of_its_dimensions() -> Result<()> {
     start(&cube, 2, Some(2), &[(&y).into(), shaped(&[2, 3, 4])?])?;
     assert_eq!(y.to_vec::<i32>()?, [234, 234]);
     for (wrong, part) in [
-        (Arg::local(24), "local memory of 1 dimensions"),
-        (shaped(&[24])?, "a local_accessor of 2"),
+        (Arg::local(24), "1-dimensional local memory"),
+        (shaped(&[24])?, "a 2-dimensional local_accessor"),
         (Arg::local_array(&[2, 3], DType::F32)?, "float32"),
         (shaped(&[0, 3])?, "above 0"),
         (shaped(&[1 << 30, 4])?, "local memory"),

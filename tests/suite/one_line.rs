@@ -1,7 +1,7 @@
 //! One-line kernels from Rust: elements, broadcasting, views, overlaps, and reductions.
 
 use usmq::{
-    Array, DType, Elementwise, ElementwiseLaunch, Error, ExpressionOptions, Index, Reduction,
+    Arg, Array, DType, Elementwise, ElementwiseLaunch, Error, ExpressionOptions, Index, Reduction,
     ReductionLaunch, ReductionOptions, Result, UsmKind,
 };
 
@@ -17,6 +17,26 @@ fn every(step: isize, start: isize) -> Index {
 fn refused(result: Result<usmq::Event>) -> String {
     assert!(matches!(result, Err(Error::Launch(_))), "{result:?}");
     result.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_launch_takes_no_address_by_its_bytes() -> Result<()> {
+    // The second definition hides the signature, so that only the form of the argument can be checked.
+    let options = ExpressionOptions {
+        preamble: "static void elementwise(int) {}".to_owned(),
+        ..ExpressionOptions::default()
+    };
+    // SAFETY: touches element i only.
+    let set = unsafe { Elementwise::new_with("const long *x, raw long *y", "y[i] = x[i]", options) }?;
+    let (x, y) = (Array::zeros::<i64>([1])?, Array::zeros::<i64>([1])?);
+    for value in [Arg::bytes(&y.address().to_ne_bytes()), [1i64].into(), Arg::vector(&[usmq::Scalar::Int(1)])]
+    {
+        let text = refused(set.launch(&[(&x).into(), value.clone()]));
+        assert!(text.contains("argument y") && text.contains("not a vector or structure"), "{text}");
+        let text = refused(set.launch(&[value, (&y).into()]));
+        assert!(text.contains("argument x"), "{text}");
+    }
+    Ok(())
 }
 
 #[test]
