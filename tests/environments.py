@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import rust_crate
+import slim_root
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "python"))
@@ -92,6 +93,32 @@ for options in ["--version"], ["list"], ["nosuch"]:
     assert done[0].returncode == done[1].returncode == (2 if "nosuch" in options else 0), done
     assert done[0].stdout == done[1].stdout, done
     assert bool(done[0].stderr) == bool(done[1].stderr) == ("nosuch" in options), done
+"""
+# usmq/kernel.h needs no header of the system; the error for sycl.hpp names the missing ones.
+SHORT_KERNEL = """
+import usmq
+axpy = usmq.Kernel.from_sycl(
+    '#include <usmq/kernel.h>\\n'
+    'USMQ_KERNEL(1) void axpy(float a, const float *x, float *y) {\\n'
+    '  y[global_id(0)] += a * x[global_id(0)]; }',
+    "axpy",
+)
+x, y = usmq.asarray([1.0, 2.0, 3.0], "f4"), usmq.zeros(3, "f4")
+axpy(3, 2.0, x, y)
+assert y.tolist() == [2.0, 4.0, 6.0], y.tolist()
+square_sum = usmq.reduction("const float *x", "float", "x[i] * x[i]", "a + b", "0")
+assert square_sum(y).tolist() == 56.0
+"""
+# Prints the command that the error names; it installs what the same kernel then needs.
+WITHOUT_HEADERS = f"""{AXPY}
+try:
+    usmq.Kernel.from_sycl(AXPY, "axpy")
+except usmq.KernelBuildError as error:
+    text = str(error)
+    assert "usmq/kernel.h" in text, text
+    open("/fix.sh", "w").write(text[text.index("apt-get update"):text.index("; a kernel")])
+else:
+    raise SystemExit("a kernel with sycl.hpp was built without headers of C++")
 """
 VERSIONS = """
 from importlib.metadata import version
@@ -173,13 +200,35 @@ def check(name: str, wheel: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def check_slim(wheel: Path) -> None:
+    """Take the first steps of a user in a small Debian without compilers and C++ headers."""
+    place = PLACE / "slim"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    try:
+        root = slim_root.Root(place / "root", lambda command: run(command))
+        wheels = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
+        run([*wheels, "--python-version", root.python, "--dest", root.folder / "wheels", wheel])
+        root.run("python3 -m venv /user")
+        root.run("/user/bin/pip install --quiet --no-index --find-links /wheels usmq")
+        for text in (README_EXAMPLE, COMMAND, SHORT_KERNEL, WITHOUT_HEADERS):
+            (root.folder / "program.py").write_text(text, encoding="utf-8")
+            root.run("/user/bin/python /program.py")
+        root.run("/user/bin/usmq doctor")
+        root.run("sh -e /fix.sh")
+        (root.folder / "program.py").write_text(FIRST_STEPS, encoding="utf-8")
+        root.run("/user/bin/python /program.py")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main() -> int:
     """Check each environment; the exit status says whether all of them work."""
     about = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     about.add_argument("wheel", type=Path, nargs="?")
-    names = [*ENVIRONMENTS, *rust_crate.CHECKS]
+    names = [*ENVIRONMENTS, "slim", *rust_crate.CHECKS]
     about.add_argument("--only", nargs="+", choices=names, default=names)
     about.add_argument("--list", action="store_true", help="the names, and what is installed")
     given = about.parse_args()
@@ -187,22 +236,29 @@ def main() -> int:
         for name, environment in ENVIRONMENTS.items():
             commands = "; ".join(f"pip install {' '.join(names)}" for names in environment.commands)
             print(f"{name:<12} {commands.replace(WHEEL, 'usmq-*.whl')}")
+        print(f"{'slim':<12} the wheel in a new Debian without compilers and headers (needs root)")
         for name, (_, what) in rust_crate.CHECKS.items():
             print(f"{name:<12} {what}")
         return 0
     wheels = (
         [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
     )
-    if not wheels and ENVIRONMENTS.keys() & set(given.only):
+    if not wheels and {*ENVIRONMENTS, "slim"} & set(given.only):
         about.error("found no wheel in target/wheels; run `make wheel`")
     PLACE.mkdir(parents=True, exist_ok=True)
     failed = []
+    missing = slim_root.missing()
     for name in given.only:
+        if name == "slim" and missing:
+            print(f"slim: skipped: {missing}", flush=True)
+            continue
         begun = time.monotonic()
         print(f"{name} …", flush=True)
         try:
             if name in rust_crate.CHECKS:
                 rust_crate.check(name)
+            elif name == "slim":
+                check_slim(wheels[-1].resolve())
             else:
                 check(name, wheels[-1].resolve())
         except (RuntimeError, rust_crate.Failed, subprocess.TimeoutExpired) as error:

@@ -46,7 +46,8 @@ pub(crate) fn with_advice(log: String) -> String {
             let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
             let install = install_compiler(&release, is_root());
             format!(
-                "{log}\nSYCL C++ kernels need the headers of a C++ standard library on this machine: {install}"
+                "{log}\nsycl.hpp needs the headers of a C++ standard library on this machine: {install}; a kernel \
+                 with usmq/kernel.h in place of sycl.hpp needs none"
             )
         }
         Some(Lack::TemporaryFile(_)) => {
@@ -110,7 +111,7 @@ mod tests {
             assert_eq!(lack(&log(header)), None, "{header}");
             assert_eq!(with_advice(log(header)), log(header));
         }
-        assert!(with_advice(log("cmath")).contains("need the headers of a C++ standard library"));
+        assert!(with_advice(log("cmath")).contains("needs the headers of a C++ standard library"));
         assert_eq!(lack("error: use of undeclared identifier 'cstddef'"), None);
     }
 
