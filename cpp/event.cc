@@ -18,15 +18,10 @@ EventStatus event_status(const Event &event) {
   }
 }
 
-void event_wait(const Event &event) {
-  Event handle = event;
-  handle.wait_and_throw();
-}
+// SYCL's waits are not const, although they may be called from any thread; no event of usmq is a const object.
+void event_wait(const Event &event) { const_cast<Event &>(event).wait_and_throw(); }
 
-void event_join(const Event &event) {
-  Event handle = event;
-  handle.wait();
-}
+void event_join(const Event &event) { const_cast<Event &>(event).wait(); }
 
 std::array<std::uint64_t, 3> event_profiling(const Event &event) {
   namespace ask_for = sycl::info::event_profiling;

@@ -56,11 +56,12 @@ std::shared_ptr<ErrorStore> errors_of(const sycl::queue &queue, std::shared_ptr<
 
 } // namespace
 
-void ErrorStore::raise() {
+void ErrorStore::raise_all() {
   std::vector<std::string> texts;
   {
     std::lock_guard<std::mutex> guard(lock_);
     texts.swap(texts_);
+    any_.store(false, std::memory_order_relaxed);
   }
   if (texts.empty()) {
     return;
@@ -118,20 +119,15 @@ bool queue_profiling(const Queue &queue) {
   return queue.handle.has_property<sycl::property::queue::enable_profiling>();
 }
 
-void queue_join(const Queue &queue) {
-  sycl::queue handle = queue.handle;
-  handle.wait();
-}
+void queue_join(const Queue &queue) { queue.handle.wait(); }
 
 void queue_wait(const Queue &queue) {
-  sycl::queue handle = queue.handle;
-  handle.wait_and_throw();
+  queue.handle.wait_and_throw();
   queue.errors->raise();
 }
 
 void queue_raise_errors(const Queue &queue) {
-  sycl::queue handle = queue.handle;
-  handle.throw_asynchronous();
+  queue.handle.throw_asynchronous();
   queue.errors->raise();
 }
 
@@ -140,8 +136,7 @@ void queue_raise_stored(const Queue &queue) { queue.errors->raise(); }
 void queue_store_error(const Queue &queue, rust::Str text) { queue.errors->put(std::string(text)); }
 
 std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::size_t> after) {
-  sycl::queue handle = queue.handle;
-  return own(handle.submit([&](sycl::handler &handler) {
+  return own(queue.handle.submit([&](sycl::handler &handler) {
     wait_for(handler, after);
     handler.ext_oneapi_barrier();
   }));
@@ -149,15 +144,13 @@ std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::
 
 std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
                                     rust::Slice<const std::size_t> after) {
-  sycl::queue handle = queue.handle;
-  return own(
-      handle.memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes, listed(after)));
+  return own(queue.handle.memcpy(reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source), bytes,
+                                 listed(after)));
 }
 
 std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                     rust::Slice<const std::size_t> after) {
-  sycl::queue handle = queue.handle;
-  return own(handle.memset(reinterpret_cast<void *>(target), value, bytes, listed(after)));
+  return own(queue.handle.memset(reinterpret_cast<void *>(target), value, bytes, listed(after)));
 }
 
 namespace {
@@ -238,8 +231,7 @@ void start(sycl::handler &handler, const Kernel &kernel, const std::array<std::s
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after) {
-  sycl::queue handle = queue.handle;
-  return own(handle.submit([&](sycl::handler &handler) {
+  return own(queue.handle.submit([&](sycl::handler &handler) {
     wait_for(handler, after);
     for (std::size_t i = 0; i < args.size(); ++i) {
       set_arg(handler, static_cast<int>(i), args[i]);

@@ -31,17 +31,25 @@ public:
   void put(std::string text) {
     std::lock_guard<std::mutex> guard(lock_);
     texts_.push_back(std::move(text));
+    any_.store(true, std::memory_order_release);
   }
-  // Throws the stored errors as one exception, if there are any.
-  void raise();
+  // Throws the stored errors as one exception, if there are any. Each wait calls it.
+  void raise() {
+    if (any_.load(std::memory_order_acquire)) {
+      raise_all();
+    }
+  }
 
 private:
+  void raise_all();
   std::mutex lock_;
   std::vector<std::string> texts_;
+  std::atomic<bool> any_{false};
 };
 
+// Mutable: the methods of sycl::queue that submit or wait may be called from any thread, but are not const.
 struct Queue {
-  sycl::queue handle;
+  mutable sycl::queue handle;
   std::shared_ptr<ErrorStore> errors;
 };
 

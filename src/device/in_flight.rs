@@ -80,12 +80,16 @@ impl InFlight {
     /// True for the first command.
     pub(super) fn add(&self, command: &Arc<Command>) -> bool {
         let mut list = self.0.lock();
+        // A loop that waits for each command then destroys an event right after its use, while the processor caches it.
+        let over = list.commands.pop_if(|last| last.is_done());
         let first = list.full == 0;
         if list.commands.len() >= list.full {
             list.commands.retain(|command| !matches!(command.status(), Ok(EventStatus::Complete)));
             list.full = FEW.max(2 * list.commands.len());
         }
         list.commands.push(command.clone());
+        drop(list);
+        drop(over);
         first
     }
 
