@@ -218,8 +218,12 @@ impl Event {
     /// nothing. If a worker executes it, a thread that enters the driver for the last microseconds falls
     /// asleep there.
     fn poll_while_running(&self) {
+        let is_running = || matches!(self.status(), Ok(EventStatus::Running));
+        if !is_running() {
+            return;
+        }
         let begun = Instant::now();
-        while matches!(self.status(), Ok(EventStatus::Running)) && begun.elapsed() < ALMOST_DONE {
+        while begun.elapsed() < ALMOST_DONE && is_running() {
             std::hint::spin_loop();
         }
     }

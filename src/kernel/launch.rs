@@ -136,6 +136,8 @@ impl Kernel {
         self.prepare(queue, program, launch, args).map(Some)
     }
 
+    // Inlined, as `bind`: a launch takes microseconds, and moving the prepared arguments is part of them.
+    #[inline(always)]
     fn prepare<'a>(
         &'a self,
         queue: Queue,
@@ -223,6 +225,7 @@ impl Kernel {
     }
 
     /// Converts the arguments for the shim, and checks each against its parameter and the built kernel.
+    #[inline(always)]
     fn bind(
         &self,
         launch: Launch<'_>,

@@ -3,7 +3,7 @@
 use super::access_log::{Access, AccessLog};
 use super::deferred_drop::{ForeignOwner, Pending, drop_after};
 use super::free_list::Block;
-use super::ordered_submit::{Log, Logged, Logs, ordered};
+use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use super::system::{RangeLog, logs_of};
 use crate::completion::{Progress, Watched, watch};
@@ -57,19 +57,19 @@ enum LogOf {
 }
 
 impl LogOf {
-    fn collect<'a>(&'a self, logs: &mut Logs<'a>) {
+    fn each<'a>(&'a self, take: &mut dyn FnMut(&'a ForkMutex<Log>)) {
         match self {
-            Self::Own(log) => logs.push(log),
-            Self::Shared(shared) => logs.push(&shared.log),
-            Self::Ours(allocation) => allocation.log.collect(logs),
-            Self::Range(range) => logs.push(&range.log),
-            Self::Several(all) => all.iter().for_each(|log| log.collect(logs)),
+            Self::Own(log) => take(log),
+            Self::Shared(shared) => take(&shared.log),
+            Self::Ours(allocation) => allocation.log.each(take),
+            Self::Range(range) => take(&range.log),
+            Self::Several(all) => all.iter().for_each(|log| log.each(take)),
         }
     }
 
-    fn get(&self) -> Logs<'_> {
-        let mut logs = Logs::new();
-        self.collect(&mut logs);
+    fn all(&self) -> SmallVec<[&ForkMutex<Log>; 1]> {
+        let mut logs = SmallVec::new();
+        self.each(&mut |log| logs.push(log));
         logs
     }
 
@@ -245,7 +245,7 @@ impl Allocation {
         checks::waits(|| false);
         // A fork forbids all of them or none.
         crate::runtime::not_forked()?;
-        Ok(self.logs().into_iter().filter_map(|log| log.lock().ok()))
+        Ok(self.log.all().into_iter().filter_map(|log| log.lock().ok()))
     }
 
     /// The commands that may still use the memory.
@@ -316,8 +316,8 @@ impl Allocation {
 }
 
 impl Logged for Allocation {
-    fn logs(&self) -> Logs<'_> {
-        self.log.get()
+    fn each_log<'a>(&'a self, take: &mut dyn FnMut(&'a ForkMutex<Log>)) {
+        self.log.each(take);
     }
 
     fn check(&self) -> Result<()> {
@@ -367,7 +367,7 @@ impl Watched for SharedDrop {
     fn poll(&mut self) -> Progress {
         if self.pending.is_none() {
             let pending = |log: &ForkMutex<Log>| log.try_lock().map(|log| log.access.pending());
-            let all: Option<Vec<_>> = self.log.get().into_iter().map(pending).collect();
+            let all: Option<Vec<_>> = self.log.all().into_iter().map(pending).collect();
             self.pending = all.map(|all| all.into_iter().flatten().collect());
         }
         let complete = |pending: &Pending| pending.iter().all(Event::is_complete);

@@ -26,12 +26,10 @@ impl Tracked for Event {
     }
 }
 
-pub(crate) type Logs<'a> = SmallVec<[&'a ForkMutex<Log>; 1]>;
-
 /// Memory whose uses are ordered.
 pub(crate) trait Logged {
-    /// Its log; several if it overlaps other memory with logs of their own.
-    fn logs(&self) -> Logs<'_>;
+    /// Passes its log; several if it overlaps other memory with logs of their own.
+    fn each_log<'a>(&'a self, take: &mut dyn FnMut(&'a ForkMutex<Log>));
 
     /// The error for readers and writers of memory that could not be filled.
     fn check(&self) -> Result<()>;
@@ -78,20 +76,22 @@ fn run<M: Logged>(
 ) -> Result<Event> {
     checks::submits();
     operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
-    let mut operands: SmallVec<[(&ForkMutex<Log>, Access); 6]> = operands
-        .iter()
-        .flat_map(|(allocation, access)| allocation.logs().into_iter().map(|log| (log, *access)))
-        .collect();
-    operands.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
-    operands.dedup_by(|(later, again), (first, access)| {
+    let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
+    for (allocation, access) in operands {
+        allocation.each_log(&mut |log| uses.push((log, *access)));
+    }
+    uses.sort_unstable_by_key(|(log, _)| std::ptr::from_ref(*log));
+    uses.dedup_by(|(later, again), (first, access)| {
         let same = std::ptr::eq(*later, *first);
         if same {
             *access = access.and(*again);
         }
         same
     });
-    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> =
-        operands.iter().map(|(log, access)| Ok((log.lock()?, *access))).collect::<Result<_>>()?;
+    let mut logs: SmallVec<[(MutexGuard<'_, Log>, Access); 6]> = SmallVec::new();
+    for (log, access) in &uses {
+        logs.push((log.lock()?, *access));
+    }
 
     let mut wait_for = SmallVec::new();
     for (log, access) in &logs {
