@@ -136,8 +136,8 @@ def _start_again() -> None:
     if framework.exists() and subscriber.exists():
         environment |= {"XPTI_TRACE_ENABLE": "1", "XPTI_FRAMEWORK_DISPATCHER": str(framework)}
         # The runtime's subscriber prints only on request; without a subscriber nothing is traced.
-        environment["XPTI_SUBSCRIBERS"] = _with("XPTI_SUBSCRIBERS", str(subscriber), ",")
-        environment["UR_ENABLE_LAYERS"] = _with("UR_ENABLE_LAYERS", "UR_LAYER_TRACING", ";")
+        environment["XPTI_SUBSCRIBERS"] = _with("XPTI_SUBSCRIBERS", str(subscriber))
+        environment["UR_ENABLE_LAYERS"] = _with("UR_ENABLE_LAYERS", "UR_LAYER_TRACING")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -145,9 +145,9 @@ def _start_again() -> None:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | environment)
 
 
-def _with(name: str, value: str, separator: str) -> str:
-    known = [part for part in os.environ.get(name, "").split(separator) if part]
-    return separator.join([*known, *([] if value in known else [value])])
+def _with(name: str, value: str) -> str:
+    known = [part for part in os.environ.get(name, "").split(",") if part]
+    return ",".join([*known, *([] if value in known else [value])])
 
 
 def _run(is_module: bool, command: list[str]) -> int:

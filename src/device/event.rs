@@ -153,6 +153,7 @@ impl Event {
         checks::waits(|| self.may_be_held_up());
         ffi::event_wait(raw).during("waiting for an event")?;
         self.note_done();
+        self.queue.tidy();
         if let (Some(launch), Some(begun)) = (launch, begun) {
             launch.took(begun.elapsed());
         }

@@ -6,6 +6,7 @@
 //! Event queries are always safe.
 
 use super::brief::Launch;
+use crate::completion;
 use crate::error::{During, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::Handle;
@@ -64,7 +65,11 @@ impl Command {
 
 /// The commands of one queue that are not known to be complete, and some that are.
 #[derive(Default)]
-pub(super) struct InFlight(Mutex<List>);
+pub(super) struct InFlight {
+    list: Mutex<List>,
+    /// Whether it holds more commands than the last one.
+    several: AtomicBool,
+}
 
 #[derive(Default)]
 struct List {
@@ -76,21 +81,45 @@ struct List {
 /// Up to this many commands are kept without a query of their state.
 const FEW: usize = 8;
 
+impl List {
+    fn remove_complete(&mut self) -> Vec<Arc<Command>> {
+        let is_complete = |command: &mut Arc<Command>| matches!(command.status(), Ok(EventStatus::Complete));
+        let gone = self.commands.extract_if(.., is_complete).collect();
+        self.full = FEW.max(2 * self.commands.len());
+        gone
+    }
+}
+
 impl InFlight {
     /// True for the first command.
     pub(super) fn add(&self, command: &Arc<Command>) -> bool {
-        let mut list = self.0.lock();
+        let mut list = self.list.lock();
         // A loop that waits for each command then destroys an event right after its use, while the processor caches it.
-        let over = list.commands.pop_if(|last| last.is_done());
+        let last = list.commands.pop_if(|last| last.is_done());
         let first = list.full == 0;
-        if list.commands.len() >= list.full {
-            list.commands.retain(|command| !matches!(command.status(), Ok(EventStatus::Complete)));
-            list.full = FEW.max(2 * list.commands.len());
-        }
+        let gone = if list.commands.len() >= list.full { list.remove_complete() } else { Vec::new() };
         list.commands.push(command.clone());
+        if list.commands.len() > 1 {
+            self.several.store(true, Ordering::Relaxed);
+        }
         drop(list);
-        drop(over);
+        drop((last, gone));
         first
+    }
+
+    /// After a wait: removes complete commands, which would otherwise stay until further ones are added.
+    pub(super) fn tidy(&self) {
+        if !self.several.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut list = self.list.lock();
+        let gone = list.remove_complete();
+        self.several.store(list.commands.len() > 1, Ordering::Relaxed);
+        drop(list);
+        // Destroying an event takes up to a microsecond.
+        if gone.len() > FEW {
+            completion::release(move || drop(gone));
+        }
     }
 
     /// Whether all are complete.
@@ -98,7 +127,7 @@ impl InFlight {
     /// # Errors
     /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer.
     pub(super) fn is_empty(&self) -> Result<bool> {
-        let list = self.0.lock();
+        let list = self.list.lock();
         for command in list.commands.iter().rev() {
             if command.status()? != EventStatus::Complete {
                 return Ok(false);

@@ -225,6 +225,11 @@ impl Queue {
         }
     }
 
+    /// Frees the events of complete commands, after a wait.
+    pub(super) fn tidy(&self) {
+        self.0.raw.in_flight.tidy();
+    }
+
     /// One of three slots for values that belong to a queue.
     pub(crate) fn slot(&self, number: usize) -> &Slot {
         &self.0.slots[number]

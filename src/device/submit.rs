@@ -150,7 +150,9 @@ impl Queue {
         if !interrupt::is_possible() && !self.is_exposed() {
             let _pending = Pending::for_wait();
             checks::waits(|| false);
-            return ffi::queue_wait(raw).during("waiting for a queue");
+            let waited = ffi::queue_wait(raw).during("waiting for a queue");
+            self.tidy();
+            return waited;
         }
         self.wait_by_barrier()?;
         self.raise_errors()

@@ -61,6 +61,15 @@ def test_an_unmodified_script_is_profiled(
     assert out[1].read_text(encoding="utf-8").startswith("<svg")
 
 
+def test_layers_of_the_runtime_that_the_user_chose_stay(
+    run_python: Run, script: Callable[[str], Path]
+) -> None:
+    layers = "UR_LAYER_PARAMETER_VALIDATION,UR_LAYER_LIFETIME_VALIDATION"
+    path = script("import os, usmq; usmq.zeros(3).wait(); print(os.environ['UR_ENABLE_LAYERS'])")
+    done = trace(run_python, "--", path, cwd=path.parent, UR_ENABLE_LAYERS=layers)
+    assert done.stdout == f"{layers},UR_LAYER_TRACING\n"
+
+
 def test_files_have_default_names(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
