@@ -1,6 +1,7 @@
 //! Converts Python arguments to Rust types. The error for a wrong argument names the parameter, the accepted
 //! values and the given value.
 
+use super::classes::Array;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeCheck;
@@ -49,6 +50,10 @@ pub(super) fn wrong_type(object: &Bound<'_, PyAny>, name: &str, wanted: &str) ->
 /// The argument's representation, cut where it is long.
 pub(super) fn found(object: &Bound<'_, PyAny>) -> String {
     const LONGEST: usize = 100;
+    // The text of its elements would wait for the device.
+    if let Ok(array) = object.cast::<Array>() {
+        return array.get().array.to_string();
+    }
     let Ok(text) = object.repr() else {
         return class_name(object);
     };
@@ -96,6 +101,7 @@ const NAME: &str = "a str";
 parameters! {
     address: ADDRESS,
     array: "a usmq.Array",
+    axis: "a whole number",
     combine: "a str, the expression of a and b, as \"a + b\"",
     copy: FLAG,
     deterministic: FLAG,

@@ -16,8 +16,10 @@ use std::sync::Arc;
 ///
 /// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``.
 /// ``x[...] = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
-/// yields views. Arrays support neither arithmetic nor ``value in x``, and ``==`` compares object identity:
-/// use ``x.to_numpy()`` to compare elements.
+/// yields views. ``print(x)`` shows the elements as numpy does.
+///
+/// Arrays support neither arithmetic nor ``value in x`` nor ``==``, ``<`` and so on, which raise TypeError: compare
+/// with dpnp, or ``x.to_numpy()`` on the host. An array as a key of a dict is the object, not its elements.
 ///
 /// Examples
 /// --------

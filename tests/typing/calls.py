@@ -71,6 +71,18 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(usmq.zeros(np.int64(3), np.float32), usmq.Array)
     assert_type(usmq.full(3, 1j, complex), usmq.Array)
     assert_type(usmq.full(3, np.float16(1)), usmq.Array)
+    assert_type(usmq.ones((2, 3), "f4"), usmq.Array)
+    assert_type(usmq.zeros_like(x, "f4", shape=3, usm_type="host", queue="cpu"), usmq.Array)
+    assert_type(usmq.ones_like(host), usmq.Array)
+    assert_type(usmq.full_like(x, 1), usmq.Array)
+    assert_type(usmq.concatenate([x, x], axis=None), usmq.Array)
+    assert_type(usmq.stack((x, x), 1), usmq.Array)
+    assert_type(usmq.squeeze(x, (0, 1)), usmq.Array)
+    assert_type(x.squeeze().expand_dims(0), usmq.Array)
+    assert_type(x.ravel(), usmq.Array)
+    assert_type(x.to("gpu:1", dtype="f4", usm_type="host"), usmq.Array)
+    assert_type(x.collocate(x), usmq.Array)
+    assert_type({x: 1}, dict[usmq.Array, int])
     assert_type(usmq.arange(3), usmq.Array)
     assert_type(usmq.arange(0, 1, 0.25, "f8"), usmq.Array)
     assert_type(usmq.asarray(host, copy=None), usmq.Array)
@@ -105,6 +117,8 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     x.copy_from(host)
     x.fill(1)
 
+    usmq.full_like(x)  # type: ignore[call-arg]
+    usmq.concatenate(3)  # type: ignore[arg-type]
     usmq.zeros()  # type: ignore[call-arg]
     usmq.zeros("3")  # type: ignore[arg-type]
     usmq.zeros(3, "f4", "shared")  # type: ignore[call-arg]
