@@ -10,6 +10,7 @@ mod element;
 mod format;
 mod host;
 mod layout;
+mod pack_bits;
 mod scalar;
 mod transfer;
 

@@ -88,7 +88,7 @@ pub(super) fn given<'a, 'py, T: Given<'a, 'py>>(
 macro_rules! parameters {
     ($($name:ident: $wanted:expr),* $(,)?) => { $(
         pub(super) fn $name<'a, 'py, T: Given<'a, 'py>>(object: &'a Bound<'py, PyAny>) -> PyResult<T> {
-            given(object, stringify!($name), $wanted)
+            given(object, stringify!($name).trim_start_matches("r#"), $wanted)
         }
     )* };
 }
@@ -129,6 +129,7 @@ parameters! {
     source: "a str, the text of the kernel (of a file: Path(...).read_text())",
     stream: "a whole number or None",
     timeout: "a number of seconds",
+    r#type: "a str, the name of an Arrow type, as \"string\"",
     usm_type: KIND,
     wait: FLAG,
 }

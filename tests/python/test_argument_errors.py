@@ -281,10 +281,35 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
     "table.select": (lambda g, v: g.table.select(v), "names", NAMES, ("texts",)),
     "table[]": (
         lambda g, v: g.table[v],
-        "the name of a column",
-        "a str (table.columns is by position)",
-        ("text",),
+        "the index of a table",
+        "a str, a list of them, or a slice of rows (table.columns is by position)",
+        ("text", "texts", "list"),
     ),
+    "Column.values": (
+        lambda g, v: usmq.Column(v),
+        "values",
+        "an array in USM or a usmq.Column",
+        (),
+    ),
+    "Column.validity": (
+        lambda g, v: usmq.Column(g.x, validity=v),
+        "validity",
+        "an array in USM or None",
+        ("None",),
+    ),
+    "Column.offsets": (
+        lambda g, v: usmq.Column(g.x, offsets=v),
+        "offsets",
+        "an array in USM or None",
+        ("None",),
+    ),
+    "Column.type": (
+        lambda g, v: usmq.Column(g.x, type=v),
+        "type",
+        'a str, the name of an Arrow type, as "string"',
+        ("text", "None"),
+    ),
+    "Column.name": (lambda g, v: usmq.Column(g.x, name=v), "name", "a str", ("text",)),
     "table.to": (lambda g, v: g.table.to(None, v), "usm_type", KIND, ("text", "None")),
     "column.to": (lambda g, v: g.column.to(None, v), "usm_type", KIND, ("text", "None")),
     "DeviceStream.batches": (

@@ -185,6 +185,12 @@ def kernels(x: usmq.Array, source: str) -> None:
 def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     assert_type(usmq.Table({"x": x, "y": column}), usmq.Table)
     assert_type(table["x"], usmq.Column)
+    assert_type(usmq.Column(x, validity=x, offsets=x, type="string", name="a"), usmq.Column)
+    assert_type(usmq.Column(column), usmq.Column)
+    assert_type(table[1:3], usmq.Table)
+    assert_type(table[["x", "y"]], usmq.Table)
+    assert_type(column.to_numpy(), npt.NDArray[Any])
+    assert_type(column.type, str)
     assert_type(table.columns, list[usmq.Column])
     assert_type(table.schema, usmq.Field)
     assert_type(table.batches, list[usmq.Table])
@@ -202,7 +208,7 @@ def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     known: usmq.Table = usmq.from_arrow(usmq.DeviceStream([table]), columns=["x"])
     assert_type(usmq.from_arrow(known.host_view()), Any)
 
-    table[0]  # type: ignore[index]
+    table[0]  # type: ignore[call-overload]
     column[0]  # type: ignore[index]
     usmq.Table([x])  # type: ignore[arg-type]
     usmq.from_arrow([1, 2])  # type: ignore[arg-type]
