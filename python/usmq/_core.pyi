@@ -45,7 +45,7 @@ from usmq._pickle import (
     restore_queue,
     restore_table,
 )
-from usmq._placement import Plan, Step, asarray, collocate, explain, follow
+from usmq._placement import Plan, Step, _CudaLike, asarray, collocate, explain, follow
 from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 from usmq._report import DoctorFinding, DoctorReport, examine
 from usmq._task import TaskContext, TaskMemory, run_task
@@ -308,7 +308,7 @@ class Array:
     @overload
     def collocate(self, other: _UsmArray) -> Array: ...
     @overload
-    def collocate(self, other: CudaArray | _SupportsCuda) -> CudaArray: ...
+    def collocate(self, other: _CudaLike) -> CudaArray: ...
     def __getitem__(self, key: _Index, /) -> Array: ...
     def __setitem__(self, key: _Index, value: _ArrayLike, /) -> None: ...
     def __len__(self) -> int: ...
@@ -321,7 +321,7 @@ class Array:
     def __dlpack__(
         self,
         *,
-        stream: _Target | int | None = None,
+        stream: Queue | _SupportsGetCapsule | CapsuleType | int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
