@@ -98,7 +98,9 @@ pub use manager::{
 };
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
-pub use placement::{Action, Plan, PlanTarget, Step, collocate, collocate_all, explain, follow};
+pub use placement::{
+    Action, Plan, PlanTarget, Step, collocate, collocate_all, concatenate, explain, follow, stack,
+};
 #[cfg(usmq_faults)]
 #[doc(hidden)]
 pub use runtime::faults;

@@ -4,7 +4,18 @@ import builtins
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    final,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +34,7 @@ from usmq._interop import (
     from_arrow,
     from_dlpack,
 )
+from usmq._join import concatenate, expand_dims, squeeze, stack
 from usmq._memory import memory_stats, set_memory_limit, trim_memory
 from usmq._pickle import (
     fill_frame,
@@ -33,7 +45,7 @@ from usmq._pickle import (
     restore_queue,
     restore_table,
 )
-from usmq._placement import Plan, Step, asarray, collocate, explain, follow
+from usmq._placement import Plan, Step, _CudaLike, asarray, collocate, explain, follow
 from usmq._profile import Profile, ProfileEvent, profile, watch_calls
 from usmq._report import DoctorFinding, DoctorReport, examine
 from usmq._task import TaskContext, TaskMemory, run_task
@@ -44,13 +56,14 @@ __all__ = [
     "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Kernel", "Lent", "Local",
     "Mark", "Plan", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager", "Reduction",
     "Step", "Table", "TableView", "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange",
-    "asarray", "clear_kernel_cache", "collocate", "current_queue", "devices", "elementwise",
-    "empty", "examine", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
-    "local", "memory_stats", "observe_pickles", "platform_problems", "pointer_info",
+    "asarray", "clear_kernel_cache", "collocate", "concatenate", "current_queue", "devices",
+    "elementwise", "empty", "empty_like", "examine", "expand_dims", "explain", "fill_frame",
+    "follow", "from_arrow", "from_dlpack", "full", "full_like", "local", "memory_stats",
+    "observe_pickles", "ones", "ones_like", "platform_problems", "pointer_info",
     "prepare_emulation", "profile", "read", "reduction", "restore_array", "restore_column",
     "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries",
-    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "trim_memory", "use_queue",
-    "watch_calls", "write", "zeros",
+    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack",
+    "trim_memory", "use_queue", "watch_calls", "write", "zeros", "zeros_like",
 ]
 # fmt: on
 
@@ -112,6 +125,7 @@ _ArrayLike: TypeAlias = (
 
 _Bound: TypeAlias = SupportsIndex | None
 _IndexPart: TypeAlias = SupportsIndex | slice[_Bound, _Bound, _Bound] | EllipsisType | None
+_Axes: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
 _Index: TypeAlias = _IndexPart | tuple[_IndexPart, ...]
 
 # --- devices and queues
@@ -280,6 +294,21 @@ class Array:
     def T(self) -> Array: ...
     def transpose(self, *axes: SupportsIndex | Iterable[SupportsIndex]) -> Array: ...
     def reshape(self, *shape: SupportsIndex | Iterable[SupportsIndex]) -> Array: ...
+    def ravel(self) -> Array: ...
+    def flatten(self) -> Array: ...
+    def squeeze(self, axis: _Axes | None = None) -> Array: ...
+    def expand_dims(self, axis: _Axes) -> Array: ...
+    def to(
+        self,
+        target: _Target | None = None,
+        *,
+        dtype: _DTypeLike | None = None,
+        usm_type: _UsmType | None = None,
+    ) -> Array: ...
+    @overload
+    def collocate(self, other: _UsmArray) -> Array: ...
+    @overload
+    def collocate(self, other: _CudaLike) -> CudaArray: ...
     def __getitem__(self, key: _Index, /) -> Array: ...
     def __setitem__(self, key: _Index, value: _ArrayLike, /) -> None: ...
     def __len__(self) -> int: ...
@@ -292,7 +321,7 @@ class Array:
     def __dlpack__(
         self,
         *,
-        stream: _Target | int | None = None,
+        stream: Queue | _SupportsGetCapsule | CapsuleType | int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -316,6 +345,13 @@ class Array:
     def __complex__(self) -> complex: ...
     def __index__(self) -> int: ...
     def __contains__(self, _value: object, /) -> NoReturn: ...
+    def __eq__(self, other: object, /) -> bool: ...  # TypeError for arrays and numbers
+    def __ne__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: object, /) -> NoReturn: ...
+    def __le__(self, other: object, /) -> NoReturn: ...
+    def __gt__(self, other: object, /) -> NoReturn: ...
+    def __ge__(self, other: object, /) -> NoReturn: ...
+    def __hash__(self) -> int: ...
     def __array__(
         self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None
     ) -> npt.NDArray[Any]: ...
@@ -344,6 +380,13 @@ def zeros(
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
 ) -> Array: ...
+def ones(
+    shape: _ShapeLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    usm_type: _UsmType = "device",
+    queue: _Target | None = None,
+) -> Array: ...
 def full(
     shape: _ShapeLike,
     value: _Number,
@@ -359,6 +402,39 @@ def arange(
     dtype: _DTypeLike | None = None,
     *,
     usm_type: _UsmType = "device",
+    queue: _Target | None = None,
+) -> Array: ...
+def empty_like(
+    x: _ArrayLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    shape: _ShapeLike | None = None,
+    usm_type: _UsmType | None = None,
+    queue: _Target | None = None,
+) -> Array: ...
+def zeros_like(
+    x: _ArrayLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    shape: _ShapeLike | None = None,
+    usm_type: _UsmType | None = None,
+    queue: _Target | None = None,
+) -> Array: ...
+def ones_like(
+    x: _ArrayLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    shape: _ShapeLike | None = None,
+    usm_type: _UsmType | None = None,
+    queue: _Target | None = None,
+) -> Array: ...
+def full_like(
+    x: _ArrayLike,
+    value: _Number,
+    dtype: _DTypeLike | None = None,
+    *,
+    shape: _ShapeLike | None = None,
+    usm_type: _UsmType | None = None,
     queue: _Target | None = None,
 ) -> Array: ...
 

@@ -1,6 +1,6 @@
 //! New arrays: uninitialised, filled, evenly spaced, from host memory.
 
-use super::{Array, DType, Element, Layout, bytes_of};
+use super::{Array, DType, Element, Layout, Scalar, bytes_of};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -51,6 +51,61 @@ impl Array {
         Ok(array)
     }
 
+    /// Ones in device memory on the current queue.
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn ones<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+        let array = Self::empty::<T>(shape)?;
+        array.fill_number(Scalar::Int(1))?;
+        Ok(array)
+    }
+
+    /// An uninitialised array with shape, dtype, USM kind and queue of this one; of system memory in host USM.
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn empty_like(&self) -> Result<Self> {
+        Self::uninit(self.shape(), self.dtype, self.kind_of_copies(), &self.queue)
+    }
+
+    /// Zeros; otherwise as [`empty_like`](Self::empty_like).
+    ///
+    /// ```
+    /// let x = usmq::Array::from_slice(&[1.0f32, 2.0])?;
+    /// assert_eq!(x.zeros_like()?.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn zeros_like(&self) -> Result<Self> {
+        let array = self.empty_like()?;
+        array.fill_bytes(&[0])?;
+        Ok(array)
+    }
+
+    /// Ones; otherwise as [`empty_like`](Self::empty_like).
+    ///
+    /// # Errors
+    /// As [`Array::uninit`].
+    pub fn ones_like(&self) -> Result<Self> {
+        let array = self.empty_like()?;
+        array.fill_number(Scalar::Int(1))?;
+        Ok(array)
+    }
+
+    /// One value everywhere; otherwise as [`empty_like`](Self::empty_like).
+    ///
+    /// # Errors
+    /// [`Error::Type`] if `T` is not the array's element type; as [`Array::uninit`].
+    pub fn full_like<T: Element>(&self, value: T) -> Result<Self> {
+        self.check_element::<T>()?;
+        let array = self.empty_like()?;
+        array.fill(value)?;
+        Ok(array)
+    }
+
     /// A copy of host values, one axis, in device memory on the current queue.
     ///
     /// ```
@@ -75,6 +130,15 @@ impl Array {
     pub fn fill<T: Element>(&self, value: T) -> Result<()> {
         self.check_element::<T>()?;
         self.fill_bytes(bytes_of(&[value]))
+    }
+
+    /// As [`fill`](Self::fill), for a number of any type that the dtype can hold.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if the dtype cannot hold the number, as 0.5 in int32, or if the array is read-only.
+    pub fn fill_number(&self, number: Scalar) -> Result<()> {
+        let misfit = |why| Error::Value(format!("value does not fit: {why}"));
+        self.fill_bytes(&number.bytes_as(self.dtype).map_err(misfit)?)
     }
 
     /// Sets every element to these bytes: one byte repeated, or one element.

@@ -178,6 +178,11 @@ impl DType {
                 let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
                 let hint =
                     if text.starts_with('>') { " (big-endian data must be converted first)" } else { "" };
+                // Other libraries' text may be long.
+                let text = match text.char_indices().nth(40) {
+                    Some((end, _)) => format!("{}…", &text[..end]),
+                    None => text.to_owned(),
+                };
                 Error::Type(format!("dtype {text:?} is not supported{hint}; supported: {}", names.join(", ")))
             })
     }

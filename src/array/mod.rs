@@ -1,15 +1,20 @@
 //! Arrays: a typed, n-dimensional view of USM or system memory, and the queue on which its work runs.
 
 mod arange;
+mod axes;
 mod cast_kernel;
 mod create;
+mod display;
 mod dtype;
 mod element;
+mod format;
 mod host;
 mod layout;
+mod pack_bits;
 mod scalar;
 mod transfer;
 
+pub(crate) use axes::axis_position;
 pub use dtype::DType;
 pub(crate) use dtype::Family;
 pub use element::Element;
@@ -200,6 +205,15 @@ impl Array {
             return Err(Error::Placement(format!("{self} cannot be used from {queue}: {why}")));
         }
         Ok(Self { queue: queue.clone(), ..self.clone() })
+    }
+
+    /// Whether both are the same elements of the same memory on the same queue.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.layout == other.layout
+            && self.dtype == other.dtype
+            && self.queue == other.queue
     }
 
     /// Why kernels on `queue` cannot use this memory; `None` if they can. Decided by context and device,

@@ -152,7 +152,7 @@ impl Span {
         Ok(Self { first, bytes: last - first })
     }
 
-    /// The kind of USM, which the context must know from the first to the last byte.
+    /// The kind of USM, of which the first and the last byte are.
     fn kind_in(&self, context: &Context) -> Result<UsmKind> {
         let known = |address: usize| {
             context.kind_of(address)?.ok_or_else(|| {
@@ -163,12 +163,16 @@ impl Span {
             })
         };
         let last = self.first + self.bytes - 1;
-        let (kind, at_end) = (known(self.first)?, known(last)?);
-        if kind != at_end {
+        let kind = known(self.first)?;
+        if context.kind_of(last)? != Some(kind) {
+            let end = match context.range_of(self.first)? {
+                Some((_, end)) => format!("which ends at {end:#x}"),
+                None => format!("which ends before {last:#x}"),
+            };
             return Err(Error::Interop(format!(
-                "the view from {:#x} to {last:#x} begins in {kind} USM and ends in {at_end} USM: it spans more than \
-                 one allocation",
-                self.first
+                "the view takes {} bytes from {:#x} on, beyond its allocation of {kind} USM, {end}; its shape, strides \
+                 or offset are wrong",
+                self.bytes, self.first
             )));
         }
         Ok(kind)

@@ -136,6 +136,12 @@ impl Allocation {
             Some(log) => (log, false),
             None => {
                 let (base, end) = context.range_of(pointer)?.unwrap_or((pointer, pointer + bytes));
+                if pointer + bytes > end {
+                    return Err(Error::Interop(format!(
+                        "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at \
+                         {end:#x}"
+                    )));
+                }
                 let (log, fresh) = shared_log_of(base, end, context)?;
                 (LogOf::Shared(log), fresh)
             }

@@ -2,6 +2,7 @@
 
 mod collocate;
 mod follow;
+mod join;
 mod plan;
 
 #[cfg(feature = "python")]
@@ -9,4 +10,5 @@ pub(crate) use collocate::{Item, explain_items};
 pub use collocate::{collocate, collocate_all, explain};
 pub use follow::follow;
 pub(crate) use follow::usable_from;
+pub use join::{concatenate, stack};
 pub use plan::{Action, Plan, PlanTarget, Step};

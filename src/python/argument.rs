@@ -1,6 +1,7 @@
 //! Converts Python arguments to Rust types. The error for a wrong argument names the parameter, the accepted
 //! values and the given value.
 
+use super::classes::Array;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeCheck;
@@ -49,6 +50,10 @@ pub(super) fn wrong_type(object: &Bound<'_, PyAny>, name: &str, wanted: &str) ->
 /// The argument's representation, cut where it is long.
 pub(super) fn found(object: &Bound<'_, PyAny>) -> String {
     const LONGEST: usize = 100;
+    // The text of its elements would wait for the device.
+    if let Ok(array) = object.cast::<Array>() {
+        return array.get().array.to_string();
+    }
     let Ok(text) = object.repr() else {
         return class_name(object);
     };
@@ -83,7 +88,7 @@ pub(super) fn given<'a, 'py, T: Given<'a, 'py>>(
 macro_rules! parameters {
     ($($name:ident: $wanted:expr),* $(,)?) => { $(
         pub(super) fn $name<'a, 'py, T: Given<'a, 'py>>(object: &'a Bound<'py, PyAny>) -> PyResult<T> {
-            given(object, stringify!($name), $wanted)
+            given(object, stringify!($name).trim_start_matches("r#"), $wanted)
         }
     )* };
 }
@@ -96,6 +101,7 @@ const NAME: &str = "a str";
 parameters! {
     address: ADDRESS,
     array: "a usmq.Array",
+    axis: "a whole number",
     combine: "a str, the expression of a and b, as \"a + b\"",
     copy: FLAG,
     deterministic: FLAG,
@@ -123,6 +129,7 @@ parameters! {
     source: "a str, the text of the kernel (of a file: Path(...).read_text())",
     stream: "a whole number or None",
     timeout: "a number of seconds",
+    r#type: "a str, the name of an Arrow type, as \"string\"",
     usm_type: KIND,
     wait: FLAG,
 }

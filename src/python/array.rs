@@ -3,9 +3,13 @@
 use super::classes::{Array, Device, Queue};
 use super::dtype::{self, DType};
 use super::gil::detach;
-use super::{argument, asarray, buffer, dlpack, dlpack_c_api, index, numpy, pickle, scalar, suai};
+use super::{
+    argument, asarray, buffer, comparison, dlpack, dlpack_c_api, index, join, numpy, pickle, placement,
+    scalar, scope, suai, target,
+};
 use crate::interop::arrow::Column;
-use crate::{Index, Scalar};
+use crate::{Index, Scalar, UsmKind};
+use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -119,6 +123,78 @@ impl Array {
     fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let shape = index::numbers(shape, "shape")?;
         Ok(Self::new(detach(py, || self.array.reshape(shape))?))
+    }
+
+    /// Return the elements in C order on one axis: a view if they are contiguous, else a copy.
+    fn ravel(&self, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::new(detach(py, || self.array.ravel())?))
+    }
+
+    /// Return a copy of the elements, in C order, on one axis. Returns before the copy is complete.
+    fn flatten(&self, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::new(detach(py, || self.array.copy()?.ravel())?))
+    }
+
+    /// Return a view without axes of extent 1: without all of them, or without those in ``axis``, an int or a
+    /// tuple. Raises ValueError for an axis of another extent, and IndexError for one that does not exist.
+    #[pyo3(signature = (axis=None))]
+    fn squeeze(&self, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        join::squeezed(&self.array, axis)
+    }
+
+    /// Return a view with new axes of extent 1 at the positions ``axis`` of the result, an int or a tuple. Raises
+    /// IndexError for a position outside the result.
+    fn expand_dims(&self, axis: &Bound<'_, PyAny>) -> PyResult<Self> {
+        join::expanded(&self.array, axis)
+    }
+
+    /// Return the array on another queue, with another dtype or in memory of another kind: the array itself if
+    /// nothing differs, a view if the queue can use the memory, else a copy. Returns before the copy is complete.
+    ///
+    /// Parameters
+    /// ----------
+    /// target : str, Device, Queue, optional
+    ///     The queue of the result; by default the current queue.
+    /// dtype : dtype, optional
+    ///     The element type, converted as in ``astype``; by default the same.
+    /// usm_type : {"device", "shared", "host"}, optional
+    ///     The USM kind; by default the same.
+    ///
+    /// Raises
+    /// ------
+    /// AllocationError
+    ///     A copy is needed and memory is short.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import usmq
+    /// >>> x = usmq.arange(3)
+    /// >>> x.to(x.queue) is x, x.to(dtype="f4").tolist()
+    /// (True, [0.0, 1.0, 2.0])
+    #[pyo3(signature = (target=None, *, dtype=None, usm_type=None))]
+    fn to(
+        slf: &Bound<'_, Self>,
+        target: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
+    ) -> PyResult<Py<Self>> {
+        let (py, own) = (slf.py(), &slf.get().array);
+        let queue = match target::named(py, target, "target")? {
+            Some(queue) => queue,
+            None => scope::current(py)?,
+        };
+        let dtype = dtype::parse_opt(dtype)?;
+        let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
+        let moved = detach(py, || own.to(dtype, kind, Some(&queue)))?;
+        if moved.is_same(own) {
+            return Ok(slf.clone().unbind());
+        }
+        Py::new(py, Self::new(moved))
+    }
+
+    /// Return the array on the queue of ``other``, as ``usmq.collocate(x, like=other)``.
+    fn collocate<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
+        placement::collocate(slf.py(), &PyTuple::new(slf.py(), [slf])?, Some(other), None)
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -356,22 +432,30 @@ impl Array {
         self.copy(py)
     }
 
-    fn __repr__(&self) -> String {
-        let Self { array, .. } = self;
-        format!(
-            "<usmq.Array {}{:?} {}, {}>",
-            array.dtype(),
-            array.shape(),
-            array.memory_kind().title(),
-            array.queue()
-        )
+    /// The elements as numpy prints them, with dtype, kind and device. Beyond 1000 elements only the first and the
+    /// last 3 of each axis are copied to the host and printed. Waits for earlier writes; an error of theirs becomes
+    /// part of the text.
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(detach(py, || self.array.represent())?)
+    }
+
+    /// The elements as ``str`` of a numpy array. Otherwise as ``repr``.
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(detach(py, || self.array.preview_or_error())?)
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        comparison::refuse(other, op)
+    }
+
+    /// Of the object, not of its elements.
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr().addr() >> 4
     }
 }
 
 fn fill(py: Python<'_>, array: &crate::Array, number: Scalar) -> PyResult<()> {
-    let misfit = |why| PyValueError::new_err(format!("value does not fit: {why}"));
-    let element = number.bytes_as(array.dtype()).map_err(misfit)?;
-    Ok(detach(py, || array.fill_bytes(&element))?)
+    Ok(detach(py, || array.fill_number(number))?)
 }
 
 /// The iterator of an array. Threads may share it: it yields each view once. Python's own iterator over an

@@ -44,17 +44,11 @@ impl<'a, 'py> Entries<'a, 'py> {
     pub(super) fn data(&self) -> PyResult<(usize, bool)> {
         let data = self.required("data")?;
         if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
-            return Err(PyTypeError::new_err(format!(
-                "data must be a tuple of an address and a flag, not {}",
-                data.repr()?
-            )));
+            return Err(self.wrong(Misfit::Type, &data, "data", "a tuple of an address and a flag"));
         }
         let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
         let [pointer, flag] = &parts[..] else {
-            return Err(PyValueError::new_err(format!(
-                "data must have an address and a flag, not {} entries",
-                parts.len()
-            )));
+            return Err(self.wrong(Misfit::Range, &data, "data", "an address and a flag"));
         };
         let pointer = usize::read(pointer)
             .map_err(|misfit| self.wrong(misfit, &data, "data", "an address and a flag"))?;
@@ -75,10 +69,10 @@ impl<'a, 'py> Entries<'a, 'py> {
 
     pub(super) fn dtype(&self) -> PyResult<DType> {
         let typestr = self.required("typestr")?;
-        let typestr = typestr
+        let text = typestr
             .cast::<PyString>()
-            .map_err(|_| PyTypeError::new_err("typestr must be a string such as \"<f4\""))?;
-        dtype::parse(typestr.as_any())
+            .map_err(|_| self.wrong(Misfit::Type, &typestr, "typestr", "a str such as \"<f4\""))?;
+        dtype::parse(text.as_any())
     }
 
     /// The exception for a wrong entry.

@@ -88,18 +88,26 @@ fn take<T>(
         let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
         capsule = getter.call0()?;
     }
-    Ok(consume_capsule(&capsule, name, used)?.map(copy).transpose()?)
+    Ok(consume_capsule(&capsule, name, used, "_get_capsule()")?.map(copy).transpose()?)
 }
 
 /// Takes the pointer of a capsule of this name and renames the capsule; None for anything else. Only one of
-/// several concurrent consumers gets it, also in free-threaded Python.
+/// several concurrent consumers gets it, also in free-threaded Python. `method` returns another capsule.
 pub(super) fn consume_capsule(
     capsule: &Bound<'_, PyAny>,
     name: &'static CStr,
     used: &'static CStr,
+    method: &str,
 ) -> PyResult<Option<usize>> {
     with_critical_section(capsule, || {
-        let Some(address) = held(capsule.as_ptr(), [name, name]) else { return Ok(None) };
+        let Some(address) = held(capsule.as_ptr(), [name, name]) else {
+            if held(capsule.as_ptr(), [used, used]).is_none() {
+                return Ok(None);
+            }
+            let text =
+                format!("the capsule {name:?} has been used; a capsule is for one use: call {method} again");
+            return Err(Error::Interop(text).into());
+        };
         // SAFETY: a live capsule, and a name that lives as long as the process.
         match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } {
             0 => Ok(Some(address)),

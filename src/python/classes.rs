@@ -16,8 +16,10 @@ use std::sync::Arc;
 ///
 /// Indexing is numpy's basic indexing and returns views: ``x[0]``, ``x[1:, ::2]``, ``x[..., None]``.
 /// ``x[...] = value`` takes a number, an array or a host object. ``len(x)`` is the first extent; ``for row in x``
-/// yields views. Arrays support neither arithmetic nor ``value in x``, and ``==`` compares object identity:
-/// use ``x.to_numpy()`` to compare elements.
+/// yields views. ``print(x)`` shows the elements as numpy does.
+///
+/// Arrays support neither arithmetic nor ``value in x`` nor ``==``, ``<`` and so on, which raise TypeError: compare
+/// with dpnp, or ``x.to_numpy()`` on the host. An array as a key of a dict is the object, not its elements.
 ///
 /// Examples
 /// --------
@@ -136,7 +138,38 @@ pub(super) struct Context(pub(super) crate::Context);
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Event(pub(super) crate::Event);
 
-/// An Arrow array in unified shared memory, from ``from_arrow`` or a table. usmq never writes to it.
+/// An Arrow array in unified shared memory, from ``from_arrow``, a table, or arrays that a kernel has written.
+///
+/// Parameters
+/// ----------
+/// values : Array or Column
+///     The values, which the column shares; do not write to them afterwards. ``bool`` arrays become bitmaps by a copy;
+///     more axes make fixed-size lists. With ``offsets``, the bytes of texts, or the items of lists.
+/// validity : Array, optional
+///     Where values are not null: ``bool`` with one element per value, or a bitmap of ``uint8``, in which bit ``i``, from
+///     the least significant one of each byte, is value ``i``. Without it, no value is null.
+/// offsets : Array, optional
+///     The start of each text or list, then the end of the last one: ``int32``, or ``int64`` for the large types.
+/// type : str, optional
+///     The Arrow type of the values, as ``"string"`` with offsets, ``"timestamp[us, tz=UTC]"`` for ``int64``; by default
+///     that of the array, and lists of it with offsets.
+/// name : str
+///     The name of the column.
+///
+/// Raises
+/// ------
+/// TypeError
+///     An array has the wrong dtype, or the type is not known.
+/// ValueError
+///     An array has the wrong length or number of axes.
+/// PlacementError
+///     The arrays are on different queues; ``collocate`` fixes that.
+/// InteropError
+///     An array is strided, or Arrow lacks its element type.
+///
+/// Notes
+/// -----
+/// usmq never writes to a column.
 ///
 /// ``values()``, ``validity()`` and ``offsets()`` are zero-copy arrays for kernels. Other libraries import a
 /// column through ``__arrow_c_device_array__`` (ARROW_DEVICE_ONEAPI); on the host, use ``to_arrow()`` or
@@ -149,6 +182,9 @@ pub(super) struct Event(pub(super) crate::Event);
 /// >>> import usmq
 /// >>> usmq.from_arrow(usmq.arange(4)).values().to_numpy().tolist()
 /// [0, 1, 2, 3]
+/// >>> column = usmq.Column(usmq.arange(3), validity=usmq.asarray([True, False, True]))
+/// >>> column, column.null_count
+/// (<usmq.Column "" int64[3]>, 1)
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Column(pub(super) Quiet<arrow::Column>);
 
@@ -165,8 +201,8 @@ impl Column {
 /// Examples
 /// --------
 /// >>> import usmq
-/// >>> usmq.Table({"x": usmq.zeros(3)}).schema.children[0].format
-/// 'f'
+/// >>> usmq.Table({"x": usmq.zeros(3)}).schema.children[0].type
+/// 'float'
 #[pyclass(module = "usmq", frozen, eq)]
 #[derive(PartialEq)]
 pub(super) struct Field(pub(super) Arc<arrow::Field>);
@@ -179,7 +215,8 @@ impl Field {
 
 /// Named columns of equal length in unified shared memory, from ``from_arrow`` or from arrays.
 ///
-/// ``table["x"]`` returns the column of that name or raises KeyError; ``len(table)`` is the number of rows.
+/// ``table["x"]`` returns the column of that name or raises KeyError; ``table[["x", "y"]]`` a table of these columns, and
+/// ``table[10:20]`` one of these rows, both without a copy. ``len(table)`` is the number of rows.
 /// ``for name in table`` and ``"x" in table`` use the names.
 ///
 /// Parameters

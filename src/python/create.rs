@@ -1,4 +1,4 @@
-//! New arrays: `empty`, `zeros`, `full`, `arange`.
+//! New arrays: `empty`, `zeros`, `ones`, `full`, `arange`.
 
 use super::classes::Array;
 use super::gil::detach;
@@ -90,6 +90,45 @@ pub(super) fn zeros(
 ) -> PyResult<Array> {
     let made = empty(py, shape, dtype, usm_type, queue)?;
     detach(py, || made.array.fill_bytes(&[0]))?;
+    Ok(made)
+}
+
+/// Create an array of ones. Returns before they are written; commands on the array run after that.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+///     Extents, outermost first. Zero is allowed.
+/// dtype : dtype, optional
+///     The element type; float32 by default.
+/// usm_type : {"device", "shared", "host"}
+///     The USM kind.
+/// queue : str, Device, Queue, optional
+///     The queue of the array; by default the current queue.
+///
+/// Raises
+/// ------
+/// ValueError, TypeError, SelectorError, DeviceNotFoundError
+///     As ``empty``.
+/// AllocationError
+///     Memory is short.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.ones(2).tolist()
+/// [1.0, 1.0]
+#[pyfunction]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+pub(super) fn ones(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
+    queue: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Array> {
+    let made = empty(py, shape, dtype, usm_type, queue)?;
+    detach(py, || made.array.fill_number(Scalar::Int(1)))?;
     Ok(made)
 }
 
@@ -205,7 +244,7 @@ pub(super) fn arange(
     Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 
-fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(Scalar, Option<DType>)> {
+pub(super) fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<(Scalar, Option<DType>)> {
     index::scalar(object)?.ok_or_else(|| argument::wrong_type(object, name, "a number"))
 }
 

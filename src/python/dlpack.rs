@@ -209,10 +209,9 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
             Some(tensor) => import(py, tensor, &current, wanted),
             None => {
                 let what = capsule.repr()?;
-                return Err(Error::Interop(format!(
-                    "__dlpack__() returned {what}, not an unused DLPack capsule"
-                ))
-                .into());
+                return Err(
+                    Error::Interop(format!("__dlpack__() returned {what}, not a DLPack capsule")).into()
+                );
             }
         },
     };
@@ -303,7 +302,7 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The tensor of an unused capsule of this kind; None for anything else.
 fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<ForeignTensor<T>>> {
-    let Some(address) = consume_capsule(capsule, T::NAME, T::USED)? else { return Ok(None) };
+    let Some(address) = consume_capsule(capsule, T::NAME, T::USED, "__dlpack__()")? else { return Ok(None) };
     // SAFETY: the name promises such a tensor, and the capsule no longer owns it.
     Ok(Some(unsafe { ForeignTensor::from_raw(address as *mut T) }?))
 }

@@ -2,7 +2,7 @@
 
 use super::buffer::ForeignBuffer;
 use super::gil::detach;
-use super::index;
+use super::{index, numpy};
 use crate::DType;
 use crate::Scalar;
 use crate::array::HostMemory;
@@ -29,6 +29,7 @@ const LIST: &str = "the numbers of a list";
 impl<'py> HostInput<'py> {
     /// Reads an object with a buffer.
     pub(super) fn buffer(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        numpy::refuse_masked(object)?;
         let buffer = ForeignBuffer::readable(object)?;
         Ok(Self::Buffer { dtype: buffer.dtype()?, buffer })
     }

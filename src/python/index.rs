@@ -79,6 +79,13 @@ fn not_negative(numbers: Vec<isize>) -> Result<Vec<usize>, Misfit> {
     numbers.into_iter().map(|extent| usize::try_from(extent).map_err(|_| Misfit::Range)).collect()
 }
 
+/// Axes, as a number or a sequence of them.
+pub(super) fn axes(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<isize>> {
+    let read =
+        || if object.is_instance_of::<PyTuple>() { each(object) } else { Ok(vec![isize::read(object)?]) };
+    read().map_err(|misfit| misfit.into_error(object, name, "a whole number or a tuple of them"))
+}
+
 /// The parts of a basic index.
 pub(super) fn parts(key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
     match key.cast::<PyTuple>() {
@@ -142,6 +149,7 @@ pub(super) fn scalar(object: &Bound<'_, PyAny>) -> PyResult<Option<(Scalar, Opti
     {
         return Ok(None);
     }
+    super::numpy::refuse_masked(object)?;
     let (dtype, value) = (super::dtype::parse(&dtype)?, item.call0()?);
     Ok(number(&value)?.map(|number| (number, Some(dtype))))
 }

@@ -9,6 +9,7 @@ mod asarray;
 mod buffer;
 mod capsule;
 mod classes;
+mod comparison;
 mod context;
 mod create;
 mod cuda;
@@ -22,7 +23,9 @@ mod expression;
 mod gil;
 mod host;
 mod index;
+mod join;
 mod kernel;
+mod like;
 mod memory;
 mod numpy;
 mod owner;
@@ -50,14 +53,16 @@ mod core {
         arrow::view::{ColumnView, TableView},
         asarray::asarray,
         classes::{Array, Column, Context, Device, Event, Field, Queue, Table},
-        create::{arange, empty, full, zeros},
+        create::{arange, empty, full, ones, zeros},
         cuda::CudaArray,
         device::{devices, platform_problems},
         dlpack::from_dlpack,
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
         expression::{Elementwise, Reduction, elementwise, reduction},
+        join::{concatenate, expand_dims, squeeze, stack},
         kernel::{Kernel, Local, Mark, clear_kernel_cache, local, read, set_kernel_cache_limit, write},
+        like::{empty_like, full_like, ones_like, zeros_like},
         memory::{memory_stats, set_memory_limit, trim_memory},
         pickle::{
             fill_frame, observe_pickles, restore_array, restore_column, restore_field, restore_queue,

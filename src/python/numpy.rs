@@ -3,8 +3,9 @@
 use super::classes::Array;
 use super::errors::optional;
 use super::gil::{self, detach};
-use super::{buffer, dtype};
+use super::{argument, buffer, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
@@ -45,4 +46,18 @@ pub(super) fn view<'py>(
     }
     let view = PyMemoryView::from(array.as_any())?;
     optional(py, "numpy", "__array__()", "")?.getattr("asarray")?.call((view,), Some(&kwargs))
+}
+
+/// Refuses numpy's masked arrays: usmq would read the elements under the mask as numbers.
+pub(super) fn refuse_masked(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = object.py();
+    if object.getattr_opt(intern!(py, "filled"))?.is_none()
+        || object.getattr_opt(intern!(py, "mask"))?.is_none()
+    {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!(
+        "usmq arrays have no mask, so a {} is refused; pass x.filled(value), or the data and the mask as two arrays",
+        argument::class_name(object)
+    )))
 }

@@ -228,8 +228,8 @@ fn chosen(
     }
 }
 
-/// Reads an object that `collocate` takes.
-fn source<'py>(object: &Bound<'py, PyAny>) -> PyResult<Source<'py>> {
+/// Reads an object that `collocate` takes, or that can be the prototype of an array.
+pub(super) fn source<'py>(object: &Bound<'py, PyAny>) -> PyResult<Source<'py>> {
     protocol::read(object, &Wanted::default(), &[Memory::Usm, Memory::Host, Memory::Cuda])?
         .ok_or_else(|| no_array(object))
 }

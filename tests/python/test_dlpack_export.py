@@ -231,13 +231,17 @@ def test_the_data_is_complete_for_a_stream_of_another_context(
         b"",
         True,
         capsule(1, b"no"),
-        capsule(1, b"used_SyclQueueRef"),
         dpctl.SyclDevice,
     ],
 )
 def test_a_stream_of_another_type_is_a_type_error(stream: Any) -> None:
     with pytest.raises(TypeError, match="stream"):
         usmq.zeros(3).__dlpack__(stream=stream)
+
+
+def test_a_used_capsule_as_the_stream_is_refused() -> None:
+    with pytest.raises(usmq.InteropError, match='"SyclQueueRef" has been used'):
+        usmq.zeros(3).__dlpack__(stream=capsule(1, b"used_SyclQueueRef"))
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2, 5, 8, 4095, 0x7F0000000004, -2, 1 << 63, 1 << 64])

@@ -77,6 +77,8 @@ CALLS = {
     "Event.wait": "event.wait()",
     "to_numpy": "x.to_numpy()",
     "to_numpy of a view": "x[::2].to_numpy()",
+    "repr": "repr(x)",
+    "str of a view": "str(x[::-2])",
     "copy_from": "y.copy_from(np.ones(64, 'u4'))",
     "copy_from to a view": "y[::2].copy_from(np.ones(32, 'u4'))",
     "asarray of numpy": "usmq.asarray(np.ones(64, 'u4'))",

@@ -71,6 +71,18 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(usmq.zeros(np.int64(3), np.float32), usmq.Array)
     assert_type(usmq.full(3, 1j, complex), usmq.Array)
     assert_type(usmq.full(3, np.float16(1)), usmq.Array)
+    assert_type(usmq.ones((2, 3), "f4"), usmq.Array)
+    assert_type(usmq.zeros_like(x, "f4", shape=3, usm_type="host", queue="cpu"), usmq.Array)
+    assert_type(usmq.ones_like(host), usmq.Array)
+    assert_type(usmq.full_like(x, 1), usmq.Array)
+    assert_type(usmq.concatenate([x, x], axis=None), usmq.Array)
+    assert_type(usmq.stack((x, x), 1), usmq.Array)
+    assert_type(usmq.squeeze(x, (0, 1)), usmq.Array)
+    assert_type(x.squeeze().expand_dims(0), usmq.Array)
+    assert_type(x.ravel(), usmq.Array)
+    assert_type(x.to("gpu:1", dtype="f4", usm_type="host"), usmq.Array)
+    assert_type(x.collocate(x), usmq.Array)
+    assert_type({x: 1}, dict[usmq.Array, int])
     assert_type(usmq.arange(3), usmq.Array)
     assert_type(usmq.arange(0, 1, 0.25, "f8"), usmq.Array)
     assert_type(usmq.asarray(host, copy=None), usmq.Array)
@@ -105,6 +117,8 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     x.copy_from(host)
     x.fill(1)
 
+    usmq.full_like(x)  # type: ignore[call-arg]
+    usmq.concatenate(3)  # type: ignore[arg-type]
     usmq.zeros()  # type: ignore[call-arg]
     usmq.zeros("3")  # type: ignore[arg-type]
     usmq.zeros(3, "f4", "shared")  # type: ignore[call-arg]
@@ -171,6 +185,12 @@ def kernels(x: usmq.Array, source: str) -> None:
 def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     assert_type(usmq.Table({"x": x, "y": column}), usmq.Table)
     assert_type(table["x"], usmq.Column)
+    assert_type(usmq.Column(x, validity=x, offsets=x, type="string", name="a"), usmq.Column)
+    assert_type(usmq.Column(column), usmq.Column)
+    assert_type(table[1:3], usmq.Table)
+    assert_type(table[["x", "y"]], usmq.Table)
+    assert_type(column.to_numpy(), npt.NDArray[Any])
+    assert_type(column.type, str)
     assert_type(table.columns, list[usmq.Column])
     assert_type(table.schema, usmq.Field)
     assert_type(table.batches, list[usmq.Table])
@@ -188,7 +208,7 @@ def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     known: usmq.Table = usmq.from_arrow(usmq.DeviceStream([table]), columns=["x"])
     assert_type(usmq.from_arrow(known.host_view()), Any)
 
-    table[0]  # type: ignore[index]
+    table[0]  # type: ignore[call-overload]
     column[0]  # type: ignore[index]
     usmq.Table([x])  # type: ignore[arg-type]
     usmq.from_arrow([1, 2])  # type: ignore[arg-type]

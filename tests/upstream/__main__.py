@@ -72,6 +72,7 @@ DEFECTS = [
     Defect("dpctl_owner_in_host_task.py", ("hang",)),
     Defect("dpnp_negative_strides.py"),
     Defect("dpnp_dlpack_error.py"),
+    Defect("dpnp_add_out_of_order.py"),
 ]
 
 

@@ -20,6 +20,8 @@ pub(super) const DEVICE_CUDA_MANAGED: i32 = 13;
 /// `ARROW_DEVICE_ONEAPI`: USM of a oneAPI root device; its `sync_event` is the address of a `sycl::event`.
 pub(super) const DEVICE_ONEAPI: i32 = 14;
 
+/// `ARROW_FLAG_DICTIONARY_ORDERED`.
+pub(super) const FLAG_DICTIONARY_ORDERED: i64 = 1;
 /// `ARROW_FLAG_NULLABLE`.
 pub(super) const FLAG_NULLABLE: i64 = 2;
 

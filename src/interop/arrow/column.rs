@@ -366,11 +366,11 @@ fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result
     Ok(Array::from_parts(bytes.shared_allocation(), layout, dtype, bytes.queue().clone(), true))
 }
 
-/// `float64[1000] "miles" (queue … on opencl:cpu:0 …)`.
+/// `column "miles" (double[1000], queue … on opencl:cpu:0 …)`.
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (field, queue) = (self.field(), self.queue());
-        write!(f, "column {:?} ({}[{}], {queue})", field.name(), field.format(), self.len())
+        write!(f, "column {:?} ({}[{}], {queue})", field.name(), field.type_name(), self.len())
     }
 }
 

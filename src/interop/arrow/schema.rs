@@ -1,7 +1,7 @@
 //! Fields: the type, name and metadata of an array, stored unchanged, so that export after import loses
 //! nothing.
 
-use super::abi::{ArrowSchema, FLAG_NULLABLE, Heap};
+use super::abi::{ArrowSchema, FLAG_DICTIONARY_ORDERED, FLAG_NULLABLE, Heap};
 use super::layout::Layout;
 use crate::error::{Error, Result};
 use std::ffi::{CStr, CString, c_char};
@@ -140,6 +140,11 @@ impl Field {
     #[must_use]
     pub fn is_nullable(&self) -> bool {
         self.flags & FLAG_NULLABLE != 0
+    }
+
+    /// Whether the order of the dictionary's values has a meaning.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.flags & FLAG_DICTIONARY_ORDERED != 0
     }
 
     /// The fields of the children, of a struct or list.

@@ -129,6 +129,27 @@ impl Table {
         Ok(Self { batches: batches.collect(), schema: schema.clone(), queue: self.queue.clone() })
     }
 
+    /// Returns rows `start` to `start + length` of the table; they share its memory.
+    ///
+    /// # Errors
+    /// [`Error::Index`] if the range exceeds the table.
+    pub fn slice(&self, start: usize, length: usize) -> Result<Self> {
+        if start.checked_add(length).is_none_or(|end| end > self.num_rows()) {
+            return Err(Error::Index(format!("rows {start} to {start} + {length} of {self}")));
+        }
+        let (mut skip, mut rest, mut batches) = (start, length, Vec::new());
+        for batch in &self.batches {
+            let first = skip.min(batch.len());
+            let count = rest.min(batch.len() - first);
+            if count > 0 || (length == 0 && batches.is_empty()) {
+                let columns = batch.slice(first, count)?.children();
+                batches.push(record(&self.schema, columns, count, &self.queue));
+            }
+            (skip, rest) = (skip - first, rest - count);
+        }
+        Ok(Self { batches, ..self.clone() })
+    }
+
     /// Returns the table on `queue` and in memory of `kind`, if given; copies only buffers that the queue
     /// cannot use.
     ///

@@ -21,9 +21,9 @@ pub(super) struct Checked<'a> {
 
 pub(super) fn broken(field: &Field, what: impl Display) -> Error {
     Error::Interop(format!(
-        "the ArrowArray {:?} of format {:?} is not valid: {what}",
+        "the ArrowArray {:?} of type {} is not valid: {what}",
         field.name(),
-        field.format()
+        field.type_name()
     ))
 }
 

@@ -7,8 +7,7 @@ use crate::interop::arrow;
 use crate::python::argument;
 use crate::python::classes::{Array, Column, Device, Field, Queue};
 use crate::python::gil::detach;
-use crate::python::pickle;
-use crate::python::target;
+use crate::python::{pickle, protocol, target};
 use crate::{MemoryKind, UsmKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,6 +15,45 @@ use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
 
 #[pymethods]
 impl Column {
+    #[new]
+    #[pyo3(signature = (values, *, validity=None, offsets=None, r#type=None, name=""))]
+    fn of(
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        validity: Option<&Bound<'_, PyAny>>,
+        offsets: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::r#type)] r#type: Option<&str>,
+        #[pyo3(from_py_with = argument::name)] name: &str,
+    ) -> PyResult<Self> {
+        let part = |object: &Bound<'_, PyAny>, name: &str| {
+            protocol::usm(object)?
+                .ok_or_else(|| argument::wrong_type(object, name, "an array in USM or None"))
+        };
+        let validity = validity.map(|object| part(object, "validity")).transpose()?;
+        let offsets = offsets.map(|object| part(object, "offsets")).transpose()?;
+        let Ok(items) = values.cast::<Self>() else {
+            let wanted = "an array in USM or a usmq.Column";
+            let values =
+                protocol::usm(values)?.ok_or_else(|| argument::wrong_type(values, "values", wanted))?;
+            let column = detach(py, || {
+                arrow::Column::from_parts(name, &values, validity.as_ref(), offsets.as_ref(), r#type)
+            })?;
+            return Ok(Self::new(column));
+        };
+        if r#type.is_some() {
+            return Err(PyTypeError::new_err("type is that of the column; leave it out"));
+        }
+        let items = arrow::Column::clone(&items.get().0);
+        let column = detach(py, || -> crate::Result<_> {
+            let column = match &offsets {
+                Some(offsets) => items.listed(name, offsets)?,
+                None => items.named(name),
+            };
+            validity.map_or(Ok(column.clone()), |validity| column.with_validity(&validity))
+        })?;
+        Ok(Self::new(column))
+    }
+
     /// The name; may be empty.
     #[getter]
     fn name(&self) -> &str {
@@ -26,6 +64,12 @@ impl Column {
     #[getter]
     fn format(&self) -> &str {
         self.0.field().format()
+    }
+
+    /// The name of the Arrow type, as ``"double"``, ``"timestamp[us, tz=UTC]"`` or ``"list<item: int32>"``.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.0.field().type_name()
     }
 
     /// The type, name and metadata.
@@ -171,6 +215,20 @@ impl Column {
         super::view::pyarrow(py)?.call_method1("array", (view,))
     }
 
+    /// Return the values as a new numpy array: numbers, booleans, dates as ``datetime64``, timestamps and durations
+    /// without their time zone. Waits.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     Values are null, which numpy cannot hold. ``to_arrow().to_numpy(zero_copy_only=False)`` gives NaN for them, or
+    ///     None, and ``values().to_numpy()`` the numbers that are stored there.
+    /// TypeError
+    ///     The values are of another type, as texts: use ``to_arrow()``.
+    fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        super::to_numpy::copy(py, &self.0)
+    }
+
     /// Return a view of the column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
     ///
     /// Raises
@@ -261,8 +319,6 @@ impl Column {
     }
 
     fn __repr__(&self) -> String {
-        let values = self.0.dictionary().map(|values| format!(" of {}", values.field().format()));
-        let (name, length) = (self.name(), self.0.len());
-        format!("<usmq.Column {name:?} {}{}[{length}]>", self.format(), values.unwrap_or_default())
+        format!("<usmq.Column {:?} {}[{}]>", self.name(), self.r#type(), self.0.len())
     }
 }

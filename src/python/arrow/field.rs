@@ -21,6 +21,12 @@ impl Field {
         self.0.format()
     }
 
+    /// The name of the Arrow type, as ``"double"``, ``"timestamp[us, tz=UTC]"`` or ``"list<item: int32>"``.
+    #[getter]
+    fn r#type(&self) -> String {
+        self.0.type_name()
+    }
+
     /// Whether values may be null.
     #[getter]
     fn nullable(&self) -> bool {
@@ -59,6 +65,6 @@ impl Field {
     }
 
     fn __repr__(&self) -> String {
-        format!("<usmq.Field {:?} {}>", self.0.name(), self.0.format())
+        format!("<usmq.Field {:?} {}>", self.0.name(), self.0.type_name())
     }
 }

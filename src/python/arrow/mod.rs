@@ -7,6 +7,7 @@ mod field;
 pub(super) mod import;
 pub(super) mod stream;
 mod table;
+mod to_numpy;
 pub(super) mod view;
 
 pub(super) use export::{cuda_array, device_array, schema};

@@ -10,9 +10,9 @@ use crate::python::gil::detach;
 use crate::python::pickle;
 use crate::python::target;
 use crate::{Error, UsmKind};
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PySlice, PyTuple};
 
 #[pymethods]
 impl Table {
@@ -163,9 +163,25 @@ impl Table {
         self.0.num_rows()
     }
 
-    fn __getitem__(&self, name: &Bound<'_, PyAny>) -> PyResult<Column> {
-        let name = argument::given(name, "the name of a column", "a str (table.columns is by position)")?;
-        Ok(Column::new(self.0.column(name).map_err(missing)?.clone()))
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = key.py();
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let parts = slice.indices(self.0.num_rows() as isize)?;
+            if parts.step != 1 {
+                return Err(PyValueError::new_err(format!(
+                    "the slice of a table must have step 1, not {}",
+                    parts.step
+                )));
+            }
+            let rows = self.0.slice(parts.start.unsigned_abs(), parts.slicelength)?;
+            return Ok(Py::new(py, Self::new(rows))?.into_any());
+        }
+        if key.is_instance_of::<PyList>() || key.is_instance_of::<PyTuple>() {
+            return Ok(Py::new(py, self.select(key)?)?.into_any());
+        }
+        let wanted = "a str, a list of them, or a slice of rows (table.columns is by position)";
+        let name = argument::given(key, "the index of a table", wanted)?;
+        Ok(Py::new(py, Column::new(self.0.column(name).map_err(missing)?.clone()))?.into_any())
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
@@ -224,7 +240,10 @@ impl Table {
     }
 
     fn __repr__(&self) -> String {
-        format!("<usmq.Table of {} rows: {}>", self.0.num_rows(), self.column_names().join(", "))
+        let column =
+            |field: &std::sync::Arc<arrow::Field>| format!("{}: {}", field.name(), field.type_name());
+        let columns: Vec<_> = self.0.schema().children().iter().map(column).collect();
+        format!("<usmq.Table of {} rows: {}>", self.0.num_rows(), columns.join(", "))
     }
 }
 

@@ -1,0 +1,257 @@
+"""``ones``, ``zeros_like`` and the others, ``to``, ``squeeze``, ``concatenate`` and ``stack``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+DTYPES = ["?", "i1", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+def other_queue() -> usmq.Queue:
+    """Return a queue in another context than the default one."""
+    return usmq.Queue(usmq.Device().sub_devices(1)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ones_have_the_dtype(dtype: str) -> None:
+    x = usmq.ones((2, 3), dtype, usm_type="shared")
+    np.testing.assert_array_equal(x.to_numpy(), np.ones((2, 3), dtype))
+    assert x.usm_type == "shared"
+    assert usmq.ones(2).dtype == "float32"
+    assert usmq.ones(0).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["empty_like", "zeros_like", "ones_like"])
+def test_the_prototype_decides_what_is_not_given(name: str) -> None:
+    like = getattr(usmq, name)
+    x = usmq.zeros((2, 3), "i2", usm_type="shared", queue=other_queue())
+    y = like(x)
+    assert (y.shape, y.dtype, y.usm_type, y.queue) == ((2, 3), "int16", "shared", x.queue)
+    y = like(x, "f8", shape=4, usm_type="host", queue=usmq.current_queue())
+    found = (y.shape, y.dtype, y.usm_type, y.queue)
+    assert found == ((4,), "float64", "host", usmq.current_queue())
+    assert like(x.T[::-1, :1]).strides == (2, 2)
+    assert like(x, shape=()).shape == ()
+    assert like(x, shape=(0, 2)).size == 0
+
+
+def test_the_new_elements_have_the_value() -> None:
+    x = usmq.arange(3)
+    assert usmq.zeros_like(x).tolist() == [0, 0, 0]
+    assert usmq.ones_like(x, "f4").tolist() == [1.0, 1.0, 1.0]
+    assert usmq.full_like(x, 7).tolist() == [7, 7, 7]
+    assert usmq.full_like(x, 2.5, "f4", shape=2).tolist() == [2.5, 2.5]
+    with pytest.raises(ValueError, match=r"2\.5 is not an integer"):
+        usmq.full_like(x, 2.5)
+
+
+def test_host_and_foreign_arrays_can_be_prototypes() -> None:
+    host = np.zeros((2, 2), "u2")
+    y = usmq.zeros_like(host)
+    assert (y.shape, y.dtype, y.usm_type, y.queue) == (
+        (2, 2),
+        "uint16",
+        "device",
+        usmq.current_queue(),
+    )
+    dpnp = pytest.importorskip("dpnp", reason="dpnp is not installed")
+    foreign = dpnp.ones(3, dtype="f4", usm_type="shared")
+    y = usmq.full_like(foreign, 2)
+    assert (y.tolist(), y.usm_type) == ([2.0, 2.0, 2.0], "shared")
+    system = usmq.asarray(np.arange(3), copy=False)
+    assert usmq.zeros_like(system).usm_type == "host"
+
+
+def test_to_moves_only_as_far_as_needed() -> None:
+    x = usmq.arange(3)
+    assert x.to() is x
+    assert x.to(x.queue, dtype="i8", usm_type="device") is x
+    view = x.to(usmq.Queue(x.device, profiling=True))
+    assert (view.ptr, view.queue == x.queue) == (x.ptr, False)
+    far = x.to(other_queue())
+    assert (far.queue, far.tolist()) == (other_queue(), [0, 1, 2])
+    assert far.to().queue == usmq.current_queue()
+    with usmq.use_queue(other_queue()):
+        assert x.to().queue == other_queue()
+    y = x.to(dtype="f4", usm_type="host")
+    assert (y.dtype, y.usm_type, y.tolist()) == ("float32", "host", [0.0, 1.0, 2.0])
+    with pytest.raises(TypeError, match="target must be"):
+        x.to(3)  # type: ignore[arg-type]
+
+
+def test_collocate_is_also_a_method() -> None:
+    x, y = usmq.arange(3), usmq.zeros(3, queue=other_queue())
+    assert x.collocate(y).queue == y.queue
+    assert x.collocate(x) is x
+    with pytest.raises(TypeError):
+        x.collocate(None)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((1, 3, 1), None),
+        ((1, 3, 1), 0),
+        ((1, 3, 1), -1),
+        ((1, 3, 1), (0, 2)),
+        ((), None),
+        ((1,), None),
+    ],
+)
+def test_squeeze_is_as_in_numpy(shape: tuple[int, ...], axis: Any) -> None:
+    host = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    x = usmq.asarray(host)
+    y = x.squeeze(axis)
+    assert y.shape == usmq.squeeze(x, axis).shape == host.squeeze(axis).shape
+    np.testing.assert_array_equal(y.to_numpy(), host.squeeze(axis))
+    assert y.ptr == x.ptr
+
+
+def test_no_axis_is_squeezed_by_an_empty_tuple() -> None:
+    assert usmq.zeros((1, 3)).squeeze(()).shape == (1, 3)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3, (0, 1), (0, -1), (3, 1)])
+def test_expand_dims_is_as_in_numpy(axis: Any) -> None:
+    host = np.arange(6).reshape(2, 3)
+    x = usmq.asarray(host)
+    assert x.expand_dims(axis).shape == np.expand_dims(host, axis).shape
+    assert usmq.expand_dims(x, axis).ptr == x.ptr
+
+
+def test_wrong_axes_are_named() -> None:
+    x = usmq.zeros((1, 3))
+    with pytest.raises(ValueError, match=r"axis 1 of shape \[1, 3\]: its extent is 3"):
+        x.squeeze(1)
+    with pytest.raises(IndexError, match="axis 2 is out of range"):
+        x.squeeze(2)
+    with pytest.raises(ValueError, match="given twice"):
+        x.squeeze((0, -2))
+    with pytest.raises(IndexError, match="axis 4 is out of range"):
+        x.expand_dims(4)
+    for wrong in (1.5, "0", [0], None):
+        with pytest.raises(TypeError, match="axis must be"):
+            x.expand_dims(wrong)  # type: ignore[arg-type]
+    with pytest.raises((ValueError, TypeError)):
+        x.squeeze(1 << 70)
+
+
+def test_ravel_is_a_view_and_flatten_a_copy() -> None:
+    host = np.arange(6).reshape(2, 3)
+    x = usmq.asarray(host)
+    assert x.ravel().ptr == x.ptr
+    assert x.flatten().ptr != x.ptr
+    np.testing.assert_array_equal(x.T.ravel().to_numpy(), host.T.ravel())
+    np.testing.assert_array_equal(x[::-1].flatten().to_numpy(), host[::-1].flatten())
+    assert usmq.zeros((0, 3)).ravel().shape == (0,)
+    assert usmq.full((), 2).ravel().tolist() == [2]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "c16"])
+def test_concatenate_is_as_in_numpy(axis: int | None, dtype: str) -> None:
+    host = np.arange(12).reshape(3, 4).astype(dtype)
+    parts = [host, host[::-1], host[:0] if axis == 0 else host, host.copy(order="F")]
+    x = usmq.asarray(host)
+    ours = [x, x[::-1], x[:0] if axis == 0 else x, usmq.asarray(parts[3])]
+    joined = usmq.concatenate(ours, axis)
+    np.testing.assert_array_equal(joined.to_numpy(), np.concatenate(parts, axis))
+    assert (joined.queue, joined.dtype) == (x.queue, x.dtype)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+def test_stack_is_as_in_numpy(axis: int) -> None:
+    host = np.arange(6, dtype="f4").reshape(2, 3)
+    x = usmq.asarray(host)
+    stacked = usmq.stack((x, x[::-1], x), axis=axis)
+    np.testing.assert_array_equal(stacked.to_numpy(), np.stack((host, host[::-1], host), axis=axis))
+    assert usmq.stack([usmq.full((), 1), usmq.full((), 2)]).tolist() == [1, 2]
+
+
+def test_the_usm_kind_of_a_join_is_that_of_its_parts() -> None:
+    shared, host = usmq.ones(2, usm_type="shared"), usmq.ones(2, usm_type="host")
+    assert usmq.concatenate([shared, shared]).usm_type == "shared"
+    assert usmq.concatenate([shared, host]).usm_type == "device"
+
+
+def test_parts_that_do_not_fit_are_refused_by_name() -> None:
+    x = usmq.zeros((2, 3))
+    with pytest.raises(ValueError, match="at least one array"):
+        usmq.concatenate([])
+    with pytest.raises(
+        TypeError, match=r"array 0 has dtype float32, but array 1 has int64.*astype"
+    ):
+        usmq.concatenate([x, usmq.arange(3)])
+    with pytest.raises(ValueError, match=r"array 1 of shape \[2, 2\]"):
+        usmq.concatenate([x, usmq.zeros((2, 2))])
+    with pytest.raises(ValueError, match="shapes must be equal"):
+        usmq.stack([x, x[0]])
+    with pytest.raises(ValueError, match="without axes"):
+        usmq.concatenate([usmq.full((), 1), usmq.full((), 1)])
+    with pytest.raises(IndexError, match="axis 2 is out of range"):
+        usmq.concatenate([x, x], 2)
+    with pytest.raises(usmq.PlacementError, match="collocate"):
+        usmq.concatenate([x, usmq.zeros((2, 3), queue=other_queue())])
+    with pytest.raises(TypeError, match="expected an array in USM, not list"):
+        usmq.concatenate([[1], [2]])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="arrays must be"):
+        usmq.stack(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="axis must be"):
+        usmq.stack([x], axis=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("other", ["x", "y", "1", "2.5", "[1]", "y.to_numpy()", "np.float32(1)"])
+def test_comparisons_raise_with_the_fix(sign: str, other: str) -> None:
+    names = {"x": usmq.ones(2), "y": usmq.ones(2), "np": np}
+    with pytest.raises(TypeError, match=r"x\.to_numpy\(\)|dpnp"):
+        eval(f"x {sign} {other}", names)
+
+
+def test_other_objects_compare_by_identity() -> None:
+    x = usmq.ones(2)
+    assert (x == None, x != None, x == "text", x is x) == (False, True, False, True)  # noqa: E711
+    with pytest.raises(TypeError):
+        x < None  # type: ignore[operator]  # noqa: B015
+
+
+def test_an_array_is_a_key_by_identity() -> None:
+    x, y = usmq.ones(2), usmq.ones(2)
+    table = {x: 1, y: 2}
+    assert (table[x], table[y], len({x, y, x})) == (1, 2, 2)
+    assert x in [x, y]
+    assert hash(x) == hash(x)
+    assert x in (None, "a", x)
+
+
+def test_one_element_converts_to_a_number() -> None:
+    assert (int(usmq.full((), 3)), float(usmq.full((1, 1), 2.5)), bool(usmq.zeros(1))) == (
+        3,
+        2.5,
+        False,
+    )
+    with pytest.raises(ValueError, match="one element"):
+        bool(usmq.zeros(2))
+    with pytest.raises(TypeError):
+        len(usmq.full((), 1))
+
+
+def test_masked_arrays_are_refused_with_the_fix() -> None:
+    masked = np.ma.masked_array([1.0, 2.0], mask=[True, False])
+    kernel = usmq.Kernel.from_opencl("kernel void f(global const float *x) {}", "f")
+    for call in (
+        lambda: usmq.asarray(masked),
+        lambda: usmq.asarray(masked, copy=False),
+        lambda: usmq.asarray([1.0, masked[0]]),
+        lambda: usmq.zeros(2, "f8").copy_from(masked),
+        lambda: usmq.collocate(masked, queue=usmq.current_queue()),
+    ):
+        with pytest.raises(TypeError, match=r"\.filled\(value\)"):
+            call()
+    with pytest.raises(usmq.LaunchError, match=r"\.filled\(value\)"):
+        kernel(2, masked.astype("f4"))
+    assert usmq.asarray(masked.filled(0)).tolist() == [0.0, 2.0]

@@ -1,0 +1,91 @@
+"""Errors name the cause and the fix, also where the first sign points elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import usmq
+
+
+class Shows:
+    """An object with the array interface of another one, changed."""
+
+    def __init__(self, x: usmq.Array, **changes: Any) -> None:
+        self.x = x
+        self.__sycl_usm_array_interface__ = dict(x.__sycl_usm_array_interface__) | changes
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+@pytest.mark.parametrize("count", [1 << 19, 1 << 28, 1 << 38])
+def test_a_view_beyond_its_allocation_is_refused_as_such(kind: Any, count: int) -> None:
+    x = usmq.zeros(100_000, "f4", usm_type=kind)
+    with pytest.raises(usmq.InteropError) as caught:
+        usmq.asarray(Shows(x, shape=(count,), strides=None))
+    text = str(caught.value)
+    assert "allocation" in text
+    assert "ends" in text
+    assert "context" not in text
+
+
+def test_a_pointer_that_is_not_usm_still_blames_the_context() -> None:
+    x = usmq.zeros(3)
+    with pytest.raises(usmq.InteropError, match=r"is not USM of .*must name the queue or context"):
+        usmq.asarray(Shows(x, data=(4096, False)))
+
+
+def test_a_used_capsule_says_that_it_was_used() -> None:
+    x = usmq.zeros(3)
+
+    class Again:
+        """A producer that returns one capsule twice."""
+
+        capsule = x.__dlpack__()
+
+        def __dlpack__(self, **_options: Any) -> Any:
+            return self.capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    again = Again()
+    assert usmq.from_dlpack(again).tolist() == [0, 0, 0]
+    with pytest.raises(
+        usmq.InteropError, match=r"capsule .*has been used.*call __dlpack__\(\) again"
+    ):
+        usmq.from_dlpack(again)
+
+    capsule = x.queue._get_capsule()
+    assert usmq.Queue(capsule) == x.queue
+    with pytest.raises(usmq.InteropError, match=r"\"SyclQueueRef\" has been used.*_get_capsule"):
+        usmq.Queue(capsule)
+    capsule = x.queue.context._get_capsule()
+    assert usmq.Queue(x.device, context=capsule).context == x.queue.context
+    with pytest.raises(usmq.InteropError, match=r"\"SyclContextRef\" has been used.*_get_capsule"):
+        usmq.Queue(x.device, context=capsule)
+
+
+def test_a_wrong_entry_is_named_with_the_interface() -> None:
+    x = usmq.zeros(3)
+    for key, value in {
+        "strides": 1,
+        "shape": 3,
+        "data": 5,
+        "typestr": 4,
+        "offset": "0",
+    }.items():
+        text = rf'__sycl_usm_array_interface__\["{key}"\] must be .*, not '
+        with pytest.raises((TypeError, ValueError), match=text):
+            usmq.asarray(Shows(x, **{key: value}))
+
+
+def test_a_huge_type_string_is_shortened() -> None:
+    x = usmq.zeros(3)
+    for call in (
+        lambda: usmq.asarray(Shows(x, typestr="x" * 100_000)),
+        lambda: usmq.zeros(3, "é" * 100_000),
+        lambda: usmq.DType(">" + "f" * 100_000),
+    ):
+        with pytest.raises(TypeError, match=r"dtype .*…") as caught:
+            call()
+        assert len(str(caught.value)) < 500
