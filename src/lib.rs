@@ -77,13 +77,13 @@ mod runtime;
 mod task;
 mod trace;
 
-pub use array::{Array, DType, Element, HostMemory, Index, Scalar};
+pub use array::{Array, DType, Element, HostMemory, Index, ReadFuture, Scalar};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, Event, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
+    Backend, Context, Device, Event, EventFuture, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
     QueueProperties, Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems,
     set_kernel_cache_limit,
 };
