@@ -18,7 +18,7 @@
 //!     let y = Array::zeros::<f32>([3])?;
 //!     let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
 //!     // SAFETY: axpy writes y[0..n] only.
-//!     unsafe { axpy.launch([3], &[2.0f32.into(), (&x).into(), (&y).into(), 3u64.into()]) }?;
+//!     unsafe { axpy.launch(3, (2f32, &x, &y, 3usize)) }?;
 //!     assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]); // waits for what it must, nothing else
 //!     Ok(())
 //! })?;
@@ -77,7 +77,10 @@ mod runtime;
 mod task;
 mod trace;
 
-pub use array::{Array, DType, Element, HostMemory, Index, ReadFuture, Scalar};
+pub use array::{
+    Array, DType, Element, Extent, HostMemory, Index, IndexPart, Indices, IntoNewShape, IntoShape,
+    ReadFuture, Scalar,
+};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
@@ -90,8 +93,9 @@ pub use device::{
 pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{
-    Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, Kernel, KernelOptions, Launch, Param, Reduction,
-    ReductionLaunch, ReductionOptions,
+    Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, In, InOut, Kernel, KernelField, KernelOptions,
+    Launch, LaunchArgs, Out, Param, Reduction, ReductionLaunch, ReductionOptions, TypedKernel, TypedParam,
+    TypedParams,
 };
 pub use manager::{
     InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,

@@ -28,6 +28,7 @@ mod host;
 mod interrupt;
 mod kernel_values;
 mod kernels;
+mod launches;
 mod one_line;
 mod order;
 mod placement;
