@@ -78,8 +78,8 @@ mod task;
 mod trace;
 
 pub use array::{
-    Array, DType, Element, Extent, HostMemory, Index, IndexPart, Indices, IntoNewShape, IntoShape,
-    ReadFuture, Scalar,
+    Array, ArrayBuilder, DType, Element, Extent, HostMemory, HostView, HostViewMut, Index, IndexPart,
+    Indices, IntoNewShape, IntoShape, ReadFuture, Scalar,
 };
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
@@ -98,7 +98,7 @@ pub use kernel::{
     TypedParams,
 };
 pub use manager::{
-    InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
+    InQueue, QueueBuilder, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
 };
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
@@ -143,6 +143,8 @@ mod pages {
     mod scope {}
     #[doc = include_str!("../docs/howto/collocate.md")]
     mod collocate {}
+    #[doc = include_str!("../docs/howto/host-data.md")]
+    mod host_data {}
     #[doc = include_str!("../docs/howto/tasks.md")]
     mod tasks {}
     #[doc = include_str!("../docs/howto/threads.md")]

@@ -1,24 +1,28 @@
 //! Arrays: a typed, n-dimensional view of USM or system memory, and the queue on which its work runs.
 
 mod arange;
+mod builder;
 mod cast_kernel;
 mod create;
 mod dtype;
 mod element;
 mod extents;
 mod host;
+mod host_view;
 mod layout;
 mod read;
 mod scalar;
 mod slicing;
 mod transfer;
 
+pub use builder::ArrayBuilder;
 pub use dtype::DType;
 pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use extents::{Extent, IntoNewShape, IntoShape};
 pub use host::HostMemory;
+pub use host_view::{HostView, HostViewMut};
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
 pub use read::ReadFuture;

@@ -25,6 +25,7 @@ mod dlpack;
 mod dtypes;
 mod futures;
 mod host;
+mod host_views;
 mod interrupt;
 mod kernel_values;
 mod kernels;
