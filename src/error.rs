@@ -50,6 +50,16 @@ pub enum Error {
         /// More about the cause; empty or starts with "; ".
         note: String,
     },
+    /// An access that conflicts with a live [`HostView`](crate::HostView) or [`HostViewMut`](crate::HostViewMut).
+    #[error("{array} has a {}host view, so {}; drop the view first, or use a copy() made before it",
+        if *is_mutable { "mutable " } else { "" },
+        if *is_mutable { "nothing else may use its memory" } else { "nothing may write to its memory" })]
+    HostView {
+        /// The array of the view.
+        array: String,
+        /// Whether the view may write.
+        is_mutable: bool,
+    },
     /// A failed allocation of host memory.
     #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
     HostMemory {

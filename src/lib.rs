@@ -18,7 +18,7 @@
 //!     let y = Array::zeros::<f32>([3])?;
 //!     let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
 //!     // SAFETY: axpy writes y[0..n] only.
-//!     unsafe { axpy.launch([3], &[2.0f32.into(), (&x).into(), (&y).into(), 3u64.into()]) }?;
+//!     unsafe { axpy.launch(3, (2f32, &x, &y, 3usize)) }?;
 //!     assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]); // waits for what it must, nothing else
 //!     Ok(())
 //! })?;
@@ -77,24 +77,28 @@ mod runtime;
 mod task;
 mod trace;
 
-pub use array::{Array, DType, Element, HostMemory, Index, Scalar};
+pub use array::{
+    Array, ArrayBuilder, DType, Element, Extent, HostMemory, HostView, HostViewMut, Index, IndexPart,
+    Indices, IntoNewShape, IntoShape, ReadFuture, Scalar,
+};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, Event, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
+    Backend, Context, Device, Event, EventFuture, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
     QueueProperties, Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems,
     set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{
-    Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, Kernel, KernelOptions, Launch, Param, Reduction,
-    ReductionLaunch, ReductionOptions,
+    Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, In, InOut, Kernel, KernelField, KernelOptions,
+    Launch, LaunchArgs, Out, Param, Reduction, ReductionLaunch, ReductionOptions, TypedKernel, TypedParam,
+    TypedParams,
 };
 pub use manager::{
-    InQueue, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
+    InQueue, QueueBuilder, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
 };
 #[cfg(feature = "python")]
 pub(crate) use placement::usable_from;
@@ -141,6 +145,8 @@ mod pages {
     mod scope {}
     #[doc = include_str!("../docs/howto/collocate.md")]
     mod collocate {}
+    #[doc = include_str!("../docs/howto/host-data.md")]
+    mod host_data {}
     #[doc = include_str!("../docs/howto/tasks.md")]
     mod tasks {}
     #[doc = include_str!("../docs/howto/threads.md")]

@@ -1,6 +1,6 @@
 //! New arrays: uninitialised, filled, evenly spaced, from host memory.
 
-use super::{Array, DType, Element, Layout, Scalar, bytes_of};
+use super::{Array, DType, Element, IntoShape, Layout, Scalar, bytes_of};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -17,8 +17,8 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Value`] for a shape beyond the address space, [`Error::Allocation`] when memory is short.
-    pub fn uninit(shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
-        let layout = Layout::contiguous(shape.as_ref(), dtype.itemsize())?;
+    pub fn uninit(shape: impl IntoShape, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
+        let layout = Layout::contiguous(shape.into_shape().as_ref(), dtype.itemsize())?;
         let allocation = Allocation::new(layout.size() * dtype.itemsize(), kind, queue)?;
         Ok(Self::from_parts(Arc::new(allocation), layout, dtype, queue.clone(), false))
     }
@@ -27,7 +27,7 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::uninit`].
-    pub fn empty<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+    pub fn empty<T: Element>(shape: impl IntoShape) -> Result<Self> {
         Self::uninit(shape, T::DTYPE, UsmKind::Device, &current_queue()?)
     }
 
@@ -35,7 +35,7 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::uninit`].
-    pub fn zeros<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+    pub fn zeros<T: Element>(shape: impl IntoShape) -> Result<Self> {
         let array = Self::empty::<T>(shape)?;
         array.fill_bytes(&[0])?;
         Ok(array)
@@ -45,7 +45,7 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::uninit`].
-    pub fn full<T: Element>(shape: impl AsRef<[usize]>, value: T) -> Result<Self> {
+    pub fn full<T: Element>(shape: impl IntoShape, value: T) -> Result<Self> {
         let array = Self::empty::<T>(shape)?;
         array.fill(value)?;
         Ok(array)
@@ -55,7 +55,7 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::uninit`].
-    pub fn ones<T: Element>(shape: impl AsRef<[usize]>) -> Result<Self> {
+    pub fn ones<T: Element>(shape: impl IntoShape) -> Result<Self> {
         let array = Self::empty::<T>(shape)?;
         array.fill_number(Scalar::Int(1))?;
         Ok(array)

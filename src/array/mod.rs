@@ -2,27 +2,37 @@
 
 mod arange;
 mod axes;
+mod builder;
 mod cast_kernel;
 mod create;
 mod display;
 mod dtype;
 mod element;
 mod format;
+mod extents;
 mod host;
+mod host_view;
 mod layout;
 mod pack_bits;
+mod read;
 mod scalar;
+mod slicing;
 mod transfer;
 
 pub(crate) use axes::axis_position;
+pub use builder::ArrayBuilder;
 pub use dtype::DType;
 pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
+pub use extents::{Extent, IntoNewShape, IntoShape};
 pub use host::HostMemory;
+pub use host_view::{HostView, HostViewMut};
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
+pub use read::ReadFuture;
 pub use scalar::Scalar;
+pub use slicing::{IndexPart, Indices};
 
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -246,11 +256,14 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Value`] when the numbers of elements differ.
-    pub fn reshape(&self, shape: impl AsRef<[isize]>) -> Result<Self> {
-        if let Some(layout) = self.layout.reshape(shape.as_ref())? {
+    pub fn reshape(&self, shape: impl IntoNewShape) -> Result<Self> {
+        let shape = shape.into_new_shape();
+        if let Some(layout) = self.layout.reshape(&shape)? {
             return Ok(self.view(layout));
         }
-        self.copy()?.reshape(shape)
+        let copy = self.copy()?;
+        let layout = copy.layout.reshape(&shape)?;
+        Ok(layout.map_or_else(|| copy.clone(), |layout| copy.view(layout)))
     }
 
     /// The axes in another order; `axes[i]` is the old number of new axis `i`.
@@ -269,12 +282,13 @@ impl Array {
         self.layout.permute(&axes).map_or_else(|_| self.clone(), |layout| self.view(layout))
     }
 
-    /// A view of some elements: numpy's basic indexing.
+    /// A view of some elements: numpy's basic indexing. The parts are positions and ranges in a tuple, such as
+    /// `(0, .., 1..3)`; see [`Indices`].
     ///
     /// # Errors
     /// [`Error::Index`] for a position outside an axis or too many parts, [`Error::Value`] for a zero step.
-    pub fn index(&self, parts: &[Index]) -> Result<Self> {
-        Ok(self.view(self.layout.index(parts)?))
+    pub fn index(&self, parts: impl Indices) -> Result<Self> {
+        Ok(self.view(self.layout.index(&parts.into_indices())?))
     }
 
     /// Blocks until all work submitted so far on the memory is complete.

@@ -23,18 +23,72 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = try_reserve::try_with_capacity::<T>(size, ELEMENTS)?;
+        let mut values = self.room_for::<T>()?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
-        // SAFETY: `read_into` has written this many bytes, which the vector owns.
+        // SAFETY: `read_into` has written all elements of the array, which the vector has room for.
+        unsafe { self.assume_read(&mut values, size) }?;
+        Ok(values)
+    }
+
+    /// An empty vector for all elements.
+    pub(super) fn room_for<T: Element>(&self) -> Result<Vec<T>> {
+        try_reserve::try_with_capacity::<T>(self.size(), ELEMENTS)
+    }
+
+    /// Sets the length of a vector into which a copy has written the elements, if they are valid.
+    ///
+    /// # Safety
+    /// `size` elements are written, and the vector has room for them.
+    pub(super) unsafe fn assume_read<T: Element>(&self, values: &mut Vec<T>, size: usize) -> Result<()> {
+        // SAFETY: the caller's promise; every byte is a u8.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
-            return Err(Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype)));
+            return Err(self.invalid());
         }
-        // SAFETY: all `size` elements are written and valid.
+        // SAFETY: the caller's promise; the elements are valid.
         unsafe { values.set_len(size) };
-        Ok(values)
+        Ok(())
+    }
+
+    /// Copies the elements, in C order, to a slice of the same length. Waits for earlier writes only.
+    ///
+    /// ```
+    /// let x = usmq::Array::from_slice(&[1f32, 2.0])?;
+    /// let mut values = [0f32; 2];
+    /// x.copy_to_slice(&mut values)?;
+    /// assert_eq!(values, [1.0, 2.0]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Array::to_vec`]; [`Error::Value`] also if the length does not match. After another error the values of the
+    /// slice are unspecified.
+    pub fn copy_to_slice<T: Element>(&self, target: &mut [T]) -> Result<()> {
+        self.check_element::<T>()?;
+        if target.len() != self.size() {
+            return Err(Error::Value(format!(
+                "{self} has {} elements, but the slice has {}",
+                self.size(),
+                target.len()
+            )));
+        }
+        let Some(first) = target.first().copied() else { return Ok(()) };
+        let read = self.read_into(target.as_mut_ptr().cast(), size_of_val(target), None);
+        // SAFETY: the bytes of the slice; every byte is a u8.
+        let bytes = unsafe { std::slice::from_raw_parts(target.as_ptr().cast(), size_of_val(target)) };
+        let is_valid = T::is_valid(bytes);
+        if read.is_err() || !is_valid {
+            // The slice must not keep bits that are not a value.
+            target.fill(first);
+        }
+        read.and_then(|()| if is_valid { Ok(()) } else { Err(self.invalid()) })
+    }
+
+    /// The error for bits that are not a value of the element type.
+    pub(super) fn invalid(&self) -> Error {
+        Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype))
     }
 
     /// The elements as bytes in C order. Waits for earlier writes only.

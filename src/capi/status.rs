@@ -39,7 +39,7 @@ impl From<&Error> for Status {
             Error::KernelBuild { .. } => Self::KernelBuild,
             Error::Launch(_) => Self::Launch,
             Error::Interop(_) => Self::Interop,
-            Error::Value(_) => Self::Value,
+            Error::Value(_) | Error::HostView { .. } => Self::Value,
             Error::Type(_) => Self::Type,
             Error::Index(_) => Self::Index,
             Error::RuntimeNotFound(_) => Self::RuntimeNotFound,

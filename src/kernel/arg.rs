@@ -86,6 +86,20 @@ impl<T: Element> From<T> for Arg {
     }
 }
 
+/// A size, as the kernel's `size_t` or `uint64_t`.
+impl From<usize> for Arg {
+    fn from(value: usize) -> Self {
+        Self::from(value as u64)
+    }
+}
+
+/// As the kernel's `ptrdiff_t` or `int64_t`.
+impl From<isize> for Arg {
+    fn from(value: isize) -> Self {
+        Self::from(value as i64)
+    }
+}
+
 /// A small vector, such as `float4`, by value.
 impl<T: Element, const N: usize> From<[T; N]> for Arg {
     fn from(values: [T; N]) -> Self {

@@ -3,6 +3,7 @@
 use super::arg::Arg;
 use super::expression::{Bound, Expression, ExpressionOptions};
 use super::launch::{Launch, queue_of};
+use super::launch_args::LaunchArgs;
 use super::template::{Role, parameters};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result};
@@ -100,7 +101,7 @@ impl Elementwise {
     /// # Errors
     /// [`Error::Launch`] if the arguments do not match the parameters or each other, [`Error::Placement`] if the
     /// arrays are on different queues, [`Error::KernelBuild`] if the expression does not build for their types.
-    pub fn launch(&self, args: &[Arg]) -> Result<Event> {
+    pub fn launch(&self, args: impl LaunchArgs) -> Result<Event> {
         self.launch_with(ElementwiseLaunch::default(), args)
     }
 
@@ -108,7 +109,11 @@ impl Elementwise {
     ///
     /// # Errors
     /// As [`Elementwise::launch`].
-    pub fn launch_with(&self, launch: ElementwiseLaunch<'_>, args: &[Arg]) -> Result<Event> {
+    pub fn launch_with(&self, launch: ElementwiseLaunch<'_>, args: impl LaunchArgs) -> Result<Event> {
+        args.with_args(|args| self.launch_args(launch, args))
+    }
+
+    fn launch_args(&self, launch: ElementwiseLaunch<'_>, args: &[Arg]) -> Result<Event> {
         let bound = self.expression.bind(args)?;
         let size = self.size(&bound, launch.size)?;
         let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;

@@ -3,9 +3,10 @@
 use super::arg::{Arg, shown};
 use super::build::Kernel;
 use super::host_args::Transfers;
+use super::launch_args::LaunchArgs;
 use super::param::Param;
 use super::slots::{expected, misfit};
-use crate::array::Array;
+use crate::array::{Array, IntoShape};
 use crate::device::submit::{Extents, KernelArg};
 use crate::device::{Device, Event, Program, Queue, Slot};
 use crate::error::{Error, Result};
@@ -74,6 +75,9 @@ pub(super) fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
 impl Kernel {
     /// Launches the kernel with `global` work-items on the queue that its arrays share. Returns immediately.
     ///
+    /// The arguments are a tuple of arrays and numbers, or a slice of [`Arg`]; see [`LaunchArgs`]. The range has one to
+    /// three dimensions: `n`, `[n, m]`, `(n, m, k)`.
+    ///
     /// The launch follows all work that its arrays depend on. The arrays live until it is complete, even if
     /// they are dropped earlier.
     ///
@@ -85,7 +89,8 @@ impl Kernel {
     /// # Errors
     /// [`Error::Launch`] if arguments or ranges do not match the kernel, [`Error::Placement`] if its arrays
     /// are on different queues.
-    pub unsafe fn launch(&self, global: impl AsRef<[usize]>, args: &[Arg]) -> Result<Event> {
+    pub unsafe fn launch(&self, global: impl IntoShape, args: impl LaunchArgs) -> Result<Event> {
+        let global = global.into_shape();
         let launch = Launch { global: global.as_ref(), ..Launch::default() };
         // SAFETY: the caller's promise.
         unsafe { self.launch_with(launch, args) }
@@ -98,7 +103,16 @@ impl Kernel {
     ///
     /// # Errors
     /// As [`Kernel::launch`]; [`Error::Placement`] also if an array is not usable from the given queue.
-    pub unsafe fn launch_with(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+    pub unsafe fn launch_with(&self, launch: Launch<'_>, args: impl LaunchArgs) -> Result<Event> {
+        // SAFETY: the caller's promise.
+        args.with_args(|args| unsafe { self.launch_args(launch, args) })
+    }
+
+    /// As [`Kernel::launch_with`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn launch_args(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
         if args.iter().any(Arg::is_host) {
             // SAFETY: the caller's promise.
             return unsafe { self.launch_with_host(launch, args) };

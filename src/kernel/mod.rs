@@ -10,6 +10,7 @@ mod expression;
 mod host_args;
 mod includes;
 mod launch;
+mod launch_args;
 mod lexer;
 mod macros;
 mod module;
@@ -18,7 +19,9 @@ mod param;
 mod reduction;
 mod signature;
 mod slots;
+mod structure;
 mod template;
+mod typed;
 
 pub use arg::Arg;
 pub use build::{Kernel, KernelOptions};
@@ -26,6 +29,9 @@ pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, tem
 pub use elementwise::{Elementwise, ElementwiseLaunch};
 pub use expression::ExpressionOptions;
 pub use launch::Launch;
+pub use launch_args::LaunchArgs;
 pub use param::Param;
 pub use reduction::{Reduction, ReductionLaunch, ReductionOptions};
 pub(crate) use signature::read_signature;
+pub use structure::KernelField;
+pub use typed::{In, InOut, Out, TypedKernel, TypedParam, TypedParams};

@@ -4,6 +4,7 @@ use super::arg::Arg;
 use super::build::Kernel;
 use super::expression::{Bound, Expression, ExpressionOptions};
 use super::launch::{Launch, queue_of};
+use super::launch_args::LaunchArgs;
 use super::template::{Type, parameters, result_type};
 use crate::array::{Array, DType, Shape};
 use crate::device::{Queue, UsmKind};
@@ -160,7 +161,7 @@ impl Reduction {
     ///
     /// # Errors
     /// As [`Reduction::launch_with`].
-    pub fn launch(&self, args: &[Arg]) -> Result<Array> {
+    pub fn launch(&self, args: impl LaunchArgs) -> Result<Array> {
         self.launch_with(ReductionLaunch::default(), args)
     }
 
@@ -170,19 +171,23 @@ impl Reduction {
     /// [`Error::Launch`] if the arguments do not match the parameters or each other, [`Error::Index`] for an axis
     /// that the common shape lacks, [`Error::Placement`] if the arrays are on different queues,
     /// [`Error::KernelBuild`] if the expressions do not build for their types.
-    pub fn launch_with(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
+    pub fn launch_with(&self, launch: ReductionLaunch<'_>, args: impl LaunchArgs) -> Result<Array> {
+        args.with_args(|args| self.launch_args(launch, args))
+    }
+
+    fn launch_args(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
         let bound = self.expression.bind(args)?;
         if !bound.has_shape {
             return self.expression.refuse("it has no array to combine, except raw ones");
         }
         let sizes = Sizes::new(&bound.shape, launch)?;
         let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
-        let result = Array::uninit(&sizes.shape, self.dtype(&bound), UsmKind::Device, &queue)?;
+        let result = Array::uninit(&sizes.shape[..], self.dtype(&bound), UsmKind::Device, &queue)?;
         let mut args = bound.args();
         let parts = self.parts(&sizes, &queue);
         if parts == 0 {
             let kernel = self.variant(&bound, "", &queue)?;
-            args.extend([Arg::from(&result.reshape([-1])?)]);
+            args.extend([Arg::from(&result.reshape(-1)?)]);
             args.extend([sizes.results, sizes.count, sizes.inner].map(number));
             self.run(&kernel, &[sizes.results], None, args, &queue)?;
             return Ok(result);
@@ -195,7 +200,7 @@ impl Reduction {
         of_tree.extend([sizes.count, sizes.inner, of_part].map(number));
         self.run(&tree, &[sizes.results, parts * GROUP], Some(&[1, GROUP]), of_tree, &queue)?;
         let last = self.variant(&bound, "_last", &queue)?;
-        args.extend([Arg::from(&result.reshape([-1])?), Arg::from(&partial)]);
+        args.extend([Arg::from(&result.reshape(-1)?), Arg::from(&partial)]);
         args.extend([sizes.results, parts, sizes.count].map(number));
         self.run(&last, &[sizes.results], None, args, &queue)?;
         Ok(result)

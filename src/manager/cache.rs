@@ -39,6 +39,32 @@ impl Queue {
         Self::cached(device, context, properties)
     }
 
+    /// The cached queue for `target`: [`Queue::new`] without context and properties. [`Queue::builder`] has both, and makes
+    /// queues of its own.
+    ///
+    /// ```
+    /// use usmq::Queue;
+    ///
+    /// assert_eq!(Queue::get("cpu")?, Queue::get("cpu")?);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn get(target: impl Into<Target>) -> Result<Self> {
+        Self::new(target, None, QueueProperties::default())
+    }
+
+    /// A builder for a queue with properties or a context; see [`QueueBuilder`].
+    pub fn builder(target: impl Into<Target>) -> QueueBuilder {
+        QueueBuilder {
+            target: target.into(),
+            context: None,
+            properties: QueueProperties::default(),
+            is_cached: true,
+        }
+    }
+
     /// The queue with the same device and context and exactly these properties: this queue, if it has them.
     ///
     /// ```
@@ -76,6 +102,73 @@ impl Queue {
         // SAFETY: the caller's promise.
         let queue = unsafe { Self::adopt(address) }?;
         Ok(QUEUES.all()?.find(|known| *known == queue).unwrap_or(queue))
+    }
+}
+
+/// Chooses the properties and the context of a queue.
+///
+/// ```
+/// use usmq::Queue;
+///
+/// let queue = Queue::builder("cpu").out_of_order().profiling().build()?;
+/// assert!(!queue.in_order() && queue.profiling());
+/// // Equal requests return the same queue; `uncached` makes a new one, whose commands no other code orders.
+/// assert_eq!(Queue::builder("cpu").out_of_order().profiling().build()?, queue);
+/// let own = Queue::builder("cpu").uncached().build()?;
+/// assert_ne!(own, Queue::get("cpu")?);
+/// assert_eq!(own.context(), Queue::get("cpu")?.context());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[must_use = "call build()"]
+#[derive(Debug, Clone)]
+pub struct QueueBuilder {
+    target: Target,
+    context: Option<Context>,
+    properties: QueueProperties,
+    is_cached: bool,
+}
+
+impl QueueBuilder {
+    /// Commands may run in any order that their data allows.
+    pub fn out_of_order(mut self) -> Self {
+        self.properties.in_order = false;
+        self
+    }
+
+    /// Events carry device timestamps.
+    pub fn profiling(mut self) -> Self {
+        self.properties.profiling = true;
+        self
+    }
+
+    /// The context; the default context of the device without it.
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = Some(context.clone());
+        self
+    }
+
+    /// Makes a new queue instead of the cached one. Its commands overlap with those of other queues, and it is freed
+    /// with its last handle, array and event.
+    pub fn uncached(mut self) -> Self {
+        self.is_cached = false;
+        self
+    }
+
+    /// The queue.
+    ///
+    /// # Errors
+    /// As [`Queue::new`].
+    pub fn build(self) -> Result<Queue> {
+        let Self { target, context, properties, is_cached } = self;
+        if is_cached {
+            return Queue::new(target, context.as_ref(), properties);
+        }
+        let context = match (context, &target) {
+            (Some(context), _) => context,
+            (None, Target::Queue(queue)) => queue.context().clone(),
+            (None, target) => target.device()?.default_context()?,
+        };
+        Queue::create(&context, &target.device()?, properties)
     }
 }
 

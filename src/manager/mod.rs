@@ -9,6 +9,7 @@ mod queue_manager;
 mod scope;
 mod target;
 
+pub use cache::QueueBuilder;
 pub use future::{InQueue, Scoped};
 #[cfg(feature = "python")]
 pub(crate) use queue_manager::current_queue_is_known;

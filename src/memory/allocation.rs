@@ -6,6 +6,7 @@ use super::free_list::Block;
 use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use super::system::{RangeLog, logs_of};
+use super::views::ViewToken;
 use crate::completion::{Progress, Watched, watch};
 use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -279,12 +280,41 @@ impl Allocation {
         Ok(())
     }
 
-    /// Registers memory that is about to be exported, so that a later import finds the same allocation.
+    /// Registers memory that is about to be exported, so that a later import finds the same allocation, and that no
+    /// host view begins. A live view is an error.
     pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
-        if self.is_ours() && !self.known.swap(true, Ordering::AcqRel) {
-            add_ours(self)?;
+        if !self.is_ours() || self.known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for log in self.locked()? {
+            // A consumer may write.
+            log.views.check(Access::Write)?;
+            if !self.known.swap(true, Ordering::AcqRel) {
+                add_ours(self)?;
+            }
         }
         Ok(())
+    }
+
+    /// Begins a host view, from which on conflicting commands are errors; `None` if another library may use the memory,
+    /// or could.
+    pub(crate) fn begin_view(
+        &self,
+        is_mutable: bool,
+        array: &dyn std::fmt::Display,
+    ) -> Result<Option<ViewToken>> {
+        checks::waits(|| false);
+        let (true, LogOf::Own(log)) = (self.is_ours(), &self.log) else { return Ok(None) };
+        let mut log = log.lock()?;
+        if self.known.load(Ordering::Acquire) || !log.shared_on.is_empty() {
+            return Ok(None);
+        }
+        log.views.begin(is_mutable, array).map(Some)
+    }
+
+    /// Blocks until the host may access the memory through a view that has begun.
+    pub(crate) fn wait_for_view(&self, is_mutable: bool) -> Result<()> {
+        self.wait_for(if is_mutable { Access::Write } else { Access::Read })
     }
 
     /// Whether a command on another queue than this in-order one, from usmq or another library, may still use
@@ -299,8 +329,15 @@ impl Allocation {
         Ok(shared || !others.is_empty())
     }
 
-    /// Blocks until the host may make this access to the memory.
+    /// Blocks until the host may make this access to the memory. A conflicting host view is an error.
     pub(crate) fn wait_for_host(&self, access: Access) -> Result<()> {
+        for log in self.locked()? {
+            log.views.check(access)?;
+        }
+        self.wait_for(access)
+    }
+
+    fn wait_for(&self, access: Access) -> Result<()> {
         let (mut events, mut shared_on) = (Pending::new(), SmallVec::<[Queue; 1]>::new());
         for log in self.locked()? {
             events.extend(log.access.before_host(access));
@@ -317,7 +354,7 @@ impl Allocation {
 
     /// Blocks until no command uses the memory; raises errors of the work.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.wait_for_host(Access::Write)
+        self.wait_for(Access::Write)
     }
 }
 
@@ -342,7 +379,7 @@ impl Drop for Allocation {
         }
         match (&mut self.owner, &mut self.log) {
             (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
-                let Log { access, shared_on } = std::mem::take(log.get_mut());
+                let Log { access, shared_on, .. } = std::mem::take(log.get_mut());
                 Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
             }
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, LogOf::Own(log)) => {

@@ -10,6 +10,7 @@ mod pool;
 mod stats;
 mod system;
 pub(crate) mod try_reserve;
+mod views;
 
 pub(crate) use access_log::Access;
 pub(crate) use allocation::{Allocation, Import, Operand, PoisonCell};
@@ -18,3 +19,4 @@ pub(crate) use deferred_drop::{ForeignOwner, drop_after};
 pub(crate) use ordered_submit::{ordered, ordered_across, ordered_all};
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};
+pub(crate) use views::ViewToken;

@@ -1,6 +1,7 @@
 //! Submits a command in order with all other uses of its operands, without a wait on the host.
 
 use super::access_log::{Access, AccessLog, Tracked};
+use super::views::Views;
 use crate::device::{Event, Queue};
 use crate::error::Result;
 use crate::runtime::interrupt::uninterruptible;
@@ -9,11 +10,13 @@ use crate::trace::{Reason, with_reason};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-/// The access log, and the queues on which another library may use the memory without an entry in the log.
+/// The access log, the queues on which another library may use the memory without an entry in the log, and the views of
+/// the host.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(super) access: AccessLog<Event>,
     pub(super) shared_on: SmallVec<[Queue; 1]>,
+    pub(super) views: Views,
 }
 
 impl Tracked for Event {
@@ -95,6 +98,7 @@ fn run<M: Logged>(
 
     let mut wait_for = SmallVec::new();
     for (log, access) in &logs {
+        log.views.check(*access)?;
         log.access.dependencies(*access, own, &mut wait_for);
     }
     let unseen = queues_of_other_libraries(queue, &logs);

@@ -9,7 +9,7 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::Value(_) => PyValueError::new_err(text),
+            Error::Value(_) | Error::HostView { .. } => PyValueError::new_err(text),
             Error::Type(_) => PyTypeError::new_err(text),
             Error::Index(_) => PyIndexError::new_err(text),
             Error::Interrupted => super::gil::raised(),
@@ -31,7 +31,9 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::RuntimeConflict(_) => "RuntimeConflictError",
         Error::Fork => "ForkError",
         Error::Sycl { .. } => "SyclError",
-        Error::Value(_) | Error::Type(_) | Error::Index(_) | Error::Interrupted => "Error",
+        Error::Value(_) | Error::HostView { .. } | Error::Type(_) | Error::Index(_) | Error::Interrupted => {
+            "Error"
+        }
     };
     let class = py.import("usmq._errors")?.getattr(name)?.cast_into::<PyType>()?;
     let exception = class.call1((text,))?;

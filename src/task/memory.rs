@@ -1,6 +1,6 @@
 //! The memory of a task: counts the task's use of memory, and ends with the task.
 
-use crate::array::{Array, DType, Element, Layout};
+use crate::array::{Array, DType, Element, IntoShape, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::Allocation;
@@ -72,7 +72,8 @@ impl TaskMemory {
     /// # Errors
     /// [`Error::Value`] for a shape beyond the address space or after the end of the task,
     /// [`Error::Allocation`] beyond the task's limit or if memory is short.
-    pub fn uninit(&self, shape: impl AsRef<[usize]>, dtype: DType, kind: UsmKind) -> Result<Array> {
+    pub fn uninit(&self, shape: impl IntoShape, dtype: DType, kind: UsmKind) -> Result<Array> {
+        let shape = shape.into_shape();
         let shape = shape.as_ref();
         let elements = shape.iter().try_fold(dtype.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
         // The array refuses a shape beyond the address space.
@@ -87,7 +88,7 @@ impl TaskMemory {
     ///
     /// # Errors
     /// As [`uninit`](Self::uninit).
-    pub fn empty<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Array> {
+    pub fn empty<T: Element>(&self, shape: impl IntoShape) -> Result<Array> {
         self.uninit(shape, T::DTYPE, UsmKind::Device)
     }
 
@@ -95,7 +96,7 @@ impl TaskMemory {
     ///
     /// # Errors
     /// As [`uninit`](Self::uninit).
-    pub fn zeros<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<Array> {
+    pub fn zeros<T: Element>(&self, shape: impl IntoShape) -> Result<Array> {
         let array = self.empty::<T>(shape)?;
         array.fill_bytes(&[0])?;
         Ok(array)
@@ -105,7 +106,7 @@ impl TaskMemory {
     ///
     /// # Errors
     /// As [`uninit`](Self::uninit).
-    pub fn full<T: Element>(&self, shape: impl AsRef<[usize]>, value: T) -> Result<Array> {
+    pub fn full<T: Element>(&self, shape: impl IntoShape, value: T) -> Result<Array> {
         let array = self.empty::<T>(shape)?;
         array.fill(value)?;
         Ok(array)

@@ -122,6 +122,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
         check_writable(&array, "request max_version=(1, 0), or export a copy()")?;
     }
     if destination.kind == CPU {
+        array.shared_allocation().hand_over()?;
         array.allocation().wait_for_host(Access::ReadWrite)?;
     } else {
         publish(&array, asked.order)?;
@@ -139,6 +140,7 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     let device = device_of(array);
     check_writable(array, "export a copy()")?;
     if device.kind == CPU {
+        array.shared_allocation().hand_over()?;
         array.allocation().wait_for_host(Access::ReadWrite)?;
     } else {
         check_nameable(array.queue())?;

@@ -21,7 +21,7 @@ fn main() -> usmq::Result<()> {
         let y = Array::zeros::<f32>([3])?;
         let axpy = Kernel::from_sycl(SOURCE, "axpy")?;
         // SAFETY: axpy writes y[0..n] only, and n is the length of both arrays.
-        unsafe { axpy.launch([3], &[2f32.into(), (&x).into(), (&y).into(), 3u64.into()]) }?;
+        unsafe { axpy.launch(3, (2f32, &x, &y, 3usize)) }?;
         assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
         Ok(())
     })?;
