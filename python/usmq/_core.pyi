@@ -2,9 +2,20 @@
 
 import builtins
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    final,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -44,19 +55,21 @@ __all__ = [
     "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Kernel", "Lent", "Local",
     "Mark", "Plan", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager", "Reduction",
     "Step", "Table", "TableView", "TaskContext", "TaskMemory", "UseQueue", "__version__", "arange",
-    "asarray", "clear_kernel_cache", "collocate", "current_queue", "devices", "elementwise",
-    "empty", "examine", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
-    "local", "memory_stats", "observe_pickles", "platform_problems", "pointer_info",
-    "prepare_emulation", "profile", "read", "reduction", "restore_array", "restore_column",
-    "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries",
-    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "trim_memory", "use_queue",
-    "watch_calls", "write", "zeros",
+    "asarray", "clear_kernel_cache", "collocate", "current_queue", "devices", "dpctl_queue",
+    "elementwise", "empty", "examine", "explain", "fill_frame", "follow", "from_arrow",
+    "from_dlpack", "full", "local", "memory_stats", "observe_pickles", "platform_problems",
+    "pointer_info", "prepare_emulation", "profile", "read", "reduction", "restore_array",
+    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
+    "runtime_libraries", "set_default_queue", "set_kernel_cache_limit", "set_memory_limit",
+    "trim_memory", "use_queue", "watch_calls", "write", "zeros",
 ]
 # fmt: on
 
 __version__: str
 
 # --- types of arguments
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 class _SupportsGetCapsule(Protocol):
     """Another library's queue or context."""
@@ -216,6 +229,7 @@ class Event:
 class UseQueue:
     def __enter__(self) -> Queue: ...
     def __exit__(self, *_exception: object) -> Literal[False]: ...
+    def __call__(self, function: _Function) -> _Function: ...
 
 @final
 class QueueManager:
@@ -233,6 +247,7 @@ def runtime_libraries(prefix: str) -> list[str]: ...
 def current_queue() -> Queue: ...
 def use_queue(target: _Target | None) -> UseQueue: ...
 def set_default_queue(target: _Target | None) -> None: ...
+def dpctl_queue(target: _Target | None = None) -> Any: ...  # a dpctl.SyclQueue
 
 # --- arrays
 

@@ -65,7 +65,7 @@ mod core {
         },
         placement::{Plan, Step, collocate, explain, follow},
         profile::{Profile, ProfileEvent, profile, watch_calls},
-        queue::{PointerInfo, pointer_info},
+        queue::{PointerInfo, dpctl_queue, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
         task::{TaskContext, TaskMemory, run_task},

@@ -3,7 +3,7 @@
 use super::capsule::{context_capsule, queue_capsule};
 use super::classes::{Context, Device, Event, Queue};
 use super::gil::detach;
-use super::{argument, pickle, submitter, target};
+use super::{argument, errors, pickle, scope, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PySequence};
@@ -92,6 +92,49 @@ impl Queue {
     fn __repr__(&self) -> String {
         format!("<usmq.{}>", self.0.to_string().replacen("queue", "Queue", 1))
     }
+}
+
+/// Return a queue as dpctl's type, for dpctl and dpnp. It is the same queue: commands of all libraries share
+/// its order.
+///
+/// Parameters
+/// ----------
+/// target : str, Device, Queue, another library's queue or None
+///     The queue; None is the current queue.
+///
+/// Returns
+/// -------
+/// dpctl.SyclQueue
+///     A second handle to the queue.
+///
+/// Raises
+/// ------
+/// ImportError
+///     dpctl is not installed.
+/// SelectorError
+///     ``target`` is not a filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists the visible ones.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> with usmq.use_queue("cpu") as q:
+/// ...     theirs = usmq.dpctl_queue()
+/// >>> usmq.Queue(theirs) == q
+/// True
+#[pyfunction]
+#[pyo3(signature = (target=None))]
+pub(super) fn dpctl_queue<'py>(
+    py: Python<'py>,
+    target: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let dpctl = errors::optional(py, "dpctl", "usmq.dpctl_queue()", "")?;
+    let queue = match target::named(py, target, "target")? {
+        Some(queue) => queue,
+        None => scope::current(py)?,
+    };
+    dpctl.getattr("SyclQueue")?.call1((queue_capsule(py, &queue)?,))
 }
 
 /// Query a context for the kind, device and allocation of an address.

@@ -65,6 +65,23 @@ def a_scope_does_not_hide_what_comes_after(foreign: Foreign) -> int:
         return 1
 
 
+@usmq.use_queue("cpu")
+def decorated(x: int) -> str:
+    return str(x)
+
+
+@usmq.QueueManager("package").use_queue(None)
+async def decorated_coroutine() -> int:
+    return 1
+
+
+async def a_decorated_function_keeps_its_type() -> None:
+    assert_type(decorated(1), str)
+    assert_type(await decorated_coroutine(), int)
+    decorated("1")  # type: ignore[arg-type]
+    usmq.use_queue("cpu")(3)  # type: ignore[type-var]
+
+
 def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(usmq.empty(3), usmq.Array)
     assert_type(usmq.empty((2, 3), "f4", usm_type="shared", queue="cpu"), usmq.Array)
