@@ -83,9 +83,9 @@ pub use array::{Array, DType, Element, HostMemory, Index, Scalar};
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, Event, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
-    QueueProperties, Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems,
-    set_kernel_cache_limit,
+    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, MemoryKind, Partition, Platform,
+    PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind, VectorWidths,
+    clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};

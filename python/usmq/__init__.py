@@ -46,6 +46,7 @@ try:
         Field,
         Kernel,
         Plan,
+        Platform,
         PointerInfo,
         Profile,
         ProfileEvent,
@@ -73,6 +74,7 @@ try:
         full,
         local,
         memory_stats,
+        platforms,
         pointer_info,
         profile,
         read,
@@ -87,6 +89,7 @@ try:
         zeros,
     )
     from usmq._doctor import doctor
+    from usmq._timestamps import Timestamps
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
@@ -117,6 +120,7 @@ __all__ = [
     "LaunchError",
     "PlacementError",
     "Plan",
+    "Platform",
     "PointerInfo",
     "Profile",
     "ProfileEvent",
@@ -131,6 +135,7 @@ __all__ = [
     "Table",
     "TaskContext",
     "TaskMemory",
+    "Timestamps",
     "__version__",
     "arange",
     "asarray",
@@ -149,6 +154,7 @@ __all__ = [
     "full",
     "local",
     "memory_stats",
+    "platforms",
     "pointer_info",
     "profile",
     "read",

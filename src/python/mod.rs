@@ -28,6 +28,7 @@ mod numpy;
 mod owner;
 mod pickle;
 mod placement;
+mod platform;
 mod profile;
 mod protocol;
 mod queue;
@@ -52,7 +53,6 @@ mod core {
         classes::{Array, Column, Context, Device, Event, Field, Queue, Table},
         create::{arange, empty, full, zeros},
         cuda::CudaArray,
-        device::{devices, platform_problems},
         dlpack::from_dlpack,
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
@@ -64,6 +64,7 @@ mod core {
             restore_table,
         },
         placement::{Plan, Step, collocate, explain, follow},
+        platform::{Platform, devices, platform_problems, platforms},
         profile::{Profile, ProfileEvent, profile, watch_calls},
         queue::{PointerInfo, dpctl_queue, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},

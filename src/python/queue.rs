@@ -6,6 +6,7 @@ use super::gil::detach;
 use super::{argument, errors, pickle, scope, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PySequence};
 
 #[pymethods]
@@ -264,16 +265,21 @@ impl Event {
         Ok(self.0.done()?)
     }
 
-    /// Nanoseconds of the device's clock at which the command was submitted, started and ended. Waits for the end.
+    /// When the command was submitted, started and ended: a named tuple ``(submit, start, end)`` in nanoseconds of
+    /// the device's clock. Waits for the end.
     ///
     /// Raises
     /// ------
     /// ValueError
     ///     The queue was created without ``profiling=True``.
     #[getter]
-    fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    fn timestamps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Timestamps { submit, start, end } = detach(py, || self.0.timestamps())?;
-        Ok((submit, start, end))
+        let class = CLASS.get_or_try_init(py, || {
+            PyResult::Ok(py.import("usmq._timestamps")?.getattr("Timestamps")?.unbind())
+        })?;
+        class.bind(py).call1((submit, start, end))
     }
 
     /// The queue on which the command runs.

@@ -43,6 +43,14 @@ def queues(device: usmq.Device, queue: usmq.Queue) -> None:
     with manager.use_queue(device) as inner:
         assert_type(inner, usmq.Queue)
 
+    assert_type(device.max_work_item_sizes2d, tuple[int, int])
+    assert_type(device.sub_group_sizes, list[int])
+    assert_type(device.platform, usmq.Platform)
+    assert_type(usmq.platforms()[0].default_context, usmq.Context)
+    assert_type(usmq.devices(aspects=["fp64"], backend="opencl"), list[usmq.Device])
+    assert_type(usmq.Device.select(device_type="gpu", excluded_aspects=("emulated",)), usmq.Device)
+
+    usmq.Device.select(["fp64"])  # type: ignore[call-arg]
     usmq.Device(1)  # type: ignore[arg-type]
     usmq.Queue("cpu", None, True)  # type: ignore[call-arg]
     usmq.Queue(profiling="yes")  # type: ignore[arg-type]
@@ -173,7 +181,8 @@ def kernels(x: usmq.Array, source: str) -> None:
     event = kernel((4, 4), 2.0, np.float32(1), usmq.read(x), x, usmq.local(64), local_size=(2, 2))
     assert_type(event, usmq.Event)
     assert_type(kernel(4, b"", bytearray(4), np.zeros(3), usmq.read(b"")), usmq.Event)
-    assert_type(event.profiling, tuple[int, int, int])
+    assert_type(event.timestamps, usmq.Timestamps)
+    assert_type(event.timestamps.start, int)
     assert_type(event.done(), bool)
     assert_type(event.queue, usmq.Queue)
 
