@@ -77,15 +77,15 @@ mod runtime;
 mod task;
 mod trace;
 
-pub use array::{Array, DType, Element, HostMemory, Index, Scalar};
+pub use array::{Array, DType, Element, HostMemory, Index, ReadFuture, Scalar};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, MemoryKind, Partition, Platform,
-    PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind, VectorWidths,
-    clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
+    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, EventFuture, MemoryKind, Partition,
+    Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind,
+    VectorWidths, clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};

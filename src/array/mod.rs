@@ -7,6 +7,7 @@ mod dtype;
 mod element;
 mod host;
 mod layout;
+mod read;
 mod scalar;
 mod transfer;
 
@@ -17,6 +18,7 @@ pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use host::HostMemory;
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
+pub use read::ReadFuture;
 pub use scalar::Scalar;
 
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};

@@ -23,18 +23,33 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = try_reserve::try_with_capacity::<T>(size, ELEMENTS)?;
+        let mut values = self.room_for::<T>()?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
-        // SAFETY: `read_into` has written this many bytes, which the vector owns.
+        // SAFETY: `read_into` has written all elements of the array, which the vector has room for.
+        unsafe { self.assume_read(&mut values, size) }?;
+        Ok(values)
+    }
+
+    /// An empty vector for all elements.
+    pub(super) fn room_for<T: Element>(&self) -> Result<Vec<T>> {
+        try_reserve::try_with_capacity::<T>(self.size(), ELEMENTS)
+    }
+
+    /// Sets the length of a vector into which a copy has written the elements, if they are valid.
+    ///
+    /// # Safety
+    /// `size` elements are written, and the vector has room for them.
+    pub(super) unsafe fn assume_read<T: Element>(&self, values: &mut Vec<T>, size: usize) -> Result<()> {
+        // SAFETY: the caller's promise; every byte is a u8.
         let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size * size_of::<T>()) };
         if !T::is_valid(bytes) {
             return Err(Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype)));
         }
-        // SAFETY: all `size` elements are written and valid.
+        // SAFETY: the caller's promise; the elements are valid.
         unsafe { values.set_len(size) };
-        Ok(values)
+        Ok(())
     }
 
     /// The elements as bytes in C order. Waits for earlier writes only.

@@ -12,7 +12,7 @@ mod signal;
 
 #[cfg(feature = "python")]
 pub(crate) use release::close;
-pub(crate) use release::{release, release_foreign};
+pub(crate) use release::{call_back, release, release_foreign};
 pub(crate) use signal::{Progress, Watched, watch};
 
 use std::time::Duration;

@@ -53,6 +53,12 @@ pub(crate) fn release_foreign(job: impl FnOnce() + Send + 'static) {
     put(Queued { job: Box::new(job), foreign: true });
 }
 
+/// Runs code of the user, for which a thread may wait: as [`release_foreign`], but without a delay.
+pub(crate) fn call_back(callback: impl FnOnce() + Send + 'static) {
+    put(Queued { job: Box::new(callback), foreign: true });
+    DUE.notify_one();
+}
+
 fn put(queued: Queued) {
     if runtime::not_forked().is_err() {
         // The threads exist in the parent only, and the memory belongs to the parent's devices.

@@ -5,6 +5,7 @@
 //! replaces the source event: a user event of the target's context, which the signal thread signals when the
 //! source is complete.
 
+use super::event::Assistance;
 use super::{Event, Queue, UserEvent};
 use crate::completion::{Progress, Watched, watch};
 use crate::error::Result;
@@ -14,9 +15,6 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// If a source takes longer, a thread waits for it in the driver.
-const SHORT: Duration = Duration::from_micros(100);
 
 /// How long to retry the query for the state of a source. Without it commands could wait forever.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -51,12 +49,7 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     drop(proxies);
     if first {
         let queue = source.queue().clone();
-        watch(Box::new(ProxySignaller {
-            queue,
-            since: Instant::now(),
-            assisted: false,
-            unknown_since: None,
-        }));
+        watch(Box::new(ProxySignaller { queue, assistance: Assistance::new(), unknown_since: None }));
     }
     Ok(event)
 }
@@ -64,9 +57,8 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
 /// Signals the proxies of one queue's events. Exists while the queue has proxies.
 struct ProxySignaller {
     queue: Queue,
-    /// When the oldest source became the oldest.
-    since: Instant,
-    assisted: bool,
+    /// Of the oldest source.
+    assistance: Assistance,
     /// When the runtime failed to report the state of a source, if it has failed ever since.
     unknown_since: Option<Instant>,
 }
@@ -87,7 +79,7 @@ impl Watched for ProxySignaller {
             let error = match source.result() {
                 // Events of an in-order queue complete in order.
                 Ok(None) if self.queue.in_order() => {
-                    self.assist(&source);
+                    self.assistance.offer(&source);
                     break;
                 }
                 Ok(None) => {
@@ -102,7 +94,7 @@ impl Watched for ProxySignaller {
             if self.signal(at, error) {
                 return Progress::Complete;
             }
-            (self.since, self.assisted, self.unknown_since) = (Instant::now(), false, None);
+            (self.assistance, self.unknown_since) = (Assistance::new(), None);
         }
         progress
     }
@@ -133,14 +125,5 @@ impl ProxySignaller {
         crate::completion::release(move || drop((source, target)));
         drop(pending);
         last
-    }
-
-    fn assist(&mut self, source: &Event) {
-        // A thread that waits for a command that a worker executes takes the place of one that would execute
-        // another.
-        let waits = !source.has_begun() && !source.may_be_held_up();
-        if !self.assisted && self.since.elapsed() > SHORT && waits {
-            self.assisted = source.assist();
-        }
     }
 }

@@ -30,6 +30,9 @@ pub struct Event {
 /// How long a wait polls a running command before it enters the driver, where waking up takes as long.
 const ALMOST_DONE: Duration = Duration::from_micros(20);
 
+/// If a command that is only polled takes longer, a thread waits for it in the driver.
+const SHORT: Duration = Duration::from_micros(100);
+
 /// When a command was submitted, started and ended, in nanoseconds of the device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timestamps {
@@ -109,6 +112,11 @@ impl Event {
     fn note_done(&self) {
         self.command.note_done();
         self.queue.is_past(self.command.number);
+    }
+
+    /// Whether the command is complete or has failed, so that [`Event::wait`] does not block. Never blocks.
+    pub(super) fn has_ended(&self) -> Result<bool> {
+        Ok(!matches!(self.status()?, EventStatus::Submitted | EventStatus::Running))
     }
 
     /// `None` while the command is in flight, else its result. Never blocks.
@@ -239,6 +247,29 @@ impl Event {
         let [submit, start, end] =
             ffi::event_profiling(self.raw()?).during("querying the timestamps of an event")?;
         Ok(Timestamps { submit, start, end })
+    }
+}
+
+/// Starts at most one wait in the driver for an event that the signal thread polls.
+pub(super) struct Assistance {
+    since: Instant,
+    assisted: bool,
+}
+
+impl Assistance {
+    /// For an event that is polled from now on.
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), assisted: false }
+    }
+
+    /// Call at each poll that finds the event in flight.
+    pub(super) fn offer(&mut self, event: &Event) {
+        // A thread that waits for a command that a worker executes takes the place of one that would execute
+        // another.
+        let waits = !event.has_begun() && !event.may_be_held_up();
+        if !self.assisted && self.since.elapsed() > SHORT && waits {
+            self.assisted = event.assist();
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod axpy;
 mod build_script;
 mod dlpack;
 mod dtypes;
+mod futures;
 mod host;
 mod interrupt;
 mod kernel_values;

@@ -1,0 +1,138 @@
+//! Reads into a vector that the operation owns, as a future.
+
+use super::{Array, Element};
+use crate::device::EventFuture;
+use crate::error::{Error, Result};
+use crate::memory::{Access, drop_after, ordered};
+use crate::trace::{Reason, with_default_reason};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+impl Array {
+    /// As [`Array::to_vec`], as a future: submits the copy now, and blocks no thread until the device has made it.
+    ///
+    /// The vector has the elements as of this call, whatever is submitted later. Dropping the future ends the wait; the
+    /// copy continues, and its memory is freed after it.
+    ///
+    /// ```
+    /// let x = usmq::Array::from_slice(&[1f32, 2.0])?;
+    /// let read = x.to_vec_async::<f32>();
+    /// x.fill(0f32)?; // runs after the copy
+    /// assert_eq!(futures::executor::block_on(read)?, [1.0, 2.0]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future has those of [`Array::to_vec`].
+    pub fn to_vec_async<T: Element>(&self) -> ReadFuture<T> {
+        let read = self.start_read();
+        ReadFuture { error: read.as_ref().err().cloned(), read: read.ok() }
+    }
+
+    fn start_read<T: Element>(&self) -> Result<Read<T>> {
+        self.check_element::<T>()?;
+        let size = self.size();
+        let mut values = self.room_for::<T>()?;
+        if size == 0 {
+            return Ok(Read { values, size, copy: None, array: self.clone() });
+        }
+        let _why = with_default_reason(Reason::HostRead);
+        let packed = self.contiguous()?;
+        let target = values.as_mut_ptr() as usize;
+        let copied = ordered(packed.queue(), &[(packed.allocation(), Access::Read)], |after| {
+            // SAFETY: the source is inside the allocation, which its log keeps. The target is the vector's memory, which
+            // `Read` frees after the event only, and never if it is leaked.
+            unsafe { packed.queue().memcpy(target, packed.address(), packed.nbytes(), after) }
+        });
+        match copied {
+            Ok(event) => Ok(Read { values, size, copy: Some(event.into_future()), array: self.clone() }),
+            Err(error) => {
+                // Whether the device got the command is unknown.
+                std::mem::forget(values);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The future of [`Array::to_vec_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct ReadFuture<T: Element> {
+    /// `None` after the result was taken, or if the copy could not be submitted.
+    read: Option<Read<T>>,
+    error: Option<Error>,
+}
+
+/// A copy in flight, and the memory into which it writes.
+struct Read<T: Element> {
+    /// Of length 0: its elements become valid with the end of the copy.
+    values: Vec<T>,
+    size: usize,
+    copy: Option<EventFuture>,
+    array: Array,
+}
+
+impl<T: Element> Read<T> {
+    /// After the copy is complete.
+    fn take(mut self) -> Result<Vec<T>> {
+        self.copy = None;
+        let mut values = std::mem::take(&mut self.values);
+        // SAFETY: the copy has written all elements of the array to the vector, which has room for them.
+        unsafe { self.array.assume_read(&mut values, self.size) }?;
+        Ok(values)
+    }
+}
+
+impl<T: Element> Drop for Read<T> {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            let values = std::mem::take(&mut self.values);
+            drop_after(Box::new(values), [copy.event().clone()].into_iter().collect());
+        }
+    }
+}
+
+/// The vector is no part of the future's own memory, so the future may move while the copy writes to it.
+impl<T: Element> Unpin for ReadFuture<T> {}
+
+impl<T: Element> Future for ReadFuture<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(error) = this.error.take() {
+            return Poll::Ready(Err(error));
+        }
+        let Some(read) = &mut this.read else {
+            return Poll::Ready(Err(Error::Value("the result of this future was already taken".to_owned())));
+        };
+        let waited = match &mut read.copy {
+            None => Ok(()),
+            Some(copy) => match Pin::new(copy).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(waited) => waited,
+            },
+        };
+        match (this.read.take(), waited) {
+            (Some(read), Ok(())) => Poll::Ready(read.take()),
+            (mut read, Err(error)) => {
+                // The copy may still write to the memory, and no event tells when it stops.
+                if let Some(read) = &mut read
+                    && read.copy.take().is_some_and(|copy| !copy.event().is_complete())
+                {
+                    std::mem::forget(std::mem::take(&mut read.values));
+                }
+                Poll::Ready(Err(error))
+            }
+            (None, Ok(())) => Poll::Pending,
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for ReadFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadFuture").field("array", &self.read.as_ref().map(|read| &read.array)).finish()
+    }
+}

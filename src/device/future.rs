@@ -1,0 +1,226 @@
+//! Callbacks after a command, and the future of an event.
+
+use super::Event;
+use super::event::Assistance;
+use crate::completion::{Progress, Watched, call_back, watch};
+use crate::error::Result;
+use parking_lot::Mutex;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How long to retry the query for the state of a command before its failure counts as the end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+impl Event {
+    /// Calls `callback` once, after the command is complete or has failed. Returns immediately.
+    ///
+    /// A thread of usmq runs all callbacks, one after the other, also if the command is already complete. A
+    /// callback may submit work and wait for it, but other callbacks and the release of memory wait
+    /// meanwhile: pass longer work to a thread of your own. A panic ends only its callback. To learn the
+    /// result, call [`Event::wait`], which does not block any more. The callbacks of work that is in flight when the
+    /// process exits do not run, nor those in a forked child.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use usmq::{Array, Elementwise};
+    ///
+    /// // SAFETY: work-item i touches element i of x only.
+    /// let double = unsafe { Elementwise::new("float *x", "x[i] *= 2") }?;
+    /// let x = Array::from_slice(&[1f32, 2.0])?;
+    /// let event = double.launch(&[(&x).into()])?;
+    /// let (sender, done) = channel();
+    /// event.on_complete(move || sender.send("complete").unwrap());
+    /// assert_eq!(done.recv(), Ok("complete"));
+    /// assert!(event.done()?);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    pub fn on_complete(&self, callback: impl FnOnce() + Send + 'static) {
+        if self.is_complete() {
+            return call_back(callback);
+        }
+        self.queue().flush();
+        watch(Box::new(Callback {
+            event: self.clone(),
+            callback: Box::new(callback),
+            assistance: Assistance::new(),
+            unknown_since: None,
+        }));
+    }
+}
+
+struct Callback {
+    event: Event,
+    callback: Box<dyn FnOnce() + Send>,
+    assistance: Assistance,
+    /// When the runtime failed to report the state, if it has failed ever since.
+    unknown_since: Option<Instant>,
+}
+
+impl Watched for Callback {
+    fn poll(&mut self) -> Progress {
+        match self.event.has_ended() {
+            Ok(true) => Progress::Complete,
+            Ok(false) => {
+                self.unknown_since = None;
+                self.assistance.offer(&self.event);
+                Progress::None
+            }
+            Err(_) => {
+                let since = self.unknown_since.get_or_insert_with(Instant::now);
+                Progress::complete_if(since.elapsed() > PATIENCE)
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>) {
+        let Self { event, callback, .. } = *self;
+        drop(event);
+        call_back(callback);
+    }
+}
+
+/// The future of an event: ready with the result of [`Event::wait`] when the command is complete.
+///
+/// It works on every executor and blocks no thread. Dropping it ends the wait; the command continues.
+///
+/// ```
+/// use usmq::{Array, Elementwise};
+///
+/// // SAFETY: work-item i touches element i of x only.
+/// let double = unsafe { Elementwise::new("float *x", "x[i] *= 2") }?;
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// futures::executor::block_on(async {
+///     double.launch(&[(&x).into()])?.await?;
+///     assert_eq!(x.to_vec_async::<f32>().await?, [2.0, 4.0]);
+///     Ok::<(), usmq::Error>(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[must_use = "futures do nothing unless polled"]
+pub struct EventFuture {
+    event: Event,
+    /// Created with the first poll that finds the command in flight.
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    over: bool,
+    waker: Option<Waker>,
+}
+
+impl Shared {
+    /// Records that the command is over and wakes the task. A waker may run any code, so the lock is free by then.
+    fn end(&self) {
+        let waker = {
+            let mut state = self.0.lock();
+            state.over = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Sets the waker of the task; true if the command is already over.
+    fn is_over_or_wakes(&self, waker: &Waker) -> bool {
+        let replaced = waker.clone();
+        let mut state = self.0.lock();
+        if state.over {
+            drop(state);
+            drop(replaced);
+            return true;
+        }
+        let replaced = state.waker.replace(replaced);
+        drop(state);
+        drop(replaced);
+        false
+    }
+}
+
+impl EventFuture {
+    /// The event that this future waits for.
+    #[must_use]
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl Future for EventFuture {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.event.has_ended()? {
+            return Poll::Ready(this.event.wait());
+        }
+        let shared = this.shared.get_or_insert_with(|| {
+            let shared = Arc::new(Shared::default());
+            let end = shared.clone();
+            this.event.on_complete(move || end.end());
+            shared
+        });
+        match shared.is_over_or_wakes(context.waker()) {
+            true => Poll::Ready(this.event.wait()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for EventFuture {
+    /// The task may be gone before the command ends.
+    fn drop(&mut self) {
+        let waker = self.shared.as_ref().and_then(|shared| shared.0.lock().waker.take());
+        drop(waker);
+    }
+}
+
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = EventFuture;
+
+    fn into_future(self) -> EventFuture {
+        EventFuture { event: self, shared: None }
+    }
+}
+
+impl IntoFuture for &Event {
+    type Output = Result<()>;
+    type IntoFuture = EventFuture;
+
+    fn into_future(self) -> EventFuture {
+        self.clone().into_future()
+    }
+}
+
+impl fmt::Debug for EventFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EventFuture({:?})", self.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Queue, default_device};
+    use crate::error::Error;
+
+    #[test]
+    fn awaiting_an_event_reports_the_error_that_its_queue_stored() -> Result<()> {
+        let device = default_device()?;
+        let queue = Queue::create(&device.default_context()?, &device, Default::default())?;
+        let event = queue.barrier(&[])?;
+        queue.store_error(&Error::Value("the work failed".to_owned()));
+        let error = futures::executor::block_on(event.clone().into_future()).unwrap_err();
+        assert!(error.to_string().contains("the work failed"), "{error}");
+        // Each error is reported once, as by `wait`.
+        futures::executor::block_on(event.into_future())
+    }
+}
