@@ -2,7 +2,7 @@
 
 import builtins
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import (
     Any,
@@ -352,6 +352,8 @@ class Event:
     def queue(self) -> Queue: ...
     def wait(self) -> None: ...
     def done(self) -> bool: ...
+    def add_done_callback(self, function: Callable[[Event], object]) -> None: ...
+    def __await__(self) -> Generator[Any]: ...
 
 @final
 class UseQueue:

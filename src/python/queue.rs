@@ -8,6 +8,7 @@ use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PySequence};
+use std::mem::ManuallyDrop;
 
 #[pymethods]
 impl Queue {
@@ -244,6 +245,13 @@ impl Context {
     }
 }
 
+/// Runs code of the user, which has no caller to raise an exception in.
+fn call_back(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) {
+    if let Err(error) = function.call1((event,)) {
+        error.write_unraisable(function.py(), Some(function));
+    }
+}
+
 #[pymethods]
 impl Event {
     /// Block until the command is complete.
@@ -253,14 +261,14 @@ impl Event {
     /// SyclError
     ///     The command, or an earlier one on its queue, has reported an error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        if submitter::done_soon(|| self.0.done().unwrap_or(false)) {
+        if submitter::done_soon(|| self.0.is_complete()) {
             // A thread that releases the GIL may get it back much later, when other threads run Python.
             return Ok(self.0.wait()?);
         }
         Ok(detach(py, || self.0.wait())?)
     }
 
-    /// Return whether the command is complete; never blocks.
+    /// Return whether the command is complete or has failed; never blocks.
     fn done(&self) -> PyResult<bool> {
         Ok(self.0.done()?)
     }
@@ -280,6 +288,60 @@ impl Event {
             PyResult::Ok(py.import("usmq._timestamps")?.getattr("Timestamps")?.unbind())
         })?;
         class.bind(py).call1((submit, start, end))
+    }
+
+    /// Call a function with the event, once, after the command is complete or has failed.
+    ///
+    /// If that is the case already, the function is called now. Otherwise a thread of usmq calls it, one
+    /// function after the other; memory is not released meanwhile, so pass longer work to a thread of your
+    /// own. An exception is passed to ``sys.unraisablehook``. Call ``event.wait()``, which then does not block,
+    /// to learn whether the command has failed. Functions that are not called before the interpreter exits
+    /// are never called.
+    ///
+    /// Parameters
+    /// ----------
+    /// function : callable
+    ///     Called as ``function(event)``, outside the scopes and the context of the caller.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import threading, usmq
+    /// >>> kernel = usmq.Kernel.from_opencl("kernel void nothing() {}", "nothing", queue="opencl:cpu")
+    /// >>> called = threading.Event()
+    /// >>> kernel(1, queue="opencl:cpu").add_done_callback(lambda event: called.set())
+    /// >>> called.wait()
+    /// True
+    fn add_done_callback(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !function.is_callable() {
+            return Err(argument::wrong_type(function, "function", "a callable of one argument, the event"));
+        }
+        let py = slf.py();
+        if slf.get().0.done()? {
+            call_back(function, slf);
+            return Ok(());
+        }
+        let (event, function) = (slf.clone().unbind(), function.clone().unbind());
+        detach(py, || {
+            let command = event.get().0.clone();
+            let mut objects = Some((function, event));
+            command.on_complete(move || {
+                // Without the interpreter the objects are leaked.
+                let Some(objects) = objects.take().map(ManuallyDrop::new) else { return };
+                Python::try_attach(|py| {
+                    let (function, event) = ManuallyDrop::into_inner(objects);
+                    call_back(function.bind(py), event.bind(py));
+                    function.drop_ref(py);
+                    event.drop_ref(py);
+                });
+            });
+        });
+        Ok(())
+    }
+
+    /// Waits in asyncio for the end of the command, and raises its errors as ``wait`` does. The event loop
+    /// runs other tasks meanwhile. Cancelling the task ends the wait; the command continues.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("usmq._asyncio")?.call_method1("wait", (slf,))?.call_method0("__await__")
     }
 
     /// The queue on which the command runs.

@@ -5,6 +5,7 @@ An `ignore` stands where an error is expected; mypy complains about one that is 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal, assert_type
 
 import numpy as np
@@ -184,6 +185,9 @@ def kernels(x: usmq.Array, source: str) -> None:
     assert_type(event.timestamps, usmq.Timestamps)
     assert_type(event.timestamps.start, int)
     assert_type(event.done(), bool)
+    event.add_done_callback(lambda done: print(done.queue))
+    event.add_done_callback(print)
+    event.add_done_callback(lambda: None)  # type: ignore[arg-type,misc]
     assert_type(event.queue, usmq.Queue)
 
     kernel()  # type: ignore[call-arg]
@@ -192,6 +196,12 @@ def kernels(x: usmq.Array, source: str) -> None:
     usmq.Kernel.from_sycl(source)  # type: ignore[call-arg]
     usmq.Kernel.from_spirv(source, "axpy")  # type: ignore[arg-type]
     usmq.local("4")  # type: ignore[arg-type]
+
+
+async def waits(event: usmq.Event) -> None:
+    await event
+    await asyncio.gather(event, event)
+    await asyncio.wait_for(event, 1)
 
 
 def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
