@@ -92,35 +92,198 @@ DeviceInfo device_info(const Device &device) {
   return info;
 }
 
+namespace {
+
+// Every aspect that the runtime's headers name, without the deprecated ones.
+constexpr std::pair<sycl::aspect, const char *> kAspects[] = {
+#define __SYCL_ASPECT(ASPECT, ID) {sycl::aspect::ASPECT, #ASPECT},
+#include <sycl/info/aspects.def>
+#undef __SYCL_ASPECT
+};
+
+bool has(const Device &device, sycl::aspect aspect) {
+  try {
+    return device.has(aspect);
+  } catch (const sycl::exception &error) {
+    // A driver that does not know an extension.
+    if (error.code() == sycl::errc::feature_not_supported) {
+      return false;
+    }
+    throw;
+  }
+}
+
+} // namespace
+
 rust::Vec<rust::String> device_aspects(const Device &device) {
-  using sycl::aspect;
-  static constexpr std::pair<aspect, const char *> kAspects[] = {
-      {aspect::cpu, "cpu"},
-      {aspect::gpu, "gpu"},
-      {aspect::accelerator, "accelerator"},
-      {aspect::custom, "custom"},
-      {aspect::emulated, "emulated"},
-      {aspect::fp16, "fp16"},
-      {aspect::fp64, "fp64"},
-      {aspect::atomic64, "atomic64"},
-      {aspect::image, "image"},
-      {aspect::online_compiler, "online_compiler"},
-      {aspect::online_linker, "online_linker"},
-      {aspect::queue_profiling, "queue_profiling"},
-      {aspect::usm_device_allocations, "usm_device_allocations"},
-      {aspect::usm_host_allocations, "usm_host_allocations"},
-      {aspect::usm_atomic_host_allocations, "usm_atomic_host_allocations"},
-      {aspect::usm_shared_allocations, "usm_shared_allocations"},
-      {aspect::usm_atomic_shared_allocations, "usm_atomic_shared_allocations"},
-      {aspect::usm_system_allocations, "usm_system_allocations"},
-  };
   rust::Vec<rust::String> names;
   for (const auto &[which, name] : kAspects) {
-    if (device.has(which)) {
+    if (has(device, which)) {
       names.push_back(name);
     }
   }
   return names;
+}
+
+rust::Vec<rust::String> aspect_names() {
+  rust::Vec<rust::String> names;
+  for (const auto &[which, name] : kAspects) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+namespace {
+
+const char *cache_name(sycl::info::global_mem_cache_type type) {
+  switch (type) {
+  case sycl::info::global_mem_cache_type::read_only:
+    return "read_only";
+  case sycl::info::global_mem_cache_type::read_write:
+    return "read_write";
+  default:
+    return "none";
+  }
+}
+
+const char *local_memory_name(sycl::info::local_mem_type type) {
+  switch (type) {
+  case sycl::info::local_mem_type::local:
+    return "local";
+  case sycl::info::local_mem_type::global:
+    return "global";
+  default:
+    return "none";
+  }
+}
+
+const char *partition_name(sycl::info::partition_property property) {
+  switch (property) {
+  case sycl::info::partition_property::partition_equally:
+    return "partition_equally";
+  case sycl::info::partition_property::partition_by_counts:
+    return "partition_by_counts";
+  case sycl::info::partition_property::partition_by_affinity_domain:
+    return "partition_by_affinity_domain";
+  default:
+    return "other";
+  }
+}
+
+const char *domain_name(sycl::info::partition_affinity_domain domain) {
+  switch (domain) {
+  case sycl::info::partition_affinity_domain::numa:
+    return "numa";
+  case sycl::info::partition_affinity_domain::L4_cache:
+    return "L4_cache";
+  case sycl::info::partition_affinity_domain::L3_cache:
+    return "L3_cache";
+  case sycl::info::partition_affinity_domain::L2_cache:
+    return "L2_cache";
+  case sycl::info::partition_affinity_domain::L1_cache:
+    return "L1_cache";
+  case sycl::info::partition_affinity_domain::next_partitionable:
+    return "next_partitionable";
+  default:
+    return "other";
+  }
+}
+
+// Asks for the sizes of work-items; a range has no default to return after a failed query.
+template <int N> std::array<std::size_t, N> work_item_sizes(const Device &device) noexcept {
+  std::array<std::size_t, N> sizes{};
+  try {
+    const auto range = device.get_info<sycl::info::device::max_work_item_sizes<N>>();
+    for (int i = 0; i < N; ++i) {
+      sizes[i] = range[i];
+    }
+  } catch (...) {
+  }
+  return sizes;
+}
+
+} // namespace
+
+DeviceProperties device_properties(const Device &device) {
+  namespace ask_for = sycl::info::device;
+  DeviceProperties info;
+  info.vendor_id = ask<ask_for::vendor_id>(device);
+  info.address_bits = ask<ask_for::address_bits>(device);
+  info.max_clock_frequency = ask<ask_for::max_clock_frequency>(device);
+  info.max_work_item_dims = ask<ask_for::max_work_item_dimensions>(device);
+  info.max_work_item_sizes1d = work_item_sizes<1>(device)[0];
+  info.max_work_item_sizes2d = work_item_sizes<2>(device);
+  info.max_work_item_sizes3d = work_item_sizes<3>(device);
+  info.max_num_sub_groups = ask<ask_for::max_num_sub_groups>(device);
+  for (const auto size : ask<ask_for::sub_group_sizes>(device)) {
+    info.sub_group_sizes.push_back(size);
+  }
+  info.sub_group_independent_forward_progress = ask<ask_for::sub_group_independent_forward_progress>(device);
+  info.preferred_vector_widths = {
+      ask<ask_for::preferred_vector_width_char>(device),  ask<ask_for::preferred_vector_width_short>(device),
+      ask<ask_for::preferred_vector_width_int>(device),   ask<ask_for::preferred_vector_width_long>(device),
+      ask<ask_for::preferred_vector_width_float>(device), ask<ask_for::preferred_vector_width_double>(device),
+      ask<ask_for::preferred_vector_width_half>(device),
+  };
+  info.native_vector_widths = {
+      ask<ask_for::native_vector_width_char>(device),  ask<ask_for::native_vector_width_short>(device),
+      ask<ask_for::native_vector_width_int>(device),   ask<ask_for::native_vector_width_long>(device),
+      ask<ask_for::native_vector_width_float>(device), ask<ask_for::native_vector_width_double>(device),
+      ask<ask_for::native_vector_width_half>(device),
+  };
+  info.global_mem_cache_type = cache_name(ask<ask_for::global_mem_cache_type>(device));
+  info.global_mem_cache_line_size = ask<ask_for::global_mem_cache_line_size>(device);
+  info.global_mem_cache_size = ask<ask_for::global_mem_cache_size>(device);
+  info.local_mem_type = local_memory_name(ask<ask_for::local_mem_type>(device));
+  info.mem_base_addr_align = ask<ask_for::mem_base_addr_align>(device);
+  info.error_correction_support = ask<ask_for::error_correction_support>(device);
+  info.max_parameter_size = ask<ask_for::max_parameter_size>(device);
+  info.max_samplers = ask<ask_for::max_samplers>(device);
+  info.max_read_image_args = ask<ask_for::max_read_image_args>(device);
+  info.max_write_image_args = ask<ask_for::max_write_image_args>(device);
+  info.image_2d_max = {ask<ask_for::image2d_max_width>(device), ask<ask_for::image2d_max_height>(device)};
+  info.image_3d_max = {ask<ask_for::image3d_max_width>(device), ask<ask_for::image3d_max_height>(device),
+                       ask<ask_for::image3d_max_depth>(device)};
+  info.profiling_timer_resolution = ask<ask_for::profiling_timer_resolution>(device);
+  for (const auto property : ask<ask_for::partition_properties>(device)) {
+    info.partition_properties.push_back(partition_name(property));
+  }
+  for (const auto domain : ask<ask_for::partition_affinity_domains>(device)) {
+    info.partition_affinity_domains.push_back(domain_name(domain));
+  }
+  return info;
+}
+
+rust::Vec<NamedNumber> device_intel_info(const Device &device) {
+  namespace ask_for = sycl::ext::intel::info::device;
+  using sycl::aspect;
+  rust::Vec<NamedNumber> numbers;
+  const auto add = [&](const char *name, aspect needed, auto number) {
+    if (has(device, needed)) {
+      numbers.push_back({name, static_cast<std::uint64_t>(number())});
+    }
+  };
+  add("device_id", aspect::ext_intel_device_id, [&] { return ask<ask_for::device_id>(device); });
+  // The CPU driver claims some of these aspects.
+  if (device.is_gpu()) {
+    add("gpu_eu_count", aspect::ext_intel_gpu_eu_count, [&] { return ask<ask_for::gpu_eu_count>(device); });
+    add("gpu_hw_threads_per_eu", aspect::ext_intel_gpu_hw_threads_per_eu,
+        [&] { return ask<ask_for::gpu_hw_threads_per_eu>(device); });
+    add("gpu_eu_count_per_subslice", aspect::ext_intel_gpu_eu_count_per_subslice,
+        [&] { return ask<ask_for::gpu_eu_count_per_subslice>(device); });
+    add("gpu_eu_simd_width", aspect::ext_intel_gpu_eu_simd_width,
+        [&] { return ask<ask_for::gpu_eu_simd_width>(device); });
+    add("gpu_slices", aspect::ext_intel_gpu_slices, [&] { return ask<ask_for::gpu_slices>(device); });
+    add("gpu_subslices_per_slice", aspect::ext_intel_gpu_subslices_per_slice,
+        [&] { return ask<ask_for::gpu_subslices_per_slice>(device); });
+  }
+  add("max_mem_bandwidth", aspect::ext_intel_max_mem_bandwidth,
+      [&] { return ask<ask_for::max_mem_bandwidth>(device); });
+  add("free_memory", aspect::ext_intel_free_memory, [&] { return ask<ask_for::free_memory>(device); });
+  add("memory_clock_rate", aspect::ext_intel_memory_clock_rate,
+      [&] { return ask<ask_for::memory_clock_rate>(device); });
+  add("memory_bus_width", aspect::ext_intel_memory_bus_width, [&] { return ask<ask_for::memory_bus_width>(device); });
+  return numbers;
 }
 
 std::unique_ptr<Device> device_parent(const Device &device) {

@@ -104,6 +104,8 @@ struct UserEvent {
 };
 
 struct DeviceInfo;
+struct DeviceProperties;
+struct NamedNumber;
 struct PlatformInfo;
 struct BudgetStats;
 struct IncludeFile;
@@ -122,6 +124,9 @@ std::unique_ptr<Device> device_copy(const Device &device);
 std::size_t device_id(const Device &device);
 DeviceInfo device_info(const Device &device);
 rust::Vec<rust::String> device_aspects(const Device &device);
+rust::Vec<rust::String> aspect_names();
+DeviceProperties device_properties(const Device &device);
+rust::Vec<NamedNumber> device_intel_info(const Device &device);
 std::unique_ptr<Device> device_parent(const Device &device);
 std::unique_ptr<std::vector<Device>> device_split_equally(const Device &device, std::size_t compute_units);
 std::unique_ptr<std::vector<Device>> device_split_by_counts(const Device &device,

@@ -33,7 +33,7 @@ struct Unavailable {
 // clang-format off
 #define USMQ_EACH(X)                                                                                                  \
   X(platform_count) X(platform_info) X(platform_devices)                                                              \
-  X(device_copy) X(device_id) X(device_info) X(device_aspects) X(device_parent) X(device_split_equally)               \
+  X(device_copy) X(device_id) X(device_info) X(device_aspects) X(aspect_names) X(device_properties) X(device_intel_info) X(device_parent) X(device_split_equally)               \
   X(device_split_by_counts) X(device_split_by_numa) X(device_enable_peer_access) X(device_builds_opencl) X(device_builds_spirv)                \
   X(context_default) X(device_list) X(device_list_push) X(context_new) X(context_copy_from) X(context_copy_to_heap)   \
   X(context_free_heap) X(context_backend) X(context_id) X(context_devices)                                                               \

@@ -30,6 +30,46 @@ pub(crate) mod bridge {
         score: i32,
     }
 
+    /// More properties of a device, queried on demand. Vector widths are those of char, short, int, long, float,
+    /// double and half.
+    #[derive(Debug, Clone)]
+    struct DeviceProperties {
+        vendor_id: u32,
+        address_bits: u32,
+        max_clock_frequency: u32,
+        max_work_item_dims: u32,
+        max_work_item_sizes1d: usize,
+        max_work_item_sizes2d: [usize; 2],
+        max_work_item_sizes3d: [usize; 3],
+        max_num_sub_groups: u32,
+        sub_group_sizes: Vec<usize>,
+        sub_group_independent_forward_progress: bool,
+        preferred_vector_widths: [u32; 7],
+        native_vector_widths: [u32; 7],
+        global_mem_cache_type: String,
+        global_mem_cache_line_size: u32,
+        global_mem_cache_size: u64,
+        local_mem_type: String,
+        mem_base_addr_align: u32,
+        error_correction_support: bool,
+        max_parameter_size: usize,
+        max_samplers: u32,
+        max_read_image_args: u32,
+        max_write_image_args: u32,
+        image_2d_max: [usize; 2],
+        image_3d_max: [usize; 3],
+        profiling_timer_resolution: usize,
+        partition_properties: Vec<String>,
+        partition_affinity_domains: Vec<String>,
+    }
+
+    /// A number that only some devices report.
+    #[derive(Debug, Clone)]
+    struct NamedNumber {
+        name: String,
+        value: u64,
+    }
+
     #[derive(Debug, Clone)]
     struct PlatformInfo {
         name: String,
@@ -119,6 +159,10 @@ pub(crate) mod bridge {
         fn device_id(device: &Device) -> Result<usize>;
         fn device_info(device: &Device) -> Result<DeviceInfo>;
         fn device_aspects(device: &Device) -> Result<Vec<String>>;
+        /// The names of all aspects.
+        fn aspect_names() -> Result<Vec<String>>;
+        fn device_properties(device: &Device) -> Result<DeviceProperties>;
+        fn device_intel_info(device: &Device) -> Result<Vec<NamedNumber>>;
         /// Null for a root device.
         fn device_parent(device: &Device) -> Result<UniquePtr<Device>>;
         fn device_split_equally(

@@ -86,9 +86,9 @@ pub use array::{
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, Event, EventFuture, MemoryKind, Partition, PlatformProblem, PointerInfo, Queue,
-    QueueProperties, Selector, Timestamps, UsmKind, clear_kernel_cache, platform_problems,
-    set_kernel_cache_limit,
+    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, EventFuture, MemoryKind, Partition,
+    Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind,
+    VectorWidths, clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};

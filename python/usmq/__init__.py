@@ -46,6 +46,7 @@ try:
         Field,
         Kernel,
         Plan,
+        Platform,
         PointerInfo,
         Profile,
         ProfileEvent,
@@ -64,6 +65,7 @@ try:
         concatenate,
         current_queue,
         devices,
+        dpctl_queue,
         elementwise,
         empty,
         empty_like,
@@ -78,6 +80,7 @@ try:
         memory_stats,
         ones,
         ones_like,
+        platforms,
         pointer_info,
         profile,
         read,
@@ -95,6 +98,7 @@ try:
         zeros_like,
     )
     from usmq._doctor import doctor
+    from usmq._timestamps import Timestamps
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
@@ -125,6 +129,7 @@ __all__ = [
     "LaunchError",
     "PlacementError",
     "Plan",
+    "Platform",
     "PointerInfo",
     "Profile",
     "ProfileEvent",
@@ -139,6 +144,7 @@ __all__ = [
     "Table",
     "TaskContext",
     "TaskMemory",
+    "Timestamps",
     "__version__",
     "arange",
     "asarray",
@@ -148,6 +154,7 @@ __all__ = [
     "current_queue",
     "devices",
     "doctor",
+    "dpctl_queue",
     "elementwise",
     "empty",
     "empty_like",
@@ -162,6 +169,7 @@ __all__ = [
     "memory_stats",
     "ones",
     "ones_like",
+    "platforms",
     "pointer_info",
     "profile",
     "read",

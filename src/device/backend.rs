@@ -82,6 +82,10 @@ impl Backend {
     /// The backends that a filter string can name.
     pub(super) const IN_FILTERS: [Self; 4] = [Self::OpenCl, Self::LevelZero, Self::Cuda, Self::Hip];
 
+    /// The backends that a user can name.
+    pub(super) const NAMED: [Self; 5] =
+        [Self::OpenCl, Self::LevelZero, Self::Cuda, Self::Hip, Self::NativeCpu];
+
     /// `opencl`, `level_zero`, `cuda`, `hip`, `native_cpu` or `other`.
     #[must_use]
     pub const fn name(self) -> &'static str {

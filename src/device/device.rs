@@ -1,6 +1,6 @@
 //! A device: a root device of a platform, or a sub-device.
 
-use super::{Backend, Capabilities, Context, UsmKind};
+use super::{Backend, Capabilities, Context, DeviceProperties, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle};
@@ -25,6 +25,8 @@ struct Inner {
     /// Sub-devices are created once per partition: the runtime creates new, unequal ones at each request.
     parts: ForkMutex<Vec<(Partition, Vec<Device>)>>,
     context: OnceCell<Context>,
+    aspects: OnceCell<Vec<String>>,
+    properties: OnceCell<DeviceProperties>,
     /// Whether this device has access to the memory of another device, by that device's id.
     peers: ForkMutex<Vec<(usize, bool)>>,
 }
@@ -74,7 +76,9 @@ impl Device {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
         let backend = Backend::from_name(&info.backend);
         let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
-        Ok(Self(Arc::new(Inner { raw, id, backend, info, origin, parts, context, peers })))
+        let (aspects, properties) = (OnceCell::new(), OnceCell::new());
+        let inner = Inner { raw, id, backend, info, origin, parts, context, aspects, properties, peers };
+        Ok(Self(Arc::new(inner)))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Device> {
@@ -86,7 +90,9 @@ impl Device {
         self.0.id
     }
 
-    pub(super) fn score(&self) -> i32 {
+    /// The rating of SYCL's default selector; a device with a negative rating is never a default.
+    #[must_use]
+    pub fn default_selector_score(&self) -> i32 {
         self.0.info.score
     }
 
@@ -218,8 +224,33 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot answer.
-    pub fn aspects(&self) -> Result<Vec<String>> {
-        ffi::device_aspects(self.raw()?).during("querying the aspects of a device")
+    pub fn aspects(&self) -> Result<&[String]> {
+        let query = || ffi::device_aspects(self.raw()?).during("querying the aspects of a device");
+        self.0.aspects.get_or_try_init(query).map(Vec::as_slice)
+    }
+
+    /// More properties of the device, queried at the first call: vector widths, sub-groups, caches, images,
+    /// partitions.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime cannot answer.
+    pub fn properties(&self) -> Result<&DeviceProperties> {
+        self.0.properties.get_or_try_init(|| {
+            Ok(ffi::device_properties(self.raw()?).during("querying the properties of a device")?.into())
+        })
+    }
+
+    /// Numbers that devices of Intel report, by name, such as `free_memory` in bytes and
+    /// `memory_clock_rate` in MHz. Queried at each call.
+    ///
+    /// Source: the SYCL extension `sycl_ext_intel_device_info`.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime cannot answer.
+    pub fn intel_device_info(&self) -> Result<Vec<(String, u64)>> {
+        let found =
+            ffi::device_intel_info(self.raw()?).during("querying the Intel properties of a device")?;
+        Ok(found.into_iter().map(|number| (number.name, number.value)).collect())
     }
 
     /// Partitions the device. Equal requests return equal sub-devices. Each sub-device has its own context.

@@ -2,7 +2,7 @@
 //! queues, contexts and pointers are found in this list.
 
 use super::selector::Candidate;
-use super::{Backend, Context, Device, Selector, UsmKind};
+use super::{Backend, Context, Device, Platform, Selector, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
 use crate::runtime::Handle;
 use crate::{ffi, runtime};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 struct Registry {
     devices: Vec<Device>,
+    platforms: Vec<Platform>,
     problems: Vec<PlatformProblem>,
 }
 
@@ -55,7 +56,7 @@ impl Registry {
     /// One broken platform, or device, must not hide the others. The result is permanent, so a failed query
     /// is retried once.
     fn enumerate() -> Result<Self> {
-        let mut found = Self { devices: Vec::new(), problems: Vec::new() };
+        let mut found = Self { devices: Vec::new(), platforms: Vec::new(), problems: Vec::new() };
         let mut indices = HashMap::new();
         let count = ffi::platform_count().during("listing platforms").map_err(|error| match error {
             Error::Sycl { message, .. } => {
@@ -83,6 +84,7 @@ impl Registry {
         indices: &mut HashMap<(Backend, String), usize>,
     ) -> Result<()> {
         let list = twice(|| ffi::platform_devices(platform)).during("listing the devices of a platform")?;
+        let first = self.devices.len();
         for raw in &*list {
             let device = twice(|| {
                 let raw = ffi::device_copy(raw).during("copying a device")?;
@@ -99,6 +101,9 @@ impl Registry {
                 Err(error) => self.add_problem(platform, error),
             }
         }
+        // Without a description the platform is a problem, but its devices can be used.
+        let info = twice(|| ffi::platform_info(platform)).during("querying the description of a platform")?;
+        self.platforms.push(Platform::new(info, self.devices[first..].to_vec()));
         Ok(())
     }
 
@@ -120,6 +125,36 @@ fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
 /// listed is not an error here; see [`platform_problems`].
 pub fn devices() -> Result<Vec<Device>> {
     Ok(registry()?.devices.clone())
+}
+
+/// Every platform that can list its devices, in the runtime's order.
+///
+/// ```
+/// let devices = usmq::platforms()?.iter().flat_map(|platform| platform.devices().to_vec()).collect::<Vec<_>>();
+/// assert_eq!(devices, usmq::devices()?);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`devices`].
+pub fn platforms() -> Result<Vec<Platform>> {
+    Ok(registry()?.platforms.clone())
+}
+
+impl Device {
+    /// The platform of the device, or of its root device.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime cannot describe the platform; [`platform_problems`] has the reason.
+    pub fn platform(&self) -> Result<Platform> {
+        let root = self.root_device();
+        let found = platforms()?.into_iter().find(|platform| platform.devices().contains(root));
+        found.ok_or_else(|| Error::Sycl {
+            operation: "querying a platform".to_owned(),
+            code: "unknown".to_owned(),
+            message: format!("the runtime did not describe the platform of {root}"),
+        })
+    }
 }
 
 /// The device of a foreign queue or pointer: a known root device, or a sub-device.
@@ -244,7 +279,7 @@ fn hint() -> String {
 }
 
 /// The visible devices in one line, for errors.
-fn visible() -> String {
+pub(super) fn visible() -> String {
     match registry() {
         Ok(found) if found.devices.is_empty() => format!("none{}", found.why_none()),
         Ok(found) => found.devices.iter().map(Device::to_string).collect::<Vec<_>>().join(", "),
@@ -277,7 +312,11 @@ pub(crate) fn default_device() -> Result<Device> {
 fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {
     let candidates: Vec<_> = devices
         .iter()
-        .map(|d| Candidate { backend: d.backend(), device_type: d.device_type(), score: d.score() })
+        .map(|d| Candidate {
+            backend: d.backend(),
+            device_type: d.device_type(),
+            score: d.default_selector_score(),
+        })
         .collect();
     selector.choose(&candidates).map(|position| devices[position].clone())
 }

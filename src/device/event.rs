@@ -87,17 +87,17 @@ impl Event {
         &self.queue
     }
 
-    /// Whether the command is complete; never blocks.
+    /// Whether the command is complete or has failed, so that [`Event::wait`] returns at once; never blocks.
     ///
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot answer.
     pub fn done(&self) -> Result<bool> {
-        Ok(self.status()? == EventStatus::Complete)
+        Ok(!matches!(self.status()?, EventStatus::Submitted | EventStatus::Running))
     }
 
-    /// As [`Event::done`], for callers that treat "unknown" as not complete.
+    /// Whether the command is known to be complete: not if it has failed.
     pub(crate) fn is_complete(&self) -> bool {
-        self.done().unwrap_or(false)
+        matches!(self.status(), Ok(EventStatus::Complete))
     }
 
     /// Takes no lock, not even one of libsycl.
@@ -112,11 +112,6 @@ impl Event {
     fn note_done(&self) {
         self.command.note_done();
         self.queue.is_past(self.command.number);
-    }
-
-    /// Whether the command is complete or has failed, so that [`Event::wait`] does not block. Never blocks.
-    pub(super) fn has_ended(&self) -> Result<bool> {
-        Ok(!matches!(self.status()?, EventStatus::Submitted | EventStatus::Running))
     }
 
     /// `None` while the command is in flight, else its result. Never blocks.

@@ -62,7 +62,7 @@ struct Callback {
 
 impl Watched for Callback {
     fn poll(&mut self) -> Progress {
-        match self.event.has_ended() {
+        match self.event.done() {
             Ok(true) => Progress::Complete,
             Ok(false) => {
                 self.unknown_since = None;
@@ -158,7 +158,7 @@ impl Future for EventFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.event.has_ended()? {
+        if this.event.done()? {
             return Poll::Ready(this.event.wait());
         }
         let shared = this.shared.get_or_insert_with(|| {

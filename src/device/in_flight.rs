@@ -7,7 +7,7 @@
 
 use super::brief::Launch;
 use crate::completion;
-use crate::error::{During, Result};
+use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::Handle;
 use cxx::UniquePtr;
@@ -125,14 +125,25 @@ impl InFlight {
     /// Whether all are complete.
     ///
     /// # Errors
-    /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer.
+    /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer, as for a command that has failed: only the
+    /// runtime's own wait knows when the queue has ended the commands behind it.
     pub(super) fn is_empty(&self) -> Result<bool> {
         let list = self.list.lock();
         for command in list.commands.iter().rev() {
-            if command.status()? != EventStatus::Complete {
-                return Ok(false);
+            match command.status()? {
+                EventStatus::Complete => {}
+                EventStatus::Submitted | EventStatus::Running => return Ok(false),
+                _ => return Err(failed()),
             }
         }
         Ok(true)
+    }
+}
+
+fn failed() -> Error {
+    Error::Sycl {
+        operation: "querying the state of a queue".to_owned(),
+        code: "unknown".to_owned(),
+        message: "a command has failed".to_owned(),
     }
 }

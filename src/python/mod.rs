@@ -31,6 +31,7 @@ mod numpy;
 mod owner;
 mod pickle;
 mod placement;
+mod platform;
 mod profile;
 mod protocol;
 mod queue;
@@ -55,7 +56,6 @@ mod core {
         classes::{Array, Column, Context, Device, Event, Field, Queue, Table},
         create::{arange, empty, full, ones, zeros},
         cuda::CudaArray,
-        device::{devices, platform_problems},
         dlpack::from_dlpack,
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
@@ -69,8 +69,9 @@ mod core {
             restore_table,
         },
         placement::{Plan, Step, collocate, explain, follow},
+        platform::{Platform, devices, platform_problems, platforms},
         profile::{Profile, ProfileEvent, profile, watch_calls},
-        queue::{PointerInfo, pointer_info},
+        queue::{PointerInfo, dpctl_queue, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
         task::{TaskContext, TaskMemory, run_task},

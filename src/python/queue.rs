@@ -3,10 +3,12 @@
 use super::capsule::{context_capsule, queue_capsule};
 use super::classes::{Context, Device, Event, Queue};
 use super::gil::detach;
-use super::{argument, pickle, submitter, target};
+use super::{argument, errors, pickle, scope, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PySequence};
+use std::mem::ManuallyDrop;
 
 #[pymethods]
 impl Queue {
@@ -92,6 +94,49 @@ impl Queue {
     fn __repr__(&self) -> String {
         format!("<usmq.{}>", self.0.to_string().replacen("queue", "Queue", 1))
     }
+}
+
+/// Return a queue as dpctl's type, for dpctl and dpnp. It is the same queue: commands of all libraries share
+/// its order.
+///
+/// Parameters
+/// ----------
+/// target : str, Device, Queue, another library's queue or None
+///     The queue; None is the current queue.
+///
+/// Returns
+/// -------
+/// dpctl.SyclQueue
+///     A second handle to the queue.
+///
+/// Raises
+/// ------
+/// ImportError
+///     dpctl is not installed.
+/// SelectorError
+///     ``target`` is not a filter string.
+/// DeviceNotFoundError
+///     No visible device matches; the text lists the visible ones.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> with usmq.use_queue("cpu") as q:
+/// ...     theirs = usmq.dpctl_queue()
+/// >>> usmq.Queue(theirs) == q
+/// True
+#[pyfunction]
+#[pyo3(signature = (target=None))]
+pub(super) fn dpctl_queue<'py>(
+    py: Python<'py>,
+    target: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let dpctl = errors::optional(py, "dpctl", "usmq.dpctl_queue()", "")?;
+    let queue = match target::named(py, target, "target")? {
+        Some(queue) => queue,
+        None => scope::current(py)?,
+    };
+    dpctl.getattr("SyclQueue")?.call1((queue_capsule(py, &queue)?,))
 }
 
 /// Query a context for the kind, device and allocation of an address.
@@ -200,6 +245,13 @@ impl Context {
     }
 }
 
+/// Runs code of the user, which has no caller to raise an exception in.
+fn call_back(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) {
+    if let Err(error) = function.call1((event,)) {
+        error.write_unraisable(function.py(), Some(function));
+    }
+}
+
 #[pymethods]
 impl Event {
     /// Block until the command is complete.
@@ -209,28 +261,87 @@ impl Event {
     /// SyclError
     ///     The command, or an earlier one on its queue, has reported an error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        if submitter::done_soon(|| self.0.done().unwrap_or(false)) {
+        if submitter::done_soon(|| self.0.is_complete()) {
             // A thread that releases the GIL may get it back much later, when other threads run Python.
             return Ok(self.0.wait()?);
         }
         Ok(detach(py, || self.0.wait())?)
     }
 
-    /// Return whether the command is complete; never blocks.
+    /// Return whether the command is complete or has failed; never blocks.
     fn done(&self) -> PyResult<bool> {
         Ok(self.0.done()?)
     }
 
-    /// Nanoseconds of the device's clock at which the command was submitted, started and ended. Waits for the end.
+    /// When the command was submitted, started and ended: a named tuple ``(submit, start, end)`` in nanoseconds of
+    /// the device's clock. Waits for the end.
     ///
     /// Raises
     /// ------
     /// ValueError
     ///     The queue was created without ``profiling=True``.
     #[getter]
-    fn profiling(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    fn timestamps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Timestamps { submit, start, end } = detach(py, || self.0.timestamps())?;
-        Ok((submit, start, end))
+        let class = CLASS.get_or_try_init(py, || {
+            PyResult::Ok(py.import("usmq._timestamps")?.getattr("Timestamps")?.unbind())
+        })?;
+        class.bind(py).call1((submit, start, end))
+    }
+
+    /// Call a function with the event, once, after the command is complete or has failed.
+    ///
+    /// If that is the case already, the function is called now. Otherwise a thread of usmq calls it, one
+    /// function after the other; memory is not released meanwhile, so pass longer work to a thread of your
+    /// own. An exception is passed to ``sys.unraisablehook``. Call ``event.wait()``, which then does not block,
+    /// to learn whether the command has failed. Functions that are not called before the interpreter exits
+    /// are never called.
+    ///
+    /// Parameters
+    /// ----------
+    /// function : callable
+    ///     Called as ``function(event)``, outside the scopes and the context of the caller.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import threading, usmq
+    /// >>> kernel = usmq.Kernel.from_opencl("kernel void nothing() {}", "nothing", queue="opencl:cpu")
+    /// >>> called = threading.Event()
+    /// >>> kernel(1, queue="opencl:cpu").add_done_callback(lambda event: called.set())
+    /// >>> called.wait()
+    /// True
+    fn add_done_callback(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !function.is_callable() {
+            return Err(argument::wrong_type(function, "function", "a callable of one argument, the event"));
+        }
+        let py = slf.py();
+        if slf.get().0.done()? {
+            call_back(function, slf);
+            return Ok(());
+        }
+        let (event, function) = (slf.clone().unbind(), function.clone().unbind());
+        detach(py, || {
+            let command = event.get().0.clone();
+            let mut objects = Some((function, event));
+            command.on_complete(move || {
+                // Without the interpreter the objects are leaked.
+                let Some(objects) = objects.take().map(ManuallyDrop::new) else { return };
+                Python::try_attach(|py| {
+                    let (function, event) = ManuallyDrop::into_inner(objects);
+                    call_back(function.bind(py), event.bind(py));
+                    function.drop_ref(py);
+                    event.drop_ref(py);
+                });
+            });
+        });
+        Ok(())
+    }
+
+    /// Waits in asyncio for the end of the command, and raises its errors as ``wait`` does. The event loop
+    /// runs other tasks meanwhile. Cancelling the task ends the wait; the command continues.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("usmq._asyncio")?.call_method1("wait", (slf,))?.call_method0("__await__")
     }
 
     /// The queue on which the command runs.

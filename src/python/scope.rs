@@ -5,12 +5,13 @@ use super::classes::Queue;
 use super::gil::detach;
 use super::{argument, target};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The scope variable of one manager. The value is an immutable tuple of [`Open`], innermost last: Python
 /// copies contexts, and a scope that one context leaves stays open in the others.
@@ -27,11 +28,14 @@ pub(super) struct Open {
     queue: Option<Py<Queue>>,
     /// The object whose `__exit__` leaves the scope.
     owner: Option<Py<UseQueue>>,
-    /// The number of scopes open below it.
-    below: usize,
+    /// The number of scopes open below it; [`MOVED`] after a generator took it along.
+    below: AtomicUsize,
     /// Python's token for the context in which it was entered.
     token: OnceLock<Py<PyAny>>,
 }
+
+/// Such a scope has no valid token: what was below it may have changed, or it is open in another context.
+const MOVED: usize = usize::MAX;
 
 #[pymethods]
 impl Open {
@@ -97,7 +101,8 @@ impl ScopeVar {
     ) -> PyResult<Bound<'py, Open>> {
         let (opened, queue) = (self.opened(py)?, queue.map(|queue| queue.clone_ref(py)));
         let owner = owner.map(|owner| owner.clone().unbind());
-        let scope = Bound::new(py, Open { queue, owner, below: opened.len(), token: OnceLock::new() })?;
+        let below = AtomicUsize::new(opened.len());
+        let scope = Bound::new(py, Open { queue, owner, below, token: OnceLock::new() })?;
         let all: Vec<_> = opened.iter().chain(std::iter::once(scope.clone().into_any())).collect();
         let token = self.set(&PyTuple::new(py, all)?)?;
         // The scope is new, so this sets its first token.
@@ -115,15 +120,18 @@ impl ScopeVar {
         let (py, open) = (scope.py(), scope.get());
         let at = opened.iter().rposition(|one| one.is(scope)).ok_or_else(not_open)?;
         let token = open.token.get().ok_or_else(not_open)?;
+        let below = open.below.load(Ordering::Relaxed);
         // Scopes below may have been left before it, and scopes above may be left after it.
-        let others = if at == open.below && at + 1 == opened.len() {
+        let others = if at == below && at + 1 == opened.len() {
             None
         } else {
             Some(PyTuple::new(py, opened.iter().filter(|one| !one.is(scope)).collect::<Vec<_>>())?)
         };
-        // Restores the earlier value; works only in the context of the token, and once.
-        let reset = self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
-        reset.map_err(|_| not_open())?;
+        if below != MOVED {
+            // Restores the earlier value; works only in the context of the token, and once.
+            let reset = self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
+            reset.map_err(|_| not_open())?;
+        }
         others.map_or(Ok(()), |others| self.set(&others).map(drop))
     }
 }
@@ -211,24 +219,30 @@ fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> 
     }
 }
 
-/// Make a queue current inside a ``with`` block.
+/// Make a queue current inside a ``with`` block, or in each call of a decorated function.
+///
+/// The decorator takes functions, coroutine functions, generator functions and asynchronous generator
+/// functions. The scope of a generator or coroutine is open while its body runs, not while its consumer
+/// runs.
 ///
 /// Parameters
 /// ----------
 /// target : str, Device, Queue, another library's queue or None
-///     The queue; None changes nothing.
+///     The queue; None changes nothing. The device of a filter string is looked up when the block or the
+///     decorated function begins.
 ///
 /// Returns
 /// -------
 /// UseQueue
-///     A context manager; ``as`` binds the queue.
+///     A context manager; ``as`` binds the queue. Also a decorator.
 ///
 /// Raises
 /// ------
 /// SelectorError
 ///     ``target`` is not a filter string.
 /// DeviceNotFoundError
-///     No visible device matches; the text lists the visible ones.
+///     No visible device matches, when the block or the decorated function begins; the text lists the
+///     visible ones.
 /// TypeError
 ///     ``target`` has another type.
 ///
@@ -237,6 +251,11 @@ fn object_of(py: Python<'_>, queue: crate::Queue) -> PyResult<Bound<'_, Queue>> 
 /// >>> import usmq
 /// >>> with usmq.use_queue("cpu") as q:
 /// ...     usmq.zeros(3).queue == q
+/// True
+/// >>> @usmq.use_queue("cpu")
+/// ... def make():
+/// ...     return usmq.zeros(3)
+/// >>> make().queue == q
 /// True
 #[pyfunction]
 pub(super) fn use_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<UseQueue> {
@@ -277,8 +296,10 @@ pub(super) fn set_default_queue(py: Python<'_>, target: Option<&Bound<'_, PyAny>
 #[pyclass(module = "usmq._core", frozen)]
 pub(super) struct UseQueue {
     scope: ScopeVar,
-    /// None: the scope changes nothing.
-    queue: Option<Py<Queue>>,
+    /// Unset: the scope changes nothing.
+    target: crate::Target,
+    /// The queue of the target, after the first entry.
+    queue: PyOnceLock<Py<Queue>>,
     manager: Option<QueueManager>,
 }
 
@@ -289,11 +310,40 @@ impl UseQueue {
         target: Option<&Bound<'_, PyAny>>,
         manager: Option<QueueManager>,
     ) -> PyResult<Self> {
-        let queue = match target.map(|target| target.cast::<Queue>()) {
-            Some(Ok(queue)) => Some(queue.clone().unbind()),
-            _ => target::named(py, target, "target")?.map(|queue| Py::new(py, Queue(queue))).transpose()?,
+        let queue = PyOnceLock::new();
+        if let Some(Ok(given)) = target.map(|target| target.cast::<Queue>()) {
+            let _ = queue.set(py, given.clone().unbind());
+        }
+        let found = target::target(target, "target").map_err(|error| bare_decorator(target, error))?;
+        if let crate::Target::Filter(text) = &found {
+            crate::Selector::parse(text)?;
+        }
+        Ok(Self { scope: scope.clone_ref(py), target: found, queue, manager })
+    }
+
+    /// The queue of the target; None for a scope that changes nothing.
+    fn queue<'py>(&self, py: Python<'py>) -> PyResult<Option<&Py<Queue>>> {
+        if matches!(self.target, crate::Target::Unset) {
+            return Ok(None);
+        }
+        let find = || {
+            let queue = detach(py, || self.target.clone().queue())?;
+            Py::new(py, Queue(queue.ok_or_else(not_open)?))
         };
-        Ok(Self { scope: scope.clone_ref(py), queue, manager })
+        self.queue.get_or_try_init(py, find).map(Some)
+    }
+}
+
+/// The error for `@use_queue` without a target, which passes the decorated function as the target.
+fn bare_decorator(target: Option<&Bound<'_, PyAny>>, error: PyErr) -> PyErr {
+    match target {
+        Some(target) if target.is_callable() && error.is_instance_of::<PyTypeError>(target.py()) => {
+            PyTypeError::new_err(format!(
+                "{error}. As a decorator, use_queue needs a target: @usmq.use_queue(\"gpu:1\")",
+                error = error.value(target.py())
+            ))
+        }
+        _ => error,
     }
 }
 
@@ -301,13 +351,14 @@ impl UseQueue {
 impl UseQueue {
     fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Queue>> {
         let (py, own) = (slf.py(), slf.get());
-        let queue = match (&own.queue, &own.manager) {
+        let queue = own.queue(py)?;
+        let current = match (queue, &own.manager) {
             (Some(queue), _) => queue.clone_ref(py),
             (None, Some(manager)) => Py::new(py, Queue(manager.current(py)?))?,
             (None, None) => Py::new(py, Queue(current(py)?))?,
         };
-        own.scope.push(py, own.queue.as_ref(), Some(slf))?;
-        Ok(queue)
+        own.scope.push(py, queue, Some(slf))?;
+        Ok(current)
     }
 
     #[pyo3(signature = (*_exception))]
@@ -322,6 +373,90 @@ impl UseQueue {
             }
         }
         Err(not_open())
+    }
+
+    /// Decorates a function.
+    fn __call__<'py>(slf: &Bound<'py, Self>, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("usmq._decorator")?.call_method1("decorated", (slf, function))
+    }
+
+    /// Looks up the queue of the target now.
+    fn _resolve(&self, py: Python<'_>) -> PyResult<()> {
+        self.queue(py).map(drop)
+    }
+
+    /// The scopes of one generator or coroutine that this scope decorates.
+    fn _resumed(slf: Bound<'_, Self>) -> ResumedScope {
+        ResumedScope { scope: slf.unbind(), state: Mutex::new(Resumed::New) }
+    }
+}
+
+/// The scopes of a decorated generator or coroutine, as a context manager around each of its steps. While its
+/// consumer runs, they are closed, with those that its body has opened.
+#[pyclass(module = "usmq._core", frozen)]
+pub(super) struct ResumedScope {
+    scope: Py<UseQueue>,
+    state: Mutex<Resumed>,
+}
+
+enum Resumed {
+    New,
+    /// Its own scopes, while it is suspended.
+    Suspended(Py<PyTuple>),
+    /// The scopes of its consumer, while it runs.
+    Running(Py<PyTuple>),
+}
+
+impl ResumedScope {
+    fn take(&self) -> Resumed {
+        std::mem::replace(&mut *self.state.lock(), Resumed::New)
+    }
+}
+
+#[pymethods]
+impl ResumedScope {
+    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
+        let owner = self.scope.bind(py);
+        let variable = &owner.get().scope;
+        let outer = variable.opened(py)?;
+        match self.take() {
+            Resumed::New => drop(variable.push(py, owner.get().queue(py)?, Some(owner))?),
+            Resumed::Suspended(own) => {
+                let own = own.bind(py);
+                for open in own.iter() {
+                    open.cast_into::<Open>()?.get().below.store(MOVED, Ordering::Relaxed);
+                }
+                variable.set(&PyTuple::new(py, outer.iter().chain(own.iter()).collect::<Vec<_>>())?)?;
+            }
+            // Python refuses to resume a generator that runs.
+            Resumed::Running(_) => return Err(not_open()),
+        }
+        *self.state.lock() = Resumed::Running(outer.unbind());
+        Ok(())
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Resumed::Running(outer) = self.take() else { return Err(not_open()) };
+        let (outer, variable) = (outer.into_bound(py), &self.scope.get().scope);
+        let now = variable.opened(py)?;
+        let is_in = |all: &Bound<'_, PyTuple>, open: &Bound<'_, PyAny>| all.iter().any(|one| one.is(open));
+        let own: Vec<_> = now.iter().filter(|open| !is_in(&outer, open)).collect();
+        // The body may have left a scope of its consumer.
+        let rest: Vec<_> = outer.iter().filter(|open| is_in(&now, open)).collect();
+        let outer = if rest.len() == outer.len() { outer } else { PyTuple::new(py, rest)? };
+        variable.set(&outer)?;
+        *self.state.lock() = Resumed::Suspended(PyTuple::new(py, own)?.unbind());
+        Ok(false)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.scope)?;
+        // A thread that holds the lock uses the object.
+        match self.state.try_lock().as_deref() {
+            Some(Resumed::Suspended(scopes) | Resumed::Running(scopes)) => visit.call(scopes),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -376,7 +511,8 @@ impl QueueManager {
         Ok(Queue(self.current(py)?))
     }
 
-    /// Make a queue this manager's current one inside a ``with`` block; None changes nothing.
+    /// Make a queue this manager's current one inside a ``with`` block, or in each call of a decorated
+    /// function; None changes nothing.
     fn use_queue(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<UseQueue> {
         let own = Self { manager: self.manager.clone(), scope: self.scope.clone_ref(py) };
         UseQueue::new(py, &self.scope, target, Some(own))

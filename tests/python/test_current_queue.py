@@ -101,12 +101,12 @@ def test_a_kernel_runs_on_the_queue_of_its_data_by_default(
     fill = usmq.Kernel.from_sycl(source, "fill")
     profiled, plain = usmq.empty(4, queue=queues["default"]), usmq.empty(4, queue=queues["sycl"])
     with usmq.use_queue(queues["scope"]):
-        assert len(fill(4, profiled, 1.0).profiling) == 3
+        assert len(fill(4, profiled, 1.0).timestamps) == 3
     with usmq.use_queue(queues["default"]):
         event = fill(4, plain, 1.0)
         with pytest.raises((usmq.Error, ValueError)):
-            event.profiling  # noqa: B018
-        assert len(fill(4, plain, 1.0, queue=queues["default"]).profiling) == 3
+            event.timestamps  # noqa: B018
+        assert len(fill(4, plain, 1.0, queue=queues["default"]).timestamps) == 3
 
 
 def test_scopes_nest_and_restore(queues: dict[str, usmq.Queue]) -> None:

@@ -115,7 +115,7 @@ def test_an_explicit_queue_runs_the_kernel(queue: usmq.Queue, kernels: SimpleNam
     profiled = usmq.Queue(queue.device, profiling=True)
     x = usmq.zeros(10, "f4")
     event = kernels.fill(10, x, 1.5, queue=profiled)
-    submit, start, end = event.profiling
+    submit, start, end = event.timestamps
     assert x.to_numpy().tolist() == [1.5] * 10
     assert x.queue == queue, "the array is not moved"
     assert 0 < submit <= start <= end
@@ -170,7 +170,7 @@ def test_profiling_measures_the_kernel(queue: usmq.Queue, kernels: SimpleNamespa
     kernels.advance(1, x, 1).wait()
     times = []
     for steps in (1000, 20_000_000):
-        submit, start, end = kernels.advance(1, x, steps).profiling
+        submit, start, end = kernels.advance(1, x, steps).timestamps
         assert submit <= start <= end
         times.append(end - start)
     assert times[1] > 20 * times[0]
@@ -180,7 +180,7 @@ def test_profiling_measures_the_kernel(queue: usmq.Queue, kernels: SimpleNamespa
 def test_profiling_of_a_plain_queue_is_an_error(kernels: SimpleNamespace) -> None:
     event = kernels.fill(4, usmq.zeros(4), 1.0)
     with pytest.raises((usmq.Error, ValueError), match="profiling"):
-        event.profiling  # noqa: B018
+        event.timestamps  # noqa: B018
 
 
 def test_a_build_error_has_the_compiler_log() -> None:

@@ -202,7 +202,7 @@ def test_times_use_the_clock_named_by_the_event(kernels: SimpleNamespace) -> Non
     x = usmq.zeros(1000, "f4", queue=timed)
     with usmq.profile() as profile:
         event = kernels.axpy(1000, 1.0, x, x.copy(), 1000)
-    _, start, end = event.profiling
+    _, start, end = event.timestamps
     (kernel,) = (found for found in profile.events if found.kind == "kernel")
     assert (kernel.clock, kernel.duration) == ("device", end - start)
     assert kernel.submit <= kernel.start <= kernel.end <= profile.duration
@@ -217,7 +217,7 @@ with usmq.profile() as p:
     event = kernel(1, queue=queue)
 print(queue.profiling, [e.clock for e in p.events if e.kind == "kernel"])
 try:
-    event.profiling
+    event.timestamps
 except ValueError as refused:
     print("refused:", refused)
 """

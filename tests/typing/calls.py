@@ -5,6 +5,7 @@ An `ignore` stands where an error is expected; mypy complains about one that is 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal, assert_type
 
 import numpy as np
@@ -43,6 +44,14 @@ def queues(device: usmq.Device, queue: usmq.Queue) -> None:
     with manager.use_queue(device) as inner:
         assert_type(inner, usmq.Queue)
 
+    assert_type(device.max_work_item_sizes2d, tuple[int, int])
+    assert_type(device.sub_group_sizes, list[int])
+    assert_type(device.platform, usmq.Platform)
+    assert_type(usmq.platforms()[0].default_context, usmq.Context)
+    assert_type(usmq.devices(aspects=["fp64"], backend="opencl"), list[usmq.Device])
+    assert_type(usmq.Device.select(device_type="gpu", excluded_aspects=("emulated",)), usmq.Device)
+
+    usmq.Device.select(["fp64"])  # type: ignore[call-arg]
     usmq.Device(1)  # type: ignore[arg-type]
     usmq.Queue("cpu", None, True)  # type: ignore[call-arg]
     usmq.Queue(profiling="yes")  # type: ignore[arg-type]
@@ -63,6 +72,23 @@ def a_scope_does_not_hide_what_comes_after(foreign: Foreign) -> int:
     # UseQueue never swallows an exception, so this function is known to return.
     with usmq.use_queue(foreign):
         return 1
+
+
+@usmq.use_queue("cpu")
+def decorated(x: int) -> str:
+    return str(x)
+
+
+@usmq.QueueManager("package").use_queue(None)
+async def decorated_coroutine() -> int:
+    return 1
+
+
+async def a_decorated_function_keeps_its_type() -> None:
+    assert_type(decorated(1), str)
+    assert_type(await decorated_coroutine(), int)
+    decorated("1")  # type: ignore[arg-type]
+    usmq.use_queue("cpu")(3)  # type: ignore[type-var]
 
 
 def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
@@ -170,8 +196,12 @@ def kernels(x: usmq.Array, source: str) -> None:
     event = kernel((4, 4), 2.0, np.float32(1), usmq.read(x), x, usmq.local(64), local_size=(2, 2))
     assert_type(event, usmq.Event)
     assert_type(kernel(4, b"", bytearray(4), np.zeros(3), usmq.read(b"")), usmq.Event)
-    assert_type(event.profiling, tuple[int, int, int])
+    assert_type(event.timestamps, usmq.Timestamps)
+    assert_type(event.timestamps.start, int)
     assert_type(event.done(), bool)
+    event.add_done_callback(lambda done: print(done.queue))
+    event.add_done_callback(print)
+    event.add_done_callback(lambda: None)  # type: ignore[arg-type,misc]
     assert_type(event.queue, usmq.Queue)
 
     kernel()  # type: ignore[call-arg]
@@ -180,6 +210,12 @@ def kernels(x: usmq.Array, source: str) -> None:
     usmq.Kernel.from_sycl(source)  # type: ignore[call-arg]
     usmq.Kernel.from_spirv(source, "axpy")  # type: ignore[arg-type]
     usmq.local("4")  # type: ignore[arg-type]
+
+
+async def waits(event: usmq.Event) -> None:
+    await event
+    await asyncio.gather(event, event)
+    await asyncio.wait_for(event, 1)
 
 
 def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:

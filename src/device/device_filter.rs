@@ -1,0 +1,153 @@
+//! Finds devices by aspects, backend and device type.
+
+use super::discovery::{devices, visible};
+use super::{Backend, Device};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use once_cell::sync::OnceCell;
+
+/// Requirements for devices.
+///
+/// ```
+/// use usmq::DeviceFilter;
+///
+/// let cpus = DeviceFilter::new().device_type("cpu").aspect("fp64").devices()?;
+/// assert!(cpus.iter().all(|device| device.device_type() == "cpu"));
+/// let best = DeviceFilter::new().aspect("usm_shared_allocations").select()?;
+/// assert!(best.has_usm(usmq::UsmKind::Shared));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "a filter does nothing until it is applied"]
+pub struct DeviceFilter {
+    aspects: Vec<String>,
+    excluded_aspects: Vec<String>,
+    backend: Option<String>,
+    device_type: Option<String>,
+}
+
+impl DeviceFilter {
+    /// A filter that accepts every root device.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Requires an aspect, such as `fp64`.
+    pub fn aspect(mut self, name: impl Into<String>) -> Self {
+        self.aspects.push(name.into());
+        self
+    }
+
+    /// Refuses devices with an aspect, such as `emulated`.
+    pub fn without_aspect(mut self, name: impl Into<String>) -> Self {
+        self.excluded_aspects.push(name.into());
+        self
+    }
+
+    /// Requires a backend by its name, such as `level_zero`.
+    pub fn backend(mut self, name: impl Into<String>) -> Self {
+        self.backend = Some(name.into());
+        self
+    }
+
+    /// Requires a device type: `cpu`, `gpu`, `accelerator` or `custom`.
+    pub fn device_type(mut self, name: impl Into<String>) -> Self {
+        self.device_type = Some(name.into());
+        self
+    }
+
+    /// Every root device that meets the requirements, in the order of [`devices`](crate::devices).
+    ///
+    /// # Errors
+    /// As [`devices`](crate::devices); [`Error::Value`] for an unknown name.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        self.check()?;
+        let accepted = |device: &Device| self.accepts(device).map(|accepts| accepts.then(|| device.clone()));
+        devices()?.iter().filter_map(|device| accepted(device).transpose()).collect()
+    }
+
+    /// The best of these devices, by the rating of SYCL's default selector.
+    ///
+    /// # Errors
+    /// [`Error::DeviceNotFound`] if no device meets the requirements; otherwise as [`Self::devices`].
+    pub fn select(&self) -> Result<Device> {
+        let rated = self.devices()?.into_iter().filter(|device| device.default_selector_score() >= 0);
+        // The first of the best, as SYCL chooses.
+        rated
+            .reduce(
+                |best, next| {
+                    if next.default_selector_score() > best.default_selector_score() { next } else { best }
+                },
+            )
+            .ok_or_else(|| Error::DeviceNotFound { asked: self.described(), visible: visible() })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.aspects.iter().chain(&self.excluded_aspects).try_for_each(|name| check_aspect(name))?;
+        if let Some(name) = &self.backend {
+            check_name("backend", name, &Backend::NAMED.map(Backend::name))?;
+        }
+        match &self.device_type {
+            Some(name) => check_name("device type", name, &["cpu", "gpu", "accelerator", "custom"]),
+            None => Ok(()),
+        }
+    }
+
+    fn accepts(&self, device: &Device) -> Result<bool> {
+        let has = device.aspects()?;
+        Ok(self.aspects.iter().all(|name| has.contains(name))
+            && !self.excluded_aspects.iter().any(|name| has.contains(name))
+            && self.backend.as_ref().is_none_or(|name| name == device.backend().name())
+            && self.device_type.as_ref().is_none_or(|name| name == device.device_type()))
+    }
+
+    fn described(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.backend.iter().map(|name| format!("backend {name}")));
+        parts.extend(self.device_type.iter().map(|name| format!("type {name}")));
+        parts.extend(self.aspects.iter().map(|name| format!("aspect {name}")));
+        parts.extend(self.excluded_aspects.iter().map(|name| format!("without aspect {name}")));
+        if parts.is_empty() { "any device".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl Device {
+    /// Whether the device has a SYCL aspect, by its name such as `fp64`.
+    ///
+    /// ```
+    /// let device = &usmq::devices()?[0];
+    /// assert_eq!(device.has_aspect("usm_device_allocations")?, device.has_usm(usmq::UsmKind::Device));
+    /// assert!(device.has_aspect("fp65").is_err());
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name that is not an aspect's, [`Error::Sycl`] if the runtime cannot answer.
+    pub fn has_aspect(&self, name: &str) -> Result<bool> {
+        check_aspect(name)?;
+        Ok(self.aspects()?.iter().any(|aspect| aspect == name))
+    }
+}
+
+/// An error for a name that is not an aspect's: a misspelt one would match no device.
+fn check_aspect(name: &str) -> Result<()> {
+    static NAMES: OnceCell<Vec<String>> = OnceCell::new();
+    let names = NAMES.get_or_try_init(|| ffi::aspect_names().during("listing the aspects of SYCL"))?;
+    if names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let standard: Vec<_> =
+        names.iter().filter(|known| !known.starts_with("ext_")).map(String::as_str).collect();
+    Err(Error::Value(format!(
+        "unknown aspect {name:?}; the aspects of SYCL are {}, and those of its extensions, such as \
+         ext_intel_free_memory",
+        standard.join(", ")
+    )))
+}
+
+fn check_name(what: &str, name: &str, known: &[&str]) -> Result<()> {
+    if known.contains(&name) {
+        return Ok(());
+    }
+    Err(Error::Value(format!("unknown {what} {name:?}; it is one of {}", known.join(", "))))
+}

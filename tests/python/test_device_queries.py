@@ -1,0 +1,158 @@
+"""Platforms, selection of devices, and every query of ``dpctl.SyclDevice``."""
+
+import dpctl
+import dpctl.utils
+import pytest
+import usmq
+
+# Attributes of dpctl.SyclDevice that usmq.Device has under another name, or not, with the reason.
+OTHER = {
+    "addressof_ref": "an address of dpctl's own C object",
+    "can_access_peer": "usmq asks for peer access where a command needs it",
+    "enable_peer_access": "usmq enables peer access where a command needs it",
+    "disable_peer_access": "usmq never disables what another library may use",
+    "component_devices": "composite devices are not supported; their parts are root devices",
+    "composite_device": "composite devices are not supported; their parts are root devices",
+    "create_sub_devices": "sub_devices",
+    "get_device_id": "ordinal",
+    "get_filter_string": "filter_string",
+    "get_unpartitioned_parent_device": "root_device",
+    "max_mem_alloc_size": "max_alloc_size",
+    "max_work_item_sizes": "deprecated in dpctl; max_work_item_sizes3d",
+    "parent_device": "parent",
+    "print_device_info": "python -m usmq list -f",
+    "sycl_platform": "platform",
+}
+RENAMED = {
+    "max_mem_alloc_size": lambda device: device.max_alloc_size,
+    "get_device_id": lambda device: device.ordinal,
+    "get_filter_string": lambda device: device.filter_string,
+}
+VALUES = sorted(
+    name
+    for name in dir(dpctl.SyclDevice)
+    if not name.startswith(("_", "has_aspect_")) and name not in OTHER
+)
+
+
+@pytest.fixture(scope="module", params=["root", "sub-device"])
+def pair(request):
+    ours = usmq.Device("cpu")
+    if request.param == "sub-device":
+        ours = ours.sub_devices(1)[0]
+    return ours, usmq.dpctl_queue(ours).sycl_device
+
+
+def test_each_attribute_of_dpctl_is_present_or_listed():
+    missing = [name for name in VALUES if not hasattr(usmq.Device, name)]
+    assert missing == []
+    assert [name for name in OTHER if not hasattr(dpctl.SyclDevice, name)] == []
+
+
+def plain(value):
+    """A value of dpctl as usmq has it: enumerations by name."""
+    if isinstance(value, dpctl.backend_type | dpctl.device_type):
+        return value.name
+    if type(value).__name__ == "global_mem_cache_type":
+        return value.name
+    return value
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_property_has_the_value_of_dpctl(pair, name):
+    ours, theirs = pair
+    if name == "filter_string" and ours.parent is not None:
+        assert ours.filter_string is None  # dpctl raises
+        return
+    assert getattr(ours, name) == plain(getattr(theirs, name))
+
+
+def test_each_renamed_property_has_the_value_of_dpctl():
+    ours, theirs = usmq.Device("cpu"), usmq.dpctl_queue("cpu").sycl_device
+    for name, query in RENAMED.items():
+        value = getattr(theirs, name)
+        assert query(ours) == (value() if callable(value) else value), name
+    part = ours.sub_devices(1)[0]
+    assert part.parent == part.root_device == ours.root_device == ours
+    theirs = usmq.dpctl_queue(part).sycl_device
+    assert (
+        usmq.dpctl_queue(part.root_device).sycl_device == theirs.get_unpartitioned_parent_device()
+    )
+
+
+def test_aspects_are_those_of_dpctl(pair):
+    ours, theirs = pair
+    names = [name for name in dir(dpctl.SyclDevice) if name.startswith("has_aspect_")]
+    assert len(names) > 15
+    for name in names:
+        aspect = name.removeprefix("has_aspect_")
+        aspect = {
+            "is_component": "ext_oneapi_is_component",
+            "is_composite": "ext_oneapi_is_composite",
+        }.get(aspect, aspect)
+        assert ours.has_aspect(aspect) == getattr(theirs, name), aspect
+        assert (aspect in ours.aspects) == getattr(theirs, name), aspect
+
+
+def test_an_unknown_aspect_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"unknown aspect \"fp65\"; .*fp64.*ext_"):
+        usmq.Device("cpu").has_aspect("fp65")
+    for call in (usmq.devices, usmq.Device.select):
+        for keyword in ("aspects", "excluded_aspects"):
+            with pytest.raises(ValueError, match='unknown aspect "fp65"'):
+                call(**{keyword: ["fp64", "fp65"]})
+            with pytest.raises(TypeError, match=f"{keyword} must be a sequence of str"):
+                call(**{keyword: "fp64"})
+        with pytest.raises(ValueError, match=r'unknown backend "vulkan".*level_zero'):
+            call(backend="vulkan")
+        with pytest.raises(ValueError, match=r'unknown device type "CPU".*cpu, gpu'):
+            call(device_type="CPU")
+
+
+def test_intel_numbers_are_those_of_dpctl(pair):
+    ours, theirs = pair
+    assert ours.intel_device_info() == dpctl.utils.intel_device_info(theirs)
+
+
+def test_platforms_are_those_of_dpctl():
+    ours, theirs = usmq.platforms(), dpctl.get_platforms()
+    assert [(p.name, p.vendor, p.version, p.backend) for p in ours] == [
+        (p.name, p.vendor, p.version, p.backend.name) for p in theirs
+    ]
+    assert [d for p in ours for d in p.devices] == usmq.devices()
+    for platform, other in zip(ours, theirs, strict=True):
+        assert [d.name for d in platform.devices] == [d.name.strip() for d in other.get_devices()]
+        assert usmq.Queue(platform.devices[0]).context == platform.default_context
+        assert usmq.dpctl_queue(platform.devices[0]).sycl_context == other.default_context
+        assert all(device.platform == platform for device in platform.devices)
+        assert all(hash(device.platform) == hash(platform) for device in platform.devices)
+        assert repr(platform).startswith(f"<usmq.Platform {platform.name} ({platform.backend}), ")
+    part = usmq.Device("cpu").sub_devices(1)[0]
+    assert part.platform == usmq.Device("cpu").platform
+
+
+def test_devices_are_selected_by_their_properties():
+    every = usmq.devices()
+    cpus = [d for d in every if d.device_type == "cpu"]
+    assert usmq.devices(device_type="cpu") == cpus
+    assert usmq.devices(backend="opencl") == [d for d in every if d.backend == "opencl"]
+    assert usmq.devices(aspects=["fp64", "cpu"]) == [
+        d for d in every if {"fp64", "cpu"} <= set(d.aspects)
+    ]
+    assert usmq.devices(excluded_aspects=("cpu",)) == [d for d in every if not d.is_cpu]
+    assert usmq.devices(aspects=[]) == usmq.devices() == every
+    assert usmq.devices(device_type="custom") == []
+    assert usmq.Device.select() == usmq.Device()
+    assert usmq.Device.select(aspects=["fp64"], device_type="cpu") == usmq.Device("cpu")
+    theirs = dpctl.select_device_with_aspects(["cpu", "fp64"])
+    assert usmq.Device.select(aspects=["cpu", "fp64"]) == usmq.Device(theirs.filter_string)
+
+
+def test_no_match_is_an_error_that_names_the_request_and_the_visible_devices():
+    with pytest.raises(
+        usmq.DeviceNotFoundError,
+        match=r"backend opencl, type custom, aspect fp64, without aspect cpu.*visible devices: ",
+    ):
+        usmq.Device.select(
+            aspects=["fp64"], excluded_aspects=["cpu"], backend="opencl", device_type="custom"
+        )
