@@ -2,6 +2,7 @@
 
 mod assist;
 mod backend;
+mod binary_cache;
 mod brief;
 mod compile;
 mod context;
@@ -29,7 +30,7 @@ pub(crate) use discovery::{default_device, select};
 pub use event::{Event, Timestamps};
 pub use kernel_cache::{clear_kernel_cache, set_kernel_cache_limit};
 pub use kind::{MemoryKind, UsmKind};
-pub(crate) use program::{Code, ContextKey, Program, Slot};
+pub(crate) use program::{Code, ContextKey, Includes, Program, Slot};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};
 pub(crate) use selector::Candidate;

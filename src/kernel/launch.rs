@@ -238,7 +238,9 @@ impl Kernel {
         for (position, arg) in args.iter().enumerate() {
             match arg.bind(self.param(position), is_group) {
                 Ok(arg) => bound.push(arg),
-                Err(why) => return self.refuse_argument(position, &why),
+                Err(why) => {
+                    return self.refuse_argument(position, &(why + &self.0.why_unknown(position)));
+                }
             }
             if let (Some(bytes), None) = (arg.local_bytes(), launch.local) {
                 return self.refuse_argument(
