@@ -2,7 +2,7 @@
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;
-use super::host_args::Transfers;
+use super::host_args::{Rules, Transfers, Use};
 use super::param::Param;
 use super::slots::{expected, misfit};
 use crate::array::Array;
@@ -116,7 +116,12 @@ impl Kernel {
     unsafe fn launch_with_host(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
-        let transfers = Transfers::new(self, args, &queue)?;
+        let access = |(position, arg): (usize, &Arg)| arg.access(self.param(position));
+        let uses = args.iter().enumerate().map(access);
+        let uses = uses.map(|access| Use { access, takes_strides: false }).collect();
+        let refuse = |position, why: &str| self.argument_error(position, why);
+        let rules = Rules { uses, refuse: &refuse };
+        let transfers = Transfers::new(&rules, args, &queue)?;
         let replaced = transfers.replaced(args)?;
         let prepared = self.prepare(queue, program, launch, &replaced)?;
         // SAFETY: the caller's promise.
@@ -154,7 +159,7 @@ impl Kernel {
         Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })
     }
 
-    pub(super) fn param(&self, position: usize) -> Option<&Param> {
+    fn param(&self, position: usize) -> Option<&Param> {
         self.params()?.get(position)
     }
 
@@ -262,8 +267,12 @@ impl Kernel {
         Ok(bound)
     }
 
-    pub(super) fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name)))
+    fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
+        Err(self.argument_error(position, why))
+    }
+
+    fn argument_error(&self, position: usize, why: &str) -> Error {
+        Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name))
     }
 
     /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.
