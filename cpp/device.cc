@@ -328,6 +328,18 @@ bool device_enable_peer_access(const Device &device, const Device &peer) {
 
 namespace exp = sycl::ext::oneapi::experimental;
 
+rust::String device_versions(const Device &device) {
+  const auto platform = device.get_platform();
+  std::string all;
+  for (const auto &text :
+       {device.get_info<sycl::info::device::name>(), device.get_info<sycl::info::device::vendor>(),
+        device.get_info<sycl::info::device::version>(), device.get_info<sycl::info::device::driver_version>(),
+        platform.get_info<sycl::info::platform::name>(), platform.get_info<sycl::info::platform::version>()}) {
+    all += text + "\n";
+  }
+  return all;
+}
+
 bool device_builds_opencl(const Device &device) {
   auto handle = device;
   return handle.ext_oneapi_can_build(exp::source_language::opencl);

@@ -3,9 +3,12 @@
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <sycl/backend/opencl.hpp>
+#include <vector>
 
 namespace usmq {
 
@@ -30,8 +33,35 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log.substr(0, log.find('\0'));
 }
 
+// Appends the built program for this device. Stays empty if the driver does not return it.
+void read_binary(cl_program program, cl_device_id device, rust::Vec<std::uint8_t> &binary) {
+  const auto info = opencl_entry<decltype(&clGetProgramInfo)>("clGetProgramInfo");
+  // The answers have an entry for each device of the context.
+  std::size_t bytes = 0;
+  opencl_check(info(program, CL_PROGRAM_DEVICES, 0, nullptr, &bytes), "clGetProgramInfo");
+  std::vector<cl_device_id> devices(bytes / sizeof(cl_device_id));
+  opencl_check(info(program, CL_PROGRAM_DEVICES, bytes, devices.data(), nullptr), "clGetProgramInfo");
+  std::vector<std::size_t> sizes(devices.size());
+  opencl_check(info(program, CL_PROGRAM_BINARY_SIZES, sizes.size() * sizeof(std::size_t), sizes.data(), nullptr),
+               "clGetProgramInfo");
+  std::vector<std::vector<unsigned char>> programs;
+  std::vector<unsigned char *> targets;
+  for (const std::size_t size : sizes) {
+    programs.emplace_back(size);
+    targets.push_back(programs.back().data());
+  }
+  opencl_check(info(program, CL_PROGRAM_BINARIES, targets.size() * sizeof(unsigned char *), targets.data(), nullptr),
+               "clGetProgramInfo");
+  const auto at = static_cast<std::size_t>(std::find(devices.begin(), devices.end(), device) - devices.begin());
+  if (at < devices.size()) {
+    binary.reserve(sizes[at]);
+    std::copy(programs[at].begin(), programs[at].end(), std::back_inserter(binary));
+  }
+}
+
+// `binary` gets the built program, which cannot be asked of the kernel: the driver keeps it, but not its handle.
 std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_program program, const std::string &name,
-                              const std::string &options) {
+                              const std::string &options, rust::Vec<std::uint8_t> &binary) {
   const cl_int status = opencl_entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device.object,
                                                                                   options.c_str(), nullptr, nullptr);
   if (status != CL_SUCCESS) {
@@ -44,9 +74,23 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), "the program has no kernel named " + name);
   }
   opencl_check(error, "clCreateKernel");
+  try {
+    read_binary(program, native.device.object, binary);
+  } catch (const sycl::exception &) {
+    binary.clear(); // The kernel works without it.
+  }
   USMQ_FAULT_POINT("sycl::make_kernel");
   // make_kernel retains the kernel, and the kernel its program.
   return std::make_unique<Kernel>(sycl::make_kernel<sycl::backend::opencl>(kernel.object, context));
+}
+
+// The compiler takes all options in one line.
+std::string line(const rust::Vec<rust::String> &options) {
+  std::string flags;
+  for (const auto &option : options) {
+    flags += std::string(option) + " ";
+  }
+  return flags;
 }
 
 // The argument sizes to try; OpenCL has no query for sizes.
@@ -108,11 +152,8 @@ rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
 }
 
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,
-                                           rust::Str name, const rust::Vec<rust::String> &options) {
-  std::string flags;
-  for (const auto &option : options) {
-    flags += std::string(option) + " ";
-  }
+                                           rust::Str name, const rust::Vec<rust::String> &options,
+                                           rust::Vec<std::uint8_t> &built) {
   const Native native(context, device);
   const char *text = source.data();
   const std::size_t length = source.size();
@@ -121,11 +162,12 @@ std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device 
   program.object = opencl_entry<decltype(&clCreateProgramWithSource)>("clCreateProgramWithSource")(
       native.context.object, 1, &text, &length, &error);
   opencl_check(error, "clCreateProgramWithSource");
-  return build(context, native, program.object, std::string(name), flags);
+  return build(context, native, program.object, std::string(name), line(options), built);
 }
 
 std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &device,
-                                          rust::Slice<const std::uint8_t> binary, rust::Str name) {
+                                          rust::Slice<const std::uint8_t> binary, rust::Str name,
+                                          rust::Vec<std::uint8_t> &built) {
   const Native native(context, device);
   cl_int error = CL_SUCCESS;
   Owned<cl_program> program("clReleaseProgram");
@@ -135,7 +177,37 @@ std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &
     throw sycl::exception(sycl::make_error_code(sycl::errc::build), "the driver does not accept this SPIR-V module");
   }
   opencl_check(error, "clCreateProgramWithIL");
-  return build(context, native, program.object, std::string(name), "");
+  return build(context, native, program.object, std::string(name), "", built);
+}
+
+std::unique_ptr<Kernel> kernel_from_binary(const Context &context, const Device &device,
+                                           rust::Slice<const std::uint8_t> binary, rust::Str name,
+                                           const rust::Vec<rust::String> &options) {
+  const Native native(context, device);
+  const std::size_t size = binary.size();
+  const unsigned char *bytes = binary.data();
+  cl_int status = CL_SUCCESS;
+  cl_int error = CL_SUCCESS;
+  Owned<cl_program> program("clReleaseProgram");
+  program.object = opencl_entry<decltype(&clCreateProgramWithBinary)>("clCreateProgramWithBinary")(
+      native.context.object, 1, &native.device.object, &size, &bytes, &status, &error);
+  opencl_check(error, "clCreateProgramWithBinary");
+  opencl_check(status, "clCreateProgramWithBinary");
+  rust::Vec<std::uint8_t> same;
+  return build(context, native, program.object, std::string(name), line(options), same);
+}
+
+rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &context, const Device &device) {
+  const Native native(context, device);
+  Owned<cl_kernel> driver_kernel("clReleaseKernel");
+  driver_kernel.object = sycl::get_native<sycl::backend::opencl>(kernel);
+  cl_program program = nullptr; // which the bundle of the kernel keeps
+  opencl_check(opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo")(driver_kernel.object, CL_KERNEL_PROGRAM,
+                                                                           sizeof(program), &program, nullptr),
+               "clGetKernelInfo");
+  rust::Vec<std::uint8_t> binary;
+  read_binary(program, native.device.object, binary);
+  return binary;
 }
 
 } // namespace usmq

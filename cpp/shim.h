@@ -133,6 +133,7 @@ std::unique_ptr<std::vector<Device>> device_split_by_counts(const Device &device
                                                             rust::Slice<const std::size_t> counts);
 std::unique_ptr<std::vector<Device>> device_split_by_numa(const Device &device);
 bool device_enable_peer_access(const Device &device, const Device &peer);
+rust::String device_versions(const Device &device);
 bool device_builds_opencl(const Device &device);
 bool device_builds_spirv(const Device &device);
 
@@ -219,9 +220,15 @@ std::unique_ptr<Bundle> bundle_from_spirv(const Context &context, const Device &
                                           rust::Slice<const std::uint8_t> module);
 std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name);
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,
-                                           rust::Str name, const rust::Vec<rust::String> &options);
+                                           rust::Str name, const rust::Vec<rust::String> &options,
+                                           rust::Vec<std::uint8_t> &built);
 std::unique_ptr<Kernel> kernel_from_spirv(const Context &context, const Device &device,
-                                          rust::Slice<const std::uint8_t> binary, rust::Str name);
+                                          rust::Slice<const std::uint8_t> binary, rust::Str name,
+                                          rust::Vec<std::uint8_t> &built);
+std::unique_ptr<Kernel> kernel_from_binary(const Context &context, const Device &device,
+                                           rust::Slice<const std::uint8_t> program, rust::Str name,
+                                           const rust::Vec<rust::String> &options);
+rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &context, const Device &device);
 rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver);
 
 // emulated GPUs

@@ -34,7 +34,7 @@ struct Unavailable {
 #define USMQ_EACH(X)                                                                                                  \
   X(platform_count) X(platform_info) X(platform_devices)                                                              \
   X(device_copy) X(device_id) X(device_info) X(device_aspects) X(aspect_names) X(device_properties) X(device_intel_info) X(device_parent) X(device_split_equally)               \
-  X(device_split_by_counts) X(device_split_by_numa) X(device_enable_peer_access) X(device_builds_opencl) X(device_builds_spirv)                \
+  X(device_split_by_counts) X(device_split_by_numa) X(device_enable_peer_access) X(device_versions) X(device_builds_opencl) X(device_builds_spirv)                \
   X(context_default) X(device_list) X(device_list_push) X(context_new) X(context_copy_from) X(context_copy_to_heap)   \
   X(context_free_heap) X(context_backend) X(context_id) X(context_devices)                                                               \
   X(queue_new) X(queue_copy_from) X(queue_copy_to_heap) X(queue_free_heap) X(queue_id) X(queue_device) X(queue_context)\
@@ -46,7 +46,8 @@ struct Unavailable {
   X(usm_range) X(usm_kind) X(usm_device) X(usm_device_of_driver)                                                                                           \
   X(budget_new) X(budget_set_limit) X(budget_limit) X(budget_stats) X(budget_has_unused) X(budget_free)                                                  \
   X(pool_new) X(pool_renew) X(pool_alloc) X(pool_free) X(pool_trim) X(block_alloc) X(block_free)                       \
-  X(bundle_from_sycl) X(bundle_from_opencl) X(bundle_from_spirv) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) X(kernel_slots)  \
+  X(bundle_from_sycl) X(bundle_from_opencl) X(bundle_from_spirv) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) \
+  X(kernel_from_binary) X(kernel_binary) X(kernel_slots)                                                              \
   X(emulation_fault)
 // clang-format on
 #define USMQ_UNAVAILABLE(name) inline constexpr Unavailable name{};

@@ -173,6 +173,8 @@ pub(crate) mod bridge {
         fn device_split_by_numa(device: &Device) -> Result<UniquePtr<CxxVector<Device>>>;
         /// Enables peer access; whether commands on `device` may use memory of `peer` from now on.
         fn device_enable_peer_access(device: &Device, peer: &Device) -> Result<bool>;
+        /// Names and versions of device, driver and platform, which a built program depends on.
+        fn device_versions(device: &Device) -> Result<String>;
         /// Whether the kernel compiler accepts OpenCL C for this device.
         fn device_builds_opencl(device: &Device) -> Result<bool>;
         /// Whether the kernel compiler accepts SPIR-V for this device.
@@ -329,19 +331,33 @@ pub(crate) mod bridge {
         fn bundle_from_spirv(context: &Context, device: &Device, module: &[u8]) -> Result<UniquePtr<Bundle>>;
         /// Null if the bundle has no kernel of that name.
         fn bundle_kernel(bundle: &Bundle, name: &str) -> Result<UniquePtr<Kernel>>;
+        /// For this and the next function: `built` gets the program, or nothing if the driver does not return it.
         fn kernel_from_opencl(
             context: &Context,
             device: &Device,
             source: &str,
             name: &str,
             options: &Vec<String>,
+            built: &mut Vec<u8>,
         ) -> Result<UniquePtr<Kernel>>;
         fn kernel_from_spirv(
             context: &Context,
             device: &Device,
             binary: &[u8],
             name: &str,
+            built: &mut Vec<u8>,
         ) -> Result<UniquePtr<Kernel>>;
+        /// The kernel `name` of a built program, for the same device, driver and options. Only for contexts of the
+        /// opencl backend, as `kernel_binary`.
+        fn kernel_from_binary(
+            context: &Context,
+            device: &Device,
+            program: &[u8],
+            name: &str,
+            options: &Vec<String>,
+        ) -> Result<UniquePtr<Kernel>>;
+        /// The program of a kernel that `bundle_kernel` has returned; empty if the driver does not return it.
+        fn kernel_binary(kernel: &Kernel, context: &Context, device: &Device) -> Result<Vec<u8>>;
         /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
         /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;

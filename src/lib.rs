@@ -128,7 +128,8 @@ pub mod fuzzing {
 
     #[must_use]
     pub fn signature(source: &str, name: &str) -> Option<(Vec<crate::Param>, Option<usize>)> {
-        crate::kernel::read_signature(source, name, &[]).map(|found| (found.params, found.dimensions))
+        let files = crate::kernel::IncludedFiles::default();
+        crate::kernel::read_signature(source, name, &[], &files).map(|found| (found.params, found.dimensions))
     }
 }
 

@@ -634,7 +634,7 @@ class Elementwise:
     def name(self) -> str: ...
     def __call__(
         self,
-        *args: _UsmArray | _Number | Mark,
+        *args: _UsmArray | Buffer | npt.NDArray[Any] | _Number | Mark,
         size: SupportsIndex | None = None,
         queue: _Target | None = None,
     ) -> Event: ...
@@ -645,7 +645,7 @@ class Reduction:
     def name(self) -> str: ...
     def __call__(
         self,
-        *args: _UsmArray | _Number | Mark,
+        *args: _UsmArray | Buffer | npt.NDArray[Any] | _Number | Mark,
         axis: SupportsIndex | None = None,
         keepdims: bool = False,
         queue: _Target | None = None,

@@ -2,7 +2,7 @@
 
 use super::{Array, DType, Family};
 use crate::device::submit::{Extents, KernelArg};
-use crate::device::{Code, Program};
+use crate::device::{Code, Includes, Program};
 use crate::error::Result;
 use crate::memory::{Access, ordered};
 use crate::trace::{Kind, Label};
@@ -21,7 +21,7 @@ impl Array {
         let queue = self.queue();
         let name = Arc::from(NAME);
         let no_flags = Arc::from(Vec::new());
-        let program = Program::get(queue.context(), queue.device(), &code, &name, &no_flags, 0)?;
+        let program = Program::get(queue.context(), queue.device(), &code, &name, &no_flags, Includes::NONE)?;
 
         let mut args = vec![
             KernelArg::pointer(source.address()),

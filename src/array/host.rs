@@ -74,8 +74,11 @@ impl HostMemory {
     }
 
     /// Strides in elements, or why a device cannot use the memory in place.
-    fn element_strides(&self) -> Result<Option<Vec<isize>>, String> {
+    pub(crate) fn element_strides(&self) -> Result<Option<Vec<isize>>, String> {
         let (dtype, itemsize) = (self.dtype, self.dtype.itemsize());
+        if self.size() == 0 {
+            return Ok(None);
+        }
         let unaligned = |what| format!("{what} is not a multiple of the {itemsize} bytes of {dtype}");
         if !self.pointer.is_multiple_of(itemsize) {
             return Err(unaligned(format!("address {:#x}", self.pointer)));
@@ -89,6 +92,18 @@ impl HostMemory {
             _ => Err(unaligned(format!("stride {step}"))),
         };
         taken.map(in_elements).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Whether element i is the same memory in both, as in a view with other axes of one element.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let steps = |memory: &Self| {
+            let layout = memory.byte_layout().ok()?;
+            let axes = memory.shape.iter().copied().zip(layout.strides().iter().copied());
+            Some(axes.filter(|(extent, _)| *extent != 1).collect::<Vec<_>>())
+        };
+        self.pointer == other.pointer
+            && self.dtype.itemsize() == other.dtype.itemsize()
+            && steps(self).is_some_and(|own| steps(other) == Some(own))
     }
 
     /// Whether a kernel on any device can use the memory as it is: aligned, and contiguous in C order.
@@ -188,6 +203,15 @@ mod tests {
         assert!(span(&[2], Some(&[isize::MAX])).is_err());
         assert!(memory(usize::MAX - 8, &[2], None).span().is_err());
         assert!(memory(0, &[2], None).span().is_err());
+    }
+
+    #[test]
+    fn views_with_other_axes_of_one_element_are_the_same() {
+        let same = |a: HostMemory, b: HostMemory| a.is_same(&b) && b.is_same(&a);
+        assert!(same(memory(0x1000, &[3], None), memory(0x1000, &[1, 3, 1], Some(&[7, 4, 9]))));
+        assert!(!same(memory(0x1000, &[3], None), memory(0x1000, &[3], Some(&[8]))));
+        assert!(!same(memory(0x1000, &[3], None), memory(0x1004, &[3], None)));
+        assert!(!same(memory(0x1000, &[3], None), memory(0x1000, &[2], None)));
     }
 
     #[test]

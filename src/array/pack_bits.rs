@@ -2,7 +2,7 @@
 
 use super::{Array, DType};
 use crate::device::submit::{Extents, KernelArg};
-use crate::device::{Code, Program};
+use crate::device::{Code, Includes, Program};
 use crate::error::{Error, Result};
 use crate::memory::{Access, ordered};
 use crate::trace::{Kind, Label, Reason, with_reason};
@@ -46,7 +46,7 @@ impl Array {
         let source = self.contiguous()?;
         let (queue, name) = (self.queue(), Arc::from(NAME));
         let code = Code::Sycl(TEXT.into());
-        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()), 0)?;
+        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()), Includes::NONE)?;
         let args = [
             KernelArg::pointer(source.address()),
             KernelArg::pointer(packed.address()),

@@ -40,6 +40,8 @@ pub(crate) struct Capabilities {
     pub opencl_c: bool,
     /// The driver accepts a SPIR-V module, and its program becomes a SYCL kernel.
     pub native_spirv: bool,
+    /// The driver returns a built program and takes it back in another process.
+    pub program_binaries: bool,
     /// The driver rejects an argument of a wrong size, which reveals the sizes of a kernel's arguments.
     pub argument_sizes: bool,
 }
@@ -52,6 +54,7 @@ const NONE: Capabilities = Capabilities {
     pointer_info: false,
     opencl_c: false,
     native_spirv: false,
+    program_binaries: false,
     argument_sizes: false,
 };
 
@@ -64,6 +67,7 @@ const OPENCL: Capabilities = Capabilities {
     pointer_info: true,
     opencl_c: true,
     native_spirv: true,
+    program_binaries: true,
     argument_sizes: true,
     ..NONE
 };
@@ -141,6 +145,7 @@ mod tests {
         assert_eq!(list(|can| can.pointer_info), ["opencl"]);
         assert_eq!(list(|can| can.opencl_c), ["opencl"]);
         assert_eq!(list(|can| can.native_spirv), ["opencl"]);
+        assert_eq!(list(|can| can.program_binaries), ["opencl"]);
         assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
     }
 }

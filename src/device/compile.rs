@@ -1,14 +1,16 @@
 //! Builds a kernel for one context and device, once.
 
+use super::binary_cache::{self, Key};
 use super::header::{self, Spelling};
 use super::kernel_cache;
-use super::program::{Code, Program, Slot, Unit};
+use super::program::{Code, Includes, Program, Slot, Unit};
 use super::{Context, Device};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::Handle;
 use crate::trace::recorder;
 use cxx::UniquePtr;
+use once_cell::sync::OnceCell;
 use std::sync::Arc;
 
 /// The context and device of a build.
@@ -18,15 +20,15 @@ struct BuildTarget<'a> {
 }
 
 impl Program {
-    /// The kernel `name` for this context and device, from the cache or newly built. `includes` identifies the
-    /// contents of the files that the code includes.
+    /// The kernel `name` for this context and device, from the cache or newly built. `includes`: the files that the
+    /// code includes.
     pub(crate) fn get(
         context: &Context,
         device: &Device,
         code: &Code,
         name: &Arc<str>,
         options: &Arc<[String]>,
-        includes: u64,
+        includes: Includes,
     ) -> Result<Self> {
         let unit = Unit { device: device.id(), code: code.clone(), options: options.clone(), includes };
         let target = BuildTarget { context, device };
@@ -53,6 +55,21 @@ impl Program {
     }
 }
 
+/// The variables that change the code which the compilers of Intel's drivers generate. Those read them once, too.
+fn compiler_settings() -> &'static [u8] {
+    const NAMES: [&str; 3] = ["CL_CONFIG_", "IGC_", "VC_"];
+    static SETTINGS: OnceCell<Vec<u8>> = OnceCell::new();
+    SETTINGS.get_or_init(|| {
+        let is_one = |name: &[u8]| NAMES.iter().any(|start| name.starts_with(start.as_bytes()));
+        let all = std::env::vars_os().filter(|(name, _)| is_one(name.as_encoded_bytes()));
+        let mut all: Vec<_> = all
+            .map(|(name, value)| [name.as_encoded_bytes(), b"=", value.as_encoded_bytes(), b"\0"].concat())
+            .collect();
+        all.sort_unstable();
+        all.concat()
+    })
+}
+
 /// A kernel, and whether it was compiled for itself, without the bundle of its unit.
 type Compiled = (UniquePtr<ffi::Kernel>, bool);
 
@@ -74,8 +91,12 @@ impl BuildTarget<'_> {
         const BUILDING: &str = "building OpenCL C";
         let (context, device, options) = (self.context.raw()?, self.device.raw()?, unit.options.to_vec());
         if self.device.capabilities().opencl_c {
-            let kernel = ffi::kernel_from_opencl(context, device, source, name, &options).during(BUILDING)?;
-            return Ok((kernel, true));
+            return self.kept_on_disk(unit, name, || {
+                let mut program = Vec::new();
+                ffi::kernel_from_opencl(context, device, source, name, &options, &mut program)
+                    .during(BUILDING)
+                    .map(|kernel| ((kernel, true), program))
+            });
         }
         if !ffi::device_builds_opencl(device).during(BUILDING)? {
             return Err(self.failure(name, self.no_compiler("OpenCL C")));
@@ -91,12 +112,59 @@ impl BuildTarget<'_> {
         let (context, device) = (self.context.raw()?, self.device.raw()?);
         if ffi::device_builds_spirv(device).during(BUILDING)? {
             let make = || ffi::bundle_from_spirv(context, device, module).during(BUILDING);
-            return Ok((self.kernel_in(&*self.bundle(unit, make)?, name)?, false));
+            return self.kept_on_disk(unit, name, || {
+                let kernel = self.kernel_in(&*self.bundle(unit, make)?, name)?;
+                let has_program = self.device.capabilities().program_binaries;
+                let program =
+                    has_program.then(|| ffi::kernel_binary(&kernel, context, device).ok()).flatten();
+                Ok(((kernel, false), program.unwrap_or_default()))
+            });
         }
         if !self.device.capabilities().native_spirv {
             return Err(self.failure(name, self.no_compiler("SPIR-V")));
         }
-        Ok((ffi::kernel_from_spirv(context, device, module, name).during(BUILDING)?, true))
+        self.kept_on_disk(unit, name, || {
+            let mut program = Vec::new();
+            ffi::kernel_from_spirv(context, device, module, name, &mut program)
+                .during(BUILDING)
+                .map(|kernel| ((kernel, true), program))
+        })
+    }
+
+    /// The kernel from a program that a process has kept on disk. Without one, or if the driver does not accept it any
+    /// more, builds the kernel and keeps the program that `build` returns with it, unless that is empty.
+    fn kept_on_disk(
+        &self,
+        unit: &Unit,
+        name: &str,
+        build: impl FnOnce() -> Result<(Compiled, Vec<u8>)>,
+    ) -> Result<Compiled> {
+        let (context, device) = (self.context.raw()?, self.device.raw()?);
+        let has_binaries = self.device.capabilities().program_binaries && unit.includes.is_complete;
+        let key = if has_binaries { self.key(unit) } else { None };
+        let Some(key) = key else { return Ok(build()?.0) };
+        let load = |program: Vec<u8>| {
+            ffi::kernel_from_binary(context, device, &program, name, &unit.options.to_vec()).ok()
+        };
+        if let Some(kernel) = binary_cache::load(&key).and_then(load) {
+            return Ok((kernel, true));
+        }
+        let (built, program) = build()?;
+        binary_cache::store(&key, &program);
+        Ok(built)
+    }
+
+    /// Everything that determines the program of a unit. None if the driver's version is unknown.
+    fn key(&self, unit: &Unit) -> Option<Key> {
+        let versions = ffi::device_versions(self.device.raw().ok()?).ok()?;
+        let (kind, code): (&str, &[u8]) = match &unit.code {
+            Code::Sycl(_) => return None,
+            Code::OpenCl(source) => ("OpenCL C", source.as_bytes()),
+            Code::SpirV(module) => ("SPIR-V", module),
+        };
+        let includes = unit.includes.contents.to_le_bytes();
+        let fixed = [kind.as_bytes(), code, &includes, versions.as_bytes(), compiler_settings()];
+        Some(Key::new(fixed.into_iter().chain(unit.options.iter().map(String::as_bytes))))
     }
 
     fn kernel_in(&self, bundle: &Handle<ffi::Bundle>, name: &str) -> Result<UniquePtr<ffi::Kernel>> {

@@ -2,6 +2,7 @@
 
 mod assist;
 mod backend;
+mod binary_cache;
 mod brief;
 mod compile;
 mod context;
@@ -36,7 +37,7 @@ pub use future::EventFuture;
 pub use kernel_cache::{clear_kernel_cache, set_kernel_cache_limit};
 pub use kind::{MemoryKind, UsmKind};
 pub use platform::Platform;
-pub(crate) use program::{Code, ContextKey, Program, Slot};
+pub(crate) use program::{Code, ContextKey, Includes, Program, Slot};
 pub use properties::{DeviceProperties, VectorWidths};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};

@@ -18,6 +18,14 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// The single flags for its compiler: that of OpenCL C takes all options in one line.
+    pub(crate) fn flags<'a>(&self, options: &'a [String]) -> Vec<&'a str> {
+        match self {
+            Self::OpenCl(_) => options.iter().flat_map(|option| option.split_whitespace()).collect(),
+            Self::Sycl(_) | Self::SpirV(_) => options.iter().map(String::as_str).collect(),
+        }
+    }
+
     /// The first build of a kind loads its compiler, whose destructors must not run while the release thread
     /// drops built objects.
     pub(super) fn guard_exit(&self) {
@@ -81,8 +89,21 @@ pub(super) struct Unit {
     pub(super) device: usize,
     pub(super) code: Code,
     pub(super) options: Arc<[String]>,
-    /// Identifies the contents of included files.
-    pub(super) includes: u64,
+    pub(super) includes: Includes,
+}
+
+/// The files that a source includes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Includes {
+    /// Identifies the contents of those that usmq has found.
+    pub(crate) contents: u64,
+    /// Whether usmq has found all of them. Otherwise a build must not outlive the process: the files may change.
+    pub(crate) is_complete: bool,
+}
+
+impl Includes {
+    /// Those of a module without source.
+    pub(crate) const NONE: Self = Self { contents: 0, is_complete: true };
 }
 
 impl Program {

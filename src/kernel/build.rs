@@ -1,13 +1,13 @@
 //! A kernel: its source and its builds.
 
 use super::build_log::with_advice;
-use super::includes::contents_of_includes;
+use super::includes::IncludedFiles;
 use super::lexer::has_code;
 use super::module::refuse_module;
 use super::param::Param;
 use super::signature::{Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
-use crate::device::{Code, ContextKey, Device, Program, Queue, header};
+use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, header};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::runtime::ForkMutex;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 ///
 /// A kernel is defined by its source. It is built immediately for the current queue, so that errors appear
 /// where the source is given, and again at the first launch in another context. A kernel keeps its builds for
-/// devices' default contexts for the life of the process, and at most four builds for other contexts. The
-/// runtime also caches builds of SYCL C++ on disk.
+/// devices' default contexts for the life of the process, and at most four builds for other contexts. Builds
+/// are also cached on disk.
 #[derive(Clone)]
 pub struct Kernel(pub(super) Arc<Inner>);
 
@@ -28,11 +28,22 @@ pub(super) struct Inner {
     code: Code,
     options: Arc<[String]>,
     params: Option<Vec<Param>>,
+    /// Of parameters whose type is unknown, for errors.
+    unknown: Unknown,
     /// Of the range, if the kernel is declared for a fixed number.
     pub(super) dimensions: Option<usize>,
     /// The builds of this kernel so far; usually one entry. A program keeps its context alive in the runtime,
     /// so the key stays unique.
     built: ForkMutex<SmallVec<[Built; 1]>>,
+}
+
+/// What usmq could not read.
+#[derive(Default)]
+struct Unknown {
+    /// The text of each parameter in the source.
+    texts: Vec<String>,
+    /// Included files that usmq has not found.
+    missing: Vec<String>,
 }
 
 struct Built {
@@ -77,8 +88,10 @@ impl Inner {
         let (context, device) = (queue.context(), queue.device());
         let key = context.key();
         let includes = match &self.code {
-            Code::Sycl(source) => contents_of_includes(source, &self.options),
-            Code::OpenCl(_) | Code::SpirV(_) => 0,
+            Code::Sycl(source) | Code::OpenCl(source) => {
+                IncludedFiles::read(source, &self.code.flags(&self.options)).stamp()
+            }
+            Code::SpirV(_) => Includes::NONE,
         };
         let program = Program::get(context, device, &self.code, &self.name, &self.options, includes);
         let program = program.map_err(|error| match error {
@@ -106,14 +119,29 @@ impl Inner {
     /// known.
     fn advised(&self, name: &str, log: String) -> String {
         let (Code::Sycl(source) | Code::OpenCl(source)) = &self.code else { return log };
-        let flags: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        let defined = defined_kernels(source, &flags);
+        let flags = self.code.flags(&self.options);
+        let defined = defined_kernels(source, &flags, &IncludedFiles::read(source, &flags));
         let log = if defined.is_empty() || defined.iter().any(|defined| defined == name) {
             log
         } else {
             format!("the source defines no kernel {name:?}; it defines {}\n{log}", defined.join(", "))
         };
         if self.is_sycl() { with_advice(log) } else { log }
+    }
+
+    /// Why the type of this parameter is unknown, as the end of an error; empty if it is not.
+    pub(super) fn why_unknown(&self, position: usize) -> String {
+        let is_unknown =
+            self.params.as_ref().and_then(|params| params.get(position)) == Some(&Param::Unknown);
+        let Some(text) = self.unknown.texts.get(position).filter(|_| is_unknown) else {
+            return String::new();
+        };
+        let missing = &self.unknown.missing;
+        let files = match missing.len() {
+            0 => String::new(),
+            _ => format!("; it did not find {} in the folders of the options", missing.join(", ")),
+        };
+        format!("; usmq cannot read the type in `{text}`{files}")
     }
 }
 
@@ -136,9 +164,7 @@ impl Kernel {
     /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source or the built
     /// kernel, or for text with a NUL.
     pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        let flags: Vec<&str> = options.flags.iter().map(String::as_str).collect();
-        let read = read_signature(source, name, &flags);
-        Self::build(Code::Sycl(source.into()), name, read, options)
+        Self::build(Code::Sycl(source.into()), name, options)
     }
 
     /// A kernel from OpenCL C, for devices whose driver or runtime compiles it.
@@ -146,10 +172,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::from_sycl_with`].
     pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        // The compiler takes all flags in one line.
-        let flags: Vec<&str> = options.flags.iter().flat_map(|flag| flag.split_whitespace()).collect();
-        let read = read_signature(source, name, &flags);
-        Self::build(Code::OpenCl(source.into()), name, read, options)
+        Self::build(Code::OpenCl(source.into()), name, options)
     }
 
     /// A kernel from a SPIR-V module, for devices whose runtime or driver accepts SPIR-V.
@@ -158,10 +181,10 @@ impl Kernel {
     /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for a module that the driver rejects,
     /// and for one without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
     pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::SpirV(module.into()), name, None, options)
+        Self::build(Code::SpirV(module.into()), name, options)
     }
 
-    fn build(code: Code, name: &str, read: Option<Signature>, options: KernelOptions) -> Result<Self> {
+    fn build(code: Code, name: &str, options: KernelOptions) -> Result<Self> {
         if name.is_empty() || name.trim() != name {
             return Err(Error::Value(format!("{name:?} is not a kernel name")));
         }
@@ -173,6 +196,8 @@ impl Kernel {
             no_zero(name, "an option", flag.as_bytes())?;
         }
         let queue = options.queue.map_or_else(current_queue, Ok)?;
+        let (read, missing) = signature(&code, name, &options.flags);
+        let texts = read.as_ref().map_or(Vec::new(), |read| read.texts.clone());
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
@@ -198,6 +223,7 @@ impl Kernel {
             code,
             options: flags.into(),
             params,
+            unknown: Unknown { texts, missing },
             dimensions,
             built: ForkMutex::default(),
         };
@@ -242,6 +268,14 @@ impl Kernel {
     pub fn params(&self) -> Option<&[Param]> {
         self.0.params.as_deref()
     }
+}
+
+/// The signature in the code, and the included files that usmq has not found.
+fn signature(code: &Code, name: &str, flags: &[String]) -> (Option<Signature>, Vec<String>) {
+    let (Code::Sycl(source) | Code::OpenCl(source)) = code else { return (None, Vec::new()) };
+    let flags = code.flags(flags);
+    let files = IncludedFiles::read(source, &flags);
+    (read_signature(source, name, &flags, &files), files.missing().to_vec())
 }
 
 /// Checks a source or module before it reaches a compiler or driver, which may read past its end, or crash.

@@ -1,5 +1,6 @@
 //! The macros that a source or a compiler flag defines, and the conditions that test them. Pure.
 
+use super::condition::may_be_predefined;
 use super::lexer::{Piece, tokens};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -88,26 +89,39 @@ pub(super) fn is_default(name: &str, rest: &[Piece], table: &Table) -> bool {
     !table.contains_key(name) && word == "define" && split_word(defined).0 == name
 }
 
-pub(super) fn is_defined(name: &str, table: &Table) -> Option<bool> {
-    match table.get(split_word(name).0)? {
-        State::Defined(_) => Some(true),
-        State::Undefined => Some(false),
-        State::Uncertain => None,
+/// Whether a macro of this name is defined. `is_complete`: no other file can define one.
+pub(super) fn is_defined(name: &str, table: &Table, is_complete: bool) -> Option<bool> {
+    let name = split_word(name).0;
+    match table.get(name) {
+        Some(State::Defined(_)) => Some(true),
+        Some(State::Undefined) => Some(false),
+        None if is_complete && !may_be_predefined(name) => Some(false),
+        Some(State::Uncertain) | None => None,
     }
 }
 
-/// The value of a condition, if it can be determined.
-pub(super) fn truth(condition: &str, table: &Table) -> Option<bool> {
+/// The condition with 1 or 0 for each `defined name`, or a name of no known value.
+pub(super) fn with_definitions(condition: &str, table: &Table, is_complete: bool) -> Vec<Token> {
+    const UNKNOWN: &str = "__unknown";
     let words = tokens(condition);
-    match words[..] {
-        ["0"] => Some(false),
-        ["1"] => Some(true),
-        ["defined", name] | ["defined", "(", name, ")"] => is_defined(name, table),
-        ["!", "defined", name] | ["!", "defined", "(", name, ")"] => {
-            is_defined(name, table).map(|defined| !defined)
-        }
-        _ => None,
+    let mut out = Vec::with_capacity(words.len());
+    let mut rest = &words[..];
+    while let Some((word, after)) = rest.split_first() {
+        rest = after;
+        let name = match (*word, after) {
+            ("defined", ["(", name, ")", after @ ..] | [name, after @ ..]) => {
+                rest = after;
+                *name
+            }
+            _ => {
+                out.push(Token::from(*word));
+                continue;
+            }
+        };
+        let value = is_defined(name, table, is_complete);
+        out.push(value.map_or(UNKNOWN, |is_defined| if is_defined { "1" } else { "0" }).into());
     }
+    out
 }
 
 fn is_word(token: &str) -> bool {

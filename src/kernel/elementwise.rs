@@ -1,6 +1,7 @@
 //! One-line kernels that compute each element from those at the same place.
 
 use super::arg::Arg;
+use super::build::Kernel;
 use super::expression::{Bound, Expression, ExpressionOptions};
 use super::launch::{Launch, queue_of};
 use super::launch_args::LaunchArgs;
@@ -90,6 +91,12 @@ impl Elementwise {
         &self.expression.options.name
     }
 
+    /// The name of the parameter with this number, and whether it takes an array.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn parameter(&self, position: usize) -> Option<(&str, bool)> {
+        self.expression.parameter(position)
+    }
+
     /// The parameters, as they were given.
     #[must_use]
     pub fn params(&self) -> &str {
@@ -117,12 +124,49 @@ impl Elementwise {
         let bound = self.expression.bind(args)?;
         let size = self.size(&bound, launch.size)?;
         let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
-        let kernel = self.expression.variant(self.text(&bound), self.name(), &queue)?;
+        self.prepare(&bound, size, queue)?.submit()
+    }
+
+    /// As [`Elementwise::launch_with`], also with memory of the host ([`Arg::host`]): used in place where the device
+    /// reaches it, else copied to the device and, unless its parameter is `const`, back. Returns after that.
+    ///
+    /// ```
+    /// use usmq::{Arg, Elementwise, ElementwiseLaunch, HostMemory};
+    ///
+    /// // SAFETY: work-item i touches element i of x and y only.
+    /// let add = unsafe { Elementwise::new("const float *x, float *y", "y[i] += x[i]") }?;
+    /// let (x, mut y) = ([1f32, 2.0], [10f32, 20.0]);
+    /// let args = [HostMemory::from_slice(&x), HostMemory::from_slice_mut(&mut y)];
+    /// let args = args.map(|memory| Arg::host(memory, None));
+    /// // SAFETY: both arrays live until the launch returns, and nothing else uses them.
+    /// unsafe { add.launch_with_host(ElementwiseLaunch::default(), &args) }?;
+    /// assert_eq!(y, [11.0, 22.0]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Memory of [`Arg::host`] is as described, and only the kernel uses it until the launch returns.
+    ///
+    /// # Errors
+    /// As [`Elementwise::launch`].
+    pub unsafe fn launch_with_host(&self, launch: ElementwiseLaunch<'_>, args: &[Arg]) -> Result<Event> {
+        if !args.iter().any(Arg::is_host) {
+            return self.launch_with(launch, args);
+        }
+        let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
+        let transfers = self.expression.transfers(args, &queue)?;
+        let replaced = transfers.replaced(args)?;
+        let bound = self.expression.bind(&replaced)?;
+        let size = self.size(&bound, launch.size)?;
+        let prepared = self.prepare(&bound, size, queue)?;
+        transfers.run(|| prepared.submit())
+    }
+
+    fn prepare(&self, bound: &Bound<'_>, size: usize, queue: Queue) -> Result<Prepared> {
+        let kernel = self.expression.variant(self.text(bound), self.name(), &queue)?;
         let mut args = bound.args();
         args.push(Arg::from(size as i64));
-        // SAFETY: by the promise of `new`, work-item i touches element i of each argument only. `bind` has
-        // checked types and overlaps, and the element is inside each array, since they have the common shape.
-        unsafe { kernel.launch_with(Launch { global: &[size], local: None, queue: Some(&queue) }, &args) }
+        Ok(Prepared { kernel, size, args, queue })
     }
 
     fn size(&self, bound: &Bound<'_>, given: Option<usize>) -> Result<usize> {
@@ -156,6 +200,23 @@ impl Elementwise {
             bound.moves(),
             self.operation,
         )
+    }
+}
+
+/// A launch that is checked but not submitted.
+struct Prepared {
+    kernel: Kernel,
+    size: usize,
+    args: Vec<Arg>,
+    queue: Queue,
+}
+
+impl Prepared {
+    fn submit(&self) -> Result<Event> {
+        let launch = Launch { global: &[self.size], local: None, queue: Some(&self.queue) };
+        // SAFETY: by the promise of `new`, work-item i touches element i of each argument only. `bind` has
+        // checked types and overlaps, and the element is inside each array, since they have the common shape.
+        unsafe { self.kernel.launch_with(launch, &self.args) }
     }
 }
 

@@ -4,10 +4,12 @@
 use super::arg::{Arg, Value};
 use super::broadcast::{Overlap, common_shape, overlap, repeats, strides_in};
 use super::build::{Kernel, KernelOptions};
+use super::host_args::{Rules, Transfers, Use};
 use super::template::{Parameter, Role, Type, supported};
 use crate::array::{Array, DType, Shape, Strides, merge_axes};
 use crate::device::Queue;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
+use crate::memory::Access;
 use crate::runtime::ForkMutex;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -119,17 +121,48 @@ impl Expression {
         self.refuse(format!("argument {}: {why}", parameter.name))
     }
 
+    /// The name of a parameter, and whether it takes an array.
+    pub(super) fn parameter(&self, position: usize) -> Option<(&str, bool)> {
+        let parameter = self.parameters.get(position)?;
+        Some((&parameter.name, parameter.role != Role::Number))
+    }
+
+    /// The transfers of memory of the host among the arguments, after checks of all arguments.
+    pub(super) fn transfers<'a>(&self, args: &'a [Arg], queue: &Queue) -> Result<Transfers<'a>> {
+        self.check_count(args)?;
+        let uses = self.parameters.iter().zip(args).map(|(parameter, arg)| {
+            let marked = arg.host_arg().and_then(|host| host.access);
+            let own = if parameter.writes() { Access::ReadWrite } else { Access::Read };
+            let takes_strides = matches!(parameter.role, Role::Elements { .. });
+            Use { access: marked.unwrap_or(own), takes_strides }
+        });
+        let refuse = |position: usize, why: &str| {
+            let refused = self.refuse_argument::<()>(&self.parameters[position], why);
+            refused.err().unwrap_or_else(|| Error::Launch(why.to_owned()))
+        };
+        let rules = Rules { uses: uses.collect(), refuse: &refuse };
+        let transfers = Transfers::new(&rules, args, queue)?;
+        // Copies on the device do not overlap where the memory of the host does.
+        self.bind(&transfers.as_on_host(args)?)?;
+        Ok(transfers)
+    }
+
+    fn check_count(&self, args: &[Arg]) -> Result<()> {
+        if args.len() == self.parameters.len() {
+            return Ok(());
+        }
+        let names: Vec<_> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        self.refuse(format!(
+            "takes {} arguments ({}), {} were given",
+            names.len(),
+            names.join(", "),
+            args.len()
+        ))
+    }
+
     /// Checks the arguments of a launch against the parameters and each other.
     pub(super) fn bind<'a>(&'a self, args: &'a [Arg]) -> Result<Bound<'a>> {
-        if args.len() != self.parameters.len() {
-            let names: Vec<_> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-            return self.refuse(format!(
-                "takes {} arguments ({}), {} were given",
-                names.len(),
-                names.join(", "),
-                args.len()
-            ));
-        }
+        self.check_count(args)?;
         let letters = self.letters(args)?;
         let mut items = Vec::with_capacity(args.len());
         for (parameter, value) in self.parameters.iter().zip(args) {
@@ -200,9 +233,8 @@ impl Expression {
     fn check(&self, parameter: &Parameter, dtype: DType, arg: &Arg) -> Result<()> {
         let why = match (parameter.role, &arg.0) {
             (_, Value::Host(_)) => {
-                "takes an array on a queue, not memory of the host; copy it with usmq.asarray() or \
-                Array::from_slice"
-                    .to_owned()
+                const FIX: &str = spelled("usmq.asarray()", "Array::from_slice, or call launch_with_host");
+                format!("takes an array on a queue, not memory of the host; copy it with {FIX}")
             }
             (_, Value::Local(_)) => "local memory is not an argument of these kernels".to_owned(),
             (_, Value::Vector(..) | Value::Numbers(_) | Value::Bytes(_)) => {

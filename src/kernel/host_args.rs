@@ -2,7 +2,6 @@
 //! device and, if the kernel may write to it, back.
 
 use super::arg::{Arg, HostArg};
-use super::build::Kernel;
 use crate::array::{Array, DType, HostMemory, Layout};
 use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -47,6 +46,29 @@ struct Placed<'a> {
     place: Place,
 }
 
+/// What a kernel does with each of its arguments.
+pub(super) struct Rules<'a> {
+    pub(super) uses: Vec<Use>,
+    /// The error for the argument with this number.
+    pub(super) refuse: &'a dyn Fn(usize, &str) -> Error,
+}
+
+/// What a kernel does with one argument.
+#[derive(Clone, Copy)]
+pub(super) struct Use {
+    pub(super) access: Access,
+    /// Whether it takes strides, so that the argument is packed only if it is not aligned.
+    pub(super) takes_strides: bool,
+}
+
+impl Rules<'_> {
+    /// Whether a device that reaches the memory of this argument can use it in place.
+    fn fits(&self, placed: &Placed<'_>) -> bool {
+        let memory = &placed.arg.memory;
+        memory.is_plain() || (self.uses[placed.position].takes_strides && memory.element_strides().is_ok())
+    }
+}
+
 /// Everything that a launch does with its host arguments.
 pub(super) struct Transfers<'a> {
     queue: Queue,
@@ -65,62 +87,65 @@ fn overlap(a: (usize, usize), b: (usize, usize)) -> bool {
 }
 
 impl<'a> Transfers<'a> {
-    pub(super) fn new(kernel: &Kernel, args: &'a [Arg], queue: &Queue) -> Result<Self> {
+    pub(super) fn new(rules: &Rules<'_>, args: &'a [Arg], queue: &Queue) -> Result<Self> {
         let mut all =
             Self { queue: queue.clone(), placed: Vec::new(), regions: Vec::new(), packed: Vec::new() };
         for (position, arg) in args.iter().enumerate() {
             let Some(host) = arg.host_arg() else { continue };
             let refuse = |error| match error {
-                Error::Value(why) => {
-                    kernel.refuse_argument::<()>(position, &why).err().unwrap_or(Error::Launch(why))
-                }
+                Error::Value(why) => (rules.refuse)(position, &why),
                 other => other,
             };
             span(&host.memory).map_err(refuse)?;
-            let access = arg.access(kernel.param(position));
+            let access = rules.uses[position].access;
             all.placed.push(Placed { position, arg: host, access, place: Place::Empty });
         }
-        all.check_overlaps(kernel, args)?;
-        all.place()?;
+        all.check_overlaps(rules, args)?;
+        all.place(rules)?;
         Ok(all)
     }
 
     /// An error if two arguments share elements, one of them is written, and the kernel would see different memory.
-    fn check_overlaps(&self, kernel: &Kernel, args: &[Arg]) -> Result<()> {
-        let is_in_place = |memory: &HostMemory| self.queue.device().has_system_usm() && memory.is_plain();
+    fn check_overlaps(&self, rules: &Rules<'_>, args: &[Arg]) -> Result<()> {
+        let reaches = self.queue.device().has_system_usm();
         for (number, one) in self.placed.iter().enumerate() {
             let memory = &one.arg.memory;
             for other in &self.placed[number + 1..] {
                 let writes = one.access.writes() || other.access.writes();
-                let plain = memory.is_plain() && other.arg.memory.is_plain();
+                let is_packed = !rules.fits(one) || !rules.fits(other);
                 if writes
-                    && !plain
-                    && *memory != other.arg.memory
+                    && is_packed
+                    && !memory.is_same(&other.arg.memory)
                     && share_elements(memory, &other.arg.memory)?
                 {
-                    return kernel.refuse_argument(
+                    let is_aligned = [one, other].map(|placed| placed.arg.memory.element_strides().is_ok());
+                    let (why, fix) = match is_aligned {
+                        [true, true] => ("strided", "contiguous"),
+                        _ => ("unaligned", "aligned"),
+                    };
+                    return Err((rules.refuse)(
                         other.position,
                         &format!(
-                            "it overlaps argument {}, the kernel may write to one of them, and one is strided, so the \
-                             kernel would get a packed copy; pass contiguous views, or a copy()",
+                            "it overlaps argument {}, the kernel may write to one of them, and one is {why}, so the \
+                             kernel would get a packed copy; pass {fix} views, or a copy()",
                             one.position
                         ),
-                    );
+                    ));
                 }
             }
             for (position, arg) in args.iter().enumerate() {
                 let Some(array) = arg.array().filter(|array| array.memory_kind().is_host_accessible()) else {
                     continue;
                 };
-                let writes = one.access.writes() || arg.access(kernel.param(position)).writes();
-                if writes && !is_in_place(memory) && share_elements(memory, &described(array))? {
-                    return kernel.refuse_argument(
+                let writes = one.access.writes() || rules.uses[position].access.writes();
+                if writes && !(reaches && rules.fits(one)) && share_elements(memory, &described(array))? {
+                    return Err((rules.refuse)(
                         one.position,
                         &format!(
                             "it is the memory of argument {position}, the kernel may write to it, and the device would \
                              get a copy; pass the usmq array for both"
                         ),
-                    );
+                    ));
                 }
             }
         }
@@ -128,7 +153,7 @@ impl<'a> Transfers<'a> {
     }
 
     /// Chooses the place of each argument, and allocates memory on the device.
-    fn place(&mut self) -> Result<()> {
+    fn place(&mut self, rules: &Rules<'_>) -> Result<()> {
         let reaches = self.queue.device().has_system_usm();
         for number in 0..self.placed.len() {
             let memory = &self.placed[number].arg.memory;
@@ -136,8 +161,12 @@ impl<'a> Transfers<'a> {
             let host = || Allocation::system(start, end - start, None);
             let place = if start == end {
                 Place::Empty
-            } else if !memory.is_plain() {
-                let same = |other: &&Placed<'_>| other.arg.memory == *memory;
+            } else if reaches && rules.fits(&self.placed[number]) {
+                Place::OnHost(host()?)
+            } else if memory.is_plain() {
+                Place::Region(0)
+            } else {
+                let same = |other: &&Placed<'_>| other.arg.memory.is_same(memory);
                 match self.placed[..number].iter().find(same) {
                     Some(Placed { place: Place::Packed(packed), .. }) => Place::Packed(*packed),
                     _ => {
@@ -146,10 +175,6 @@ impl<'a> Transfers<'a> {
                         Place::Packed(self.packed.len() - 1)
                     }
                 }
-            } else if reaches {
-                Place::OnHost(host()?)
-            } else {
-                Place::Region(0)
             };
             self.placed[number].place = place;
         }
@@ -202,34 +227,65 @@ impl<'a> Transfers<'a> {
 
     /// The arguments with arrays for the host arguments.
     pub(super) fn replaced(&self, args: &[Arg]) -> Result<Vec<Arg>> {
+        self.arrays(args, |placed| match &placed.place {
+            Place::Empty => self.new_array(placed),
+            Place::OnHost(_) => self.described(placed),
+            Place::Region(number) => {
+                let region = &self.regions[*number];
+                let bytes = region.array.layout().offset() + placed.arg.memory.pointer - region.start;
+                self.contiguous(placed, &region.array, bytes)
+            }
+            Place::Packed(number) => self.contiguous(placed, &self.packed[*number].array, 0),
+        })
+    }
+
+    /// The arguments with arrays that have addresses and strides of the host, as far as they are aligned: for checks, not
+    /// for commands.
+    pub(super) fn as_on_host(&self, args: &[Arg]) -> Result<Vec<Arg>> {
+        self.arrays(args, |placed| match &placed.place {
+            Place::Empty => self.new_array(placed),
+            Place::Packed(number) if placed.arg.memory.element_strides().is_err() => {
+                self.contiguous(placed, &self.packed[*number].array, 0)
+            }
+            _ => self.described(placed),
+        })
+    }
+
+    fn arrays(&self, args: &[Arg], array: impl Fn(&Placed<'_>) -> Result<Array>) -> Result<Vec<Arg>> {
         let mut args = args.to_vec();
         for placed in &self.placed {
-            let memory = &placed.arg.memory;
-            let itemsize = memory.dtype.itemsize();
-            let view = |allocation, first| {
-                let layout = Layout::foreign(&memory.shape, None, first, itemsize)?;
-                Ok::<_, Error>(Array::from_parts(
-                    allocation,
-                    layout,
-                    memory.dtype,
-                    self.queue.clone(),
-                    memory.readonly,
-                ))
-            };
-            let array = match &placed.place {
-                Place::Empty => Array::uninit(&memory.shape, memory.dtype, UsmKind::Device, &self.queue)?,
-                Place::OnHost(host) => view(host.clone(), 0)?,
-                Place::Region(number) => {
-                    let region = &self.regions[*number];
-                    let bytes = region.array.layout().offset() + memory.pointer - region.start;
-                    view(region.array.shared_allocation(), bytes / itemsize)?
-                }
-                Place::Packed(number) => view(self.packed[*number].array.shared_allocation(), 0)?,
-            };
-            let array = if memory.readonly { array.as_readonly() } else { array };
+            let array = array(placed)?;
+            let array = if placed.arg.memory.readonly { array.as_readonly() } else { array };
             args[placed.position] = Arg::marked(array, placed.access);
         }
         Ok(args)
+    }
+
+    fn new_array(&self, placed: &Placed<'_>) -> Result<Array> {
+        let memory = &placed.arg.memory;
+        Array::uninit(&memory.shape, memory.dtype, UsmKind::Device, &self.queue)
+    }
+
+    /// The argument's elements in C order, from this byte of the allocation of `array` on.
+    fn contiguous(&self, placed: &Placed<'_>, array: &Array, first: usize) -> Result<Array> {
+        let HostMemory { shape, dtype, readonly, .. } = &placed.arg.memory;
+        let layout = Layout::foreign(shape, None, first / dtype.itemsize(), dtype.itemsize())?;
+        Ok(Array::from_parts(array.shared_allocation(), layout, *dtype, self.queue.clone(), *readonly))
+    }
+
+    /// The argument's memory on the host.
+    fn described(&self, placed: &Placed<'_>) -> Result<Array> {
+        let memory = &placed.arg.memory;
+        let (dtype, itemsize) = (memory.dtype, memory.dtype.itemsize());
+        let (start, end) = span(memory)?;
+        let host = match &placed.place {
+            Place::OnHost(host) => host.clone(),
+            _ => Allocation::system(start, end - start, None)?,
+        };
+        let strides = memory.element_strides().map_err(Error::Value)?;
+        let first = (memory.pointer - start) / itemsize;
+        let layout = Layout::foreign(&memory.shape, strides.as_deref(), first, itemsize)?;
+        Ok(Array::from_parts(host, layout, dtype, self.queue.clone(), memory.readonly))
     }
 
     fn copy_in(&self) -> Result<()> {

@@ -1,117 +1,273 @@
-//! The files that a source includes, so that a changed file is compiled again.
+//! The files that a source includes: for its signature, and so that a changed file is compiled again.
 
-use crate::device::header;
-use std::collections::HashSet;
+use super::lexer::{Piece, pieces};
+use crate::device::{Includes, header};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// More files than any kernel includes: a limit for headers that include each other.
 const MOST: usize = 4096;
+/// The text of a directive, as the lexer gives it.
+const DIRECTIVE: &str = "include ";
 
-/// Identifies the contents of the files that the source includes from folders of this machine, directly or through
-/// other files; 0 without any. Conditions are not evaluated, so a file may count that is not compiled.
-pub(super) fn contents_of_includes(source: &str, flags: &[String]) -> u64 {
-    if !source.contains("include") {
-        return 0;
+/// Files that a source includes from folders of this machine, directly or through other files. Conditions are not
+/// evaluated, so a file may be here that is not compiled.
+#[derive(Default)]
+pub(crate) struct IncludedFiles {
+    files: Vec<IncludedFile>,
+    /// The file of each directive, by the folder of the file that has it.
+    found: HashMap<(PathBuf, String), usize>,
+    /// Directives and options whose files usmq has not found, as they are written.
+    missing: Vec<String>,
+    contents: u64,
+}
+
+/// One file.
+pub(super) struct IncludedFile {
+    pub(super) path: PathBuf,
+    pub(super) pieces: Vec<Piece>,
+    /// In bytes.
+    pub(super) length: usize,
+}
+
+impl IncludedFile {
+    pub(super) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
     }
-    let mut search = Search { folders: folders(flags), seen: HashSet::new(), hasher: None };
-    search.add(source, Path::new(""));
-    search.hasher.map_or(0, |hasher| hasher.finish())
 }
 
-struct Search {
-    /// The folders of the compiler's flags, in their order.
-    folders: Vec<PathBuf>,
-    seen: HashSet<PathBuf>,
-    hasher: Option<DefaultHasher>,
-}
-
-impl Search {
-    /// Adds the files that this text includes. `folder` is its own, where quoted names are found first.
-    fn add(&mut self, text: &str, folder: &Path) {
-        for name in included(text) {
-            let own = (name.is_quoted).then(|| folder.to_owned());
-            let found = own.into_iter().chain(self.folders.iter().cloned()).find_map(|folder| {
-                let path = folder.join(&name.path);
-                let text = fs::read(&path).ok()?;
-                Some((path, text))
-            });
-            let Some((path, text)) = found else { continue };
-            if self.seen.len() >= MOST || !self.seen.insert(path.clone()) {
+impl IncludedFiles {
+    /// Reads the files. `flags` are those of the compiler.
+    pub(super) fn read(source: &str, flags: &[&str]) -> Self {
+        let mut all = Self::default();
+        let folders = folders(flags, &mut all.missing);
+        let mut seen: HashSet<PathBuf> = HashSet::new();
+        let mut hasher = None;
+        // The source has no folder; the compiler looks in that of the process.
+        let mut next = if source.contains("include") || source.contains("embed") {
+            all.directives(&pieces(source), Path::new(""))
+        } else {
+            Vec::new()
+        };
+        let mut at = 0;
+        while let Some((folder, name)) = next.get(at).cloned() {
+            at += 1;
+            let Some((path, text)) = find(&folder, &name, &folders) else {
+                all.miss(&name);
+                continue;
+            };
+            let known = all.files.iter().position(|file| file.path == path);
+            all.found.insert((folder, name), known.unwrap_or(all.files.len()));
+            if all.files.len() >= MOST || !seen.insert(path.clone()) {
                 continue;
             }
-            (&path, &text).hash(self.hasher.get_or_insert_with(DefaultHasher::new));
-            let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-            self.add(&String::from_utf8_lossy(&text), &folder);
+            (&path, &text).hash(hasher.get_or_insert_with(DefaultHasher::new));
+            let pieces = pieces(&String::from_utf8_lossy(&text));
+            let file = IncludedFile { path, pieces, length: text.len() };
+            next.extend(all.directives(&file.pieces, file.folder()));
+            all.files.push(file);
         }
+        all.contents = hasher.map_or(0, |hasher| hasher.finish());
+        all
+    }
+
+    /// The file of a directive in a file of this folder, if usmq has found it. `name` has its quotes or angles.
+    pub(super) fn file(&self, folder: &Path, name: &str) -> Option<&IncludedFile> {
+        if self.found.is_empty() {
+            return None;
+        }
+        self.found.get(&(folder.to_owned(), name.to_owned())).map(|number| &self.files[*number])
+    }
+
+    /// Directives and options whose files usmq has not found.
+    pub(super) fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The bytes of all files.
+    pub(super) fn length(&self) -> usize {
+        self.files.iter().map(|file| file.length).sum()
+    }
+
+    /// What a build of the source depends on.
+    pub(super) fn stamp(&self) -> Includes {
+        Includes { contents: self.contents, is_complete: self.missing.is_empty() }
+    }
+
+    fn miss(&mut self, name: &str) {
+        if !self.missing.iter().any(|known| known == name) {
+            self.missing.push(name.to_owned());
+        }
+    }
+
+    /// The names in the directives of a file in this folder, with the folder.
+    fn directives(&mut self, pieces: &[Piece], folder: &Path) -> Vec<(PathBuf, String)> {
+        let mut names = Vec::new();
+        for piece in pieces {
+            let Piece::Directive(line) = piece else { continue };
+            match line.strip_prefix(DIRECTIVE) {
+                Some(name) if is_name(name) => {
+                    if name.trim_matches(['"', '<', '>']) != header::NAME {
+                        names.push((folder.to_owned(), name.to_owned()));
+                    }
+                }
+                _ if ["include", "import", "embed"].iter().any(|word| line.starts_with(word))
+                    || line.contains("__has_include")
+                    || line.contains("__has_embed") =>
+                {
+                    self.miss(&format!("#{line}"));
+                }
+                _ => {}
+            }
+        }
+        names
     }
 }
 
-struct Name {
-    path: String,
-    is_quoted: bool,
+/// Whether it is a name in quotes or angles.
+fn is_name(text: &str) -> bool {
+    text.len() > 2
+        && (text.starts_with('"') && text.ends_with('"') || text.starts_with('<') && text.ends_with('>'))
 }
 
-/// Also finds directives inside block comments: then the file counts without a need.
-fn included(text: &str) -> Vec<Name> {
-    let directives = text.lines().filter_map(|line| {
-        let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
-        let (open, close) = match rest.chars().next()? {
-            '"' => ('"', '"'),
-            '<' => ('<', '>'),
-            _ => return None,
-        };
-        let (path, _) = rest.strip_prefix(open)?.split_once(close)?;
-        Some(Name { path: path.to_owned(), is_quoted: open == '"' })
-    });
-    directives.filter(|name| name.path != header::NAME).collect()
+/// A folder, and whether only names in quotes are looked up in it.
+type Folder = (PathBuf, bool);
+
+fn find(own: &Path, name: &str, folders: &[Folder]) -> Option<(PathBuf, Vec<u8>)> {
+    let is_quoted = name.starts_with('"');
+    let path = name.get(1..name.len() - 1)?;
+    let others =
+        folders.iter().filter(|(_, for_quotes)| is_quoted || !for_quotes).map(|(folder, _)| &**folder);
+    is_quoted.then_some(own).into_iter().chain(others).find_map(|folder| {
+        let path = folder.join(path);
+        let text = fs::read(&path).ok()?;
+        Some((in_real_folder(path), text))
+    })
 }
 
-/// The folders of `-I`, `-iquote`, `-isystem` and `-idirafter`.
-fn folders(flags: &[String]) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
+/// The path without `..` and links in its folder: each file has one, also if files of two folders include each other.
+fn in_real_folder(path: PathBuf) -> PathBuf {
+    let parts = path.parent().zip(path.file_name());
+    let real =
+        parts.and_then(|(folder, name)| Some(Path::new(".").join(folder).canonicalize().ok()?.join(name)));
+    real.unwrap_or(path)
+}
+
+/// The folders of `-iquote`, `-I`, `-isystem` and `-idirafter`, in which the compiler looks in this order. Other options
+/// that read files are added to `missing`.
+fn folders(flags: &[&str], missing: &mut Vec<String>) -> Vec<Folder> {
+    const NAMES: [&str; 4] = ["-iquote", "-I", "-isystem", "-idirafter"];
+    const OTHERS: [&str; 7] =
+        ["-include", "-imacros", "-iprefix", "-iwithprefix", "-isysroot", "--sysroot", "@"];
+    let mut folders: Vec<(usize, PathBuf)> = Vec::new();
     let mut flags = flags.iter();
     while let Some(flag) = flags.next() {
-        let value =
-            ["-I", "-iquote", "-isystem", "-idirafter"].iter().find_map(|name| flag.strip_prefix(name));
-        match value.map(str::trim) {
-            Some("") => folders.extend(flags.next().map(PathBuf::from)),
-            Some(folder) => folders.push(PathBuf::from(folder)),
-            None => {}
+        if OTHERS.iter().any(|name| flag.starts_with(name)) {
+            missing.push((*flag).to_owned());
+            continue;
         }
+        let found =
+            NAMES.iter().enumerate().find_map(|(rank, name)| Some((rank, flag.strip_prefix(name)?.trim())));
+        let Some((rank, value)) = found else { continue };
+        let value = if value.is_empty() { flags.next().copied() } else { Some(value) };
+        folders.extend(value.map(|folder| (rank, PathBuf::from(folder))));
     }
-    folders
+    folders.sort_by_key(|(rank, _)| *rank);
+    folders.into_iter().map(|(rank, folder)| (folder, rank == 0)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A temporary folder of the test, deleted with this value.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("usmq-includes-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&root);
+            fs::create_dir_all(root.join("first/deep")).unwrap();
+            fs::create_dir_all(root.join("second")).unwrap();
+            Self(root)
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            fs::write(self.0.join(path), text).unwrap();
+        }
+
+        fn flag(&self, name: &str, folder: &str) -> String {
+            format!("{name}{}", self.0.join(folder).display())
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
     #[test]
     fn changed_files_are_noticed_directly_and_through_others() {
-        let root = std::env::temp_dir().join(format!("usmq-includes-{}", std::process::id()));
-        let (first, second) = (root.join("first"), root.join("second"));
-        fs::create_dir_all(&first).unwrap();
-        fs::create_dir_all(&second).unwrap();
-        let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
-        write(&first.join("outer.h"), "#pragma once\n#include \"inner.h\"\n#include <outer.h>\n");
-        write(&first.join("inner.h"), "int a;");
-        write(&second.join("other.h"), "int c;");
-        let flags = [format!("-I{}", first.display()), "-isystem".to_owned(), second.display().to_string()];
-        let stamp = |source: &str| contents_of_includes(source, &flags);
+        let root = Root::new("changed");
+        root.write("first/outer.h", "#pragma once\n#include \"inner.h\"\n#include <outer.h>\n");
+        root.write("first/inner.h", "int a;");
+        root.write("second/other.h", "int c;");
+        let (first, second) = (root.flag("-I", "first"), root.flag("", "second"));
+        let flags = [&*first, "-isystem", &second];
+        let stamp = |source: &str| IncludedFiles::read(source, &flags).stamp().contents;
         let source = "#include <sycl/sycl.hpp>\n#  include <outer.h>\n// #include <other.h>\nint x;";
         let before = stamp(source);
         assert_ne!(before, 0);
         assert_eq!(stamp(source), before);
-        write(&second.join("other.h"), "int d;");
+        root.write("second/other.h", "int d;");
         assert_eq!(stamp(source), before);
-        write(&first.join("inner.h"), "int b;");
+        root.write("first/inner.h", "int b;");
         assert_ne!(stamp(source), before);
         let other = stamp("#include \"other.h\"\n");
-        write(&second.join("other.h"), "int e;");
+        root.write("second/other.h", "int e;");
         assert_ne!(stamp("#include \"other.h\"\n"), other);
         assert_eq!(stamp("#include <usmq/kernel.h>\n#include <none.h>\n#include MACRO\n"), 0);
-        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn files_that_were_not_found_are_named() {
+        let root = Root::new("missing");
+        root.write("first/a b.h", "#include \"lost.h\" // why\n#include <usmq/kernel.h>\n");
+        let first = root.flag("-I", "first");
+        let missing = |source: &str, flags: &[&str]| {
+            let flags: Vec<&str> = [&*first].into_iter().chain(flags.iter().copied()).collect();
+            IncludedFiles::read(source, &flags).missing().to_vec()
+        };
+        assert!(missing("int x; // include", &["-O2"]).is_empty());
+        assert_eq!(missing("#include \"a b.h\"\n#include <z.h>", &[]), ["<z.h>", "\"lost.h\""]);
+        assert_eq!(missing("#include NAME", &[]), ["#include NAME"]);
+        assert_eq!(missing("#if __has_include(<z.h>)\n#endif", &[]), ["#if __has_include(<z.h>)"]);
+        assert_eq!(missing("int x;", &["-include", "z.h"]), ["-include"]);
+        assert_eq!(missing("int x;", &["@z"]), ["@z"]);
+    }
+
+    #[test]
+    fn folders_are_searched_in_the_order_of_the_compiler() {
+        let root = Root::new("order");
+        for folder in ["first", "first/deep", "second"] {
+            root.write(&format!("{folder}/a.h"), folder);
+        }
+        root.write("first/deep/b.h", "#include \"a.h\"");
+        let found = |flags: &[&String], source: &str| {
+            let flags: Vec<&str> = flags.iter().map(|flag| flag.as_str()).collect();
+            let all = IncludedFiles::read(source, &flags);
+            all.files.last().map(|file| file.folder().strip_prefix(&root.0).unwrap().to_owned())
+        };
+        let [system, plain, quote] = [("-isystem", "first"), ("-I", "second"), ("-iquote", "first/deep")]
+            .map(|(name, folder)| root.flag(name, folder));
+        let place = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(found(&[&system, &plain, &quote], "#include <a.h>"), place("second"));
+        assert_eq!(found(&[&system, &plain, &quote], "#include \"a.h\""), place("first/deep"));
+        assert_eq!(found(&[&system], "#include <a.h>"), place("first"));
+        assert_eq!(found(&[&system], "#include <deep/b.h>"), place("first/deep"));
+        assert_eq!(found(&[&quote], "#include <a.h>"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;
-use super::host_args::Transfers;
+use super::host_args::{Rules, Transfers, Use};
 use super::launch_args::LaunchArgs;
 use super::param::Param;
 use super::slots::{expected, misfit};
@@ -130,7 +130,12 @@ impl Kernel {
     unsafe fn launch_with_host(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
-        let transfers = Transfers::new(self, args, &queue)?;
+        let access = |(position, arg): (usize, &Arg)| arg.access(self.param(position));
+        let uses = args.iter().enumerate().map(access);
+        let uses = uses.map(|access| Use { access, takes_strides: false }).collect();
+        let refuse = |position, why: &str| self.argument_error(position, why);
+        let rules = Rules { uses, refuse: &refuse };
+        let transfers = Transfers::new(&rules, args, &queue)?;
         let replaced = transfers.replaced(args)?;
         let prepared = self.prepare(queue, program, launch, &replaced)?;
         // SAFETY: the caller's promise.
@@ -170,7 +175,7 @@ impl Kernel {
         Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })
     }
 
-    pub(super) fn param(&self, position: usize) -> Option<&Param> {
+    fn param(&self, position: usize) -> Option<&Param> {
         self.params()?.get(position)
     }
 
@@ -255,7 +260,9 @@ impl Kernel {
         for (position, arg) in args.iter().enumerate() {
             match arg.bind(self.param(position), is_group) {
                 Ok(arg) => bound.push(arg),
-                Err(why) => return self.refuse_argument(position, &why),
+                Err(why) => {
+                    return self.refuse_argument(position, &(why + &self.0.why_unknown(position)));
+                }
             }
             if let (Some(bytes), None) = (arg.local_bytes(), launch.local) {
                 return self.refuse_argument(
@@ -277,8 +284,12 @@ impl Kernel {
         Ok(bound)
     }
 
-    pub(super) fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name)))
+    fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
+        Err(self.argument_error(position, why))
+    }
+
+    fn argument_error(&self, position: usize, why: &str) -> Error {
+        Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name))
     }
 
     /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.

@@ -5,7 +5,7 @@
 pub(super) enum Piece {
     /// Code between directives. Literals keep their text only if it is a plain name.
     Code(String),
-    /// A preprocessor directive in one line, without its `#`.
+    /// A preprocessor directive in one line, without its `#`. `#include` has its file's name in quotes or angles.
     Directive(String),
 }
 
@@ -71,10 +71,27 @@ fn directive(text: &str) -> String {
         }
         rest = &rest[splice.max(if splice == 0 { c.len_utf8() } else { 0 })..];
     }
+    // The name of a file is not a literal: a `//` in it begins no comment.
+    if let Some(name) =
+        line.trim_start().strip_prefix("include").and_then(|rest| file_name(rest.trim_start()))
+    {
+        return format!("include {name}");
+    }
     // The `#` of the line was removed, so a directive inside it is not recognized.
     let found = pieces(&format!("0{line}")).into_iter().next();
     let Some(Piece::Code(code)) = found else { return String::new() };
     code[1..].trim().to_owned()
+}
+
+/// The name in quotes or angles with which the text begins.
+fn file_name(text: &str) -> Option<&str> {
+    let close = match text.chars().next()? {
+        '"' => '"',
+        '<' => '>',
+        _ => return None,
+    };
+    let end = text[1..].find(close)?;
+    Some(&text[..end + 2])
 }
 
 /// The length of a backslash and the newline after it, including blanks between them; 0 without one.
@@ -182,6 +199,19 @@ mod tests {
         assert_eq!(pieces(source), expected);
         assert_eq!(pieces("#a #b"), [Code(String::new()), Directive("a #b".to_owned()), Code(String::new())]);
         assert_eq!(pieces("##b").len(), 3);
+    }
+
+    #[test]
+    fn the_name_of_an_included_file_is_kept() {
+        for (source, expected) in [
+            ("#include \"my types.h\" // why", "include \"my types.h\""),
+            ("# include<a//b.h>", "include <a//b.h>"),
+            ("#include MACRO /* why */", "include MACRO"),
+            ("#include \"open", "include \"\""),
+        ] {
+            let directive = pieces(source).into_iter().nth(1);
+            assert_eq!(directive, Some(Directive(expected.to_owned())), "{source}");
+        }
     }
 
     #[test]

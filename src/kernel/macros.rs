@@ -1,103 +1,188 @@
-//! Expands the macros that a source or a compiler flag defines. Pure.
+//! Expands the macros that a source, a file that it includes or a compiler flag defines. Pure.
 //!
-//! Not a complete preprocessor: it includes no files, and it evaluates only the conditions `0`, `1` and
-//! whether a macro is defined here. If it cannot determine which branch is compiled, it reads all of them,
-//! and drops a macro that they define differently. Unknown macros are not expanded.
+//! Not a complete preprocessor: it knows only the files that usmq has found. If it cannot determine which branch of a
+//! conditional is compiled, it reads all of them, and drops a macro that they define differently. Unknown macros are not
+//! expanded.
 
+use super::condition::truth;
 use super::definitions::{
-    Macro, State, Table, Token, define, from_flags, is_default, is_defined, shared, split_word, truth,
+    Macro, State, Table, Token, define, from_flags, is_default, is_defined, shared, split_word,
+    with_definitions,
 };
+use super::includes::IncludedFiles;
 use super::lexer::{Piece, pieces, tokens};
+use std::collections::HashSet;
+use std::path::Path;
 use std::rc::Rc;
+
+/// The maximum nesting of macros; deeper ones are not expanded.
+const DEEPEST: usize = 64;
+/// The maximum nesting of included files; deeper ones are not read.
+const DEEPEST_FILE: usize = 64;
+
+/// The tokens of a source and of the files that it includes.
+#[derive(Default)]
+pub(super) struct Expanded {
+    pub(super) tokens: Vec<Token>,
+    /// Whether each token is from the source itself.
+    pub(super) is_own: Vec<bool>,
+}
+
+/// The tokens of the code of `source` and of the files that it includes, with expanded macros. `None` if that exceeds
+/// the step limit.
+pub(super) fn expand(source: &str, flags: &[&str], files: &IncludedFiles) -> Option<Expanded> {
+    let own = pieces(source);
+    let mut reader = Reader {
+        files,
+        table: from_flags(flags),
+        is_complete: files.missing().is_empty(),
+        open: Vec::new(),
+        expander: Expander { steps: 16 * (source.len() + files.length()) + 100_000 },
+        once: HashSet::new(),
+        out: Expanded::default(),
+    };
+    reader.file(&own, None, 0)?;
+    Some(reader.out)
+}
+
+struct Reader<'a> {
+    files: &'a IncludedFiles,
+    table: Table,
+    /// Whether no other file can define a macro.
+    is_complete: bool,
+    open: Vec<Conditional>,
+    expander: Expander,
+    /// Files with `#pragma once` that were read.
+    once: HashSet<&'a Path>,
+    out: Expanded,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the pieces of a file; of the source itself without a path.
+    fn file(&mut self, pieces: &[Piece], path: Option<&'a Path>, depth: usize) -> Option<()> {
+        let outer = self.open.len();
+        self.expander.spend(1 + pieces.len())?;
+        for (at, piece) in pieces.iter().enumerate() {
+            let is_skipped = self.open.last().is_some_and(|conditional| conditional.is_skipped);
+            match piece {
+                Piece::Code(text) if !is_skipped => {
+                    let input = shared(&tokens(text));
+                    self.expander.run(&input, &self.table, 0, &mut self.out.tokens)?;
+                    self.out.is_own.resize(self.out.tokens.len(), path.is_none());
+                }
+                Piece::Code(_) => {}
+                Piece::Directive(line) => {
+                    let (word, rest) = split_word(line);
+                    match word {
+                        "if" | "ifdef" | "ifndef" => {
+                            let condition = match word {
+                                "ifndef" if is_default(rest, &pieces[at + 1..], &self.table) => Some(true),
+                                _ => self.condition(word, rest)?,
+                            };
+                            self.open.push(Conditional::new(condition, is_skipped, &self.table));
+                        }
+                        "elif" | "elifdef" | "elifndef" | "else" if self.open.len() > outer => {
+                            let condition =
+                                if word == "else" { Some(true) } else { self.condition(&word[2..], rest)? };
+                            if let Some(conditional) = self.open.last_mut() {
+                                conditional.next_branch(condition, &mut self.table);
+                            }
+                        }
+                        "endif" if self.open.len() > outer => self.close(),
+                        "define" if !is_skipped => define(&mut self.table, rest),
+                        "undef" if !is_skipped => {
+                            self.table.insert(split_word(rest).0.into(), State::Undefined);
+                        }
+                        "include" if !is_skipped && depth < DEEPEST_FILE => {
+                            let folder = path.and_then(Path::parent).unwrap_or(Path::new(""));
+                            if let Some(file) = self.files.file(folder, rest.trim_start())
+                                && !self.once.contains(&*file.path)
+                            {
+                                self.file(&file.pieces, Some(&file.path), depth + 1)?;
+                            }
+                        }
+                        "pragma" if !is_skipped && rest.trim() == "once" => self.once.extend(path),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        while self.open.len() > outer {
+            self.close();
+        }
+        Some(())
+    }
+
+    fn close(&mut self) {
+        if let Some(conditional) = self.open.pop() {
+            conditional.end(&mut self.table);
+        }
+    }
+
+    /// The value of a condition, if it can be determined; the outer value is `None` beyond the step limit.
+    fn condition(&mut self, word: &str, rest: &str) -> Option<Option<bool>> {
+        let is_complete = self.is_complete;
+        let defined = |name| is_defined(name, &self.table, is_complete);
+        match word {
+            "ifdef" => return Some(defined(rest)),
+            "ifndef" => return Some(defined(rest).map(|defined| !defined)),
+            _ => {}
+        }
+        let input = with_definitions(rest, &self.table, is_complete);
+        let mut expanded = Vec::new();
+        self.expander.run(&input, &self.table, 0, &mut expanded)?;
+        let words: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
+        Some(truth(&words, &|name| is_defined(name, &self.table, is_complete) == Some(false)))
+    }
+}
 
 /// An open conditional.
 struct Conditional {
-    /// The table at its start.
-    before: Table,
+    /// The table before the first branch that may or may not be compiled.
+    before: Option<Table>,
     /// The tables at the ends of the branches that may be compiled.
     ends: Vec<Table>,
-    /// Whether the whole conditional is inside a branch that is not compiled.
-    is_dead: bool,
-    /// Whether a branch is certain to be compiled, so that later ones are not.
+    /// Whether no later branch is compiled: one is certain to be, or the whole conditional is not compiled.
     is_decided: bool,
     /// Whether the current branch is not compiled.
     is_skipped: bool,
 }
 
-/// The maximum nesting of macros; deeper ones are not expanded.
-const DEEPEST: usize = 64;
-
-/// The tokens of the code of `source` with expanded macros. `None` if that exceeds the step limit.
-pub(super) fn expand(source: &str, flags: &[&str]) -> Option<Vec<Token>> {
-    let mut table = from_flags(flags);
-    let pieces = pieces(source);
-    let mut open: Vec<Conditional> = Vec::new();
-    let mut expander = Expander { steps: 16 * source.len() + 100_000 };
-    let mut out = Vec::new();
-    for (at, piece) in pieces.iter().enumerate() {
-        let is_skipped = open.last().is_some_and(|conditional| conditional.is_skipped);
-        match piece {
-            Piece::Code(text) if !is_skipped => {
-                let input = shared(&tokens(text));
-                expander.run(&input, &table, 0, &mut out)?;
-            }
-            Piece::Code(_) => {}
-            Piece::Directive(line) => {
-                let (word, rest) = split_word(line);
-                let condition = match word {
-                    "if" => truth(rest, &table),
-                    "ifdef" => is_defined(rest, &table),
-                    "ifndef" if is_default(rest, &pieces[at + 1..], &table) => Some(true),
-                    "ifndef" => is_defined(rest, &table).map(|defined| !defined),
-                    _ => None,
-                };
-                match word {
-                    "if" | "ifdef" | "ifndef" => open.push(Conditional {
-                        before: table.clone(),
-                        ends: Vec::new(),
-                        is_dead: is_skipped,
-                        is_decided: condition == Some(true),
-                        is_skipped: is_skipped || condition == Some(false),
-                    }),
-                    "elif" | "elifdef" | "elifndef" | "else" => {
-                        let Some(conditional) = open.last_mut() else { continue };
-                        conditional.next_branch(&mut table);
-                        conditional.is_decided |= word == "else";
-                    }
-                    "endif" => {
-                        let Some(conditional) = open.pop() else { continue };
-                        conditional.end(&mut table);
-                    }
-                    "define" if !is_skipped => define(&mut table, rest),
-                    "undef" if !is_skipped => {
-                        table.insert(split_word(rest).0.into(), State::Undefined);
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-    Some(out)
-}
-
 impl Conditional {
-    fn leave_branch(&mut self, table: &mut Table) {
-        let end = std::mem::replace(table, self.before.clone());
-        if !self.is_skipped {
-            self.ends.push(end);
+    fn new(condition: Option<bool>, is_dead: bool, table: &Table) -> Self {
+        let mut new = Self { before: None, ends: Vec::new(), is_decided: is_dead, is_skipped: is_dead };
+        new.begin(condition, table);
+        new
+    }
+
+    fn begin(&mut self, condition: Option<bool>, table: &Table) {
+        self.is_skipped = self.is_decided || condition == Some(false);
+        if self.is_skipped {
+            return;
+        }
+        self.is_decided = condition == Some(true);
+        if !self.is_decided && self.before.is_none() {
+            self.before = Some(table.clone());
         }
     }
 
-    fn next_branch(&mut self, table: &mut Table) {
+    fn leave_branch(&mut self, table: &mut Table) {
+        if let (Some(before), false) = (&self.before, self.is_skipped) {
+            self.ends.push(std::mem::replace(table, before.clone()));
+        }
+    }
+
+    fn next_branch(&mut self, condition: Option<bool>, table: &mut Table) {
         self.leave_branch(table);
-        self.is_skipped = self.is_dead || self.is_decided;
+        self.begin(condition, table);
     }
 
     fn end(mut self, table: &mut Table) {
         self.leave_branch(table);
+        let Some(before) = self.before else { return };
         let mut ends = self.ends;
         if !self.is_decided || ends.is_empty() {
-            ends.push(self.before);
+            ends.push(before);
         }
         let Some(mut merged) = ends.pop() else { return };
         for other in ends {
@@ -134,6 +219,11 @@ struct Origin {
 }
 
 impl Expander {
+    fn spend(&mut self, steps: usize) -> Option<()> {
+        self.steps = self.steps.checked_sub(steps)?;
+        Some(())
+    }
+
     fn run(&mut self, input: &[Token], table: &Table, depth: usize, out: &mut Vec<Token>) -> Option<()> {
         if depth > DEEPEST {
             return None;

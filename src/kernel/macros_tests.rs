@@ -3,7 +3,8 @@
 use super::*;
 
 fn expanded_with(source: &str, flags: &[&str]) -> String {
-    expand(source, flags).map_or("too much".to_owned(), |tokens| tokens.join(" "))
+    let found = expand(source, flags, &IncludedFiles::default());
+    found.map_or("too much".to_owned(), |found| found.tokens.join(" "))
 }
 
 fn expanded(source: &str) -> String {
@@ -39,22 +40,22 @@ fn macros_expand_as_in_a_preprocessor() {
 #[test]
 fn undecidable_branches_keep_their_common_definitions() {
     for (source, expected) in [
-        ("#if X\n#define A 1\n#else\n#define A 2\n#endif\nA", "A"),
-        ("#if X\n#define A 1\nA\n#else\n#define A 2\nA\n#endif", "1 2"),
-        ("#if X\n#define A 1\n#else\n#define A 1\n#endif\nA", "1"),
-        ("#if X\n#define A 1\n#endif\nA", "A"),
-        ("#define A 1\n#if X\n#undef A\n#endif\nA", "A"),
-        ("#define A 1\n#if X\n#elif Y\nA\n#else\nA\n#endif\nA", "1 1 1"),
+        ("#if _X\n#define A 1\n#else\n#define A 2\n#endif\nA", "A"),
+        ("#if _X\n#define A 1\nA\n#else\n#define A 2\nA\n#endif", "1 2"),
+        ("#if _X\n#define A 1\n#else\n#define A 1\n#endif\nA", "1"),
+        ("#if _X\n#define A 1\n#endif\nA", "A"),
+        ("#define A 1\n#if _X\n#undef A\n#endif\nA", "A"),
+        ("#define A 1\n#if _X\n#elif _Y\nA\n#else\nA\n#endif\nA", "1 1 1"),
         ("#if 0\n#define A 1\nno\n#endif\nA", "A"),
         ("#if 1\n#define A 1\n#else\nno\n#endif\nA", "1"),
-        ("#if 0\n#if X\nno\n#else\nno\n#endif\n#else\nyes\n#endif", "yes"),
+        ("#if 0\n#if _X\nno\n#else\nno\n#endif\n#else\nyes\n#endif", "yes"),
         ("#ifndef A\n#define A 1\n#endif\nA", "1"),
         ("#ifndef G\n#define G\n#define A 1\n#endif\nA", "1"),
         ("#define A 2\n#ifndef A\n#define A 1\n#endif\nA", "2"),
         ("#define A 2\n#ifdef A\nyes\n#else\nno\n#endif", "yes"),
-        ("#define A 2\n#if !defined(A)\nno\n#elif X\nyes\n#else\nyes\n#endif", "yes yes"),
-        ("#ifdef X\n#define A 1\n#endif\nA", "A"),
-        ("#ifndef X\n#define A 1\n#endif\nA", "A"),
+        ("#define A 2\n#if !defined(A)\nno\n#elif _X\nyes\n#else\nyes\n#endif", "yes yes"),
+        ("#ifdef _X\n#define A 1\n#endif\nA", "A"),
+        ("#ifndef _X\n#define A 1\n#endif\nA", "A"),
     ] {
         assert_eq!(expanded(source), expected, "{source}");
     }

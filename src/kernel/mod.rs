@@ -1,9 +1,11 @@
 //! Kernels: from source or binary to a checked launch that follows its data and keeps it alive.
 
+mod aliases;
 mod arg;
 mod broadcast;
 mod build;
 mod build_log;
+mod condition;
 mod definitions;
 mod elementwise;
 mod expression;
@@ -28,6 +30,7 @@ pub use build::{Kernel, KernelOptions};
 pub(crate) use build_log::{Lack, TEMPORARY, install_compiler, is_root, lack, temporary_folder};
 pub use elementwise::{Elementwise, ElementwiseLaunch};
 pub use expression::ExpressionOptions;
+pub(crate) use includes::IncludedFiles;
 pub use launch::Launch;
 pub use launch_args::LaunchArgs;
 pub use param::Param;

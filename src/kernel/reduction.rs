@@ -7,7 +7,7 @@ use super::launch::{Launch, queue_of};
 use super::launch_args::LaunchArgs;
 use super::template::{Type, parameters, result_type};
 use crate::array::{Array, DType, Shape};
-use crate::device::{Queue, UsmKind};
+use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 
@@ -151,6 +151,12 @@ impl Reduction {
         &self.expression.options.name
     }
 
+    /// The name of the parameter with this number, and whether it takes an array.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn parameter(&self, position: usize) -> Option<(&str, bool)> {
+        self.expression.parameter(position)
+    }
+
     /// The parameters, as they were given.
     #[must_use]
     pub fn params(&self) -> &str {
@@ -177,47 +183,65 @@ impl Reduction {
 
     fn launch_args(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
         let bound = self.expression.bind(args)?;
+        let sizes = self.sizes(&bound, launch)?;
+        let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
+        let prepared = self.prepare(&bound, &sizes, queue)?;
+        prepared.submit()?;
+        Ok(prepared.result)
+    }
+
+    /// As [`Reduction::launch_with`], also with memory of the host ([`Arg::host`]): used in place where the device
+    /// reaches it, else copied to the device. Returns after the kernel.
+    ///
+    /// # Safety
+    /// Memory of [`Arg::host`] is as described, and nothing writes to it until the launch returns.
+    ///
+    /// # Errors
+    /// As [`Reduction::launch_with`].
+    pub unsafe fn launch_with_host(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
+        if !args.iter().any(Arg::is_host) {
+            return self.launch_with(launch, args);
+        }
+        let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
+        let transfers = self.expression.transfers(args, &queue)?;
+        let replaced = transfers.replaced(args)?;
+        let bound = self.expression.bind(&replaced)?;
+        let sizes = self.sizes(&bound, launch)?;
+        let prepared = self.prepare(&bound, &sizes, queue)?;
+        transfers.run(|| prepared.submit())?;
+        Ok(prepared.result)
+    }
+
+    fn sizes(&self, bound: &Bound<'_>, launch: ReductionLaunch<'_>) -> Result<Sizes> {
         if !bound.has_shape {
             return self.expression.refuse("it has no array to combine, except raw ones");
         }
-        let sizes = Sizes::new(&bound.shape, launch)?;
-        let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
-        let result = Array::uninit(&sizes.shape[..], self.dtype(&bound), UsmKind::Device, &queue)?;
-        let mut args = bound.args();
-        let parts = self.parts(&sizes, &queue);
-        if parts == 0 {
-            let kernel = self.variant(&bound, "", &queue)?;
-            args.extend([Arg::from(&result.reshape(-1)?)]);
-            args.extend([sizes.results, sizes.count, sizes.inner].map(number));
-            self.run(&kernel, &[sizes.results], None, args, &queue)?;
-            return Ok(result);
-        }
-        let tree = self.variant(&bound, "_parts", &queue)?;
-        let partial = Array::uninit([sizes.results * parts], result.dtype(), UsmKind::Device, &queue)?;
-        let of_part = sizes.count.div_ceil(parts);
-        let mut of_tree = args.clone();
-        of_tree.push(Arg::from(&partial));
-        of_tree.extend([sizes.count, sizes.inner, of_part].map(number));
-        self.run(&tree, &[sizes.results, parts * GROUP], Some(&[1, GROUP]), of_tree, &queue)?;
-        let last = self.variant(&bound, "_last", &queue)?;
-        args.extend([Arg::from(&result.reshape(-1)?), Arg::from(&partial)]);
-        args.extend([sizes.results, parts, sizes.count].map(number));
-        self.run(&last, &[sizes.results], None, args, &queue)?;
-        Ok(result)
+        Sizes::new(&bound.shape, launch)
     }
 
-    fn run(
-        &self,
-        kernel: &Kernel,
-        global: &[usize],
-        local: Option<&[usize]>,
-        args: Vec<Arg>,
-        queue: &Queue,
-    ) -> Result<()> {
-        // SAFETY: by the promise of `new` the expressions read element i only, which is inside each array of the
-        // common shape; the other accesses are those of the texts below, inside the arrays made for them.
-        unsafe { kernel.launch_with(Launch { global, local, queue: Some(queue) }, &args) }?;
-        Ok(())
+    fn prepare(&self, bound: &Bound<'_>, sizes: &Sizes, queue: Queue) -> Result<Prepared> {
+        let result = Array::uninit(&sizes.shape[..], self.dtype(bound), UsmKind::Device, &queue)?;
+        let to = Arg::from(&result.reshape([-1])?);
+        let mut args = bound.args();
+        let parts = self.parts(sizes, &queue);
+        let steps = if parts == 0 {
+            args.push(to);
+            args.extend([sizes.results, sizes.count, sizes.inner].map(number));
+            vec![Step::of_items(self.variant(bound, "", &queue)?, sizes.results, args)]
+        } else {
+            let partial = Array::uninit([sizes.results * parts], result.dtype(), UsmKind::Device, &queue)?;
+            let of_part = sizes.count.div_ceil(parts);
+            let mut of_tree = args.clone();
+            of_tree.push(Arg::from(&partial));
+            of_tree.extend([sizes.count, sizes.inner, of_part].map(number));
+            let kernel = self.variant(bound, "_parts", &queue)?;
+            let global = vec![sizes.results, parts * GROUP];
+            let tree = Step { kernel, global, local: Some([1, GROUP]), args: of_tree };
+            args.extend([to, Arg::from(&partial)]);
+            args.extend([sizes.results, parts, sizes.count].map(number));
+            vec![tree, Step::of_items(self.variant(bound, "_last", &queue)?, sizes.results, args)]
+        };
+        Ok(Prepared { result, steps, queue })
     }
 
     fn dtype(&self, bound: &Bound<'_>) -> DType {
@@ -324,6 +348,43 @@ const LAST: &str = "const long usmq_o = global_linear_id();\nif (usmq_o >= usmq_
 /// A size as a parameter of type `long`.
 fn number(size: usize) -> Arg {
     Arg::from(size as i64)
+}
+
+/// One kernel of a reduction, with its arguments.
+struct Step {
+    kernel: Kernel,
+    global: Vec<usize>,
+    local: Option<[usize; 2]>,
+    args: Vec<Arg>,
+}
+
+impl Step {
+    /// With one work-item for each result.
+    fn of_items(kernel: Kernel, results: usize, args: Vec<Arg>) -> Self {
+        Self { kernel, global: vec![results], local: None, args }
+    }
+}
+
+/// A reduction that is checked but not submitted. Each step reads what the one before has written.
+struct Prepared {
+    result: Array,
+    steps: Vec<Step>,
+    queue: Queue,
+}
+
+impl Prepared {
+    /// Submits all steps, and returns the event of the last one.
+    fn submit(&self) -> Result<Event> {
+        let mut last = None;
+        for Step { kernel, global, local, args } in &self.steps {
+            let local = local.as_ref().map(|local| &local[..]);
+            let launch = Launch { global, local, queue: Some(&self.queue) };
+            // SAFETY: by the promise of `new` the expressions read element i only, which is inside each array of the
+            // common shape; the other accesses are those of the texts above, inside the arrays made for them.
+            last = Some(unsafe { kernel.launch_with(launch, args) }?);
+        }
+        last.map_or_else(|| self.queue.barrier(&[]), Ok)
+    }
 }
 
 impl Sizes {

@@ -1,11 +1,13 @@
-//! Reads the parameter list and the dimensions of a kernel from its source. Pure.
+//! Reads the parameter list and the dimensions of a kernel from its source and the files that it includes. Pure.
 //!
 //! Not a C++ parser: it recognizes the built-in scalar types of SYCL C++ and OpenCL C, their vectors and pointers to
-//! them, also behind macros, names of types that the source defines, and in the instances of a template. A parameter of
+//! them, also behind macros and names of types, and in the instances of a template. A parameter of
 //! any other type is [`Param::Unknown`], and a kernel that it cannot find has no signature; neither is an error.
 
+use super::aliases::{Aliases, Place, View};
 use super::definitions::Token;
-use super::macros::expand;
+use super::includes::IncludedFiles;
+use super::macros::{Expanded, expand};
 use super::param::{Param, angles, close, is_word, param, split};
 use crate::array::{DType, Family};
 use crate::device::header;
@@ -15,36 +17,49 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signature {
     pub params: Vec<Param>,
+    /// The text of each parameter.
+    pub texts: Vec<String>,
     /// Of the range, if the kernel is declared for a fixed number.
     pub dimensions: Option<usize>,
 }
 
-/// The signature of the function `name`, if the source has a readable definition. `flags` are the compiler's,
-/// which may define macros. Of several different definitions, such as in the branches of an `#if`, none is
-/// used: the wrong one would pass arguments with the wrong type.
-pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
-    let expanded = expand(source, flags)?;
-    let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
-    let instance = expand(name, &[])?;
+/// The signature of the function `name`, if the source or a file that it includes has a readable definition. `flags` are
+/// the compiler's, which may define macros. Of several different definitions, such as in the branches of an `#if`, none
+/// is used: the wrong one would pass arguments with the wrong type.
+pub(crate) fn read_signature(
+    source: &str,
+    name: &str,
+    flags: &[&str],
+    files: &IncludedFiles,
+) -> Option<Signature> {
+    // Large headers can exceed the limit of the expansion.
+    let Expanded { tokens, is_own } =
+        expand(source, flags, files).or_else(|| expand(source, flags, &IncludedFiles::default()))?;
+    let tokens: Vec<&str> = tokens.iter().map(Token::as_ref).collect();
+    let instance = expand(name, &[], &IncludedFiles::default())?.tokens;
     let instance: Vec<&str> = instance.iter().map(Token::as_ref).collect();
     let (name, arguments) = match &instance[..] {
         [name, "<", arguments @ .., ">"] => (*name, split(arguments)),
         _ => (name, Vec::new()),
     };
-    let starts = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name));
-    let aliases = aliases(&tokens);
-    let mut all = starts.map(|start| {
-        let mut aliases = aliases.clone();
-        let types = template_types(&tokens[..start], &arguments, &aliases)?;
-        aliases.extend(types);
-        params(&tokens, start, &aliases)
+    let mut starts: Vec<usize> = (0..tokens.len()).filter(|at| is_definition(&tokens, *at, name)).collect();
+    // A function of an included file may have the name of the source's kernel.
+    if starts.iter().any(|start| is_own[*start]) {
+        starts.retain(|start| is_own[*start]);
+    }
+    let aliases = Aliases::new(&tokens);
+    let mut all = starts.into_iter().map(|start| {
+        let place = Place::of(&tokens, start);
+        let mut view = aliases.at(&place);
+        view.parameters = template_types(&tokens[..start], &arguments, &view)?;
+        params(&tokens, start, &view)
     });
-    let mut first = all.next()??;
-    let is_same = all.all(|other| other.as_ref() == Some(&first));
+    let (mut first, texts) = all.next()??;
+    let is_same = all.all(|other| other.is_some_and(|(other, _)| other == first));
     if !source.contains(header::NAME) {
         first = first.into_iter().map(Param::padded).collect();
     }
-    is_same.then(|| Signature { params: first, dimensions: dimensions(&tokens, name) })
+    is_same.then(|| Signature { params: first, texts, dimensions: dimensions(&tokens, name) })
 }
 
 /// The types that the arguments of a template give to its parameters. `before` ends with the template's declaration.
@@ -52,27 +67,27 @@ pub(crate) fn read_signature(source: &str, name: &str, flags: &[&str]) -> Option
 fn template_types<'a>(
     before: &[&'a str],
     arguments: &[&[&'a str]],
-    aliases: &Aliases<'a>,
-) -> Option<Aliases<'a>> {
+    view: &View<'a, '_>,
+) -> Option<HashMap<&'a str, Option<Vec<&'a str>>>> {
     let declaration = before.rsplit(|token| matches!(*token, ";" | "}" | "{")).next()?;
     let list = match declaration {
         ["template", rest @ ..] => split(angles(rest)?.0),
         _ => Vec::new(),
     };
     if list.len() != arguments.len() {
-        return (arguments.is_empty()).then(Aliases::new);
+        return (arguments.is_empty()).then(HashMap::new);
     }
     let types = list.into_iter().zip(arguments).filter_map(|(parameter, argument)| match parameter {
-        ["typename" | "class", name] => Some((*name, meaning(argument, aliases))),
+        ["typename" | "class", name] => Some((*name, view.meaning(argument))),
         _ => None,
     });
     Some(types.collect())
 }
 
-/// The kernels that the source defines, in its order.
-pub(super) fn defined_kernels(source: &str, flags: &[&str]) -> Vec<String> {
-    let expanded = expand(source, flags).unwrap_or_default();
-    let tokens: Vec<&str> = expanded.iter().map(Token::as_ref).collect();
+/// The kernels that the source and the files that it includes define, in their order.
+pub(super) fn defined_kernels(source: &str, flags: &[&str], files: &IncludedFiles) -> Vec<String> {
+    let expanded = expand(source, flags, files).unwrap_or_default();
+    let tokens: Vec<&str> = expanded.tokens.iter().map(Token::as_ref).collect();
     let is_opencl = |at: usize| {
         let declaration = tokens[..at].rsplit(|token| matches!(*token, ";" | "}" | "{")).next();
         declaration.is_some_and(|words| words.iter().any(|word| matches!(*word, "kernel" | "__kernel")))
@@ -86,54 +101,13 @@ pub(super) fn defined_kernels(source: &str, flags: &[&str]) -> Vec<String> {
     names
 }
 
-fn params<'a>(tokens: &[&'a str], start: usize, aliases: &Aliases<'a>) -> Option<Vec<Param>> {
+/// The parameters of a definition, each with its text.
+fn params<'a>(tokens: &[&'a str], start: usize, view: &View<'a, '_>) -> Option<(Vec<Param>, Vec<String>)> {
     let list = &tokens[start + 2..close(tokens, start + 1)?];
     if list.is_empty() || list == ["void"] {
-        return Some(Vec::new());
+        return Some((Vec::new(), Vec::new()));
     }
-    Some(split(list).into_iter().map(|tokens| param(&resolved(tokens, aliases))).collect())
-}
-
-/// The words for which a name of a type stands; `None` if it has several meanings, or one that is not only words: with
-/// `using p = float *`, `const p x` is not a pointer to const.
-type Aliases<'a> = HashMap<&'a str, Option<Vec<&'a str>>>;
-
-/// The names that `using` and `typedef` define anywhere in the source.
-fn aliases<'a>(tokens: &[&'a str]) -> Aliases<'a> {
-    let mut aliases = Aliases::new();
-    for statement in tokens.split(|token| matches!(*token, ";" | "{" | "}")) {
-        let (name, words) = match statement {
-            ["using", name, "=", words @ ..] => (*name, words),
-            ["typedef", words @ .., name] => (*name, words),
-            _ => continue,
-        };
-        let words = meaning(words, &aliases).filter(|_| is_word(name));
-        let known = aliases.entry(name).or_insert_with(|| words.clone());
-        if *known != words {
-            *known = None;
-        }
-    }
-    aliases
-}
-
-/// The words that a name of a type stands for, if they are only words.
-fn meaning<'a>(words: &[&'a str], aliases: &Aliases<'a>) -> Option<Vec<&'a str>> {
-    let is_plain = words.iter().all(|word| is_word(word) || *word == "::");
-    is_plain.then(|| resolved(words, aliases))
-}
-
-/// The tokens with the words of each alias in its place. A name of several meanings stays, and is no known type.
-fn resolved<'a>(tokens: &[&'a str], aliases: &Aliases<'a>) -> Vec<&'a str> {
-    let mut resolved = Vec::with_capacity(tokens.len());
-    for (at, token) in tokens.iter().enumerate() {
-        // After the type, the word is the name of the parameter.
-        let is_type = at == 0 || !is_word(tokens[at - 1]) || tokens[at - 1] == "const";
-        match aliases.get(token) {
-            Some(Some(words)) if is_type => resolved.extend(words),
-            _ => resolved.push(*token),
-        }
-    }
-    resolved
+    Some(split(list).into_iter().map(|tokens| (param(&view.resolved(tokens)), tokens.join(" "))).unzip())
 }
 
 /// The dimensions on which the declarations of `name` agree. The property may be on one of several.

@@ -4,8 +4,12 @@ use super::*;
 use DType::*;
 use Param::*;
 
+fn read(source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
+    read_signature(source, name, flags, &IncludedFiles::default())
+}
+
 fn params(source: &str) -> Option<Vec<Param>> {
-    read_signature(source, "k", &[]).map(|signature| signature.params)
+    read(source, "k", &[]).map(|signature| signature.params)
 }
 
 fn accessor(element: Option<DType>, dimensions: Option<usize>) -> Param {
@@ -20,22 +24,16 @@ fn vector(element: DType, count: usize, bytes: usize) -> Param {
 fn the_instances_of_a_template_have_the_types_of_its_arguments() {
     let source = "template <typename T, class U, int N> void k(const T *x, U a, size_t n) {} \
         template <typename T> void j(T x) {} template <> void j<int>(int *x) {}";
-    let read = |name| read_signature(source, name, &[]).map(|signature| signature.params);
-    assert_eq!(read("k<float, unsigned long, 3>"), Some(vec![Read(Some(F32)), Scalar(U64), Scalar(U64)]));
-    assert_eq!(read("k< double,int ,3>"), Some(vec![Read(Some(F64)), Scalar(I32), Scalar(U64)]));
-    assert_eq!(read("k"), Some(vec![Read(None), Unknown, Scalar(U64)]));
-    assert_eq!(read("k<float>"), None);
-    assert_eq!(read("j<float>"), Some(vec![Scalar(F32)]));
+    let of = |name| read(source, name, &[]).map(|signature| signature.params);
+    assert_eq!(of("k<float, unsigned long, 3>"), Some(vec![Read(Some(F32)), Scalar(U64), Scalar(U64)]));
+    assert_eq!(of("k< double,int ,3>"), Some(vec![Read(Some(F64)), Scalar(I32), Scalar(U64)]));
+    assert_eq!(of("k"), Some(vec![Read(None), Unknown, Scalar(U64)]));
+    assert_eq!(of("k<float>"), None);
+    assert_eq!(of("j<float>"), Some(vec![Scalar(F32)]));
     // `const T x` is then `float *const x`.
     let source = "using real = double; template <class T> void k(const T x) {}";
-    assert_eq!(
-        read_signature(source, "k<float *>", &[]).map(|signature| signature.params),
-        Some(vec![Unknown])
-    );
-    assert_eq!(
-        read_signature(source, "k<real>", &[]).map(|signature| signature.params),
-        Some(vec![Scalar(F64)])
-    );
+    assert_eq!(read(source, "k<float *>", &[]).map(|signature| signature.params), Some(vec![Unknown]));
+    assert_eq!(read(source, "k<real>", &[]).map(|signature| signature.params), Some(vec![Scalar(F64)]));
 }
 
 #[test]
@@ -121,7 +119,7 @@ fn a_definition_is_found_among_calls_comments_and_macros() {
         void k(const float *x, /* how many */ size_t n) { }
     "#;
     assert_eq!(params(source), Some(vec![Read(Some(F32)), Scalar(U64)]));
-    assert_eq!(read_signature(source, "missing", &[]), None);
+    assert_eq!(read(source, "missing", &[]), None);
     assert_eq!(params("kernel void k(void) {}"), Some(vec![]));
     assert_eq!(params("kernel void k() {}"), Some(vec![]));
 }
@@ -148,8 +146,9 @@ fn lookalikes_of_a_definition_are_ignored() {
 
 #[test]
 fn differing_definitions_give_no_signature() {
-    let two =
-        |first, second| params(&format!("#if A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"));
+    let two = |first, second| {
+        params(&format!("#if _A\nvoid k({first}) {{}}\n#else\nvoid k({second}) {{}}\n#endif"))
+    };
     assert_eq!(two("float x", "int x"), None);
     assert_eq!(two("float x", "const float y"), Some(vec![Scalar(F32)]));
 }
@@ -163,7 +162,7 @@ fn the_declared_dimensions_are_read_from_the_kernels_own_attribute() {
         #define ONE (1u)
         #define NAMED(name, ...) KERNEL(3) void name(__VA_ARGS__)
         #define FREE [[__sycl_detail__::add_ir_attributes_function("sycl-nd-range-kernel", 2)]]
-        #if DEBUG
+        #if _DEBUG
         #define EITHER KERNEL(1)
         #else
         #define EITHER KERNEL(2)
@@ -181,7 +180,7 @@ fn the_declared_dimensions_are_read_from_the_kernels_own_attribute() {
         OTHER(2) void elsewhere(int *x) {}
     "#;
     let of = |name, flags: &[&str]| {
-        let found = read_signature(source, name, flags)?;
+        let found = read(source, name, flags)?;
         assert_eq!(found.params, [ReadWrite(Some(I32))], "{name}");
         found.dimensions
     };
@@ -207,9 +206,13 @@ fn types_and_parameter_lists_defined_by_macros_are_read() {
     let source = "#define real double\n#define TWO const real *x, real y\n#define G global\n\
         kernel void k(TWO, G int *z) {}";
     assert_eq!(params(source), Some(vec![Read(Some(F64)), Scalar(F64), ReadWrite(Some(I32))]));
+    // No other file can define WIDE, but the compiler may define _WIDE.
     let source = "#ifdef WIDE\n#define real double\n#else\n#define real float\n#endif\nvoid k(real x) {}";
-    assert_eq!(params(source), Some(vec![Unknown]));
-    let wide = read_signature(source, "k", &["-DWIDE"]);
+    assert_eq!(params(source), Some(vec![Scalar(F32)]));
+    assert_eq!(params(&source.replace("WIDE", "_WIDE")), Some(vec![Unknown]));
+    let files = IncludedFiles::read("#include <none.h>", &[]);
+    assert_eq!(read_signature(source, "k", &[], &files).unwrap().params, [Unknown]);
+    let wide = read(source, "k", &["-DWIDE"]);
     assert_eq!(wide.map(|found| found.params), Some(vec![Scalar(F64)]));
 }
 
@@ -218,7 +221,7 @@ fn broken_sources_give_no_signature_and_no_panic() {
     for source in
         ["void k(", "void k(int a", "k)(", "void k(int a))) {", "\"", "/*", "#", "void k(é) {", "\\"]
     {
-        let _ = read_signature(source, "k", &[]);
+        let _ = read(source, "k", &[]);
     }
     assert_eq!(params("void k(int a"), None);
     assert_eq!(params("template <typename T> void k(T a) {}"), Some(vec![Unknown]));
@@ -301,12 +304,143 @@ fn the_kernels_of_a_source_are_listed() {
     let source = "#include <usmq/kernel.h>\nstatic int help(int x) { return x; }\n\
         USMQ_KERNEL(1) void first(int *x) { help(*x); }\nUSMQ_KERNEL(2) void second(int *x);\n\
         USMQ_KERNEL(2) void second(int *x) {}\n#define K(name) USMQ_KERNEL(3) void name(int *x)\nK(third) {}\n";
-    assert_eq!(defined_kernels(source, &[]), ["first", "second", "third"]);
+    assert_eq!(defined_kernels(source, &[], &IncludedFiles::default()), ["first", "second", "third"]);
     let opencl = "int help(int x) { return x; } kernel void a(global int *x) {} __kernel void b() {}";
-    assert_eq!(defined_kernels(opencl, &[]), ["a", "b"]);
-    assert!(defined_kernels("int x;", &[]).is_empty());
+    assert_eq!(defined_kernels(opencl, &[], &IncludedFiles::default()), ["a", "b"]);
+    assert!(defined_kernels("int x;", &[], &IncludedFiles::default()).is_empty());
     let source = "USMQ_KERNEL(2) void k(usmq::half a, const int32_t *x, local_memory<float> part) {}";
-    let read = read_signature(source, "k", &[]).unwrap();
+    let read = read(source, "k", &[]).unwrap();
     assert_eq!(read.params, [Scalar(F16), Read(Some(I32)), WorkGroupMemory]);
     assert_eq!(read.dimensions, Some(2));
+}
+
+/// A temporary folder with these files, deleted with this value.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("usmq-signature-{}-{name}", std::process::id())));
+        let _ = std::fs::remove_dir_all(&folder.0);
+        for (file, text) in files {
+            let path = folder.0.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn read(&self, source: &str, name: &str, flags: &[&str]) -> Option<Signature> {
+        let own = format!("-I{}", self.0.display());
+        let flags: Vec<&str> = [&*own].into_iter().chain(flags.iter().copied()).collect();
+        read_signature(source, name, &flags, &IncludedFiles::read(source, &flags))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn types_of_included_files_are_read() {
+    let folder = Folder::new(
+        "types",
+        &[
+            (
+                "types.h",
+                "#ifndef TYPES_H\n#define TYPES_H\n#include \"deep/more.h\"\ntypedef float real;\n\
+                 #define COUNT size_t\n#ifdef WIDE\nusing wide = double;\n#else\nusing wide = float;\n#endif\n\
+                 #if PRECISION >= 64 && !defined(HALF)\ntypedef double number;\n#elif PRECISION == 32\n\
+                 typedef float number;\n#else\ntypedef half number;\n#endif\n#endif\n",
+            ),
+            (
+                "deep/more.h",
+                "#pragma once\n#include \"../types.h\"\n#include \"again.h\"\ntypedef unsigned id;\n",
+            ),
+            ("deep/again.h", "#pragma once\n#include \"more.h\"\nstruct traits { using value = short; };\n"),
+        ],
+    );
+    let source = "#include \"types.h\"\nvoid k(real a, COUNT n, wide w, number p, id i, traits::value v, const real *x) {}";
+    let of = |flags: &[&str]| folder.read(source, "k", flags).map(|found| found.params);
+    let expected = |wide, number| {
+        let scalars = [F32, U64, wide, number, U32, I16].map(Scalar);
+        Some(scalars.into_iter().chain([Read(Some(F32))]).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[]), expected(F32, F16));
+    assert_eq!(of(&["-DWIDE", "-DPRECISION=64"]), expected(F64, F64));
+    assert_eq!(of(&["-DPRECISION=64", "-DHALF"]), expected(F32, F16));
+    assert_eq!(of(&["-D", "PRECISION=32"]), expected(F32, F32));
+    let texts = folder.read(source, "k", &[]).unwrap().texts;
+    assert_eq!(texts[..2], ["real a", "size_t n"]);
+    // A name without a known file is not resolved, and no name of the source is lost.
+    let source = source.replace("types.h", "other.h");
+    let found = folder.read(&source, "k", &[]).unwrap().params;
+    assert_eq!(found[..2], [Unknown, Unknown]);
+    assert_eq!(found[6], Read(None));
+}
+
+#[test]
+fn kernels_of_included_files_are_read() {
+    let folder = Folder::new(
+        "kernels",
+        &[(
+            "kernels.h",
+            "void k(float a) {}\nvoid only(double *x) {}\ntemplate <typename T> void t(const T *x, T a) {}\n\
+             template void t<float>(const float *, float);\n",
+        )],
+    );
+    let of = |source: &str, name| {
+        folder.read(&format!("#include <kernels.h>\n{source}"), name, &[]).map(|found| found.params)
+    };
+    assert_eq!(of("", "only"), Some(vec![ReadWrite(Some(F64))]));
+    assert_eq!(of("", "t<float>"), Some(vec![Read(Some(F32)), Scalar(F32)]));
+    assert_eq!(of("typedef double real;", "t<real>"), Some(vec![Read(Some(F64)), Scalar(F64)]));
+    // The source's own definition counts, whatever an included file has.
+    assert_eq!(of("void k(int *a) {}", "k"), Some(vec![ReadWrite(Some(I32))]));
+    assert_eq!(of("", "k"), Some(vec![Scalar(F32)]));
+}
+
+#[test]
+fn names_of_types_have_scopes() {
+    let source = "typedef float real; namespace a { using real = double; namespace b { typedef short id; }
+        void inner(real x, b::id i, ::real r) {} }
+        namespace c::d { struct pair { using first = long; }; using real = half; }
+        using v = sycl::vec<float, 2>;
+        void f() { typedef int real; }
+        void k(real x, a::real y, a::b::id i, c::d::pair::first l, c::d::real h, const v w) {}
+        void l(id x, const volatile real *y, global real *z) {}";
+    let of = |name| read(source, name, &[]).map(|found| found.params);
+    let scalars = |types: &[DType]| types.iter().copied().map(Scalar).collect::<Vec<_>>();
+    assert_eq!(of("inner"), Some(scalars(&[F64, I16, F32])));
+    let expected = [scalars(&[F32, F64, I16, I64, F16]), vec![vector(F32, 2, 8)]].concat();
+    assert_eq!(of("k"), Some(expected));
+    // `id` may come from a `using namespace`: it has one meaning.
+    assert_eq!(of("l"), Some(vec![Scalar(I16), Read(Some(F32)), ReadWrite(Some(F32))]));
+    // The words of a compiler in headers of the system do not hide a built-in name.
+    assert_eq!(params("typedef __SIZE_TYPE__ size_t; void k(size_t n) {}"), Some(vec![Scalar(U64)]));
+}
+
+#[test]
+fn headers_beyond_the_limit_do_not_hide_the_source() {
+    let mut wide = "#define A0 x x x x\n".to_owned();
+    for level in 1..40 {
+        let below = level - 1;
+        wide += &format!("#define A{level} A{below} A{below} A{below} A{below}\n");
+    }
+    let nested =
+        (0..70).map(|n| (format!("n{n}.h"), format!("#include \"n{0}.h\"\n#include \"n{0}.h\"\n", n + 1)));
+    let nested: Vec<_> = nested.collect();
+    let mut files: Vec<(&str, &str)> = nested.iter().map(|(name, text)| (&**name, &**text)).collect();
+    wide += "A39\n";
+    files.push(("wide.h", &wide));
+    let folder = Folder::new("limits", &files);
+    for name in ["wide.h", "n0.h"] {
+        let source = format!("#include \"{name}\"\nvoid k(float a) {{}}");
+        assert_eq!(
+            folder.read(&source, "k", &[]).map(|found| found.params),
+            Some(vec![Scalar(F32)]),
+            "{name}"
+        );
+    }
 }

@@ -1,10 +1,12 @@
 //! The Python classes of one-line kernels.
 
 use super::argument;
+use super::buffer::has_buffer;
 use super::classes::{Array, Event};
 use super::gil::detach;
+use super::host::HostInput;
 use super::index::scalar;
-use super::kernel::{argument as kernel_argument, holds_memory};
+use super::kernel::{argument as kernel_argument, holds_memory, host_argument};
 use super::{scope, target};
 use crate::array::Scalar;
 use crate::{Arg, ElementwiseLaunch, ExpressionOptions, ReductionLaunch, ReductionOptions};
@@ -15,14 +17,15 @@ use pyo3::types::PyTuple;
 /// A kernel that runs one expression for each element, created by ``usmq.elementwise``.
 ///
 /// ``kernel(*args, size=None, queue=None)`` runs it for the common shape of the arrays, or for ``size``
-/// elements if all arrays are ``raw``, and returns an ``Event`` at once.
+/// elements if all arrays are ``raw``, and returns an ``Event`` at once. With numpy arrays or other buffers of the
+/// host it returns after the kernel and the copies.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Elementwise(crate::Elementwise);
 
 /// A kernel that combines elements, created by ``usmq.reduction``.
 ///
 /// ``kernel(*args, axis=None, keepdims=False, queue=None)`` combines along one axis, or all elements, and
-/// returns an ``Array`` at once.
+/// returns an ``Array`` at once; with numpy arrays or other buffers of the host, after the kernel.
 #[pyclass(module = "usmq", frozen)]
 pub(super) struct Reduction(crate::Reduction);
 
@@ -33,7 +36,7 @@ pub(super) struct Reduction(crate::Reduction);
 /// params : str
 ///     The parameters, as in C++: ``float a`` is a number, ``const float *x`` an array that is read at
 ///     ``x[i]``, and ``float *y`` one that may also be written there. Arrays broadcast, and may be strided
-///     views; a number may take the place of a ``const`` array. ``raw const float *x`` is used as a
+///     views of USM or of the host; a number may take the place of a ``const`` array. ``raw const float *x`` is used as a
 ///     whole, at any index. A capital letter, such as ``T``, stands for the type of the arguments.
 /// operation : str
 ///     The statement. ``i`` is the number of the element in C order and ``n`` the number of elements. The
@@ -152,26 +155,42 @@ fn expression_options(
     Ok(ExpressionOptions { name: name.to_owned(), preamble: preamble.to_owned(), flags, queue })
 }
 
-fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "an argument must be an array in USM or a number, not {}; copy host data with usmq.asarray()",
-        argument::class_name(object)
-    ))
-}
-
-/// The arguments of a launch, and its queue if the data does not decide.
-fn launched(
-    py: Python<'_>,
-    args: &Bound<'_, PyTuple>,
-    queue: Option<&Bound<'_, PyAny>>,
+/// The arguments of a launch, and its queue if the data does not decide. `parameter` returns the name of a parameter for
+/// errors, and whether it takes an array.
+fn launched<'py, 'a>(
+    args: &Bound<'py, PyTuple>,
+    queue: Option<&Bound<'py, PyAny>>,
+    kernel: &str,
+    parameter: impl Fn(usize) -> Option<(&'a str, bool)>,
+    buffers: &mut Vec<HostInput<'py>>,
 ) -> PyResult<(Vec<Arg>, Option<crate::Queue>)> {
+    let py = args.py();
     let queue = match target::queue(py, queue)? {
         None if !args.iter().any(|arg| holds_memory(&arg)) => Some(scope::current(py)?),
         given => given,
     };
-    let mut refuse_host = |object: &Bound<'_, PyAny>| Err(refuse(object));
-    let args = args.iter().map(|arg| kernel_argument(&arg, &mut refuse_host)).collect::<PyResult<_>>()?;
+    let read = |(position, arg): (usize, Bound<'py, PyAny>)| {
+        let parameter = parameter(position);
+        let name = || parameter.map_or_else(|| position.to_string(), |(name, _)| name.to_owned());
+        let what = || format!("kernel {kernel:?}: argument {}", name());
+        // An array without axes is a number where a kernel takes one.
+        if parameter.is_some_and(|(_, takes_array)| takes_array) && is_writable_number(&arg) {
+            let (memory, owner) = host_argument(what, &arg, buffers)?;
+            return Ok(Arg::host(memory, Some(owner)));
+        }
+        kernel_argument(&arg, &mut |host| host_argument(what, host, buffers))
+    };
+    let args = args.iter().enumerate().map(read).collect::<PyResult<_>>()?;
     Ok((args, queue))
+}
+
+/// Whether it is an array of the host without axes: numpy's scalars are not writable.
+fn is_writable_number(object: &Bound<'_, PyAny>) -> bool {
+    has_buffer(object)
+        && !object.is_instance_of::<Array>()
+        && object.getattr("ndim").is_ok_and(|ndim| ndim.extract::<usize>().is_ok_and(|ndim| ndim == 0))
+        && HostInput::buffer(object)
+            .is_ok_and(|host| host.memory().is_some_and(|(memory, _)| !memory.readonly))
 }
 
 #[pymethods]
@@ -190,9 +209,14 @@ impl Elementwise {
         #[pyo3(from_py_with = argument::size)] size: Option<usize>,
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Event> {
-        let (args, queue) = launched(py, args, queue)?;
+        // Dropped after the arguments, so that host objects are released on return.
+        let mut buffers = Vec::new();
+        let parameter = |position| self.0.parameter(position);
+        let (args, queue) = launched(args, queue, self.0.name(), parameter, &mut buffers)?;
         let launch = ElementwiseLaunch { size, queue: queue.as_ref() };
-        Ok(Event(detach(py, || self.0.launch_with(launch, &args))?))
+        // SAFETY: the buffers are held. Python has no unsafe: as for every consumer of the buffer protocol, the program
+        // orders its own accesses.
+        Ok(Event(detach(py, || unsafe { self.0.launch_with_host(launch, &args) })?))
     }
 
     fn __repr__(&self) -> String {
@@ -225,9 +249,12 @@ impl Reduction {
             None if axis.is_none() => None,
             _ => return Err(PyTypeError::new_err("axis must be a whole number or None, for all axes")),
         };
-        let (args, queue) = launched(py, args, queue)?;
+        let mut buffers = Vec::new();
+        let parameter = |position| self.0.parameter(position);
+        let (args, queue) = launched(args, queue, self.0.name(), parameter, &mut buffers)?;
         let launch = ReductionLaunch { axis, keepdims, queue: queue.as_ref() };
-        Ok(Array::new(detach(py, || self.0.launch_with(launch, &args))?))
+        // SAFETY: as above.
+        Ok(Array::new(detach(py, || unsafe { self.0.launch_with_host(launch, &args) })?))
     }
 
     fn __repr__(&self) -> String {

@@ -167,7 +167,8 @@ impl Kernel {
             .iter()
             .enumerate()
             .map(|(position, arg)| {
-                argument(&arg, &mut |host| self.host_argument(position, host, &mut buffers))
+                let what = || format!("kernel {:?}, argument {position}", self.0.name());
+                argument(&arg, &mut |host| host_argument(what, host, &mut buffers))
             })
             .collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
@@ -188,36 +189,33 @@ impl Kernel {
     }
 }
 
-impl Kernel {
-    /// An object with a buffer as an argument; the held buffer is added to the list.
-    fn host_argument<'py>(
-        &self,
-        position: usize,
-        object: &Bound<'py, PyAny>,
-        buffers: &mut Vec<HostInput<'py>>,
-    ) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)> {
-        let py = object.py();
-        let refuse = |error: PyErr| {
-            let is_refusal = error.is_instance_of::<PyTypeError>(py)
-                || error.is_instance_of::<PyValueError>(py)
-                || error.is_instance_of::<PyBufferError>(py);
-            if !is_refusal {
-                return error;
-            }
-            let (name, class) = (self.0.name(), argument::class_name(object));
-            let fix = if has_fields(object).unwrap_or(false) {
-                "; for a structure by value pass one element, as x[0]"
-            } else {
-                ""
-            };
-            let why = error.value(py);
-            Error::Launch(format!("kernel {name:?}, argument {position}: {class}: {why}{fix}")).into()
+/// An object with a buffer as an argument, which `what` names in errors. Adds the held buffer to the list.
+pub(super) fn host_argument<'py>(
+    what: impl Fn() -> String,
+    object: &Bound<'py, PyAny>,
+    buffers: &mut Vec<HostInput<'py>>,
+) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)> {
+    let py = object.py();
+    let refused = |error: PyErr| {
+        let is_refusal = error.is_instance_of::<PyTypeError>(py)
+            || error.is_instance_of::<PyValueError>(py)
+            || error.is_instance_of::<PyBufferError>(py);
+        if !is_refusal {
+            return error;
+        }
+        let (what, class) = (what(), argument::class_name(object));
+        let fix = if has_fields(object).unwrap_or(false) {
+            "; for a structure by value pass one element, as x[0]"
+        } else {
+            ""
         };
-        let host = HostInput::buffer(object).map_err(refuse)?;
-        let (memory, owner) = host.memory().ok_or_else(|| self::refuse(object))?;
-        buffers.push(host);
-        Ok((memory, Arc::from(owner)))
-    }
+        let why = error.value(py);
+        Error::Launch(format!("{what}: {class}: {why}{fix}")).into()
+    };
+    let host = HostInput::buffer(object).map_err(refused)?;
+    let (memory, owner) = host.memory().ok_or_else(|| refuse(object))?;
+    buffers.push(host);
+    Ok((memory, Arc::from(owner)))
 }
 
 fn kernel_options(

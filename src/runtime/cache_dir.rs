@@ -56,7 +56,7 @@ fn nearest(folder: &Path) -> Option<(PathBuf, bool)> {
 }
 
 /// Creates the folder with access for its owner only. Restricts an existing folder where possible.
-pub(super) fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: a path from this function. If it fails, `fault` reports whether the folder is safe.

@@ -105,16 +105,16 @@ pub(super) fn prepare() {
 
 /// The folder where the runtime would cache compiled kernels, and why that is unsafe.
 fn unsafe_cache() -> Option<(PathBuf, String)> {
-    if !keeps_kernels() {
-        return None;
-    }
-    let folder = named_cache().or_else(|| Some(user_cache()?.join("libsycl_cache")))?;
+    let folder = kernel_cache()?;
     fault(&folder, Who::here()).map(|fault| (folder, fault))
 }
 
-/// The folder in which the runtime caches compiled kernels, if usmq or the user has named one.
+/// The folder in which the runtime caches compiled kernels: the named one, or its own default.
 pub(crate) fn kernel_cache() -> Option<PathBuf> {
-    if keeps_kernels() { named_cache() } else { None }
+    if !keeps_kernels() {
+        return None;
+    }
+    named_cache().or_else(|| Some(user_cache()?.join("libsycl_cache")))
 }
 
 fn keeps_kernels() -> bool {

@@ -17,7 +17,7 @@ mod loaded_libraries;
 pub(crate) mod python_lock;
 mod retry;
 
-pub(crate) use cache_dir::{Who, fault};
+pub(crate) use cache_dir::{Who, fault, make_private};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
 pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, kernel_cache, settings, without_own_term};

@@ -146,6 +146,68 @@ def test_arrow_numbers_are_used_in_place() -> None:
         usmq.asarray(pa.chunked_array([[1], [2]]), copy=False)
 
 
+def address_of(chunks: Any) -> int:
+    part = next(chunk for chunk in chunks.chunks if len(chunk))
+    start: int = part.buffers()[1].address + part.offset * (part.type.bit_width // 8)
+    return start
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pa.chunked_array([[1.0, 2.0, 3.0]]),
+        pa.chunked_array([[], [1.0, 2.0, 3.0], []], pa.float64()),
+        pa.chunked_array([[0.0, 1.0, 2.0, 3.0, 4.0]]).slice(1, 3),
+        pa.chunked_array([[0.0], [1.0, 2.0, 3.0]]).slice(1),
+        pa.table({"x": [1.0, 2.0, 3.0]})["x"],
+    ],
+    ids=["one", "with empty ones", "slice", "slice of the second", "of a table"],
+)
+@pytest.mark.usefixtures("reaches")
+def test_one_arrow_chunk_with_values_is_used_in_place(chunks: Any) -> None:
+    x = usmq.asarray(chunks, copy=False)
+    assert (x.usm_type, x.dtype, x.readonly) == ("system", "float64", True)
+    assert x.ptr == address_of(chunks)
+    del chunks
+    gc.collect()
+    assert x.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text"),
+    [
+        (pa.chunked_array([[1.0], [2.0]]), r"chunks 0 and 1 .*not contiguous.*combine_chunks\(\)"),
+        (pa.chunked_array([[], [1.0], [], [2.0]], pa.float64()), "chunks 1 and 3"),
+        (pa.chunked_array([[1.0, None]]), "has nulls"),
+        (pa.chunked_array([[True, False]]), "does not hold plain numbers"),
+        (pa.chunked_array([["a"]]), "does not hold plain numbers"),
+        (pa.table({"x": [1, 2]}), "a table is not an array"),
+        (pa.table({"x": [1, 2]}).to_reader(), "a table is not an array"),
+    ],
+)
+@pytest.mark.usefixtures("reaches")
+def test_arrow_data_that_is_no_array_in_place_is_an_error(chunks: Any, text: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=text):
+        usmq.asarray(chunks, copy=False)
+
+
+@pytest.mark.usefixtures("reaches")
+def test_data_without_elements_needs_no_copy_and_no_alignment() -> None:
+    for empty in (
+        pa.chunked_array([], type=pa.float32()),
+        pa.chunked_array([[]], pa.float32()),
+        pa.array([], pa.float32()),
+        array.array("f"),
+        b"",
+        bytearray(),
+        np.zeros((0, 3), "f4"),
+        np.zeros((4, 0), "f4")[::2],
+    ):
+        x = usmq.asarray(empty, copy=False)
+        assert x.size == 0
+        assert x.tolist() == np.zeros(x.shape).tolist()
+
+
 def test_dlpack_tensors_of_the_host_are_used_in_place() -> None:
     class Tensor:
         def __init__(self, host: np.ndarray) -> None:

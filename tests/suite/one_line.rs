@@ -1,8 +1,8 @@
 //! One-line kernels from Rust: elements, broadcasting, views, overlaps, and reductions.
 
 use usmq::{
-    Arg, Array, DType, Elementwise, ElementwiseLaunch, Error, ExpressionOptions, Index, Reduction,
-    ReductionLaunch, ReductionOptions, Result, UsmKind,
+    Arg, Array, DType, Elementwise, ElementwiseLaunch, Error, ExpressionOptions, HostMemory, Index,
+    Reduction, ReductionLaunch, ReductionOptions, Result, UsmKind,
 };
 
 fn of(params: &str, operation: &str) -> Result<Elementwise> {
@@ -192,5 +192,34 @@ fn a_reduction_maps_combines_and_finishes() -> Result<()> {
     let found = distance.launch(&[(&x).into(), 1f32.into(), 2f32.into()])?;
     assert_eq!(found.to_vec::<f32>()?, [4.0]);
     assert_eq!(distance.name(), "distance");
+    Ok(())
+}
+
+#[test]
+fn memory_of_the_host_is_an_argument() -> Result<()> {
+    let axpy = of("float a, const float *x, float *y", "y[i] += a * x[i]")?;
+    let (x, mut y) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [10f32; 3]);
+    let mut step = HostMemory::from_slice(&x);
+    step.shape = vec![3];
+    step.strides = Some(vec![8]);
+    let target = HostMemory::from_slice_mut(&mut y);
+    let args = [2f32.into(), Arg::host(step.clone(), None), Arg::host(target.clone(), None)];
+    // Only the unsafe method takes addresses.
+    let text = refused(axpy.launch(&args));
+    assert!(text.contains("launch_with_host"), "{text}");
+    // SAFETY: for this and the following launches: the memory is as described, and only the kernel uses it.
+    let event = unsafe { axpy.launch_with_host(ElementwiseLaunch::default(), &args) }?;
+    assert!(event.done()?);
+    assert_eq!(y, [12.0, 16.0, 20.0]);
+    let frozen =
+        [2f32.into(), Arg::host(step.clone(), None), Arg::host(HostMemory::from_slice(&x[..3]), None)];
+    // SAFETY: as above.
+    let text = refused(unsafe { axpy.launch_with_host(ElementwiseLaunch::default(), &frozen) });
+    assert!(text.contains("argument y: the array is read-only"), "{text}");
+    // SAFETY: reads element i only.
+    let sum = unsafe { Reduction::new("const T *x", "T", "x[i]", "a + b", "0") }?;
+    // SAFETY: as above.
+    let total = unsafe { sum.launch_with_host(ReductionLaunch::default(), &[Arg::host(step, None)]) }?;
+    assert_eq!(total.to_vec::<f32>()?, [9.0]);
     Ok(())
 }

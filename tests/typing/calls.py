@@ -204,6 +204,11 @@ def kernels(x: usmq.Array, source: str) -> None:
     event.add_done_callback(lambda: None)  # type: ignore[arg-type,misc]
     assert_type(event.queue, usmq.Queue)
 
+    add = usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
+    assert_type(add(np.zeros(3), bytearray(12)), usmq.Event)
+    total = usmq.reduction("const float *x", "float", "x[i]", "a + b", "0")
+    assert_type(total(memoryview(b"")), usmq.Array)
+    add([1.0], x)  # type: ignore[arg-type]
     kernel()  # type: ignore[call-arg]
     kernel(4, "text")  # type: ignore[arg-type]
     kernel(4, [1.0])  # type: ignore[arg-type]

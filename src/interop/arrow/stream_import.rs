@@ -13,7 +13,8 @@ use super::schema::Field;
 use super::stream_export;
 use super::table::Table;
 use super::validate::in_batch;
-use crate::error::{Error, Result};
+use crate::device::Queue;
+use crate::error::{Error, Result, spelled};
 use crate::manager::current_queue;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
@@ -184,6 +185,64 @@ calls!(
         )))
     }
 );
+
+impl Column {
+    /// Imports the only array of a host stream in place, as [`Column::import_in_place`]. Arrays without values do not
+    /// count, unless there is no other.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for several arrays, which are not contiguous in memory; as [`Column::import_in_place`] and
+    /// [`ColumnOrTable::from_stream`].
+    pub fn import_stream_in_place(
+        stream: ForeignStruct<ArrowArrayStream>,
+        queue: Option<&Queue>,
+    ) -> Result<Self> {
+        only(StreamReader::new(stream)?, queue, |array| Self::import_in_place(array, queue))
+    }
+
+    /// As [`Column::import_stream_in_place`], for a stream on any device; USM is used in place as well.
+    ///
+    /// # Errors
+    /// As there, and as [`Column::import_device_in_place`].
+    pub fn import_device_stream_in_place(
+        stream: ForeignStruct<ArrowDeviceArrayStream>,
+        queue: Option<&Queue>,
+    ) -> Result<Self> {
+        check_device(stream.inner.device_type)?;
+        only(StreamReader::new(stream)?, queue, |array| Self::import_device_in_place(array, queue))
+    }
+}
+
+/// Imports the only array of a stream that has values.
+fn only<S: Stream>(
+    mut arrays: StreamReader<S>,
+    queue: Option<&Queue>,
+    import: impl FnOnce(ForeignStruct<S::Array>) -> Result<Column>,
+) -> Result<Column> {
+    let mut found = None;
+    for (number, array) in arrays.by_ref().enumerate() {
+        let array = array?;
+        let length = |array: &ForeignStruct<S::Array>| array.inner.array().length;
+        match &found {
+            Some((first, one)) if length(one) != 0 && length(&array) != 0 => {
+                return Err(Error::Value(format!(
+                    "chunks {first} and {number} of the stream have values, which are not contiguous in memory, so one \
+                     array needs a copy; {}",
+                    spelled(
+                        "pass copy=None, one of the chunks, or combine_chunks() of pyarrow",
+                        "import it with ColumnOrTable::from_stream, or each of its arrays"
+                    )
+                )));
+            }
+            Some((_, one)) if length(one) != 0 => {}
+            _ => found = Some((number, array)),
+        }
+    }
+    match found {
+        Some((_, array)) => import(array),
+        None => Column::empty(arrays.field(), &queue.cloned().map_or_else(current_queue, Ok)?),
+    }
+}
 
 /// The contents of an array or stream: top-level structs without nulls are the rows of a table, whether or
 /// not their schema is nullable. All other data, also structs with nulls or of an extension type, is a

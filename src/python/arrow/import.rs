@@ -136,27 +136,30 @@ pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult
     }
 }
 
-/// An Arrow object with one array as a column in place; other objects as by [`imported`].
+/// An Arrow object with one array, or a stream of one, as a column in place; other objects as by [`imported`].
 fn imported_in_place(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
     let py = obj.py();
     let is_own =
         obj.is_instance_of::<Array>() || obj.is_instance_of::<Column>() || obj.is_instance_of::<Table>();
-    let [device_array, _, array, _] = METHODS;
+    let [device_array, device_stream, array, stream] = METHODS;
     if is_own || target.kind.is_some() {
         return imported(obj, target);
     }
     let import = if obj.hasattr(device_array)? {
         let array = pair::<ArrowDeviceArray>(obj, device_array)?;
         target.run(py, |placed| arrow::Column::import_device_in_place(array, placed.queue))
+    } else if obj.hasattr(device_stream)? {
+        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
+        target.run(py, |placed| arrow::Column::import_device_stream_in_place(stream, placed.queue))
     } else if obj.hasattr(array)? {
         let array = pair::<ArrowArray>(obj, array)?;
         target.run(py, |placed| arrow::Column::import_in_place(array, placed.queue))
     } else {
-        return Err(PyValueError::new_err(
-            "a stream of Arrow arrays becomes one array by a copy, but copy=False; pass one of its chunks",
-        ));
+        let stream = take::<ArrowArrayStream>(&obj.call_method0(stream)?)?;
+        target.run(py, |placed| arrow::Column::import_stream_in_place(stream, placed.queue))
     };
-    import.map(ColumnOrTable::Column)
+    let column = import?;
+    Ok(detach(py, || ColumnOrTable::from_column(column))?)
 }
 
 /// The numbers of an Arrow object without nulls, and whether they are a copy. Copies are writable, memory of another
@@ -186,7 +189,9 @@ pub(in crate::python) fn numbers(
             "{column} has nulls, which an array cannot hold; from_arrow() keeps them as a bitmap"
         )));
     }
-    let copied = !obj.is_instance_of::<Column>() && column.is_copy();
     let values = detach(py, || column.values())?;
+    // Without elements nothing is copied.
+    let is_new = column.is_copy() && !(in_place && values.size() == 0);
+    let copied = !obj.is_instance_of::<Column>() && is_new;
     Ok((if copied { values.as_writable() } else { values }, copied))
 }

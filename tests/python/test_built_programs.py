@@ -1,0 +1,201 @@
+"""Builds of OpenCL C and SPIR-V in files, used by later processes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import usmq
+from test_opencl_kernels import spirv
+
+SOURCE = """
+#ifdef OTHER
+#include OTHER
+#endif
+#include "term.h"
+kernel void add(global int *x) { x[get_global_id(0)] += TERM; }
+kernel void sub(global int *x) { x[get_global_id(0)] -= TERM; }
+"""
+PROGRAM = """
+import os, sys, usmq
+source, module, *options = sys.argv[1:]
+x = usmq.zeros(2, "i4")
+usmq.Kernel.from_opencl(source, "add", options=options)(2, x)
+y = usmq.zeros(2, "u4")
+usmq.Kernel.from_spirv(bytes.fromhex(module), "add_one")(2, y)
+print(x.tolist()[0], y.tolist()[0])
+"""
+PLAIN = "kernel void add(global int *x) { x[get_global_id(0)] += 7; }"
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def opencl() -> None:
+    backend = usmq.current_queue().device.backend
+    if backend != "opencl":
+        pytest.skip(f"the default device is of {backend}, not of OpenCL")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def run(run_python: Run, cache: Path) -> Run:
+    def run(source: str = PLAIN, *options: str, **environment: str | None) -> list[int]:
+        settings = {"SYCL_CACHE_PERSISTENT": "1", "SYCL_CACHE_DIR": str(cache)} | environment
+        arguments = ("-c", PROGRAM, source, spirv().hex(), *options)
+        done = run_python(None, *arguments, **settings)
+        assert done.stderr == ""
+        return [int(number) for number in done.stdout.split()]
+
+    return run
+
+
+def programs(cache: Path) -> dict[Path, int]:
+    """Return the files with their inode, which changes when a file is replaced."""
+    return {path: path.stat().st_ino for path in sorted((cache / "usmq-programs").glob("*"))}
+
+
+def test_a_second_process_uses_the_programs_of_the_first(run: Run, cache: Path) -> None:
+    assert run() == [7, 1]
+    first = programs(cache)
+    assert len(first) == 2
+    assert run() == [7, 1]
+    assert programs(cache) == first
+
+
+def test_source_options_and_settings_of_the_compiler_have_programs_of_their_own(
+    run: Run, cache: Path
+) -> None:
+    source = PLAIN.replace("7", "TERM")
+    assert run(source, "-DTERM=3")[0] == 3
+    assert run(source, "-DTERM=4")[0] == 4
+    assert run(source + " ", "-DTERM=3")[0] == 3
+    assert len(programs(cache)) == 4
+    run(source, "-DTERM=3", CL_CONFIG_USE_FAST_RELAXED_MATH="1")
+    assert len(programs(cache)) == 6
+
+
+def test_the_files_are_private(run: Run, cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        run()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((cache / "usmq-programs").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in programs(cache)} == {0o600}
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "a changed byte": lambda whole: whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:],
+    "foreign": lambda whole: b"\x7fELF" + bytes(len(whole)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_built_again(
+    run: Run, cache: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    assert run() == [7, 1]
+    whole = {path: path.read_bytes() for path in programs(cache)}
+    for path, content in whole.items():
+        path.write_bytes(damage(content))
+    assert run() == [7, 1]
+    kept = programs(cache)
+    assert set(kept) == set(whole)
+    # Apart from the driver's own differences, the files are as before.
+    assert all(path.read_bytes()[:16] == whole[path][:16] for path in kept)
+    assert run() == [7, 1]
+    assert programs(cache) == kept
+
+
+def test_a_program_that_the_driver_refuses_is_built_again(run: Run, cache: Path) -> None:
+    # The file is valid for usmq, but has the program of the other kind.
+    assert run() == [7, 1]
+    one, two = (path.read_bytes() for path in programs(cache))
+    for path in programs(cache):
+        path.write_bytes(two if path.read_bytes() == one else one)
+    assert run() == [7, 1]
+
+
+def test_processes_at_the_same_time_get_whole_programs(run: Run, cache: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: run(), range(4))) == [[7, 1]] * 4
+    assert len(programs(cache)) == 2
+    kept = programs(cache)
+    assert run() == [7, 1]
+    assert programs(cache) == kept
+
+
+def test_a_changed_included_file_is_built_again(run: Run, tmp_path: Path) -> None:
+    header, inner = tmp_path / "term.h", tmp_path / "inner.h"
+    header.write_text('#include "inner.h"\n')
+    for term in (5, 6):
+        inner.write_text(f"#define TERM {term}\n")
+        assert run(SOURCE.replace("#include OTHER", ""), f"-I{tmp_path}")[0] == term
+
+
+def test_a_source_whose_included_files_are_unknown_is_not_kept(
+    run: Run, cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "term.h").write_text("#define TERM 5\n")
+    assert run(SOURCE, f"-I{tmp_path}")[0] == 5
+    assert len(programs(cache)) == 1, "only the SPIR-V module"
+    (tmp_path / "other.h").write_text("")
+    flag = "-DOTHER=<other.h>"
+    assert run(SOURCE, f"-I{tmp_path}", flag)[0] == 5
+
+
+def test_a_changed_included_file_counts_within_a_process(tmp_path: Path) -> None:
+    for term in (5, 6):
+        (tmp_path / "term.h").write_text(f"#define TERM {term}\n")
+        x = usmq.zeros(2, "i4")
+        usmq.Kernel.from_opencl(SOURCE, "add", options=[f"-I {tmp_path}"])(2, x)
+        assert x.tolist() == [term] * 2
+
+
+def test_the_switch_and_the_limit_of_the_runtime_apply(run: Run, cache: Path) -> None:
+    assert run(SYCL_CACHE_PERSISTENT="0") == [7, 1]
+    assert programs(cache) == {}
+    assert run(SYCL_CACHE_MAX_SIZE="100") == [7, 1]
+    assert programs(cache) == {}
+    run()
+    largest = max(path.stat().st_size for path in programs(cache))
+    assert len(programs(cache)) == 2
+    run(PLAIN + " ", SYCL_CACHE_MAX_SIZE=str(largest + 100))
+    assert sum(path.stat().st_size for path in programs(cache)) <= largest + 100
+
+
+def test_a_cache_that_cannot_be_written_is_ignored(run: Run, cache: Path, tmp_path: Path) -> None:
+    cache.mkdir(mode=0o700)
+    (cache / "usmq-programs").write_text("a file in place of the folder")
+    assert run() == [7, 1]
+    missing = tmp_path / "file"
+    missing.write_text("")
+    assert run(SYCL_CACHE_DIR=str(missing / "below")) == [7, 1]
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(cache: Path) -> None:
+    cache.mkdir(mode=0o700)
+    cache.chmod(0o777)
+    settings = {"SYCL_CACHE_PERSISTENT": "1", "SYCL_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", PROGRAM, PLAIN, spirv().hex()]
+    done = subprocess.run(
+        command, env=os.environ | settings, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "7 1\n"
+    assert "others may write" in done.stderr
+    assert not list(cache.iterdir())
