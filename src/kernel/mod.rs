@@ -4,6 +4,8 @@ mod arg;
 mod broadcast;
 mod build;
 mod build_log;
+mod checked_source;
+mod debug;
 mod definitions;
 mod elementwise;
 mod expression;

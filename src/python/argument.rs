@@ -98,6 +98,7 @@ parameters! {
     array: "a usmq.Array",
     combine: "a str, the expression of a and b, as \"a + b\"",
     copy: FLAG,
+    debug: "True or False",
     deterministic: FLAG,
     device: "a str, as \"cuda:0\"",
     dl_device: "a pair of whole numbers, as (1, 0), or None",

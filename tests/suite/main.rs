@@ -25,6 +25,7 @@ mod dlpack;
 mod dtypes;
 mod host;
 mod interrupt;
+mod kernel_debug;
 mod kernel_values;
 mod kernels;
 mod one_line;
