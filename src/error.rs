@@ -78,7 +78,8 @@ pub enum Error {
         /// The compiler's output.
         log: String,
     },
-    /// Arguments or ranges that a kernel does not accept.
+    /// Arguments or ranges that a kernel does not accept, or memory outside of its arrays that a debug build has
+    /// accessed.
     #[error("{0}")]
     Launch(String),
     /// A foreign object that violates its protocol, or an export that is not possible.

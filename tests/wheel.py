@@ -41,6 +41,7 @@ MUST_HAVE = {
     "usmq/include/usmq.h",
     "usmq/include/usmq.hpp",
     "usmq/include/usmq/kernel.h",
+    "usmq/include/usmq/debug.h",
     "usmq/cmake/usmq-config.cmake",
     "usmq/cmake/usmq-config-version.cmake",
     "usmq/kernels/flights.cpp",

@@ -600,6 +600,7 @@ class Kernel:
         options: Sequence[str] = ...,
         params: Iterable[_Param] | None = None,
         queue: _Target | None = None,
+        debug: bool = False,
     ) -> Kernel: ...
     @staticmethod
     def from_opencl(
@@ -620,6 +621,8 @@ class Kernel:
     ) -> Kernel: ...
     @property
     def name(self) -> str: ...
+    @property
+    def debug(self) -> bool: ...
     def __call__(
         self,
         global_size: _ShapeLike,

@@ -46,7 +46,14 @@ impl Array {
         let source = self.contiguous()?;
         let (queue, name) = (self.queue(), Arc::from(NAME));
         let code = Code::Sycl(TEXT.into());
-        let program = Program::get(queue.context(), queue.device(), &code, &name, &Arc::from(Vec::new()), Includes::NONE)?;
+        let program = Program::get(
+            queue.context(),
+            queue.device(),
+            &code,
+            &name,
+            &Arc::from(Vec::new()),
+            Includes::NONE,
+        )?;
         let args = [
             KernelArg::pointer(source.address()),
             KernelArg::pointer(packed.address()),

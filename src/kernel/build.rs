@@ -1,17 +1,20 @@
 //! A kernel: its source and its builds.
 
 use super::build_log::with_advice;
+use super::checked_source::{CheckedParam, CheckedSource, checked_source};
+use super::debug;
 use super::includes::IncludedFiles;
 use super::lexer::has_code;
 use super::module::refuse_module;
 use super::param::Param;
 use super::signature::{Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
-use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, header};
+use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, Slot, header};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::runtime::ForkMutex;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A function that runs on a device. Cheap to clone.
@@ -32,6 +35,8 @@ pub(super) struct Inner {
     unknown: Unknown,
     /// Of the range, if the kernel is declared for a fixed number.
     pub(super) dimensions: Option<usize>,
+    /// The parameters of a debug build.
+    debug: Option<Box<[CheckedParam]>>,
     /// The builds of this kernel so far; usually one entry. A program keeps its context alive in the runtime,
     /// so the key stays unique.
     built: ForkMutex<SmallVec<[Built; 1]>>,
@@ -66,11 +71,23 @@ pub struct KernelOptions {
     pub params: Option<Vec<Param>>,
     /// The queue of the first build; the current queue if `None`.
     pub queue: Option<Queue>,
+    /// Whether launches check that the kernel stays inside its arrays, for SYCL C++. Such a launch waits for the
+    /// kernel. An access outside of an array is [`Error::Launch`] and changes no memory.
+    pub debug: bool,
 }
 
 impl Inner {
     pub(super) fn is_sycl(&self) -> bool {
         matches!(self.code, Code::Sycl(_))
+    }
+
+    /// The arguments of a build as its driver counts them. A checked pointer counts as a pointer.
+    pub(super) fn slots<'a>(&self, program: &'a Program) -> Option<Cow<'a, [Slot]>> {
+        let slots = program.slots()?;
+        Some(match &self.debug {
+            Some(debug) => debug::plain_slots(slots, debug, self.params.as_deref()).into(),
+            None => slots.into(),
+        })
     }
 
     /// The existing build for this queue.
@@ -164,7 +181,21 @@ impl Kernel {
     /// As [`Kernel::from_sycl`]; [`Error::Value`] for parameters that contradict the source or the built
     /// kernel, or for text with a NUL.
     pub fn from_sycl_with(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::Sycl(source.into()), name, options)
+        let build = |checked| Self::build(Code::Sycl(source.into()), name, checked, options.clone());
+        if !options.debug {
+            return build(None);
+        }
+        let why = match checked_source(source, name) {
+            Ok(checked) => match build(Some(checked)) {
+                Err(Error::KernelBuild { log, .. }) => format!("{}\n{log}", debug::ADVICE),
+                other => return other,
+            },
+            Err(why) => why,
+        };
+        // An error of the source itself has precedence.
+        build(None)?;
+        let device = options.queue.map_or_else(current_queue, Ok)?.device().to_string();
+        Err(Error::KernelBuild { name: name.to_owned(), device, log: why })
     }
 
     /// A kernel from OpenCL C, for devices whose driver or runtime compiles it.
@@ -172,7 +203,8 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::from_sycl_with`].
     pub fn from_opencl(source: &str, name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::OpenCl(source.into()), name, options)
+        refuse_debug(&options)?;
+        Self::build(Code::OpenCl(source.into()), name, None, options)
     }
 
     /// A kernel from a SPIR-V module, for devices whose runtime or driver accepts SPIR-V.
@@ -181,10 +213,12 @@ impl Kernel {
     /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for a module that the driver rejects,
     /// and for one without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
     pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
-        Self::build(Code::SpirV(module.into()), name, options)
+        refuse_debug(&options)?;
+        Self::build(Code::SpirV(module.into()), name, None, options)
     }
 
-    fn build(code: Code, name: &str, options: KernelOptions) -> Result<Self> {
+    /// Builds the code, or in its place the checked source of a debug build.
+    fn build(code: Code, name: &str, checked: Option<CheckedSource>, options: KernelOptions) -> Result<Self> {
         if name.is_empty() || name.trim() != name {
             return Err(Error::Value(format!("{name:?} is not a kernel name")));
         }
@@ -218,6 +252,10 @@ impl Kernel {
         {
             flags.push(format!("-DUSMQ_DIMENSIONS={dimensions}"));
         }
+        let (code, debug) = match checked {
+            Some(CheckedSource { text, params }) => (Code::Sycl(text.into()), Some(params.into())),
+            None => (code, None),
+        };
         let mut inner = Inner {
             name: name.into(),
             code,
@@ -225,11 +263,12 @@ impl Kernel {
             params,
             unknown: Unknown { texts, missing },
             dimensions,
+            debug,
             built: ForkMutex::default(),
         };
         let program = inner.program(&queue)?;
-        if let (Some(params), Some(slots)) = (&inner.params, program.slots())
-            && let Err(why) = agree(params, slots, inner.is_sycl())
+        if let (Some(params), Some(slots)) = (&inner.params, inner.slots(&program))
+            && let Err(why) = agree(params, &slots, inner.is_sycl())
         {
             if is_given {
                 return Err(Error::Value(format!(
@@ -263,6 +302,17 @@ impl Kernel {
         self.0.dimensions
     }
 
+    /// Whether its launches check that it stays inside its arrays.
+    #[must_use]
+    pub fn is_debug(&self) -> bool {
+        self.0.debug.is_some()
+    }
+
+    /// The parameters of a debug build.
+    pub(super) fn debug_params(&self) -> Option<&[CheckedParam]> {
+        self.0.debug.as_deref()
+    }
+
     /// The parameters, if given or read from the source.
     #[must_use]
     pub fn params(&self) -> Option<&[Param]> {
@@ -290,6 +340,15 @@ fn check_code(code: &Code, name: &str) -> Result<(), String> {
     }
 }
 
+fn refuse_debug(options: &KernelOptions) -> Result<()> {
+    if options.debug {
+        return Err(Error::Value(
+            "debug is for kernels from SYCL C++; use Kernel::from_sycl_with".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// Compilers and drivers take C strings, which end at the first zero: the rest would be silently truncated.
 fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
     match text.iter().position(|byte| *byte == 0) {
@@ -303,6 +362,7 @@ impl std::fmt::Debug for Kernel {
         f.debug_struct("Kernel")
             .field("name", &self.0.name)
             .field("params", &self.params())
+            .field("is_debug", &self.is_debug())
             .finish_non_exhaustive()
     }
 }

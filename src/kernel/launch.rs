@@ -2,6 +2,7 @@
 
 use super::arg::{Arg, shown};
 use super::build::Kernel;
+use super::debug::Report;
 use super::host_args::{Rules, Transfers, Use};
 use super::launch_args::LaunchArgs;
 use super::param::Param;
@@ -10,7 +11,7 @@ use crate::array::{Array, IntoShape};
 use crate::device::submit::{Extents, KernelArg};
 use crate::device::{Device, Event, Program, Queue, Slot};
 use crate::error::{Error, Result};
-use crate::memory::{Operand, ordered};
+use crate::memory::{Access, Operand, ordered};
 use crate::placement::{follow, usable_from};
 use crate::trace::{Kind, Label};
 use smallvec::SmallVec;
@@ -87,8 +88,8 @@ impl Kernel {
     /// described, and only the kernel uses it until the launch returns.
     ///
     /// # Errors
-    /// [`Error::Launch`] if arguments or ranges do not match the kernel, [`Error::Placement`] if its arrays
-    /// are on different queues.
+    /// [`Error::Launch`] if arguments or ranges do not match the kernel, or if a debug build has accessed memory
+    /// outside of its arrays; [`Error::Placement`] if its arrays are on different queues.
     pub unsafe fn launch(&self, global: impl IntoShape, args: impl LaunchArgs) -> Result<Event> {
         let global = global.into_shape();
         let launch = Launch { global: global.as_ref(), ..Launch::default() };
@@ -119,8 +120,14 @@ impl Kernel {
         }
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
+        let report = self.report(args, &queue)?;
         // SAFETY: the caller's promise.
-        unsafe { self.prepare(queue, program, launch, args)?.submit() }
+        let event = unsafe { self.prepare(queue, program, launch, args, report.as_ref())?.submit() }?;
+        if let (Some(report), Some(debug)) = (report, self.debug_params()) {
+            event.wait()?;
+            report.check(self.name(), debug, args, launch.global)?;
+        }
+        Ok(event)
     }
 
     /// As [`Kernel::launch_with`], with memory of the host among the arguments.
@@ -137,22 +144,36 @@ impl Kernel {
         let rules = Rules { uses, refuse: &refuse };
         let transfers = Transfers::new(&rules, args, &queue)?;
         let replaced = transfers.replaced(args)?;
-        let prepared = self.prepare(queue, program, launch, &replaced)?;
+        let report = self.report(&replaced, &queue)?;
+        let prepared = self.prepare(queue, program, launch, &replaced, report.as_ref())?;
         // SAFETY: the caller's promise.
-        transfers.run(|| unsafe { prepared.submit() })
+        let event = transfers.run(|| unsafe { prepared.submit() })?;
+        if let (Some(report), Some(debug)) = (report, self.debug_params()) {
+            report.check(self.name(), debug, &replaced, launch.global)?;
+        }
+        Ok(event)
+    }
+
+    /// The report of a launch of a debug build.
+    fn report(&self, args: &[Arg], queue: &Queue) -> Result<Option<Report>> {
+        self.debug_params().map(|debug| Report::new(debug, args, queue)).transpose()
     }
 
     /// Prepares the launch up to its submission, after the kernel was built for its queue. Takes no lock that
-    /// a thread holds while it submits, waits or frees, so a caller may hold the GIL.
+    /// a thread holds while it submits, waits or frees, so a caller may hold the GIL. `None` also for a debug
+    /// build, whose launches wait.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn prepare_built<'a>(
         &'a self,
         launch: Launch<'a>,
         args: &'a [Arg],
     ) -> Result<Option<Prepared<'a>>> {
+        if self.is_debug() {
+            return Ok(None);
+        }
         let queue = queue_of(launch, args)?;
         let Some(program) = self.0.built_program(&queue)? else { return Ok(None) };
-        self.prepare(queue, program, launch, args).map(Some)
+        self.prepare(queue, program, launch, args, None).map(Some)
     }
 
     // Inlined, as `bind`: a launch takes microseconds, and moving the prepared arguments is part of them.
@@ -163,13 +184,18 @@ impl Kernel {
         program: Program,
         launch: Launch<'a>,
         args: &'a [Arg],
+        report: Option<&'a Report>,
     ) -> Result<Prepared<'a>> {
-        let bound = self.bind(launch, args, program.slots())?;
-        let operands = args
+        let mut bound = self.bind(launch, args, self.0.slots(&program).as_deref())?;
+        let mut operands: SmallVec<[Operand<'a>; 6]> = args
             .iter()
             .enumerate()
             .filter_map(|(position, arg)| Some((arg.array()?.allocation(), arg.access(self.param(position)))))
             .collect();
+        if let Some(report) = report {
+            report.bind(&mut bound);
+            operands.push((report.memory().allocation(), Access::ReadWrite));
+        }
         let extents = self.extents(launch, queue.device())?;
         self.check_local_memory(args, queue.device())?;
         Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })

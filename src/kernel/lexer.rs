@@ -183,6 +183,44 @@ pub(super) fn tokens(source: &str) -> Vec<&str> {
     found
 }
 
+/// The tokens of the code with their positions, without comments and directives. A literal is one token, and so are
+/// `::` and `->`.
+pub(super) fn located(source: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let (mut at, mut line_start) = (0, true);
+    while let Some(c) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let word = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+        let is_comment = rest.starts_with("/*");
+        let (length, is_token) = if is_comment {
+            (comment_length(rest), false)
+        } else if rest.starts_with("//") || (c == '#' && line_start) {
+            (line_length(rest), false)
+        } else if splice_length(rest) > 0 {
+            (splice_length(rest), false)
+        } else if c.is_ascii_digit() {
+            (rest.find(|c: char| !is_part(c) && !matches!(c, '.' | '\'')).unwrap_or(rest.len()), true)
+        } else if word > 0 && rest[word..].starts_with('"') && ends_with_raw_prefix(&rest[..word]) {
+            (word + raw_length(&rest[word..]), true)
+        } else if word > 0 {
+            (word, true)
+        } else if matches!(c, '"' | '\'') {
+            (literal_length(rest, c), true)
+        } else if rest.starts_with("::") || rest.starts_with("->") {
+            (2, true)
+        } else {
+            (c.len_utf8(), !c.is_whitespace())
+        };
+        if is_token {
+            found.push((at, &rest[..length]));
+        }
+        line_start = c == '\n' || (line_start && (c.is_whitespace() || is_comment));
+        at += length.max(1);
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +260,16 @@ mod tests {
         for text in ["int x;", "#include \"kernels.h\"", "/* x */ ;"] {
             assert!(has_code(text), "{text:?}");
         }
+    }
+
+    #[test]
+    fn located_tokens_skip_comments_and_directives() {
+        let source = "a /* x */ -> b; // c\n # define F \\\n d\n1'000.5 \"e f\" R\"(g \" h)\" 'i' std::j";
+        let texts: Vec<_> = located(source).into_iter().map(|(_, text)| text).collect();
+        let expected = ["a", "->", "b", ";", "1'000.5", "\"e f\"", "R\"(g \" h)\"", "'i'", "std", "::", "j"];
+        assert_eq!(texts, expected);
+        assert!(located(source).iter().all(|(at, text)| source[*at..].starts_with(text)));
+        assert_eq!(located("\u{e9} \"open").len(), 2);
     }
 
     #[test]

@@ -106,6 +106,7 @@ parameters! {
     backend: "a str, as \"opencl\"",
     combine: "a str, the expression of a and b, as \"a + b\"",
     copy: FLAG,
+    debug: "True or False",
     deterministic: FLAG,
     device: "a str, as \"cuda:0\"",
     device_type: "a str, as \"gpu\"",

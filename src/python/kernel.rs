@@ -81,6 +81,10 @@ impl Kernel {
     ///     ``usmq.read("f4")``, ``usmq.write("f4")`` or ``usmq.local(n)`` for memory.
     /// queue : str, Device, Queue, optional
     ///     The queue for the first build; by default the current queue.
+    /// debug : bool
+    ///     Check that the kernel stays inside its arrays. A launch then waits for the kernel, and raises
+    ///     LaunchError with argument, index and work-item of the first access outside of an array. Such an access
+    ///     changes no memory.
     ///
     /// Raises
     /// ------
@@ -89,7 +93,7 @@ impl Kernel {
     /// ValueError
     ///     ``params`` contradict the readable source or the built kernel, or a str contains a NUL character.
     #[staticmethod]
-    #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None))]
+    #[pyo3(signature = (source, name, *, options=Vec::new(), params=None, queue=None, debug=false))]
     fn from_sycl(
         py: Python<'_>,
         #[pyo3(from_py_with = argument::source)] source: &str,
@@ -97,8 +101,9 @@ impl Kernel {
         #[pyo3(from_py_with = argument::options)] options: Vec<String>,
         params: Option<&Bound<'_, PyAny>>,
         queue: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument::debug)] debug: bool,
     ) -> PyResult<Self> {
-        let options = kernel_options(py, options, params, queue)?;
+        let options = KernelOptions { debug, ..kernel_options(py, options, params, queue)? };
         Ok(Self(detach(py, || crate::Kernel::from_sycl_with(source, name, options))?))
     }
 
@@ -144,6 +149,12 @@ impl Kernel {
         self.0.name()
     }
 
+    /// Whether its launches check that it stays inside its arrays.
+    #[getter]
+    fn debug(&self) -> bool {
+        self.0.is_debug()
+    }
+
     // Documented with the class: Python has its own text for special methods.
     #[pyo3(signature = (global_size, *args, local_size=None, queue=None))]
     fn __call__(
@@ -185,7 +196,7 @@ impl Kernel {
     }
 
     fn __repr__(&self) -> String {
-        format!("<usmq.Kernel {}>", self.0.signature())
+        format!("<usmq.Kernel {}{}>", self.0.signature(), if self.0.is_debug() { ", debug" } else { "" })
     }
 }
 
@@ -234,7 +245,7 @@ fn kernel_options(
         Some(params) => Some(params.try_iter()?.map(|entry| param(&entry?)).collect::<PyResult<Vec<_>>>()?),
         None => None,
     };
-    Ok(KernelOptions { flags, params, queue: Some(scope::queue_or_current(py, queue)?) })
+    Ok(KernelOptions { flags, params, queue: Some(scope::queue_or_current(py, queue)?), debug: false })
 }
 
 /// The access of a kernel to an argument, created by ``usmq.read`` and ``usmq.write``.

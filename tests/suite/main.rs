@@ -27,6 +27,7 @@ mod futures;
 mod host;
 mod host_views;
 mod interrupt;
+mod kernel_debug;
 mod kernel_values;
 mod kernels;
 mod launches;

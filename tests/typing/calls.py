@@ -186,7 +186,8 @@ def placement(x: usmq.Array, y: usmq.Array, queue: usmq.Queue) -> None:
 
 
 def kernels(x: usmq.Array, source: str) -> None:
-    kernel = usmq.Kernel.from_sycl(source, "axpy", options=["-O2"], queue="cpu")
+    kernel = usmq.Kernel.from_sycl(source, "axpy", options=["-O2"], queue="cpu", debug=True)
+    assert_type(kernel.debug, bool)
     assert_type(kernel, usmq.Kernel)
     given = usmq.Kernel.from_opencl(
         source, "axpy", params=["f4", usmq.read("f4"), usmq.write("f4"), usmq.local(4), int]

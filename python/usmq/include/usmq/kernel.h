@@ -269,6 +269,31 @@ USMQ_ATOMIC_INTEGER(long long, long, __spirv_AtomicSMin, __spirv_AtomicSMax)
 USMQ_ATOMIC_INTEGER(unsigned long long, unsigned long, __spirv_AtomicUMin, __spirv_AtomicUMax)
 USMQ_ATOMIC_FLOAT(float, unsigned)
 USMQ_ATOMIC_FLOAT(double, unsigned long)
+#ifdef USMQ_DEBUG
+// Of the element at a checked pointer. Found by the type of the pointer.
+namespace debug {
+#define USMQ_ATOMIC_CHECKED(name)                                                                                      \
+  template <class T> USMQ_INLINE T name(pointer<T> at, usmq::detail::same_t<T> x) { return usmq::name(&*at, x); }
+USMQ_ATOMIC_CHECKED(atomic_add)
+USMQ_ATOMIC_CHECKED(atomic_sub)
+USMQ_ATOMIC_CHECKED(atomic_min)
+USMQ_ATOMIC_CHECKED(atomic_max)
+USMQ_ATOMIC_CHECKED(atomic_and)
+USMQ_ATOMIC_CHECKED(atomic_or)
+USMQ_ATOMIC_CHECKED(atomic_xor)
+USMQ_ATOMIC_CHECKED(atomic_exchange)
+#undef USMQ_ATOMIC_CHECKED
+template <class T> USMQ_INLINE T atomic_load(pointer<T> at) { return usmq::atomic_load(&*at); }
+template <class T> USMQ_INLINE void atomic_store(pointer<T> at, usmq::detail::same_t<T> x) {
+  usmq::atomic_store(&*at, x);
+}
+template <class T>
+USMQ_INLINE T atomic_compare_exchange(pointer<T> at, usmq::detail::same_t<T> expected,
+                                      usmq::detail::same_t<T> desired) {
+  return usmq::atomic_compare_exchange(&*at, expected, desired);
+}
+} // namespace debug
+#endif
 #undef USMQ_ATOMIC
 #undef USMQ_ATOMIC_INTEGER
 #undef USMQ_ATOMIC_FLOAT

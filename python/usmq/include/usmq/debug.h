@@ -1,0 +1,190 @@
+// Checked pointers for kernels that are built with debug=True. usmq puts this text before the source, and replaces
+// pointers in it by `usmq::debug::pointer`: `const float *x` becomes `usmq::debug::pointer<const float> x`.
+//
+// An element outside of its array is recorded in the report of the launch, and replaced by unused memory.
+// src/kernel/debug.rs writes and reads the same layout.
+#ifndef USMQ_DEBUG
+#define USMQ_DEBUG 1
+
+#define USMQ_DEBUG_CALL __attribute__((sycl_device))
+#define USMQ_DEBUG_INLINE inline __attribute__((always_inline))
+
+// Declared as in usmq/kernel.h and in the SYCL headers.
+USMQ_DEBUG_CALL __attribute__((const)) decltype(sizeof 0) __spirv_BuiltInGlobalInvocationId(int);
+
+namespace usmq {
+namespace debug {
+
+using word = unsigned long;
+
+/// The largest element whose accesses are redirected.
+enum : word { largest = 4096 };
+
+/// The first access outside of an array, and the number of all.
+struct report {
+  unsigned count;
+  unsigned argument;
+  long index;
+  word size;
+  word is_const;
+  word work_item[3];
+  word unused[57];
+  /// Takes the place of elements that do not exist.
+  char replacement[largest];
+};
+
+/// The memory of one argument.
+struct extent {
+  word report;
+  word begin;
+  word bytes;
+  word argument;
+};
+
+// Not inlined: the driver for CPUs crashes on some kernels otherwise.
+inline __attribute__((noinline)) word record(const extent &of, word at, word size, bool is_const) {
+  auto &to = *(report *)of.report;
+  auto count = (__attribute__((opencl_global)) unsigned *)&to.count;
+  if (__spirv_AtomicIAdd(count, 1, 0, 1u) == 0) {
+    const long offset = (long)(at - of.begin), step = (long)size;
+    to.argument = (unsigned)of.argument;
+    to.index = offset >= 0 ? offset / step : -((step - 1 - offset) / step);
+    to.size = size;
+    to.is_const = is_const;
+    for (int i = 0; i < 3; ++i)
+      to.work_item[i] = __spirv_BuiltInGlobalInvocationId(i);
+  }
+  return (word)&to.replacement;
+}
+
+template <class T> class pointer;
+template <class T> struct is_const {
+  static constexpr bool value = false;
+};
+template <class T> struct is_const<const T> {
+  static constexpr bool value = true;
+};
+
+/// An address, and the array that it came from; none for a pointer to other memory, which is not checked.
+class address {
+protected:
+  word at;
+  word of;
+
+  USMQ_DEBUG_INLINE word element(word size, bool constant) const {
+    if (of == 0)
+      return at;
+    const auto &array = *(const extent *)of;
+    if (at >= array.begin && size <= array.bytes && at - array.begin <= array.bytes - size)
+      return at;
+    return record(array, at, size, constant);
+  }
+  /// For code that takes a plain pointer, which may also be one past the last element.
+  USMQ_DEBUG_INLINE word plain(word size, bool constant) const {
+    if (of == 0 || at == ((const extent *)of)->begin + ((const extent *)of)->bytes)
+      return at;
+    return element(size, constant);
+  }
+
+public:
+  address() = default;
+  USMQ_DEBUG_INLINE address(word at, word of) : at(at), of(of) {}
+  USMQ_DEBUG_INLINE word usmq_at() const { return at; }
+  USMQ_DEBUG_INLINE word usmq_of() const { return of; }
+  USMQ_DEBUG_INLINE explicit operator bool() const { return at != 0; }
+};
+
+// A pointer to T is also one to const T, so that templates deduce both.
+template <class T> struct base_of {
+  using type = pointer<const T>;
+};
+template <class T> struct base_of<const T> {
+  using type = address;
+};
+
+template <class T> class pointer : public base_of<T>::type {
+  using base = typename base_of<T>::type;
+
+public:
+  pointer() = default;
+  USMQ_DEBUG_INLINE pointer(word at, word of) : base(at, of) {}
+  USMQ_DEBUG_INLINE pointer(T *plain) : base((word)plain, 0) {}
+  USMQ_DEBUG_INLINE pointer(decltype(nullptr)) : base(0, 0) {}
+  USMQ_DEBUG_INLINE explicit pointer(address other) : base(other.usmq_at(), other.usmq_of()) {}
+  template <class U> USMQ_DEBUG_INLINE explicit pointer(pointer<U> other) : base(other.usmq_at(), other.usmq_of()) {}
+  template <class U> USMQ_DEBUG_INLINE explicit pointer(U *plain) : base((word)plain, 0) {}
+
+  USMQ_DEBUG_INLINE T &operator*() const {
+    static_assert(sizeof(T) <= largest, "debug=True checks elements of at most 4096 bytes");
+    return *(T *)this->element(sizeof(T), is_const<T>::value);
+  }
+  USMQ_DEBUG_INLINE T *operator->() const { return &**this; }
+  USMQ_DEBUG_INLINE T &operator[](long i) const { return *(*this + i); }
+  USMQ_DEBUG_INLINE operator T *() const { return (T *)this->plain(sizeof(T), is_const<T>::value); }
+  template <class U> USMQ_DEBUG_INLINE explicit operator U *() const { return (U *)(T *)*this; }
+
+  USMQ_DEBUG_INLINE pointer &operator+=(long i) {
+    this->at += (word)i * sizeof(T);
+    return *this;
+  }
+  USMQ_DEBUG_INLINE pointer &operator-=(long i) { return *this += -i; }
+  USMQ_DEBUG_INLINE pointer &operator++() { return *this += 1; }
+  USMQ_DEBUG_INLINE pointer &operator--() { return *this += -1; }
+  USMQ_DEBUG_INLINE pointer operator++(int) {
+    auto old = *this;
+    *this += 1;
+    return old;
+  }
+  USMQ_DEBUG_INLINE pointer operator--(int) {
+    auto old = *this;
+    *this += -1;
+    return old;
+  }
+};
+
+template <class T> USMQ_DEBUG_INLINE pointer<T> operator+(pointer<T> p, long i) { return p += i; }
+template <class T> USMQ_DEBUG_INLINE pointer<T> operator+(long i, pointer<T> p) { return p += i; }
+template <class T> USMQ_DEBUG_INLINE pointer<T> operator-(pointer<T> p, long i) { return p -= i; }
+template <class T, class U> USMQ_DEBUG_INLINE long operator-(pointer<T> p, pointer<U> q) {
+  return (long)(p.usmq_at() - q.usmq_at()) / (long)sizeof(T);
+}
+template <class T, class U> USMQ_DEBUG_INLINE long operator-(pointer<T> p, U *q) { return p - pointer<U>(q); }
+template <class T, class U> USMQ_DEBUG_INLINE long operator-(U *p, pointer<T> q) { return pointer<U>(p) - q; }
+#define USMQ_DEBUG_COMPARE(op)                                                                                         \
+  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(pointer<T> p, pointer<U> q) {                         \
+    return p.usmq_at() op q.usmq_at();                                                                                 \
+  }                                                                                                                    \
+  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(pointer<T> p, U *q) {                                 \
+    return p.usmq_at() op(word) q;                                                                                     \
+  }                                                                                                                    \
+  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(U *p, pointer<T> q) {                                 \
+    return (word)p op q.usmq_at();                                                                                     \
+  }
+USMQ_DEBUG_COMPARE(==)
+USMQ_DEBUG_COMPARE(!=)
+USMQ_DEBUG_COMPARE(<)
+USMQ_DEBUG_COMPARE(>)
+USMQ_DEBUG_COMPARE(<=)
+USMQ_DEBUG_COMPARE(>=)
+#undef USMQ_DEBUG_COMPARE
+template <class T> USMQ_DEBUG_INLINE bool operator==(pointer<T> p, decltype(nullptr)) { return p.usmq_at() == 0; }
+template <class T> USMQ_DEBUG_INLINE bool operator!=(pointer<T> p, decltype(nullptr)) { return p.usmq_at() != 0; }
+
+// The type of a parameter whose declaration shows no pointer, but whose name may stand for one.
+template <class T> struct argument {
+  using type = T;
+};
+template <class T> struct argument<T *> {
+  using type = pointer<T>;
+};
+template <class T> struct argument<T *const> {
+  using type = const pointer<T>;
+};
+template <class T> using argument_t = typename argument<T>::type;
+
+} // namespace debug
+} // namespace usmq
+
+#undef USMQ_DEBUG_CALL
+#undef USMQ_DEBUG_INLINE
+#endif // USMQ_DEBUG
