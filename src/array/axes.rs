@@ -16,7 +16,7 @@ impl Array {
     pub fn squeeze(&self) -> Self {
         let parts = self.shape().iter().map(|extent| if *extent == 1 { Index::At(0) } else { Index::ALL });
         // Position 0 of an axis of extent 1 exists.
-        self.index(&parts.collect::<Vec<_>>()).unwrap_or_else(|_| self.clone())
+        self.index(parts.collect::<Vec<_>>()).unwrap_or_else(|_| self.clone())
     }
 
     /// A view without these axes, which count from the end if negative.
@@ -34,7 +34,7 @@ impl Array {
             )));
         }
         let parts = (0..self.ndim()).map(|axis| if axes.contains(&axis) { Index::At(0) } else { Index::ALL });
-        self.index(&parts.collect::<Vec<_>>())
+        self.index(parts.collect::<Vec<_>>())
     }
 
     /// A view with new axes of extent 1 at these positions of the result, counted from the end if negative.
@@ -52,7 +52,7 @@ impl Array {
         let ndim = self.ndim() + axes.as_ref().len();
         let axes = positions(axes.as_ref(), ndim, self.shape())?;
         let parts = (0..ndim).map(|axis| if axes.contains(&axis) { Index::NewAxis } else { Index::ALL });
-        self.index(&parts.collect::<Vec<_>>())
+        self.index(parts.collect::<Vec<_>>())
     }
 
     /// The elements in C order on one axis: a view if they are contiguous, else a copy.

@@ -108,11 +108,9 @@ impl IncludedFiles {
         for piece in pieces {
             let Piece::Directive(line) = piece else { continue };
             match line.strip_prefix(DIRECTIVE) {
-                Some(name) if is_name(name) => {
-                    if name.trim_matches(['"', '<', '>']) != header::NAME {
-                        names.push((folder.to_owned(), name.to_owned()));
-                    }
-                }
+                // The device header comes with usmq.
+                Some(name) if is_name(name) && name.trim_matches(['"', '<', '>']) == header::NAME => {}
+                Some(name) if is_name(name) => names.push((folder.to_owned(), name.to_owned())),
                 _ if ["include", "import", "embed"].iter().any(|word| line.starts_with(word))
                     || line.contains("__has_include")
                     || line.contains("__has_embed") =>
