@@ -35,7 +35,7 @@ KEPT = {
     "urContextCreate": "the default context of a platform or sub-device lives as long as the "
     "runtime, and the cached queues hold theirs",
     "urKernelCreateWithNativeHandle": "built kernels stay with their context, for the next launch",
-    "urDeviceGet": "one reference to a root device whose OpenCL handle was asked for, by the runtime",
+    "urDeviceGet": "a reference of the runtime to a root device whose OpenCL handle was read",
 }
 # A cached queue keeps the event of its last command.
 EVENTS_OF_A_QUEUE = 1
