@@ -107,6 +107,7 @@ parameters! {
     deterministic: FLAG,
     device: "a str, as \"cuda:0\"",
     dl_device: "a pair of whole numbers, as (1, 0), or None",
+    enabled: "True or False",
     identity: "a str, an expression such as \"0\"",
     in_order: FLAG,
     keepdims: FLAG,

@@ -266,7 +266,7 @@ def test_a_capsule_is_consumed_once(name: bytes) -> None:
     producer = on_device(name=name)
     x = imported(producer)
     for _ in range(2):
-        with pytest.raises(usmq.InteropError, match="dltensor.* has been used"):
+        with pytest.raises(usmq.InteropError, match=r"dltensor.* has been used"):
             usmq.from_dlpack(producer)
     assert producer.deleted == 0
     np.testing.assert_array_equal(x.to_numpy(), base())
