@@ -36,7 +36,13 @@ from usmq._interop import (
     from_dlpack,
 )
 from usmq._join import concatenate, expand_dims, squeeze, stack
-from usmq._memory import memory_stats, set_memory_limit, trim_memory
+from usmq._memory import (
+    live_allocations,
+    memory_stats,
+    record_allocations,
+    set_memory_limit,
+    trim_memory,
+)
 from usmq._pickle import (
     fill_frame,
     observe_pickles,
@@ -61,12 +67,12 @@ __all__ = [
     "__version__", "arange", "asarray", "clear_kernel_cache", "collocate", "concatenate",
     "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like", "examine",
     "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
-    "full_like", "local", "memory_stats", "observe_pickles", "ones", "ones_like",
-    "platform_problems", "platforms", "pointer_info", "prepare_emulation", "profile", "read",
-    "reduction", "restore_array", "restore_column", "restore_field", "restore_queue",
-    "restore_table", "run_task", "runtime_libraries", "set_default_queue", "set_kernel_cache_limit",
-    "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write",
-    "zeros", "zeros_like",
+    "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",
+    "ones_like", "platform_problems", "platforms", "pointer_info", "prepare_emulation", "profile",
+    "read", "record_allocations", "reduction", "restore_array", "restore_column", "restore_field",
+    "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
+    "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue",
+    "watch_calls", "write", "zeros", "zeros_like",
 ]
 # fmt: on
 
@@ -680,5 +686,5 @@ def reduction(
 def read(x: _UsmArray | Buffer | npt.NDArray[Any] | _DTypeLike) -> Mark: ...
 def write(x: _UsmArray | Buffer | npt.NDArray[Any] | _DTypeLike) -> Mark: ...
 def local(size: _ShapeLike, dtype: _DTypeLike | None = None) -> Local: ...
-def set_kernel_cache_limit(bytes: SupportsIndex | None) -> None: ...
+def set_kernel_cache_limit(bytes: SupportsIndex | str | None) -> None: ...
 def clear_kernel_cache() -> None: ...

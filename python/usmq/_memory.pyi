@@ -2,7 +2,7 @@
 
 from typing import SupportsIndex, TypedDict
 
-from usmq._core import _Target, _UsmType
+from usmq._core import Device, _Target, _UsmType
 
 class _MemoryStats(TypedDict):
     used: int
@@ -14,7 +14,19 @@ class _MemoryStats(TypedDict):
     misses: int
 
 def memory_stats(device: _Target | None = None) -> dict[_UsmType, _MemoryStats]: ...
+
+class _LiveAllocation(TypedDict):
+    bytes: int
+    usm_type: _UsmType
+    device: Device
+    source: str | None
+    seconds: float
+
+def record_allocations(enabled: bool = True) -> None: ...
+def live_allocations() -> list[_LiveAllocation]: ...
 def set_memory_limit(
-    bytes: SupportsIndex | None, device: _Target | None = None, usm_type: _UsmType | None = None
+    bytes: SupportsIndex | str | None,
+    device: _Target | None = None,
+    usm_type: _UsmType | None = None,
 ) -> None: ...
 def trim_memory(device: _Target | None = None) -> None: ...

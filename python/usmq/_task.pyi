@@ -12,7 +12,7 @@ def run_task(
     /,
     *args: object,
     queue: _Target | None = None,
-    memory_limit: SupportsIndex | None = None,
+    memory_limit: SupportsIndex | str | None = None,
     name: str | None = None,
 ) -> _T: ...
 

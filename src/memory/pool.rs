@@ -6,6 +6,7 @@
 
 use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
+use super::history;
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
@@ -233,6 +234,7 @@ impl Pool {
         let hit = begun.is_none() || before == self.requests();
         recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind.name()));
         self.budget.add(bytes as u64);
+        history::allocated(block.pointer(), bytes, self.kind, &self.device);
         Ok((block, last_use))
     }
 
@@ -250,6 +252,7 @@ impl Pool {
         }
         recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
         pool.budget.remove(bytes as u64);
+        history::freed(block.pointer());
         let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
         if block.pending.is_empty() && block.unseen.is_empty() {
             pool.put(block);
@@ -336,11 +339,12 @@ impl Pool {
 
     fn out_of_memory(&self, bytes: usize) -> Error {
         let largest = self.device.max_alloc_size();
-        let note = if bytes as u64 > largest {
+        let mut note = if bytes as u64 > largest {
             format!("; its largest single allocation is {}", crate::error::size(largest))
         } else {
             String::new()
         };
+        note += &history::note(&self.device);
         Error::Allocation {
             asked: bytes as u64,
             kind: self.kind.name(),

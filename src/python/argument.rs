@@ -111,6 +111,7 @@ parameters! {
     device: "a str, as \"cuda:0\"",
     device_type: "a str, as \"gpu\"",
     dl_device: "a pair of whole numbers, as (1, 0), or None",
+    enabled: "True or False",
     excluded_aspects: "a sequence of str, as [\"fp64\"]",
     identity: "a str, an expression such as \"0\"",
     in_order: FLAG,

@@ -489,8 +489,8 @@ fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
 ///
 /// Parameters
 /// ----------
-/// bytes : int, optional
-///     The limit of the process in bytes; None is the initial limit, 512 MiB.
+/// bytes : int or str, optional
+///     The limit of the process in bytes, or as text such as ``"1GiB"``; None is the initial limit, 512 MiB.
 ///
 /// Examples
 /// --------

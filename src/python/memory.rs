@@ -4,7 +4,7 @@ use super::gil::detach;
 use super::{argument, target};
 use crate::{Device, Target, UsmKind, memory};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 /// Report the usage of the memory pools, per USM kind.
 ///
@@ -61,8 +61,9 @@ pub(super) fn memory_stats<'py>(
 ///
 /// Parameters
 /// ----------
-/// bytes : int or None
-///     The limit for each USM kind; None removes it. None for one device also overrides a limit for all
+/// bytes : int, str or None
+///     The limit for each USM kind, as a number of bytes or a size such as ``"512MiB"``, ``"1.5 GiB"`` or ``"2 GB"``; None
+///     removes it. None for one device also overrides a limit for all
 ///     devices. Existing arrays keep their memory even beyond the limit.
 /// device : str or Device, optional
 ///     By default each device.
@@ -72,7 +73,7 @@ pub(super) fn memory_stats<'py>(
 /// Raises
 /// ------
 /// ValueError
-///     The USM kind is unknown.
+///     The USM kind is unknown, or the text is not a size; the error lists the units.
 /// SelectorError
 ///     ``device`` is not a filter string.
 /// DeviceNotFoundError
@@ -81,7 +82,7 @@ pub(super) fn memory_stats<'py>(
 /// Examples
 /// --------
 /// >>> import usmq
-/// >>> usmq.set_memory_limit(2**30, "cpu")
+/// >>> usmq.set_memory_limit("1GiB", "cpu")
 /// >>> usmq.memory_stats("cpu")["device"]["limit"] == 2**30
 /// True
 /// >>> usmq.set_memory_limit(None, "cpu")
@@ -102,7 +103,64 @@ pub(super) fn set_memory_limit(
 
 /// A limit in bytes, for the argument of this name.
 pub(super) fn limit(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
-    argument::given(object, name, "a number of bytes from 0 to 2**64 - 1, or None")
+    if let Ok(text) = object.cast::<PyString>() {
+        return Ok(memory::parse_size(text.to_str()?)?);
+    }
+    let wanted = "a number of bytes from 0 to 2**64 - 1, a size as \"512MiB\", or None";
+    argument::given(object, name, wanted)
+}
+
+/// Record the source line of each allocation of USM, so that an AllocationError lists the lines whose arrays hold the
+/// most memory.
+///
+/// Recording costs about a microsecond per allocation; while it is off, nothing. ``usmq.profile()`` records the
+/// allocations of its block, too, with their times and as a counter in the saved trace.
+///
+/// Parameters
+/// ----------
+/// enabled : bool
+///     False ends recording and forgets what was recorded.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.record_allocations()
+/// >>> x = usmq.zeros(1000)
+/// >>> usmq.live_allocations()[0]["bytes"]
+/// 4000
+/// >>> usmq.record_allocations(False)
+#[pyfunction]
+#[pyo3(signature = (enabled=true))]
+pub(super) fn record_allocations(#[pyo3(from_py_with = argument::enabled)] enabled: bool) -> PyResult<()> {
+    Ok(memory::record_allocations(enabled)?)
+}
+
+/// Return the allocations since ``record_allocations()`` that arrays still hold, the largest first.
+///
+/// Returns
+/// -------
+/// list of dict
+///     ``bytes``, ``usm_type``, ``device``, ``source`` (``"file:line"`` of the call, or None) and ``seconds`` (its age).
+///     Empty while recording is off.
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.record_allocations(False)
+/// >>> usmq.live_allocations()
+/// []
+#[pyfunction]
+pub(super) fn live_allocations(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let entry = |live: memory::LiveAllocation| {
+        let entry = PyDict::new(py);
+        entry.set_item("bytes", live.bytes)?;
+        entry.set_item("usm_type", live.kind.name())?;
+        entry.set_item("source", live.source)?;
+        entry.set_item("seconds", live.since.elapsed().as_secs_f64())?;
+        entry.set_item("device", Bound::new(py, super::classes::Device(live.device))?)?;
+        Ok(entry)
+    };
+    memory::live_allocations()?.into_iter().map(entry).collect()
 }
 
 /// Return cached memory to the runtime.

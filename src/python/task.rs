@@ -20,8 +20,8 @@ use std::sync::Arc;
 ///     The arguments. Arrays, columns and tables must share a queue, or be usable from ``queue``.
 /// queue : str, Device, Queue, optional
 ///     The queue of the task; by default that of its arguments, else the current queue.
-/// memory_limit : int, optional
-///     Limit in bytes for the task's memory in use.
+/// memory_limit : int or str, optional
+///     Limit for the task's memory in use, in bytes or as text such as ``"1GiB"``.
 /// name : str, optional
 ///     The name in errors and traces; by default that of the function.
 ///

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tracing::Level;
 
 /// Thread-local state that higher layers set for the commands of this thread.
@@ -96,10 +96,23 @@ impl Drop for SiteGuard {
     }
 }
 
+/// Whether source lines are also needed without a profile.
+static SITES: AtomicBool = AtomicBool::new(false);
+
+/// Keeps source lines also while no profile is open, or ends that.
+pub(crate) fn want_sites(wanted: bool) {
+    SITES.store(wanted, Ordering::Relaxed);
+}
+
+/// The source line of this thread's call, if known.
+pub(crate) fn site() -> Option<Site> {
+    here(|here| here.site.try_borrow().ok().and_then(|site| site.clone())).flatten()
+}
+
 /// Sets the source line for commands of this thread while the guard lives; `find` is called only if needed.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
 pub(crate) fn with_site(find: impl FnOnce() -> Option<Site>) -> SiteGuard {
-    if !on() {
+    if !on() && !SITES.load(Ordering::Relaxed) {
         return SiteGuard(None);
     }
     let site = find();

@@ -17,7 +17,7 @@ SOURCE = "kernel void nothing(global float *x) {}"
 SIZES = "a whole number from 0 to 2**63 - 1, or a sequence of them"
 KIND = '"device", "shared" or "host"'
 FLAG = "True, False or None"
-BYTES = "a number of bytes from 0 to 2**64 - 1, or None"
+BYTES = 'a number of bytes from 0 to 2**64 - 1, a size as "512MiB", or None'
 TARGET = 'a filter string as "gpu:1", a usmq.Device, a usmq.Queue or another library\'s queue'
 TEXTS = 'a sequence of str, as ["-DN=3"]'
 NAMES = 'a sequence of str, as ["x", "y"]'
@@ -258,7 +258,13 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         lambda g, v: usmq.set_memory_limit(v, "nosuch"),
         "bytes",
         BYTES,
-        ("None",),
+        ("text", "None"),
+    ),
+    "record_allocations.enabled": (
+        lambda g, v: usmq.record_allocations(v),
+        "enabled",
+        "True or False",
+        ("bool",),
     ),
     "set_memory_limit.usm_type": (
         lambda g, v: usmq.set_memory_limit(None, None, v),
@@ -334,7 +340,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         lambda g, v: usmq.run_task(lambda task: None, memory_limit=v),
         "memory_limit",
         BYTES,
-        ("None",),
+        ("text", "None"),
     ),
     "run_task.name": (
         lambda g, v: usmq.run_task(lambda task: None, name=v),

@@ -63,7 +63,7 @@ def test_kernels_run_after_the_cache_was_cleared():
 
 
 def test_limits_that_do_not_fit():
-    for wrong in (-1, 2**64, "1"):
+    for wrong in (-1, 2**64, b"1"):
         with pytest.raises((TypeError, ValueError), match="bytes must be"):
             usmq.set_kernel_cache_limit(wrong)
     usmq.set_kernel_cache_limit(0)

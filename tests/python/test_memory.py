@@ -197,7 +197,7 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
 
 @pytest.mark.parametrize(
     ("limit", "error"),
-    [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)],
+    [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), (b"1", TypeError), (True, TypeError)],
 )
 def test_an_invalid_limit_is_refused(limit: Any, error: type[Exception]) -> None:
     found = re.escape(repr(limit))

@@ -109,6 +109,9 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(x.to("gpu:1", dtype="f4", usm_type="host"), usmq.Array)
     assert_type(x.collocate(x), usmq.Array)
     assert_type({x: 1}, dict[usmq.Array, int])
+    usmq.set_memory_limit("512MiB", "cpu")
+    assert_type(usmq.live_allocations()[0]["source"], str | None)
+    usmq.record_allocations(False)
     assert_type(usmq.arange(3), usmq.Array)
     assert_type(usmq.arange(0, 1, 0.25, "f8"), usmq.Array)
     assert_type(usmq.asarray(host, copy=None), usmq.Array)
@@ -266,7 +269,7 @@ def memory() -> None:
 
     stats["managed"]  # type: ignore[index]
     stats["device"]["free"]  # type: ignore[typeddict-item]
-    usmq.set_memory_limit("1G")  # type: ignore[arg-type]
+    usmq.set_memory_limit(1.5)  # type: ignore[arg-type]
 
 
 def errors() -> None:
