@@ -46,7 +46,7 @@ impl Device {
     /// ``"cpu"``, ``"gpu"``, ``"accelerator"`` or ``"custom"``.
     #[getter]
     fn device_type(&self) -> &str {
-        self.0.device_type()
+        self.0.device_type().name()
     }
 
     /// The filter string of this root device; None for a sub-device.
@@ -57,8 +57,8 @@ impl Device {
 
     /// Names of the SYCL aspects that the device has, as ``"fp64"``.
     #[getter]
-    fn aspects(&self) -> PyResult<Vec<String>> {
-        Ok(self.0.aspects()?)
+    fn aspects(&self) -> PyResult<Vec<&'static str>> {
+        Ok(self.0.aspects()?.into_iter().map(crate::Aspect::name).collect())
     }
 
     /// Number of compute units.
