@@ -12,6 +12,7 @@ pub enum Error {
     #[error(
         "invalid filter string {asked:?}: {reason}; expected [backend:][device_type][:index], as in \"gpu\", \"opencl:cpu\" or \"gpu:1\""
     )]
+    #[non_exhaustive]
     Selector {
         /// The string as given.
         asked: String,
@@ -20,6 +21,7 @@ pub enum Error {
     },
     /// A well-formed filter string that no visible device matches.
     #[error("no device matches {asked:?}; visible devices: {visible}")]
+    #[non_exhaustive]
     DeviceNotFound {
         /// The string as given.
         asked: String,
@@ -32,6 +34,7 @@ pub enum Error {
     /// A failed USM allocation.
     #[error("usm allocation of {} ({kind}) on {device} failed: {} in use, {} reserved, limit {}, device has {}{note}",
         size(*.asked), size(*.used), size(*.reserved), .limit.map_or("none".to_owned(), size), size(*.total))]
+    #[non_exhaustive]
     Allocation {
         /// Bytes requested.
         asked: u64,
@@ -54,6 +57,7 @@ pub enum Error {
     #[error("{array} has a {}host view, so {}; drop the view first, or use a copy() made before it",
         if *is_mutable { "mutable " } else { "" },
         if *is_mutable { "nothing else may use its memory" } else { "nothing may write to its memory" })]
+    #[non_exhaustive]
     HostView {
         /// The array of the view.
         array: String,
@@ -62,6 +66,7 @@ pub enum Error {
     },
     /// A failed allocation of host memory.
     #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
+    #[non_exhaustive]
     HostMemory {
         /// Bytes requested.
         asked: u64,
@@ -70,6 +75,7 @@ pub enum Error {
     },
     /// A kernel that does not compile, with the compiler's log.
     #[error("kernel {name:?} does not build for {device}:\n{log}")]
+    #[non_exhaustive]
     KernelBuild {
         /// The kernel's name.
         name: String,
@@ -114,6 +120,7 @@ pub enum Error {
     Interrupted,
     /// An error of the SYCL runtime, with its `sycl::errc`.
     #[error("{operation}: SYCL error {code}: {message}")]
+    #[non_exhaustive]
     Sycl {
         /// The operation that failed.
         operation: String,

@@ -86,9 +86,10 @@ pub use array::{
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, EventFuture, MemoryKind, Partition,
-    Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind,
-    VectorWidths, clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
+    Aspect, Backend, Context, Device, DeviceFilter, DeviceProperties, DeviceType, Event, EventFuture,
+    MemoryKind, Partition, Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector,
+    Timestamps, UsmKind, VectorWidths, clear_kernel_cache, platform_problems, platforms,
+    set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
@@ -110,6 +111,35 @@ pub use placement::{
 pub use runtime::faults;
 pub use runtime::with_interrupt;
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
+#[cfg(feature = "arrow")]
+#[doc(no_inline)]
+pub use {arrow_array, arrow_schema};
+/// Element types of other crates, in the versions that usmq uses.
+#[doc(no_inline)]
+pub use {
+    half::{self, bf16, f16},
+    num_complex::{self, Complex, Complex32, Complex64},
+};
+
+/// The names that most programs use: `use usmq::prelude::*;`. Without `Error` and `Result`, which other crates have, too.
+///
+/// ```
+/// use usmq::prelude::*;
+///
+/// let sum = Queue::get("cpu")?.with(|| -> usmq::Result<f32> {
+///     let x = Array::full((2, 3), 1f32)?;
+///     Ok(x.to_vec::<f32>()?.iter().sum())
+/// })?;
+/// assert_eq!(sum, 6.0);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+pub mod prelude {
+    #[doc(no_inline)]
+    pub use crate::{
+        Arg, Array, DType, Device, Element, Elementwise, Event, In, InOut, InQueue, Index, Kernel, Launch,
+        Out, Queue, Reduction, UsmKind, collocate, current_queue, follow, kernel_struct, with_queue,
+    };
+}
 
 /// Internals that `tests/fuzz` calls; not part of the public API.
 #[doc(hidden)]

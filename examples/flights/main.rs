@@ -40,7 +40,7 @@ fn run() -> Result<(), Failure> {
     report("read", start, &format!("{} flights, {} airports", grouped(flown), grouped(airports)));
 
     let job = || {
-        let has_f64 = current_queue()?.device().aspects()?.iter().any(|aspect| aspect == "fp64");
+        let has_f64 = current_queue()?.device().has(usmq::Aspect::Fp64)?;
         if has_f64 { compute::<f64>(&flights) } else { compute::<f32>(&flights) }
     };
     let found = match arguments.next() {

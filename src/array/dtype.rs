@@ -188,6 +188,15 @@ impl DType {
     }
 }
 
+/// As [`DType::parse`].
+impl std::str::FromStr for DType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn every_spelling_of_a_type_reads_back() {
         for dtype in DType::ALL {
-            assert_eq!(DType::parse(dtype.name()).unwrap(), dtype);
+            assert_eq!(dtype.to_string().parse::<DType>().unwrap(), dtype);
             assert_eq!(DType::parse(dtype.short_name()).unwrap(), dtype);
             if let Some(typestr) = dtype.typestr() {
                 assert_eq!(DType::parse(typestr).unwrap(), dtype);

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,11 +105,9 @@ fn close(number: u64) -> Result<()> {
 /// # Safety
 /// `queue` is null or the address of a live `sycl::queue` of this process's libsycl.
 pub(super) unsafe fn given(queue: *mut c_void) -> Result<Option<Queue>> {
-    if queue.is_null() {
-        return Ok(None);
-    }
+    let Some(queue) = NonNull::new(queue) else { return Ok(None) };
     // SAFETY: the caller's promise.
-    unsafe { Queue::from_raw(queue as usize) }.map(Some)
+    unsafe { Queue::from_raw(queue) }.map(Some)
 }
 
 /// As [`given`], with the current queue for null.
@@ -121,7 +120,7 @@ pub(super) unsafe fn given_or_current(queue: *mut c_void) -> Result<Queue> {
 }
 
 fn owned(queue: &Queue) -> Result<*mut c_void> {
-    Ok(queue.to_raw()? as *mut c_void)
+    Ok(queue.to_raw()?.as_ptr())
 }
 
 /// # Safety
@@ -149,9 +148,9 @@ unsafe extern "C" fn usmq_queue_of(target: *const c_char, queue: *mut *mut c_voi
 #[unsafe(no_mangle)]
 unsafe extern "C" fn usmq_queue_release(queue: *mut c_void) -> c_int {
     call(|| {
-        if !queue.is_null() {
+        if let Some(queue) = NonNull::new(queue) {
             // SAFETY: it came from one of the two above, and is released once.
-            unsafe { Queue::free_raw(queue as usize) };
+            unsafe { Queue::free_raw(queue) };
         }
         Ok(())
     })

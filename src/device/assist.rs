@@ -3,7 +3,7 @@
 //! The OpenCL CPU driver executes commands in its worker threads, one fewer than the machine has cores, and in
 //! the threads that wait. If all threads poll, a command may wait until a worker has finished another one.
 
-use super::Queue;
+use super::{DeviceType, Queue};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -36,7 +36,7 @@ static OUT_OF_ORDER: AtomicBool = AtomicBool::new(false);
 /// Starts a wait inside the driver for an event of a queue on another thread, if that speeds the event up. Never blocks.
 /// False if no thread is available now. The event must not depend on a host task.
 pub(super) fn assist_wait(queue: &Queue, wait: impl FnOnce() + Send + 'static) -> bool {
-    if queue.device().device_type() != "cpu" {
+    if queue.device().device_type() != DeviceType::Cpu {
         return true;
     }
     // A thread that waits for a command of another context executes nothing, and takes the place of one that

@@ -1,5 +1,6 @@
 //! The backends of SYCL, and the one table of decisions that depend on them.
 
+use crate::error::{Error, Result};
 use std::fmt;
 
 /// A backend of SYCL. Source: SYCL 2020, section 4.1, and the backend documents of DPC++.
@@ -111,6 +112,17 @@ impl Backend {
     }
 }
 
+impl std::str::FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        TABLE.iter().find(|(_, name, _)| *name == text).map(|(backend, ..)| *backend).ok_or_else(|| {
+            let names = TABLE.map(|(_, name, _)| name).join(", ");
+            Error::Value(format!("unknown backend {text:?}; expected {names}"))
+        })
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -127,8 +139,11 @@ mod tests {
             assert_eq!(backend.name(), name);
             assert_eq!(*backend.capabilities(), capabilities);
             assert_eq!(Backend::from_name(name), backend);
+            assert_eq!(name.parse::<Backend>().unwrap(), backend);
         }
         assert_eq!(Backend::from_name("a new one"), Backend::Other);
+        let error = "vulkan".parse::<Backend>().unwrap_err().to_string();
+        assert!(error.starts_with("unknown backend \"vulkan\"; expected opencl, level_zero"), "{error}");
     }
 
     /// One row per decision, so that no change of the table is accidental.

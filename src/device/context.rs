@@ -4,13 +4,15 @@ use super::kernel_cache;
 use super::program::ContextKey;
 use super::{Backend, Capabilities, UsmKind};
 use crate::completion::release;
-use crate::error::{During, Result};
+use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Interned, Interner};
 use cxx::UniquePtr;
 use once_cell::sync::Lazy;
+use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 
 /// A SYCL context. Cheap to clone; equal handles are the same context of the runtime.
 ///
@@ -81,15 +83,18 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Sycl`](crate::Error::Sycl) if memory is short.
-    pub fn to_raw(&self) -> Result<usize> {
-        ffi::context_copy_to_heap(self.raw()?).during("copying a context")
+    pub fn to_raw(&self) -> Result<NonNull<c_void>> {
+        let address = ffi::context_copy_to_heap(self.raw()?).during("copying a context")?;
+        NonNull::new(address as *mut c_void)
+            .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
     }
 
     /// Deletes the object that [`Context::to_raw`] made.
     ///
     /// # Safety
-    /// `address` came from [`Context::to_raw`] and is freed once.
-    pub unsafe fn free_raw(address: usize) {
+    /// `handle` came from [`Context::to_raw`] and is freed once.
+    pub unsafe fn free_raw(handle: NonNull<c_void>) {
+        let address = handle.as_ptr() as usize;
         crate::completion::release(move || {
             // SAFETY: the caller's promise. An exception of the runtime's destructor cannot be reported.
             let _ = unsafe { ffi::context_free_heap(address) };

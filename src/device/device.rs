@@ -1,6 +1,6 @@
 //! A device: a root device of a platform, or a sub-device.
 
-use super::{Backend, Capabilities, Context, DeviceProperties, UsmKind};
+use super::{Aspect, Backend, Capabilities, Context, DeviceProperties, DeviceType, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle};
@@ -20,6 +20,7 @@ struct Inner {
     raw: Handle<ffi::Device>,
     id: usize,
     backend: Backend,
+    device_type: DeviceType,
     info: ffi::DeviceInfo,
     origin: DeviceOrigin,
     /// Sub-devices are created once per partition: the runtime creates new, unequal ones at each request.
@@ -75,9 +76,11 @@ impl Device {
     fn new(raw: Handle<ffi::Device>, info: ffi::DeviceInfo, origin: DeviceOrigin) -> Result<Self> {
         let id = ffi::device_id(raw.get()?).during("identifying a device")?;
         let backend = Backend::from_name(&info.backend);
+        let device_type = DeviceType::from_name(&info.device_type);
         let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
         let (aspects, properties) = (OnceCell::new(), OnceCell::new());
-        let inner = Inner { raw, id, backend, info, origin, parts, context, aspects, properties, peers };
+        let inner =
+            Inner { raw, id, backend, device_type, info, origin, parts, context, aspects, properties, peers };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -125,10 +128,10 @@ impl Device {
         self.backend().capabilities()
     }
 
-    /// `cpu`, `gpu`, `accelerator` or `custom`.
+    /// The type of the device.
     #[must_use]
-    pub fn device_type(&self) -> &str {
-        &self.0.info.device_type
+    pub fn device_type(&self) -> DeviceType {
+        self.0.device_type
     }
 
     /// `backend:device_type:index`, which selects this root device; `None` for a sub-device, which no filter
@@ -220,11 +223,24 @@ impl Device {
         self.0.info.usm_system
     }
 
-    /// Names of the device's SYCL aspects, such as `fp64` or `usm_device_allocations`.
+    /// The device's SYCL aspects.
     ///
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot answer.
-    pub fn aspects(&self) -> Result<&[String]> {
+    pub fn aspects(&self) -> Result<Vec<Aspect>> {
+        Ok(self.aspect_names()?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// Whether the device has this aspect.
+    ///
+    /// # Errors
+    /// As [`Device::aspects`].
+    pub fn has(&self, aspect: Aspect) -> Result<bool> {
+        Ok(self.aspects()?.contains(&aspect))
+    }
+
+    /// The names of all aspects, those of extensions included; queried at the first call.
+    pub(crate) fn aspect_names(&self) -> Result<&[String]> {
         let query = || ffi::device_aspects(self.raw()?).during("querying the aspects of a device");
         self.0.aspects.get_or_try_init(query).map(Vec::as_slice)
     }

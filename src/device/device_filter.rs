@@ -32,27 +32,27 @@ impl DeviceFilter {
         Self::default()
     }
 
-    /// Requires an aspect, such as `fp64`.
-    pub fn aspect(mut self, name: impl Into<String>) -> Self {
-        self.aspects.push(name.into());
+    /// Requires an aspect, by its name or as an [`Aspect`](crate::Aspect).
+    pub fn aspect(mut self, name: impl ToString) -> Self {
+        self.aspects.push(name.to_string());
         self
     }
 
     /// Refuses devices with an aspect, such as `emulated`.
-    pub fn without_aspect(mut self, name: impl Into<String>) -> Self {
-        self.excluded_aspects.push(name.into());
+    pub fn without_aspect(mut self, name: impl ToString) -> Self {
+        self.excluded_aspects.push(name.to_string());
         self
     }
 
     /// Requires a backend by its name, such as `level_zero`.
-    pub fn backend(mut self, name: impl Into<String>) -> Self {
-        self.backend = Some(name.into());
+    pub fn backend(mut self, name: impl ToString) -> Self {
+        self.backend = Some(name.to_string());
         self
     }
 
     /// Requires a device type: `cpu`, `gpu`, `accelerator` or `custom`.
-    pub fn device_type(mut self, name: impl Into<String>) -> Self {
-        self.device_type = Some(name.into());
+    pub fn device_type(mut self, name: impl ToString) -> Self {
+        self.device_type = Some(name.to_string());
         self
     }
 
@@ -94,11 +94,11 @@ impl DeviceFilter {
     }
 
     fn accepts(&self, device: &Device) -> Result<bool> {
-        let has = device.aspects()?;
+        let has = device.aspect_names()?;
         Ok(self.aspects.iter().all(|name| has.contains(name))
             && !self.excluded_aspects.iter().any(|name| has.contains(name))
             && self.backend.as_ref().is_none_or(|name| name == device.backend().name())
-            && self.device_type.as_ref().is_none_or(|name| name == device.device_type()))
+            && self.device_type.as_ref().is_none_or(|name| name == device.device_type().name()))
     }
 
     fn described(&self) -> String {
@@ -125,7 +125,7 @@ impl Device {
     /// [`Error::Value`] for a name that is not an aspect's, [`Error::Sycl`] if the runtime cannot answer.
     pub fn has_aspect(&self, name: &str) -> Result<bool> {
         check_aspect(name)?;
-        Ok(self.aspects()?.iter().any(|aspect| aspect == name))
+        Ok(self.aspect_names()?.iter().any(|aspect| aspect == name))
     }
 }
 

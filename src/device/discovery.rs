@@ -9,6 +9,8 @@ use crate::{ffi, runtime};
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 struct Registry {
@@ -94,7 +96,7 @@ impl Registry {
             });
             match device {
                 Ok(device) => {
-                    let kind = (device.backend(), device.device_type().to_owned());
+                    let kind = (device.backend(), device.device_type().name().to_owned());
                     *indices.entry(kind).or_default() += 1;
                     self.devices.push(device);
                 }
@@ -189,13 +191,13 @@ impl Context {
     /// A handle to a context of another library.
     ///
     /// # Safety
-    /// `address` is that of a live `sycl::context` made by the libsycl of this process. It is copied, not
-    /// kept.
+    /// `handle` points to a live `sycl::context` made by the libsycl of this process. It is copied, not kept.
     ///
     /// # Errors
     /// [`Error::Sycl`] if the runtime refuses it.
-    pub unsafe fn from_raw(address: usize) -> Result<Self> {
+    pub unsafe fn from_raw(handle: NonNull<c_void>) -> Result<Self> {
         devices()?;
+        let address = handle.as_ptr() as usize;
         // SAFETY: the caller's promise.
         Self::adopt(unsafe { ffi::context_copy_from(address) }.during("copying a context")?)
     }
@@ -314,7 +316,7 @@ fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {
         .iter()
         .map(|d| Candidate {
             backend: d.backend(),
-            device_type: d.device_type(),
+            device_type: d.device_type().name(),
             score: d.default_selector_score(),
         })
         .collect();

@@ -120,6 +120,21 @@ impl MemoryKind {
     }
 }
 
+impl std::str::FromStr for MemoryKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "system" => Ok(Self::System),
+            _ => text.parse().map(Self::Usm).map_err(|_| {
+                Error::Value(format!(
+                    "unknown memory kind {text:?}; expected \"device\", \"shared\", \"host\" or \"system\""
+                ))
+            }),
+        }
+    }
+}
+
 impl From<UsmKind> for MemoryKind {
     fn from(kind: UsmKind) -> Self {
         Self::Usm(kind)

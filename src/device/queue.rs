@@ -11,8 +11,10 @@ use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, retry};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
+use std::ffi::c_void;
 use std::fmt;
 use std::hash::Hash;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -151,16 +153,19 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Sycl`] if memory is short.
-    pub fn to_raw(&self) -> Result<usize> {
+    pub fn to_raw(&self) -> Result<NonNull<c_void>> {
         self.expose();
-        ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")
+        let address = ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")?;
+        NonNull::new(address as *mut c_void)
+            .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
     }
 
     /// Deletes the object that [`Queue::to_raw`] made.
     ///
     /// # Safety
-    /// `address` came from [`Queue::to_raw`] and is freed once.
-    pub unsafe fn free_raw(address: usize) {
+    /// `handle` came from [`Queue::to_raw`] and is freed once.
+    pub unsafe fn free_raw(handle: NonNull<c_void>) {
+        let address = handle.as_ptr() as usize;
         // The last handle to a queue must not be dropped inside one of its own commands, so the release
         // thread drops it.
         completion::release(move || {

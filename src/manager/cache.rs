@@ -4,6 +4,8 @@ use super::Target;
 use crate::device::{Context, ContextKey, Device, Queue, QueueProperties, Queues};
 use crate::error::Result;
 use once_cell::sync::Lazy;
+use std::ffi::c_void;
+use std::ptr::NonNull;
 
 static QUEUES: Lazy<Queues<(Device, ContextKey, QueueProperties)>> = Lazy::new(Queues::default);
 
@@ -94,13 +96,13 @@ impl Queue {
     /// A handle to a queue of another library, not a new queue: commands of both libraries share its order.
     ///
     /// # Safety
-    /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
+    /// `handle` points to a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
     ///
     /// # Errors
     /// [`Error::Interop`](crate::Error::Interop) when its device is not visible to usmq.
-    pub unsafe fn from_raw(address: usize) -> Result<Self> {
+    pub unsafe fn from_raw(handle: NonNull<c_void>) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let queue = unsafe { Self::adopt(address) }?;
+        let queue = unsafe { Self::adopt(handle.as_ptr() as usize) }?;
         Ok(QUEUES.all()?.find(|known| *known == queue).unwrap_or(queue))
     }
 }

@@ -70,6 +70,8 @@ pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
 /// # Ok::<(), usmq::Error>(())
 /// ```
 ///
+/// For a body that returns another type than `Result`, use [`Queue::with`].
+///
 /// # Errors
 /// The error of `f`, or the reason why the queue cannot be created; then `f` does not run.
 pub fn with_queue<T, E: From<Error>>(
@@ -98,6 +100,21 @@ impl Queue {
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::from_queue(self.clone())
+    }
+
+    /// Runs `f` with this queue as the current one, and restores the previous one afterwards, also on panic: as
+    /// [`with_queue`], for a body that returns any type.
+    ///
+    /// ```
+    /// use usmq::{Queue, current_queue};
+    ///
+    /// let queue = Queue::get("cpu")?;
+    /// let seen = queue.with(|| current_queue().ok());
+    /// assert_eq!(seen, Some(queue));
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    pub fn with<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.scope().enter_within(f)
     }
 }
 

@@ -50,6 +50,24 @@ impl From<String> for Target {
     }
 }
 
+impl From<&String> for Target {
+    fn from(filter: &String) -> Self {
+        Self::Filter(filter.clone())
+    }
+}
+
+impl From<Selector> for Target {
+    fn from(selector: Selector) -> Self {
+        Self::Filter(selector.as_str().to_owned())
+    }
+}
+
+impl From<&Selector> for Target {
+    fn from(selector: &Selector) -> Self {
+        Self::Filter(selector.as_str().to_owned())
+    }
+}
+
 impl From<Device> for Target {
     fn from(device: Device) -> Self {
         Self::Device(device)

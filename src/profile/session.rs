@@ -70,3 +70,9 @@ impl Drop for Session {
 pub fn watch_calls() -> Result<()> {
     crate::trace::xpti::watch()
 }
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("open", &self.window.is_some()).finish_non_exhaustive()
+    }
+}

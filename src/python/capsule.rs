@@ -30,58 +30,56 @@ pub(super) fn context_capsule<'py>(
 
 fn capsule<'py>(
     py: Python<'py>,
-    address: usize,
+    pointer: NonNull<c_void>,
     name: &'static CStr,
     destructor: ffi::PyCapsule_Destructor,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let pointer = NonNull::new(address as *mut c_void)
-        .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))?;
     // SAFETY: the pointer is a fresh heap object of the kind that the name says, and `destructor` deletes it.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
 }
 
 unsafe extern "C" fn delete_queue(capsule: *mut ffi::PyObject) {
-    if let Some(address) = held(capsule, [QUEUE, USED_QUEUE]) {
+    if let Some(handle) = held(capsule, [QUEUE, USED_QUEUE]) {
         // SAFETY: the capsule was made above with a queue of `Queue::to_raw`, and is destroyed once.
-        unsafe { crate::Queue::free_raw(address) }
+        unsafe { crate::Queue::free_raw(handle) }
     }
 }
 
 unsafe extern "C" fn delete_context(capsule: *mut ffi::PyObject) {
-    if let Some(address) = held(capsule, [CONTEXT, USED_CONTEXT]) {
+    if let Some(handle) = held(capsule, [CONTEXT, USED_CONTEXT]) {
         // SAFETY: the capsule was made above with a context of `Context::to_raw`, and is destroyed once.
-        unsafe { crate::Context::free_raw(address) }
+        unsafe { crate::Context::free_raw(handle) }
     }
 }
 
 /// The pointer of a capsule that has one of these names.
-fn held(capsule: *mut ffi::PyObject, names: [&CStr; 2]) -> Option<usize> {
+fn held(capsule: *mut ffi::PyObject, names: [&CStr; 2]) -> Option<NonNull<c_void>> {
     let name = names.into_iter().find(|name| {
         // SAFETY: `capsule` is a live object of any type is allowed.
         unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 1 }
     })?;
     // SAFETY: it is a capsule of this name, as just asked.
     let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-    Some(pointer as usize)
+    NonNull::new(pointer)
 }
 
 /// The queue of a capsule, or of an object whose `_get_capsule` gives one; None for anything else.
 pub(super) fn queue_from(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Queue>> {
     // SAFETY: the name promises a `sycl::queue*`.
-    take(object, QUEUE, USED_QUEUE, |address| unsafe { crate::Queue::from_raw(address) })
+    take(object, QUEUE, USED_QUEUE, |handle| unsafe { crate::Queue::from_raw(handle) })
 }
 
 /// The context of a capsule, or of an object whose `_get_capsule` gives one; None for anything else.
 pub(super) fn context_from(object: &Bound<'_, PyAny>) -> PyResult<Option<crate::Context>> {
     // SAFETY: the name promises a `sycl::context*`.
-    take(object, CONTEXT, USED_CONTEXT, |address| unsafe { crate::Context::from_raw(address) })
+    take(object, CONTEXT, USED_CONTEXT, |handle| unsafe { crate::Context::from_raw(handle) })
 }
 
 fn take<T>(
     object: &Bound<'_, PyAny>,
     name: &'static CStr,
     used: &'static CStr,
-    copy: impl Fn(usize) -> Result<T>,
+    copy: impl Fn(NonNull<c_void>) -> Result<T>,
 ) -> PyResult<Option<T>> {
     let mut capsule = object.clone();
     if !capsule.is_instance_of::<PyCapsule>() {
@@ -98,9 +96,9 @@ pub(super) fn consume_capsule(
     name: &'static CStr,
     used: &'static CStr,
     method: &str,
-) -> PyResult<Option<usize>> {
+) -> PyResult<Option<NonNull<c_void>>> {
     with_critical_section(capsule, || {
-        let Some(address) = held(capsule.as_ptr(), [name, name]) else {
+        let Some(pointer) = held(capsule.as_ptr(), [name, name]) else {
             if held(capsule.as_ptr(), [used, used]).is_none() {
                 return Ok(None);
             }
@@ -110,7 +108,7 @@ pub(super) fn consume_capsule(
         };
         // SAFETY: a live capsule, and a name that lives as long as the process.
         match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } {
-            0 => Ok(Some(address)),
+            0 => Ok(Some(pointer)),
             _ => Err(PyErr::fetch(capsule.py())),
         }
     })

@@ -53,7 +53,7 @@ impl Device {
     /// ``"cpu"``, ``"gpu"``, ``"accelerator"`` or ``"custom"``.
     #[getter]
     fn device_type(&self) -> &str {
-        self.0.device_type()
+        self.0.device_type().name()
     }
 
     /// The filter string of this root device; None for a sub-device.
@@ -65,7 +65,7 @@ impl Device {
     /// Names of the SYCL aspects that the device has, as ``"fp64"``.
     #[getter]
     fn aspects(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(detach(py, || self.0.aspects().map(<[String]>::to_vec))?)
+        Ok(detach(py, || self.0.aspect_names().map(<[String]>::to_vec))?)
     }
 
     /// Return whether the device has a SYCL aspect, as ``"fp64"``.
@@ -141,19 +141,19 @@ impl Device {
     /// Whether ``device_type`` is ``"cpu"``.
     #[getter]
     fn is_cpu(&self) -> bool {
-        self.0.device_type() == "cpu"
+        self.0.device_type().name() == "cpu"
     }
 
     /// Whether ``device_type`` is ``"gpu"``.
     #[getter]
     fn is_gpu(&self) -> bool {
-        self.0.device_type() == "gpu"
+        self.0.device_type().name() == "gpu"
     }
 
     /// Whether ``device_type`` is ``"accelerator"``.
     #[getter]
     fn is_accelerator(&self) -> bool {
-        self.0.device_type() == "accelerator"
+        self.0.device_type().name() == "accelerator"
     }
 
     /// Largest number of sub-devices.

@@ -133,14 +133,14 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
             return Ok(Stream::Unordered);
         }
         let address = object.extract::<usize>().ok().filter(|address| may_be_object(*address));
-        let address = address.ok_or_else(|| {
+        let handle = address.and_then(|address| NonNull::new(address as *mut _)).ok_or_else(|| {
             PyBufferError::new_err(format!(
                 "stream {object} is neither -1 nor the address of a SYCL queue; pass the queue itself, of usmq or dpctl"
             ))
         })?;
         // SAFETY: for kDLOneAPI a consumer's number is the address of its live sycl::queue. It cannot be
         // checked further.
-        return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(address) }?));
+        return Ok(Stream::Queue(unsafe { crate::Queue::from_raw(handle) }?));
     }
     if let Ok(queue) = object.cast::<super::classes::Queue>() {
         return Ok(Stream::Queue(queue.get().0.clone()));
@@ -302,7 +302,7 @@ fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// The tensor of an unused capsule of this kind; None for anything else.
 fn take<T: Named>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<ForeignTensor<T>>> {
-    let Some(address) = consume_capsule(capsule, T::NAME, T::USED, "__dlpack__()")? else { return Ok(None) };
+    let Some(pointer) = consume_capsule(capsule, T::NAME, T::USED, "__dlpack__()")? else { return Ok(None) };
     // SAFETY: the name promises such a tensor, and the capsule no longer owns it.
-    Ok(Some(unsafe { ForeignTensor::from_raw(address as *mut T) }?))
+    Ok(Some(unsafe { ForeignTensor::from_raw(pointer.as_ptr().cast()) }?))
 }

@@ -141,6 +141,13 @@ impl FromTaskArg for f32 {
     }
 }
 
+/// As the text for errors.
+impl fmt::Debug for TaskArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskArg({self})")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

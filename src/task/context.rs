@@ -165,3 +165,13 @@ fn count(arguments: usize) -> String {
         more => format!("{more} arguments"),
     }
 }
+
+impl std::fmt::Debug for TaskContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskContext")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("args", &self.args)
+            .finish_non_exhaustive()
+    }
+}

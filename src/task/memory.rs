@@ -258,3 +258,13 @@ impl TaskMemory {
         drop(blocks);
     }
 }
+
+impl std::fmt::Debug for TaskMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskMemory")
+            .field("task", &self.task)
+            .field("queue", &self.queue)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

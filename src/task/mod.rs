@@ -46,7 +46,7 @@ use std::sync::Arc;
 /// assert_eq!(y.queue(), x.queue()); // no target was given, so the task ran where its data is
 /// # Ok::<(), usmq::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use = "a task does nothing until it is run"]
 pub struct Task {
     name: String,

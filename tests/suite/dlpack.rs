@@ -351,8 +351,9 @@ fn the_working_device_is_the_current_queue_if_it_has_an_ordinal() -> Result<()> 
     }
     let address = work_stream(&named)?;
     assert_eq!(address, work_stream(&named)?);
+    let handle = std::ptr::NonNull::new(address as *mut std::ffi::c_void).expect("an address");
     // SAFETY: `work_stream` returns the address of a queue that lives.
-    assert_eq!(unsafe { Queue::from_raw(address) }?, named);
+    assert_eq!(unsafe { Queue::from_raw(handle) }?, named);
     Ok(())
 }
 

@@ -195,7 +195,7 @@ fn a_build_error_has_name_device_and_compiler_log() -> Result<()> {
     for result in built {
         let error = result.expect_err("the source is wrong");
         let text = error.to_string();
-        let Error::KernelBuild { name, device, log } = error else { panic!("{text}") };
+        let Error::KernelBuild { name, device, log, .. } = error else { panic!("{text}") };
         assert!(log.contains("no_such_name"), "{log}");
         assert_eq!(device, queue.device().to_string());
         assert!(text.contains(&name) && text.contains(&device) && text.contains(&log), "{text}");

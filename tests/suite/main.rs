@@ -21,6 +21,7 @@ mod arrow_soundness;
 mod arrow_streams;
 mod axpy;
 mod build_script;
+mod builders;
 mod dlpack;
 mod dtypes;
 mod futures;

@@ -441,3 +441,9 @@ fn take_back(offer: &Arc<Offer>) {
 fn panicked() -> Error {
     Error::Interop("the producer of the stream panicked".to_owned())
 }
+
+impl std::fmt::Debug for AsyncExport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncExport").finish_non_exhaustive()
+    }
+}

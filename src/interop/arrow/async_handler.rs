@@ -314,3 +314,9 @@ unsafe extern "C" fn release(handler: *mut ArrowAsyncDeviceStreamHandler) {
     // SAFETY: the handler's reference, from `into_raw`; `released` says that it is taken once.
     drop(unsafe { Arc::from_raw(ptr::from_ref(own)) });
 }
+
+impl std::fmt::Debug for AsyncHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncHandler").finish_non_exhaustive()
+    }
+}

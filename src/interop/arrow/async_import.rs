@@ -128,3 +128,9 @@ impl Drop for AsyncStreamReader {
         self.shared.close();
     }
 }
+
+impl std::fmt::Debug for AsyncStreamReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncStreamReader").finish_non_exhaustive()
+    }
+}

@@ -367,3 +367,12 @@ impl ColumnOrTable {
         }
     }
 }
+
+impl<S: Stream> std::fmt::Debug for StreamReader<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamReader")
+            .field("field", &self.field)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}

@@ -52,7 +52,7 @@ pub fn work_stream(queue: &Queue) -> Result<usize> {
         return Ok(*address);
     }
     let kept = queue.clone().make_process_lifetime();
-    let address = kept.to_raw()?;
+    let address = kept.to_raw()?.as_ptr() as usize;
     // Two concurrent threads both get a permanent address.
     Ok(*STREAMS.lock()?.entry(kept).or_insert(address))
 }

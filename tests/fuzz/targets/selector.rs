@@ -58,7 +58,7 @@ pub fn check(data: &[u8]) {
                 "{text:?} of {machine:?}"
             );
         }
-        (Err(Error::Selector { asked, reason }), None) => assert!(asked == text && !reason.is_empty()),
+        (Err(Error::Selector { asked, reason, .. }), None) => assert!(asked == text && !reason.is_empty()),
         (found, expected) => panic!("{text:?}: {found:?}, but the rules give {expected:?}"),
     }
 }
