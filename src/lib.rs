@@ -83,9 +83,10 @@ pub use array::{Array, DType, Element, HostMemory, Index, ReadFuture, Scalar};
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Backend, Context, Device, DeviceFilter, DeviceProperties, Event, EventFuture, MemoryKind, Partition,
-    Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector, Timestamps, UsmKind,
-    VectorWidths, clear_kernel_cache, platform_problems, platforms, set_kernel_cache_limit,
+    Backend, Context, Device, DeviceFilter, DeviceProperties, Elapsed, Event, EventFuture, MemoryKind,
+    Partition, Platform, PlatformProblem, PointerInfo, Priority, Queue, QueueProperties, Selector, Timer,
+    Timestamps, UsmKind, VectorWidths, clear_kernel_cache, platform_problems, platforms,
+    set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};
