@@ -1,4 +1,4 @@
-"""The extension of examples/nanobind, built with g++ and the headers of the wheel."""
+"""The extensions of examples/nanobind, built with g++ and the headers of the wheels."""
 
 import gc
 import importlib.util
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dpnp
 import nanobind
+import numpy as np
 import pytest
 import usmq
 
@@ -15,27 +16,79 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "nanobind"
 PREFIX = Path(sysconfig.get_path("data"))
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("nanobind")
-    library = folder / ("filled" + sysconfig.get_config_var("EXT_SUFFIX"))
+def built(folder, name, *libraries):
+    """Compile an example and import it."""
+    library = folder / (name + sysconfig.get_config_var("EXT_SUFFIX"))
     own = Path(nanobind.__file__).parent
     command = ["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden"]
-    command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", "-DNB_COMPACT_ASSERTIONS"]
+    command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", "-DNB_COMPACT_ASSERTIONS", "-DMKL_ILP64"]
     command += ["-Wall", "-Wextra", "-Werror"]
     command += [f"-I{Path(usmq.__file__).parent / 'include'}", f"-I{own / 'include'}"]
     command += [f"-isystem{own / 'ext' / 'robin_map' / 'include'}", f"-isystem{PREFIX / 'include'}"]
     command += [f"-isystem{sysconfig.get_path('include')}"]
-    command += [str(EXAMPLES / "filled.cpp"), str(own / "src" / "nb_combined.cpp")]
-    command += [f"-L{PREFIX / 'lib'}", "-lsycl", "-ldl", "-o", str(library)]
+    command += [str(EXAMPLES / f"{name}.cpp"), str(own / "src" / "nb_combined.cpp")]
+    command += [f"-L{PREFIX / 'lib'}", "-lsycl", "-ldl", "-Wl,--no-as-needed"]
+    command += [str(PREFIX / "lib" / library) for library in libraries]
+    command += ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{PREFIX / 'lib'}", "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    spec = importlib.util.spec_from_file_location("filled", library)
+    spec = importlib.util.spec_from_file_location(name, library)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Filled
+    return module
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("nanobind"), "filled").Filled
+
+
+@pytest.fixture(scope="module")
+def cholesky(tmp_path_factory):
+    libraries = (
+        "libmkl_sycl_lapack.so.6",
+        "libmkl_sycl_blas.so.6",
+        "libmkl_intel_ilp64.so.3",
+        "libmkl_tbb_thread.so.3",
+        "libmkl_core.so.3",
+    )
+    return built(tmp_path_factory.mktemp("onemkl"), "cholesky", *libraries).cholesky
+
+
+@pytest.mark.parametrize("n", [1, 5, 200])
+@pytest.mark.parametrize("properties", [{}, {"in_order": False}], ids=["in order", "loose"])
+def test_onemkl_factors_a_matrix_in_place_on_the_current_queue(cholesky, n, properties):
+    random = np.random.default_rng(n)
+    half = random.random((n, n))
+    matrix = half @ half.T + n * np.eye(n)
+    queue = usmq.Queue("cpu", **properties)
+    with usmq.use_queue(queue):
+        x = usmq.zeros((n, n), "f8")
+        x.copy_from(matrix)
+        cholesky(x)
+        lower = np.tril(x.copy().to_numpy())
+    np.testing.assert_allclose(lower @ lower.T, matrix, rtol=1e-12)
+    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), rtol=1e-10)
+
+
+def test_onemkl_takes_an_array_of_dpnp(cholesky):
+    theirs = dpnp.asarray([[4.0, 2.0], [2.0, 5.0]])
+    with usmq.use_queue(theirs.sycl_queue):
+        cholesky(theirs)
+    assert np.tril(dpnp.asnumpy(theirs)).tolist() == [[2.0, 0.0], [1.0, 2.0]]
+
+
+def test_onemkl_refuses_other_matrices(cholesky):
+    with pytest.raises(RuntimeError, match="potrf"):
+        cholesky(usmq.asarray([[1.0, 2.0], [2.0, 1.0]]))
+    with pytest.raises(TypeError, match="float64"):
+        cholesky(usmq.zeros((2, 2), "f4"))
+    with pytest.raises(ValueError, match="square"):
+        cholesky(usmq.zeros((2, 3), "f8"))
+    with pytest.raises(ValueError, match="contiguous"):
+        cholesky(usmq.zeros((4, 4), "f8")[::2, ::2])
 
 
 def test_the_extension_works_on_the_queue_of_its_caller(filled):
