@@ -65,7 +65,7 @@ impl Bench {
         let queue = current_queue()?;
         // The cache returns one queue per set of properties, so profiling distinguishes the second one, as in
         // peer.cc.
-        let other = Queue::new(&queue, None, QueueProperties { in_order: true, profiling: true })?;
+        let other = Queue::new(&queue, None, QueueProperties { profiling: true, ..Default::default() })?;
         let bytes = |count: usize, queue: &Queue| -> Result<Array, Failure> {
             let array = Array::uninit([count], DType::U8, UsmKind::Device, queue)?;
             array.fill(0u8)?;

@@ -74,23 +74,48 @@ void ErrorStore::raise_all() {
   throw std::runtime_error(all);
 }
 
-std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling) {
+namespace {
+
+namespace property = sycl::property::queue;
+namespace priority_hint = sycl::ext::oneapi::property::queue;
+
+// A property list takes its properties at construction only.
+template <typename... Properties>
+sycl::property_list properties_with(bool in_order, bool profiling, Properties... properties) {
+  if (in_order && profiling) {
+    return {property::in_order{}, property::enable_profiling{}, properties...};
+  }
+  if (in_order) {
+    return {property::in_order{}, properties...};
+  }
+  if (profiling) {
+    return {property::enable_profiling{}, properties...};
+  }
+  return {properties...};
+}
+
+sycl::property_list properties_of(bool in_order, bool profiling, PriorityCode priority) {
+  switch (priority) {
+  case PriorityCode::High:
+    return properties_with(in_order, profiling, priority_hint::priority_high{});
+  case PriorityCode::Low:
+    return properties_with(in_order, profiling, priority_hint::priority_low{});
+  default:
+    return properties_with(in_order, profiling);
+  }
+}
+
+} // namespace
+
+std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling,
+                                 PriorityCode priority) {
   auto errors = std::make_shared<ErrorStore>();
   const auto keep = [errors](const sycl::exception_list &list) {
     for (const auto &error : list) {
       errors->put(describe(error));
     }
   };
-  namespace property = sycl::property::queue;
-  sycl::property_list properties;
-  if (in_order && profiling) {
-    properties = {property::in_order{}, property::enable_profiling{}};
-  } else if (in_order) {
-    properties = {property::in_order{}};
-  } else if (profiling) {
-    properties = {property::enable_profiling{}};
-  }
-  sycl::queue queue(context, device, keep, properties);
+  sycl::queue queue(context, device, keep, properties_of(in_order, profiling, priority));
   return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors))});
 }
 
@@ -117,6 +142,13 @@ bool queue_in_order(const Queue &queue) { return queue.handle.is_in_order(); }
 
 bool queue_profiling(const Queue &queue) {
   return queue.handle.has_property<sycl::property::queue::enable_profiling>();
+}
+
+PriorityCode queue_priority(const Queue &queue) {
+  if (queue.handle.has_property<priority_hint::priority_high>()) {
+    return PriorityCode::High;
+  }
+  return queue.handle.has_property<priority_hint::priority_low>() ? PriorityCode::Low : PriorityCode::Normal;
 }
 
 void queue_join(const Queue &queue) { queue.handle.wait(); }
@@ -151,6 +183,16 @@ std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std:
 std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                     rust::Slice<const std::size_t> after) {
   return own(queue.handle.memset(reinterpret_cast<void *>(target), value, bytes, listed(after)));
+}
+
+std::unique_ptr<Event> queue_prefetch(const Queue &queue, std::size_t pointer, std::size_t bytes,
+                                      rust::Slice<const std::size_t> after) {
+  return own(queue.handle.prefetch(reinterpret_cast<void *>(pointer), bytes, listed(after)));
+}
+
+std::unique_ptr<Event> queue_mem_advise(const Queue &queue, std::size_t pointer, std::size_t bytes, std::int32_t advice,
+                                        rust::Slice<const std::size_t> after) {
+  return own(queue.handle.mem_advise(reinterpret_cast<void *>(pointer), bytes, advice, listed(after)));
 }
 
 namespace {

@@ -111,6 +111,7 @@ struct BudgetStats;
 struct IncludeFile;
 struct KernelArg;
 enum class EventStatus : std::uint8_t;
+enum class PriorityCode : std::uint8_t;
 
 // platforms
 std::size_t platform_count();
@@ -150,7 +151,8 @@ std::size_t context_id(const Context &context);
 std::unique_ptr<std::vector<Device>> context_devices(const Context &context);
 
 // queues
-std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling);
+std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, bool in_order, bool profiling,
+                                 PriorityCode priority);
 std::unique_ptr<Queue> queue_copy_from(std::size_t address);
 std::size_t queue_copy_to_heap(const Queue &queue);
 void queue_free_heap(std::size_t address);
@@ -159,6 +161,7 @@ std::unique_ptr<Device> queue_device(const Queue &queue);
 std::unique_ptr<Context> queue_context(const Queue &queue);
 bool queue_in_order(const Queue &queue);
 bool queue_profiling(const Queue &queue);
+PriorityCode queue_priority(const Queue &queue);
 void queue_join(const Queue &queue);
 void queue_flush(const Queue &queue);
 void queue_wait(const Queue &queue);
@@ -172,6 +175,10 @@ std::unique_ptr<Event> queue_memcpy(const Queue &queue, std::size_t target, std:
                                     rust::Slice<const std::size_t> after);
 std::unique_ptr<Event> queue_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                     rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_prefetch(const Queue &queue, std::size_t pointer, std::size_t bytes,
+                                      rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_mem_advise(const Queue &queue, std::size_t pointer, std::size_t bytes, std::int32_t advice,
+                                        rust::Slice<const std::size_t> after);
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after);

@@ -38,9 +38,9 @@ struct Unavailable {
   X(context_default) X(device_list) X(device_list_push) X(context_new) X(context_copy_from) X(context_copy_to_heap)   \
   X(context_free_heap) X(context_backend) X(context_id) X(context_devices)                                                               \
   X(queue_new) X(queue_copy_from) X(queue_copy_to_heap) X(queue_free_heap) X(queue_id) X(queue_device) X(queue_context)\
-  X(queue_in_order) X(queue_profiling) X(queue_join) X(queue_flush) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
+  X(queue_in_order) X(queue_profiling) X(queue_priority) X(queue_join) X(queue_flush) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
   X(queue_store_error)                                                                                                \
-  X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_launch)                                                    \
+  X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_prefetch) X(queue_mem_advise) X(queue_launch)                                                    \
   X(user_event_new) X(user_event_event) X(user_event_signal)                                                                     \
   X(event_address) X(event_status) X(event_wait) X(event_join) X(event_profiling)                       \
   X(usm_range) X(usm_kind) X(usm_device) X(usm_device_of_driver)                                                                                           \

@@ -96,6 +96,15 @@ pub(crate) mod bridge {
         Shared = 3,
     }
 
+    /// A hint for the scheduler of a device.
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum PriorityCode {
+        Normal = 0,
+        High = 1,
+        Low = 2,
+    }
+
     /// The state of a command.
     #[repr(u8)]
     #[derive(Debug)]
@@ -201,6 +210,7 @@ pub(crate) mod bridge {
             device: &Device,
             in_order: bool,
             profiling: bool,
+            priority: PriorityCode,
         ) -> Result<UniquePtr<Queue>>;
         /// # Safety
         /// `address` is that of a live `sycl::queue` of the libsycl this process uses.
@@ -214,6 +224,7 @@ pub(crate) mod bridge {
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
         fn queue_profiling(queue: &Queue) -> Result<bool>;
+        fn queue_priority(queue: &Queue) -> Result<PriorityCode>;
         /// As `queue_wait`, without collecting errors.
         fn queue_join(queue: &Queue) -> Result<()>;
         /// Starts submitted commands on backends that otherwise start them only at a wait. Never blocks.
@@ -243,6 +254,23 @@ pub(crate) mod bridge {
             target: usize,
             value: u8,
             bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// The range stays valid until the event completes, and `queue` may access it.
+        unsafe fn queue_prefetch(
+            queue: &Queue,
+            pointer: usize,
+            bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// The range stays valid until the event completes, and `queue` may access it.
+        unsafe fn queue_mem_advise(
+            queue: &Queue,
+            pointer: usize,
+            bytes: usize,
+            advice: i32,
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
         /// # Safety

@@ -86,10 +86,10 @@ pub use array::{
 #[doc(inline)]
 pub use device::devices;
 pub use device::{
-    Aspect, Backend, Context, Device, DeviceFilter, DeviceProperties, DeviceType, Event, EventFuture,
-    MemoryKind, Partition, Platform, PlatformProblem, PointerInfo, Queue, QueueProperties, Selector,
-    Timestamps, UsmKind, VectorWidths, clear_kernel_cache, platform_problems, platforms,
-    set_kernel_cache_limit,
+    Aspect, Backend, Context, Device, DeviceFilter, DeviceProperties, DeviceType, Elapsed, Event,
+    EventFuture, MemoryKind, Partition, Platform, PlatformProblem, PointerInfo, Priority, Queue,
+    QueueProperties, Selector, Timer, Timestamps, UsmKind, VectorWidths, clear_kernel_cache,
+    platform_problems, platforms, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
 pub use error::{Error, Result};

@@ -40,6 +40,7 @@ MUST_HAVE = {
     "usmq/_core.pyi",
     "usmq/include/usmq.h",
     "usmq/include/usmq.hpp",
+    "usmq/include/usmq/dlpack.hpp",
     "usmq/include/usmq/kernel.h",
     "usmq/include/usmq/debug.h",
     "usmq/cmake/usmq-config.cmake",

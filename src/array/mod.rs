@@ -185,7 +185,6 @@ impl Array {
 
     /// All memory from the lowest to the highest element as one axis, and the position of the first element
     /// in it.
-    #[cfg(feature = "python")]
     pub(crate) fn span(&self) -> Result<(Self, usize)> {
         let (low, high) = self.layout.extent().unwrap_or((0, -1));
         let first = self.layout.offset().wrapping_add_signed(low);

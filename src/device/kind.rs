@@ -1,7 +1,7 @@
-//! The kinds of memory: USM, with its codes on the bridge, and system memory. Pure.
+//! The kinds of memory (USM, with its codes on the bridge, and system memory), and the priorities of queues. Pure.
 
 use crate::error::{Error, Result};
-use crate::ffi::UsmCode;
+use crate::ffi::{PriorityCode, UsmCode};
 use std::fmt;
 
 /// The kinds of unified shared memory. Source: SYCL 2020, section 4.8.
@@ -142,6 +142,67 @@ impl From<UsmKind> for MemoryKind {
 }
 
 impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The priority of a queue: a hint for the scheduler of its device, which may ignore it.
+///
+/// Source: the SYCL extension `sycl_ext_oneapi_queue_priority`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// The default.
+    #[default]
+    Normal,
+    /// Commands are preferred to those of other queues.
+    High,
+    /// Commands of other queues are preferred.
+    Low,
+}
+
+impl Priority {
+    /// All priorities.
+    pub const ALL: [Self; 3] = [Self::Normal, Self::High, Self::Low];
+
+    /// `normal`, `high` or `low`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::High => "high",
+            Self::Low => "low",
+        }
+    }
+
+    pub(super) fn code(self) -> PriorityCode {
+        match self {
+            Self::Normal => PriorityCode::Normal,
+            Self::High => PriorityCode::High,
+            Self::Low => PriorityCode::Low,
+        }
+    }
+
+    pub(super) fn from_code(code: PriorityCode) -> Self {
+        match code {
+            PriorityCode::High => Self::High,
+            PriorityCode::Low => Self::Low,
+            _ => Self::Normal,
+        }
+    }
+}
+
+impl std::str::FromStr for Priority {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|priority| priority.name() == text).ok_or_else(|| {
+            Error::Value(format!("unknown priority {text:?}; expected \"high\", \"normal\" or \"low\""))
+        })
+    }
+}
+
+impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

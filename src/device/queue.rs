@@ -2,7 +2,7 @@
 
 use super::discovery;
 use super::in_flight::{Command, InFlight};
-use super::{Context, Device};
+use super::{Context, Device, Priority};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -11,6 +11,7 @@ use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, retry};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
+use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::fmt;
 use std::hash::Hash;
@@ -83,27 +84,29 @@ struct Inner {
     slots: [Slot; 3],
 }
 
-/// The properties of a queue; in-order without profiling by default.
+/// The properties of a queue; in-order without profiling, of normal priority, by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueProperties {
     /// Commands run in the order of their submission.
     pub in_order: bool,
     /// Events carry device timestamps.
     pub profiling: bool,
+    /// A hint for the scheduler of the device.
+    pub priority: Priority,
 }
 
 impl Default for QueueProperties {
     fn default() -> Self {
-        Self { in_order: true, profiling: false }
+        Self { in_order: true, profiling: false, priority: Priority::Normal }
     }
 }
 
 impl Queue {
     /// Creates a queue of the runtime. Users get queues from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
-        let QueueProperties { in_order, profiling } = properties;
+        let QueueProperties { in_order, profiling, priority } = properties;
         let timestamps = profiling || always_timestamps();
-        let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps)
+        let raw = ffi::queue_new(context.raw()?, device.raw()?, in_order, timestamps, priority.code())
             .during(&format!("creating a queue on {device}"))?;
         let raw = RawQueue::new(raw, false);
         let id = ffi::queue_id(raw.handle.get()?).during("identifying a queue")?;
@@ -140,6 +143,9 @@ impl Queue {
             properties: QueueProperties {
                 in_order: ffi::queue_in_order(queue).during("querying the order of a queue")?,
                 profiling,
+                priority: Priority::from_code(
+                    ffi::queue_priority(queue).during("querying the priority of a queue")?,
+                ),
             },
             timestamps: profiling,
             slots: Default::default(),
@@ -271,6 +277,12 @@ impl Queue {
     #[must_use]
     pub fn profiling(&self) -> bool {
         self.0.properties.profiling
+    }
+
+    /// The hint for the scheduler of the device.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.0.properties.priority
     }
 
     /// Whether events have timestamps, requested or for profiles only.
@@ -472,12 +484,16 @@ impl fmt::Display for Queue {
 impl fmt::Display for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue {:#x} on {}", self.id, self.device)?;
-        match (self.properties.in_order, self.properties.profiling) {
-            (true, false) => Ok(()),
-            (true, true) => f.write_str(" (profiling)"),
-            (false, false) => f.write_str(" (out-of-order)"),
-            (false, true) => f.write_str(" (out-of-order, profiling)"),
+        let QueueProperties { in_order, profiling, priority } = self.properties;
+        let mut special = SmallVec::<[&str; 3]>::new();
+        special.extend((!in_order).then_some("out-of-order"));
+        special.extend(profiling.then_some("profiling"));
+        match priority {
+            Priority::Normal => {}
+            Priority::High => special.push("high priority"),
+            Priority::Low => special.push("low priority"),
         }
+        if special.is_empty() { Ok(()) } else { write!(f, " ({})", special.join(", ")) }
     }
 }
 

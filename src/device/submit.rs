@@ -41,8 +41,23 @@ impl Queue {
         Ok(WaitList { addresses, _proxies: proxies })
     }
 
-    /// An event that completes after `after` and after all commands submitted to this queue so far.
-    pub(crate) fn barrier(&self, after: &[Event]) -> Result<Event> {
+    /// Submits a barrier: its event completes after `after`, events of any queues, and after all commands submitted to
+    /// this queue so far. Later commands of this queue run after it.
+    ///
+    /// ```
+    /// use usmq::{Queue, QueueProperties, current_queue};
+    ///
+    /// let queue = current_queue()?;
+    /// let loose = queue.with_properties(QueueProperties { in_order: false, ..Default::default() })?;
+    /// let first = queue.barrier(&[])?;
+    /// loose.barrier(&[first.clone()])?.wait()?;
+    /// assert!(first.done()?);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime refuses the command.
+    pub fn barrier(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are those of events that `list` and `after` keep alive during the call.
@@ -100,6 +115,36 @@ impl Queue {
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
         Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
+    }
+
+    /// # Safety
+    /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
+    pub(crate) unsafe fn prefetch(&self, pointer: usize, bytes: usize, after: &[Event]) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
+        // call.
+        let raw = unsafe { ffi::queue_prefetch(self.raw()?, pointer, bytes, &list.addresses) };
+        let raw = raw.during("submitting a prefetch")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
+    }
+
+    /// # Safety
+    /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
+    pub(crate) unsafe fn mem_advise(
+        &self,
+        pointer: usize,
+        bytes: usize,
+        advice: i32,
+        after: &[Event],
+    ) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.wait_list(after)?;
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
+        // call.
+        let raw = unsafe { ffi::queue_mem_advise(self.raw()?, pointer, bytes, advice, &list.addresses) };
+        let raw = raw.during("submitting an advice about memory")?;
+        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
     }
 
     /// # Safety

@@ -72,7 +72,7 @@ impl Queue {
     /// ```
     /// use usmq::{Queue, QueueProperties, current_queue};
     ///
-    /// let loose = current_queue()?.with_properties(QueueProperties { in_order: false, profiling: false })?;
+    /// let loose = current_queue()?.with_properties(QueueProperties { in_order: false, ..Default::default() })?;
     /// assert!(!loose.in_order());
     /// assert_eq!(Queue::new(&loose, None, QueueProperties::default())?, loose);
     /// assert!(loose.with_properties(QueueProperties::default())?.in_order());

@@ -2,6 +2,7 @@
 
 mod collocate;
 mod follow;
+mod hints;
 mod join;
 mod plan;
 

@@ -100,6 +100,7 @@ const NAME: &str = "a str";
 
 parameters! {
     address: ADDRESS,
+    advice: "a whole number; 0 takes earlier advice back",
     array: "a usmq.Array",
     axis: "a whole number",
     aspects: "a sequence of str, as [\"fp64\"]",
@@ -128,6 +129,7 @@ parameters! {
     path: "a str or a path object",
     post: "a str, an expression of a, as \"sqrt(a)\"",
     preamble: "a str, C++ text before the kernel",
+    priority: "\"high\", \"normal\" or \"low\"",
     profiling: FLAG,
     ptr: "a whole number from 0 to 2**64 - 1",
     result: "a str, a type such as \"float\"",

@@ -1,11 +1,11 @@
 //! `usmq.Array`.
 
-use super::classes::{Array, Device, Queue};
+use super::classes::{Array, Device, Event, Queue};
 use super::dtype::{self, DType};
 use super::gil::detach;
 use super::{
     argument, asarray, buffer, comparison, dlpack, dlpack_c_api, index, join, numpy, pickle, placement,
-    scalar, scope, suai, target,
+    scalar, scope, suai, submitter, target,
 };
 use crate::interop::arrow::Column;
 use crate::{Index, Scalar, UsmKind};
@@ -310,6 +310,63 @@ impl Array {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         super::arrow::device_array(py, &Column::from_array("", &self.array)?, requested_schema, wait, kwargs)
+    }
+
+    /// Move shared memory towards the device of a queue, before a kernel there uses it.
+    ///
+    /// Whether data moves is up to the driver. The command is ordered as a read of the array.
+    ///
+    /// Parameters
+    /// ----------
+    /// queue : str, Device, Queue, another library's queue or None
+    ///     The queue; None is that of the array.
+    ///
+    /// Returns
+    /// -------
+    /// Event
+    ///     The command; the call does not wait.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The array is in device or host memory, which does not move.
+    /// PlacementError
+    ///     The queue cannot use the array.
+    #[pyo3(signature = (queue=None))]
+    fn prefetch(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
+        let queue = target::queue(py, queue)?;
+        Ok(Event(submitter::submit(py, || self.array.prefetch(queue.as_ref()))?))
+    }
+
+    /// Tell the driver how shared memory is used.
+    ///
+    /// Parameters
+    /// ----------
+    /// advice : int
+    ///     A number of the backend; 0 takes earlier advice back.
+    /// queue : str, Device, Queue, another library's queue or None
+    ///     The queue; None is that of the array.
+    ///
+    /// Returns
+    /// -------
+    /// Event
+    ///     The command; the call does not wait.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The array is in device or host memory, which does not move.
+    /// PlacementError
+    ///     The queue cannot use the array.
+    #[pyo3(signature = (advice, queue=None))]
+    fn mem_advise(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument::advice)] advice: i32,
+        queue: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Event> {
+        let queue = target::queue(py, queue)?;
+        Ok(Event(submitter::submit(py, || self.array.mem_advise(advice, queue.as_ref()))?))
     }
 
     /// Block until no command submitted so far uses the memory. Raises SyclError with the errors of these

@@ -79,6 +79,9 @@ pub(super) struct Device(pub(super) crate::Device);
 ///     Whether commands run in the order of their submission; by default as in a given queue, else True.
 /// profiling : bool, optional
 ///     Whether events carry device timestamps; by default as in a given queue, else False.
+/// priority : str, optional
+///     ``"high"``, ``"normal"`` or ``"low"``: a hint for the scheduler of the device, which may ignore it; by
+///     default as in a given queue, else ``"normal"``.
 ///
 /// Raises
 /// ------

@@ -41,6 +41,7 @@ mod suai;
 mod submitter;
 mod target;
 mod task;
+mod timer;
 
 use pyo3::prelude::*;
 
@@ -75,6 +76,7 @@ mod core {
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},
         suai::Lent,
         task::{TaskContext, TaskMemory, run_task},
+        timer::Timer,
     };
 
     use super::*;

@@ -120,7 +120,11 @@ pub(super) fn reduce_queue<'py>(py: Python<'py>, queue: &crate::Queue) -> PyResu
              exist in another process"
         )));
     }
-    reduced(py, "restore_queue", (FORMAT, filter, queue.in_order(), queue.profiling()))
+    reduced(
+        py,
+        "restore_queue",
+        (FORMAT, filter, queue.in_order(), queue.profiling(), queue.priority().name()),
+    )
 }
 
 /// The elements for a pickle: host-readable memory in place, else the only copy to the host.
@@ -294,9 +298,10 @@ pub(super) fn restore_queue(
     target: &str,
     in_order: bool,
     profiling: bool,
+    priority: &str,
 ) -> PyResult<Queue> {
     check_format(format)?;
-    let properties = crate::QueueProperties { in_order, profiling };
+    let properties = crate::QueueProperties { in_order, profiling, priority: priority.parse()? };
     let target = crate::Target::Filter(target.to_owned());
     Ok(Queue(detach(py, || crate::Queue::new(target, None, properties))?))
 }

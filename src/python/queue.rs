@@ -13,24 +13,28 @@ use std::mem::ManuallyDrop;
 #[pymethods]
 impl Queue {
     #[new]
-    #[pyo3(signature = (target=None, *, context=None, in_order=None, profiling=None))]
+    #[pyo3(signature = (target=None, *, context=None, in_order=None, profiling=None, priority=None))]
     fn new(
         py: Python<'_>,
         target: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = argument::in_order)] in_order: Option<bool>,
         #[pyo3(from_py_with = argument::profiling)] profiling: Option<bool>,
+        #[pyo3(from_py_with = argument::priority)] priority: Option<&str>,
     ) -> PyResult<Self> {
         let (target, context) = (target::target(target, "target")?, target::context(context)?);
         let own = match &target {
-            Target::Queue(queue) => {
-                QueueProperties { in_order: queue.in_order(), profiling: queue.profiling() }
-            }
+            Target::Queue(queue) => QueueProperties {
+                in_order: queue.in_order(),
+                profiling: queue.profiling(),
+                priority: queue.priority(),
+            },
             _ => QueueProperties::default(),
         };
         let properties = QueueProperties {
             in_order: in_order.unwrap_or(own.in_order),
             profiling: profiling.unwrap_or(own.profiling),
+            priority: priority.map_or(Ok(own.priority), str::parse)?,
         };
         let queue = detach(py, || match (target, context) {
             (Target::Queue(queue), None) => queue.with_properties(properties),
@@ -61,6 +65,38 @@ impl Queue {
     #[getter]
     fn profiling(&self) -> bool {
         self.0.profiling()
+    }
+
+    /// ``"normal"``, ``"high"`` or ``"low"``: a hint for the scheduler of the device.
+    #[getter]
+    fn priority(&self) -> &str {
+        self.0.priority().name()
+    }
+
+    /// Submit a barrier.
+    ///
+    /// Its event completes after all commands that were submitted to this queue before, and after the given
+    /// events. Later commands of this queue run after it.
+    ///
+    /// Parameters
+    /// ----------
+    /// after : sequence of Event, optional
+    ///     Events of any queues.
+    ///
+    /// Returns
+    /// -------
+    /// Event
+    ///     The barrier; the call does not wait.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import usmq
+    /// >>> first, second = usmq.Queue("cpu"), usmq.Queue("cpu", in_order=False)
+    /// >>> second.barrier(after=[first.barrier()]).wait()
+    #[pyo3(signature = (after=None))]
+    fn barrier(&self, py: Python<'_>, after: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
+        let after = after.map_or(Ok(Vec::new()), events)?;
+        Ok(Event(submitter::submit(py, || self.0.barrier(&after))?))
     }
 
     /// Block until every command submitted so far is complete.
@@ -243,6 +279,12 @@ impl Context {
     fn __repr__(&self) -> String {
         format!("<usmq.{}>", self.0.to_string().replacen("context", "Context", 1))
     }
+}
+
+fn events(after: &Bound<'_, PyAny>) -> PyResult<Vec<crate::Event>> {
+    let wrong = || argument::wrong_type(after, "after", "a sequence of usmq.Event, as [event]");
+    after.cast::<PySequence>().map_err(|_| wrong())?;
+    after.try_iter()?.map(|event| Ok(event?.cast::<Event>().map_err(|_| wrong())?.get().0.clone())).collect()
 }
 
 /// Runs code of the user, which has no caller to raise an exception in.

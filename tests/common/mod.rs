@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
 use usmq::{
-    Array, Context, DType, Device, Event, Kernel, KernelOptions, Launch, Partition, Queue, QueueProperties,
+    Array, Context, DType, Device, Event, Kernel, KernelOptions, Launch, Partition, Priority, Queue,
+    QueueProperties,
 };
 use usmq::{Result, Target, UsmKind, devices};
 
@@ -130,10 +131,14 @@ pub fn states_of(values: &[u32], queue: &Queue) -> Result<Array> {
     Ok(array)
 }
 
-pub const IN_ORDER: QueueProperties = QueueProperties { in_order: true, profiling: false };
-pub const PROFILING: QueueProperties = QueueProperties { in_order: true, profiling: true };
-pub const LOOSE: QueueProperties = QueueProperties { in_order: false, profiling: false };
-pub const LOOSE_PROFILING: QueueProperties = QueueProperties { in_order: false, profiling: true };
+pub const IN_ORDER: QueueProperties =
+    QueueProperties { in_order: true, profiling: false, priority: Priority::Normal };
+pub const PROFILING: QueueProperties =
+    QueueProperties { in_order: true, profiling: true, priority: Priority::Normal };
+pub const LOOSE: QueueProperties =
+    QueueProperties { in_order: false, profiling: false, priority: Priority::Normal };
+pub const LOOSE_PROFILING: QueueProperties =
+    QueueProperties { in_order: false, profiling: true, priority: Priority::Normal };
 
 /// SYCL's default queue: the device that the tests run on unless they need more.
 pub fn default_queue() -> Result<Queue> {

@@ -66,7 +66,7 @@ fn places(sweep: &mut Sweep, home: &Queue) {
         |(), again| again.map_or(Ok(()), |again| expect(&again == home, true)),
     );
     let fresh = || Context::new(&[home.device().clone()]);
-    let loose = QueueProperties { in_order: false, profiling: true };
+    let loose = QueueProperties { in_order: false, profiling: true, ..Default::default() };
     // Objects created in a context are released with it.
     sweep.run("queue: new", fresh, |context| Queue::new(home, Some(context), loose), |_, _| Ok(()));
     sweep.run(

@@ -170,6 +170,30 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         'a sequence of usmq.Device, as [usmq.Device("cpu")]',
         (),
     ),
+    "Queue.priority": (
+        lambda g, v: usmq.Queue("cpu", priority=v),
+        "priority",
+        '"high", "normal" or "low"',
+        ("text", "None"),
+    ),
+    "Queue.barrier": (
+        lambda g, v: usmq.Queue("cpu").barrier(v),
+        "after",
+        "a sequence of usmq.Event, as [event]",
+        ("None",),
+    ),
+    "Device.has_aspect": (
+        lambda g, v: usmq.Device("cpu").has_aspect(v),
+        "name",
+        "a str",
+        ("text",),
+    ),
+    "add_done_callback": (
+        lambda g, v: usmq.Queue("cpu").barrier().add_done_callback(v),
+        "function",
+        "a callable of one argument, the event",
+        ("class",),
+    ),
     "QueueManager.name": (lambda g, v: usmq.QueueManager(v), "name", "a str", ("text",)),
     "manager.use_queue": (
         lambda g, v: g.manager.use_queue(v),

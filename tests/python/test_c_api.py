@@ -510,6 +510,40 @@ LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+@pytest.mark.parametrize("linked", [False, True], ids=["found", "linked"])
+def test_a_plain_c_program_runs_without_the_mathematical_library(
+    tmp_path: Path, linked: bool
+) -> None:
+    (tmp_path / "program.c").write_text("""
+#include <stdio.h>
+#include <usmq.h>
+
+int main(void) {
+  void *queue = NULL, *memory = NULL;
+  usmq_status status = usmq_current_queue(&queue);
+  if (!status) status = usmq_allocate(64, USMQ_SHARED, queue, &memory);
+  printf("%d %s", (int)status, status ? usmq_last_error() : "complete");
+  usmq_free(memory);
+  usmq_queue_release(queue);
+  return status;
+}
+""")
+    program = tmp_path / "program"
+    command = [
+        "gcc",
+        "-std=c99",
+        "-D_GNU_SOURCE",
+        f"-I{PACKAGE / 'include'}",
+        str(tmp_path / "program.c"),
+    ]
+    command += ["-o", str(program), f"-Wl,-rpath,{LIBRARY.parent}"]
+    command += ["-Wl,--no-as-needed", str(LIBRARY)] if linked else ["-ldl"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 complete", "")
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
 def test_a_c_library_in_use_and_the_package_refuse_each_other(
     run_python: Callable[..., Any],
 ) -> None:

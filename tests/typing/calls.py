@@ -51,6 +51,15 @@ def queues(device: usmq.Device, queue: usmq.Queue) -> None:
     assert_type(usmq.devices(aspects=["fp64"], backend="opencl"), list[usmq.Device])
     assert_type(usmq.Device.select(device_type="gpu", excluded_aspects=("emulated",)), usmq.Device)
 
+    event = queue.barrier(after=[queue.barrier()])
+    assert_type(event, usmq.Event)
+    assert_type(usmq.Queue(priority="high").priority, Literal["high", "normal", "low"])
+    with usmq.Timer(queue) as timer:
+        pass
+    assert_type(timer.device_s, float)
+
+    usmq.Queue(priority="urgent")  # type: ignore[arg-type]
+    queue.barrier(event)  # type: ignore[arg-type]
     usmq.Device.select(["fp64"])  # type: ignore[call-arg]
     usmq.Device(1)  # type: ignore[arg-type]
     usmq.Queue("cpu", None, True)  # type: ignore[call-arg]
@@ -119,6 +128,9 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(usmq.asarray(b"bytes"), usmq.Array)
     assert_type(usmq.asarray(x, copy=False), usmq.Array)
     assert_type(usmq.from_dlpack(host), usmq.Array)
+    assert_type(x.prefetch("cpu"), usmq.Event)
+    assert_type(x.mem_advise(0, queue=None), usmq.Event)
+    x.mem_advise("read")  # type: ignore[arg-type]
     assert_type(x.shape, tuple[int, ...])
     assert_type(x.dtype, usmq.DType)
     assert_type(x.dtype.dtype, np.dtype[Any])

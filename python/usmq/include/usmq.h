@@ -178,6 +178,9 @@ static inline void *usmq_find_(const char *name) {
       return NULL;
     }
     if (!symbol) {
+      /* libimf.so of the SYCL runtime uses functions of libm without depending on it. The dynamic linker crashes
+       * if it has to bind them before it has relocated libm, which a plain C program has not loaded. */
+      dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
       library = dlopen("libusmq.so.0", RTLD_NOW | RTLD_LOCAL);
       if (!library) {
         const char *why = dlerror();

@@ -249,7 +249,7 @@ pub(super) struct StagingChannel {
 impl StagingChannel {
     /// Creates its own queue, because its copies must not queue behind work that waits for them.
     fn new(driver: &Arc<dyn Driver>, context: Handle, queue: &Queue) -> Result<Self> {
-        let properties = QueueProperties { in_order: true, profiling: false };
+        let properties = QueueProperties::default();
         let queue = Queue::create(queue.context(), queue.device(), properties)?;
         let buffer = || Pinned::new(driver, context, Allocation::new(CHUNK, UsmKind::Host, &queue)?);
         let buffers = [buffer()?, buffer()?];

@@ -1,0 +1,92 @@
+//! Measures the time of a block of code on the host, and of its commands on the device.
+
+use super::{Event, Priority, Queue, QueueProperties};
+use crate::error::{Error, Result};
+use std::time::{Duration, Instant};
+
+/// A running measurement. The queue needs no timestamps: two barriers mark the begin and the end of its work, and a
+/// queue of the timer records when they complete, on the clock of the device.
+///
+/// ```
+/// use usmq::{Array, Timer, current_queue};
+///
+/// let timer = Timer::start(&current_queue()?)?;
+/// let x = Array::full([1 << 20], 1f32)?;
+/// let elapsed = timer.stop()?; // waits for nothing
+/// assert!(elapsed.host().as_secs() < 60);
+/// assert!(elapsed.device()?.as_nanos() > 0); // waits for the fill
+/// # drop(x);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a timer measures until `stop`"]
+pub struct Timer {
+    queue: Queue,
+    /// Its commands are the timer's own: they record timestamps, and delay no other work.
+    marks: Queue,
+    begin: Event,
+    begun: Instant,
+}
+
+/// The result of a [`Timer`].
+#[derive(Debug, Clone)]
+pub struct Elapsed {
+    host: Duration,
+    begin: Event,
+    end: Event,
+}
+
+impl Timer {
+    /// Begins to measure: after the commands that were submitted to the queue so far.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if the device has no timestamps, [`Error::Sycl`] if the runtime refuses a command.
+    pub fn start(queue: &Queue) -> Result<Self> {
+        let device = queue.device();
+        if !device.has_aspect("queue_profiling")? {
+            return Err(Error::Value(format!(
+                "{device} records no timestamps (it lacks the aspect queue_profiling), so a timer cannot measure its work"
+            )));
+        }
+        let properties = QueueProperties { in_order: true, profiling: true, priority: Priority::Normal };
+        let marks = Queue::create(queue.context(), device, properties)?;
+        let begin = mark(queue, &marks)?;
+        Ok(Self { queue: queue.clone(), marks, begin, begun: Instant::now() })
+    }
+
+    /// Ends the measurement: after the commands that were submitted to the queue so far. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`Error::Sycl`] if the runtime refuses a command.
+    pub fn stop(self) -> Result<Elapsed> {
+        let host = self.begun.elapsed();
+        let end = mark(&self.queue, &self.marks)?;
+        Ok(Elapsed { host, begin: self.begin, end })
+    }
+}
+
+/// The event whose timestamps tell when the work of `queue` so far was complete.
+fn mark(queue: &Queue, marks: &Queue) -> Result<Event> {
+    let barrier = queue.barrier(&[])?;
+    // The wait for the mark flushes only its own queue.
+    queue.flush();
+    marks.barrier(&[barrier])
+}
+
+impl Elapsed {
+    /// The time that the host spent between start and stop.
+    #[must_use]
+    pub fn host(&self) -> Duration {
+        self.host
+    }
+
+    /// The time on the device's clock from the end of the earlier commands, or from the start if there were none, to
+    /// the end of the measured commands. Waits for these.
+    ///
+    /// # Errors
+    /// As [`Event::wait`].
+    pub fn device(&self) -> Result<Duration> {
+        let (begin, end) = (self.begin.timestamps()?.end, self.end.timestamps()?.end);
+        Ok(Duration::from_nanos(end.saturating_sub(begin)))
+    }
+}
