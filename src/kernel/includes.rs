@@ -107,17 +107,15 @@ impl IncludedFiles {
         let mut names = Vec::new();
         for piece in pieces {
             let Piece::Directive(line) = piece else { continue };
-            match line.strip_prefix(DIRECTIVE) {
-                // The device header comes with usmq.
-                Some(name) if is_name(name) && name.trim_matches(['"', '<', '>']) == header::NAME => {}
-                Some(name) if is_name(name) => names.push((folder.to_owned(), name.to_owned())),
-                _ if ["include", "import", "embed"].iter().any(|word| line.starts_with(word))
-                    || line.contains("__has_include")
-                    || line.contains("__has_embed") =>
-                {
-                    self.miss(&format!("#{line}"));
+            if let Some(name) = line.strip_prefix(DIRECTIVE).filter(|name| is_name(name)) {
+                if name.trim_matches(['"', '<', '>']) != header::NAME {
+                    names.push((folder.to_owned(), name.to_owned()));
                 }
-                _ => {}
+                continue;
+            }
+            let is_other = ["include", "import", "embed"].iter().any(|word| line.starts_with(word));
+            if is_other || line.contains("__has_include") || line.contains("__has_embed") {
+                self.miss(&format!("#{line}"));
             }
         }
         names

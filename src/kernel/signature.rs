@@ -74,14 +74,22 @@ fn template_types<'a>(
         ["template", rest @ ..] => split(angles(rest)?.0),
         _ => Vec::new(),
     };
-    if list.len() != arguments.len() {
-        return (arguments.is_empty()).then(HashMap::new);
+    if arguments.is_empty() {
+        return Some(HashMap::new());
     }
-    let types = list.into_iter().zip(arguments).filter_map(|(parameter, argument)| match parameter {
-        ["typename" | "class", name] => Some((*name, view.meaning(argument))),
-        _ => None,
-    });
-    Some(types.collect())
+    let default = |parameter: &[&'a str]| -> Option<Vec<&'a str>> {
+        let at = parameter.iter().position(|token| *token == "=")?;
+        Some(parameter[at + 1..].to_vec())
+    };
+    let mut types = HashMap::new();
+    for (number, parameter) in list.iter().enumerate() {
+        let argument =
+            arguments.get(number).map(|argument| argument.to_vec()).or_else(|| default(parameter))?;
+        if let ["typename" | "class", name, ..] = parameter {
+            types.insert(*name, view.meaning(&argument));
+        }
+    }
+    (arguments.len() <= list.len()).then_some(types)
 }
 
 /// The kernels that the source and the files that it includes define, in their order.

@@ -30,6 +30,14 @@ fn the_instances_of_a_template_have_the_types_of_its_arguments() {
     assert_eq!(of("k"), Some(vec![Read(None), Unknown, Scalar(U64)]));
     assert_eq!(of("k<float>"), None);
     assert_eq!(of("j<float>"), Some(vec![Scalar(F32)]));
+    let defaults = "template <typename T, class U = int, int N = 4> void k(T x, U y) {}";
+    for (name, expected) in [
+        ("k<float>", Some(vec![Scalar(F32), Scalar(I32)])),
+        ("k<float, short>", Some(vec![Scalar(F32), Scalar(I16)])),
+        ("k<float, short, 2, 3>", None),
+    ] {
+        assert_eq!(read(defaults, name, &[]).map(|signature| signature.params), expected, "{name}");
+    }
     // `const T x` is then `float *const x`.
     let source = "using real = double; template <class T> void k(const T x) {}";
     assert_eq!(read(source, "k<float *>", &[]).map(|signature| signature.params), Some(vec![Unknown]));

@@ -135,3 +135,29 @@ def test_chunks_with_nulls_and_text_keep_them() -> None:
         }
     )
     assert usmq.from_arrow(table).to_arrow().to_pydict() == table.to_pydict()
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+def test_chunks_that_follow_each_other_in_memory_are_one_copy(gap: int) -> None:
+    values = np.arange(1000.0)
+    cuts = [0, 1, 400, 400, 999, 1000]
+    parts = [values[a + gap * (a > 0) : b] for a, b in pairwise(cuts)]
+    chunks = pa.chunked_array([pa.array(part) for part in parts], pa.float64())
+    with usmq.profile() as profile:
+        column = usmq.from_arrow(chunks)
+        column.wait()
+    assert column.values().tolist() == np.concatenate(parts).tolist()
+    copies = [event for event in profile.events if event.kind == "copy"]
+    assert sum(event.bytes for event in copies) == 8 * len(chunks)
+    assert len(copies) == (3 if gap else 1)
+
+
+def test_chunks_in_host_usm_are_copied_one_by_one() -> None:
+    values = usmq.arange(1000, dtype="f8", usm_type="host")
+    host = np.asarray(values)
+    chunks = pa.chunked_array([pa.array(host[:500]), pa.array(host[500:])])
+    with usmq.profile() as profile:
+        column = usmq.from_arrow(chunks)
+        column.wait()
+    assert column.values().tolist() == values.tolist()
+    assert len([event for event in profile.events if event.kind == "copy"]) >= 2
