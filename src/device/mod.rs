@@ -11,6 +11,7 @@ mod device;
 mod discovery;
 mod event;
 pub(crate) mod header;
+mod header_trial;
 mod in_flight;
 mod kernel_cache;
 mod kind;

@@ -433,10 +433,10 @@ print(x.tolist())
 """
 
 
-def fresh(cache: Path):
+def fresh(cache: Path, *command: str):
     env = {**os.environ, "SYCL_CACHE_DIR": str(cache), "SYCL_CACHE_PERSISTENT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ONCE],
+        [sys.executable, *(command or ("-c", ONCE))],
         env=env,
         capture_output=True,
         text=True,
@@ -456,6 +456,7 @@ def test_the_result_of_the_trial_is_kept_and_used(tmp_path):
     # As for a runtime that refuses the attributes: SYCL's headers declare the kernel.
     kept.write_text("sycl headers")
     assert fresh(cache) == "[[100, 101, 102], [110, 111, 112]]"
+    assert "includes SYCL's headers" in fresh(cache, "-m", "usmq", "doctor")
     # A file that was cut is replaced.
     kept.write_text("attr")
     assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
