@@ -1,15 +1,15 @@
 //! The device header `usmq/kernel.h`, and how it declares kernels for this runtime.
 //!
-//! The header uses internal spellings of the runtime's compiler. The first build with it in a process compiles trial
-//! kernels; if they fail, the header includes SYCL's headers and uses their macros. The result is kept on disk for each
-//! version of the runtime.
+//! The header uses internal spellings of the runtime's compiler. The first build with it in a process compiles and runs
+//! trial kernels; if they fail, the header includes SYCL's headers and uses their macros. The result is kept on disk for
+//! each version of the runtime.
 
 use crate::error::Result;
 use crate::runtime::{ForkMutex, kernel_cache, libraries};
 use std::borrow::Cow;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name by which kernels include it.
 pub(crate) const NAME: &str = "usmq/kernel.h";
@@ -26,13 +26,6 @@ pub(crate) enum Spelling {
     /// By the macros of SYCL's headers.
     SyclHeaders,
 }
-
-/// One kernel for each number of dimensions, in one source.
-pub(super) const TRIAL: &str = "#include <usmq/kernel.h>\n\
-    USMQ_KERNEL(1) void usmq_trial_1(size_t *x) { x[global_id(0)] = local_id(0); }\n\
-    USMQ_KERNEL(2) void usmq_trial_2(size_t *x) { x[global_id(1)] = local_id(1); }\n\
-    USMQ_KERNEL(3) void usmq_trial_3(size_t *x) { x[global_id(2)] = local_id(2); }\n";
-pub(super) const TRIAL_KERNELS: [&str; 3] = ["usmq_trial_1", "usmq_trial_2", "usmq_trial_3"];
 
 static FOUND: ForkMutex<Option<Spelling>> = ForkMutex::new(None);
 
@@ -56,32 +49,38 @@ impl Spelling {
     }
 }
 
-/// The spelling that this runtime accepts. `builds` compiles the trial kernels. If no spelling builds, the reason is
-/// not the header, and nothing is kept.
-pub(super) fn spelling(builds: impl Fn(Spelling) -> bool) -> Result<Spelling> {
+/// The spelling that this runtime accepts. `works` compiles and runs the trial kernels. If no spelling works, the reason
+/// is not the header, and nothing is kept.
+pub(super) fn spelling(works: impl Fn(Spelling) -> bool) -> Result<Spelling> {
     if let Some(found) = *FOUND.lock()? {
         return Ok(found);
     }
-    let file = file();
-    let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
-    let kept =
-        kept.and_then(|kept| Spelling::ALL.into_iter().find(|spelling| spelling.word() == kept.trim()));
-    let Some(found) = kept.or_else(|| Spelling::ALL.into_iter().find(|spelling| builds(*spelling))) else {
-        return Ok(Spelling::Attributes);
-    };
-    if kept.is_none()
-        && let Some(file) = file
-    {
-        // Without it, the next process compiles the trial kernels again.
-        let _ = keep(&file, found);
-    }
+    let Some(found) = choose(file().as_deref(), works) else { return Ok(Spelling::Attributes) };
     *FOUND.lock()? = Some(found);
     Ok(found)
+}
+
+/// The spelling that the file keeps, or the first that works, which the file then keeps.
+fn choose(file: Option<&Path>, works: impl Fn(Spelling) -> bool) -> Option<Spelling> {
+    if let Some(kept) = file.and_then(read) {
+        return Some(kept);
+    }
+    let found = Spelling::ALL.into_iter().find(|spelling| works(*spelling))?;
+    if let Some(file) = file {
+        // Without it, the next process tries again.
+        let _ = keep(file, found);
+    }
+    Some(found)
 }
 
 /// The spelling in use, once a kernel has included the header.
 pub(crate) fn found() -> Option<Spelling> {
     *FOUND.lock().ok()?
+}
+
+/// The spelling that the cache on disk keeps for this runtime.
+pub(crate) fn kept() -> Option<Spelling> {
+    read(&file()?)
 }
 
 /// The file that keeps the result for this header and this file of the runtime, if kernels are cached on disk.
@@ -93,9 +92,44 @@ fn file() -> Option<PathBuf> {
     Some(kernel_cache()?.join(format!("usmq-header-{:016x}", hasher.finish())))
 }
 
+fn read(file: &Path) -> Option<Spelling> {
+    let kept = fs::read_to_string(file).ok()?;
+    Spelling::ALL.into_iter().find(|spelling| spelling.word() == kept.trim())
+}
+
 /// Other processes see the whole file or none.
-fn keep(file: &PathBuf, found: Spelling) -> std::io::Result<()> {
+fn keep(file: &Path, found: Spelling) -> std::io::Result<()> {
     let temporary = file.with_extension(std::process::id().to_string());
     fs::write(&temporary, found.word())?;
     fs::rename(&temporary, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn the_first_spelling_that_works_is_kept() {
+        let file = std::env::temp_dir().join(format!("usmq-header-test-{}", std::process::id()));
+        for (works, kept) in [
+            (&[Spelling::Attributes, Spelling::SyclHeaders][..], Some(Spelling::Attributes)),
+            (&[Spelling::SyclHeaders], Some(Spelling::SyclHeaders)),
+            (&[], None),
+        ] {
+            let tried = RefCell::new(Vec::new());
+            let attempt = |spelling| {
+                tried.borrow_mut().push(spelling);
+                works.contains(&spelling)
+            };
+            assert_eq!(choose(Some(&file), attempt), kept);
+            let first = tried.take();
+            assert_eq!(first, Spelling::ALL[..first.len()]);
+            assert_eq!(choose(Some(&file), attempt), kept);
+            assert_eq!(tried.borrow().is_empty(), kept.is_some());
+            assert_eq!(fs::read_to_string(&file).ok().as_deref(), kept.map(Spelling::word));
+            let _ = fs::remove_file(&file);
+        }
+        assert_eq!(choose(None, |_| true), Some(Spelling::Attributes));
+    }
 }

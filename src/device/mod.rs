@@ -14,6 +14,7 @@ mod discovery;
 mod event;
 mod future;
 pub(crate) mod header;
+mod header_trial;
 mod in_flight;
 mod kernel_cache;
 mod kind;

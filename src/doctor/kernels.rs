@@ -84,7 +84,9 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
     // Kernels cached by an earlier process would hide a broken compiler.
     let changes: Vec<_> =
         changes.iter().copied().chain([Change::Set("SYCL_CACHE_PERSISTENT", "0")]).collect();
-    let work = || match answer(kernel) {
+    // The child does not use the cache, so it tries both spellings again.
+    let kept = header::kept();
+    let work = || match answer(kernel, kept) {
         Ok(device) => format!("+{device}"),
         Err(Error::KernelBuild { log, .. }) => format!("-{log}"),
         Err(error) => format!("-{error}"),
@@ -100,14 +102,14 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
     })
 }
 
-/// Runs a kernel that writes one number, and returns its device.
-fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
+/// Runs a kernel that writes one number, and returns its device. `kept`: the spelling that other processes use.
+fn answer(kernel: impl FnOnce() -> Result<Kernel>, kept: Option<Spelling>) -> Result<String> {
     let to = Array::zeros::<i32>([1])?;
     // SAFETY: the kernel writes the one element of its only argument.
     unsafe { kernel()?.launch([1], &[(&to).into()]) }?;
     match to.to_vec::<i32>()?[..] {
         [42] => {
-            let spelling = match header::found() {
+            let spelling = match kept.or_else(header::found) {
                 Some(Spelling::SyclHeaders) => "; with this runtime, usmq/kernel.h includes SYCL's headers",
                 Some(Spelling::Attributes) => "; usmq/kernel.h needs no other header",
                 None => "",

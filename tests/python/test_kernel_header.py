@@ -392,6 +392,26 @@ def test_printf_prints_the_values(capfd):
     assert "item 0 of 2.5\nend\n" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_failed_assertion_prints_line_work_item_and_condition(capfd, debug):
+    body = "\nUSMQ_ASSERT(x[global_id(0)] % 2 == 0 && same<int, 2>());\nx[global_id(0)] = 8;"
+    source = (
+        f"{HEADER}template <class T, int N> bool same() {{ return N == 2; }}\n"
+        f"USMQ_KERNEL(1) void f(int *x) {{{body}}}"
+    )
+    for options in ([], ["-DNDEBUG"]):
+        x = usmq.asarray([2, 4, 5, 6], "i4")
+        usmq.Kernel.from_sycl(source, "f", options=options, debug=debug)(4, x)
+        assert x.tolist() == [8] * 4
+        out = capfd.readouterr().out
+        expected = (
+            "line 4, work-item (2, 0, 0): assertion failed: "
+            "x[global_id(0)] % 2 == 0 && same<int, 2>()\n"
+        )
+        assert (expected if not options else "") in out
+        assert out.count("assertion") == (not options)
+
+
 # --- the signature and errors
 
 
@@ -433,10 +453,10 @@ print(x.tolist())
 """
 
 
-def fresh(cache: Path):
+def fresh(cache: Path, *command: str):
     env = {**os.environ, "SYCL_CACHE_DIR": str(cache), "SYCL_CACHE_PERSISTENT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ONCE],
+        [sys.executable, *(command or ("-c", ONCE))],
         env=env,
         capture_output=True,
         text=True,
@@ -456,6 +476,7 @@ def test_the_result_of_the_trial_is_kept_and_used(tmp_path):
     # As for a runtime that refuses the attributes: SYCL's headers declare the kernel.
     kept.write_text("sycl headers")
     assert fresh(cache) == "[[100, 101, 102], [110, 111, 112]]"
+    assert "includes SYCL's headers" in fresh(cache, "-m", "usmq", "doctor")
     # A file that was cut is replaced.
     kept.write_text("attr")
     assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"

@@ -456,6 +456,21 @@ USMQ_VECTOR_TYPES(double, double)
     __spirv_ocl_printf(usmq_format __VA_OPT__(, ) __VA_ARGS__);                                                        \
   } while (0)
 
+/// Prints line, work-item and condition if the condition is false: USMQ_ASSERT(i < n). The kernel goes on, since devices
+/// cannot end one. With NDEBUG defined, it does nothing.
+#ifdef NDEBUG
+#define USMQ_ASSERT(...) ((void)0)
+#else
+#define USMQ_ASSERT(...)                                                                                               \
+  do {                                                                                                                 \
+    if (!(__VA_ARGS__)) {                                                                                              \
+      static const __attribute__((opencl_constant)) char usmq_condition[] = #__VA_ARGS__;                              \
+      USMQ_PRINTF("line %d, work-item (%lu, %lu, %lu): assertion failed: %s\n", __LINE__, usmq::global_id(0),           \
+                  usmq::global_id(1), usmq::global_id(2), usmq_condition);                                             \
+    }                                                                                                                  \
+  } while (0)
+#endif
+
 #ifndef USMQ_NO_NAMES
 using namespace usmq;
 #endif

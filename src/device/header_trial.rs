@@ -1,0 +1,95 @@
+//! Runs the trial kernels of the device header: a spelling that compiles must also count work-items as numpy does.
+
+use super::{Context, Device, UsmKind};
+use crate::error::{During, Error, Result};
+use crate::ffi;
+use crate::runtime::{Pending, checks, emulator};
+
+/// One kernel for each number of dimensions, in one source. Each work-item writes its number to the element at its
+/// position, or 0 if its ids contradict each other.
+pub(super) const SOURCE: &str = "#include <usmq/kernel.h>\n\
+    void put(size_t *x, size_t at) {\n\
+      bool fits = at < 24;\n\
+      for (int d = 0; d < 3; ++d)\n\
+        fits = fits && group_id(d) * local_size(d) + local_id(d) == global_id(d);\n\
+      x[fits ? at : 0] = fits ? global_linear_id() + 1 : 0;\n\
+    }\n\
+    USMQ_KERNEL(1) void usmq_trial_1(size_t *x) { put(x, global_id(0)); }\n\
+    USMQ_KERNEL(2) void usmq_trial_2(size_t *x) { put(x, global_id(0) * 6 + global_id(1)); }\n\
+    USMQ_KERNEL(3) void usmq_trial_3(size_t *x) { put(x, (global_id(0) * 3 + global_id(1)) * 4 + global_id(2)); }\n";
+
+/// The kernels and their ranges.
+const KERNELS: [(&str, [usize; 3]); 3] =
+    [("usmq_trial_1", [24, 1, 1]), ("usmq_trial_2", [4, 6, 1]), ("usmq_trial_3", [2, 3, 4])];
+const ITEMS: usize = 24;
+const BYTES: usize = ITEMS * size_of::<u64>();
+
+/// Device memory for one trial, outside of the pools and their statistics.
+struct Memory {
+    address: usize,
+    pool: cxx::UniquePtr<ffi::UsmPool>,
+    budget: cxx::UniquePtr<ffi::UsmBudget>,
+}
+
+impl Memory {
+    fn new(context: &Context, device: &Device) -> Result<Self> {
+        const DURING: &str = "allocating memory for the trial of usmq/kernel.h";
+        let budget = ffi::budget_new().during(DURING)?;
+        // SAFETY: `free` drops the budget last; the fields are dropped in their order, the pool first.
+        let pool = unsafe { ffi::pool_new(UsmKind::Device.code(), device.raw()?, context.raw()?, &budget) };
+        let pool = pool.during(DURING)?;
+        let address = ffi::block_alloc(&pool, BYTES);
+        if address == 0 {
+            return Err(Error::Value(format!("{DURING} failed")));
+        }
+        Ok(Self { budget, pool, address })
+    }
+
+    /// Frees the memory, which no command uses any more.
+    fn free(self) {
+        let Self { budget, pool, address } = self;
+        // SAFETY: the block came from this pool with this size, and the queue was waited for.
+        unsafe { ffi::block_free(&pool, address, BYTES) };
+        ffi::budget_free(&budget);
+        drop(pool);
+    }
+}
+
+/// Whether the trial kernels of this bundle give the right ids. Not run on emulated GPUs, which are parts of a device
+/// that the compiler knows, and count commands for faults on demand.
+pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> Result<bool> {
+    const DURING: &str = "running the trial of usmq/kernel.h";
+    let mut kernels = Vec::with_capacity(KERNELS.len());
+    for (name, _) in KERNELS {
+        let kernel = ffi::bundle_kernel(bundle, name).during(DURING)?;
+        if kernel.is_null() {
+            return Ok(false);
+        }
+        kernels.push(kernel);
+    }
+    if std::env::var_os(emulator::GPUS).is_some() {
+        return Ok(true);
+    }
+    checks::submits();
+    checks::waits(|| false);
+    let _pending = Pending::for_wait();
+    let queue = ffi::queue_new(context.raw()?, device.raw()?, true, false).during(DURING)?;
+    let memory = Memory::new(context, device)?;
+    let mut is_right = true;
+    for (dimensions, (kernel, (_, global))) in (1..).zip(kernels.iter().zip(KERNELS)) {
+        let mut found = [0u64; ITEMS];
+        let args = [ffi::KernelArg::pointer(memory.address)];
+        // SAFETY: the kernel writes inside the `BYTES` of its argument, whatever its ids are; the queue is waited for
+        // below, and all three commands use memory that lives until then.
+        let mut run = || unsafe {
+            ffi::queue_memset(&queue, memory.address, 0, BYTES, &[])?;
+            ffi::queue_launch(&queue, kernel, dimensions, &global, &[0; 3], &args, &[])?;
+            ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[])?;
+            ffi::queue_wait(&queue)
+        };
+        run().or_else(|error| ffi::queue_join(&queue).and(Err(error))).during(DURING)?;
+        is_right &= (1..).zip(found).all(|(expected, found)| found == expected);
+    }
+    memory.free();
+    Ok(is_right)
+}
