@@ -73,7 +73,8 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
     checks::submits();
     checks::waits(|| false);
     let _pending = Pending::for_wait();
-    let queue = ffi::queue_new(context.raw()?, device.raw()?, true, false).during(DURING)?;
+    let queue = ffi::queue_new(context.raw()?, device.raw()?, true, false, ffi::PriorityCode::Normal)
+        .during(DURING)?;
     let memory = Memory::new(context, device)?;
     let mut is_right = true;
     for (dimensions, (kernel, (_, global))) in (1..).zip(kernels.iter().zip(KERNELS)) {
