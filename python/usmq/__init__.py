@@ -28,7 +28,6 @@ from usmq._errors import (
     SelectorError,
     SyclError,
 )
-from usmq._import_error import explained, is_command
 
 try:
     from usmq._core import (
@@ -105,6 +104,8 @@ try:
 except ImportError as _missing:
     if ".so" not in str(_missing):
         raise
+    from usmq._import_error import explained, is_command
+
     # The command reports this itself.
     if not is_command():
         raise explained(_missing) from _missing

@@ -80,12 +80,13 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
     for (dimensions, (kernel, (_, global))) in (1..).zip(kernels.iter().zip(KERNELS)) {
         let mut found = [0u64; ITEMS];
         let args = [ffi::KernelArg::pointer(memory.address)];
-        // SAFETY: the kernel writes inside the `BYTES` of its argument, whatever its ids are; the queue is waited for
-        // below, and all three commands use memory that lives until then.
-        let mut run = || unsafe {
-            ffi::queue_memset(&queue, memory.address, 0, BYTES, &[])?;
-            ffi::queue_launch(&queue, kernel, dimensions, &global, &[0; 3], &args, &[])?;
-            ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[])?;
+        let mut run = || {
+            // SAFETY: the memory lives until the queue was waited for, below.
+            unsafe { ffi::queue_memset(&queue, memory.address, 0, BYTES, &[]) }?;
+            // SAFETY: as above; the kernel writes inside the `BYTES` of its one argument, whatever its ids are.
+            unsafe { ffi::queue_launch(&queue, kernel, dimensions, &global, &[0; 3], &args, &[]) }?;
+            // SAFETY: as above, also for `found`.
+            unsafe { ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[]) }?;
             ffi::queue_wait(&queue)
         };
         run().or_else(|error| ffi::queue_join(&queue).and(Err(error))).during(DURING)?;

@@ -50,8 +50,9 @@ pub(super) struct Report {
 struct Fault {
     count: u32,
     argument: usize,
-    index: i64,
-    size: u64,
+    /// From the start of the array, in bytes.
+    offset: i64,
+    size: i64,
     is_const: bool,
     /// The last dimension first.
     work_item: [u64; 3],
@@ -112,8 +113,8 @@ impl Fault {
         Some(Self {
             count,
             argument: half(4)? as usize,
-            index: word(8)? as i64,
-            size: word(16)?,
+            offset: word(8)? as i64,
+            size: word(16)? as i64,
             is_const: word(24)? != 0,
             work_item: [word(32)?, word(40)?, word(48)?],
         })
@@ -126,12 +127,17 @@ impl Fault {
         let Some(array) = args.get(position).and_then(Arg::array) else {
             return format!("argument {position}{name}: an access outside of it");
         };
-        let (size, dtype) = (self.size, array.dtype());
-        let (elements, plural) = if size == dtype.itemsize() as u64 {
-            (array.size(), format!("elements of {dtype}"))
-        } else {
-            (array.nbytes() / (size.max(1) as usize), format!("elements of {size} bytes"))
+        let (size, dtype) = (self.size.max(1), array.dtype());
+        let (place, count, unit) = match (size == dtype.itemsize() as i64, self.offset % size) {
+            (true, 0) => (format!("index {}", self.offset / size), array.size(), format!(" of {dtype}")),
+            (false, 0) => {
+                let count = array.nbytes() / size as usize;
+                (format!("index {}", self.offset / size), count, format!(" of {size} bytes"))
+            }
+            // Through a cast, between the elements.
+            _ => (format!("{size} bytes at byte {}", self.offset), array.size(), format!(" of {dtype}")),
         };
+        let plural = if count == 1 { "element" } else { "elements" };
         let verb = if self.is_const { "read" } else { "accessed" };
         let ids: Vec<u64> = self.work_item.iter().take(global.len()).rev().copied().collect();
         let item = match ids[..] {
@@ -143,9 +149,8 @@ impl Fault {
             count => format!(", the first of {count} accesses out of range"),
         };
         format!(
-            "argument {position}{name}: work-item {item} of {global:?} {verb} index {}, but the array has {elements} \
-             {plural}{more}; compare the index with the length in the kernel",
-            self.index,
+            "argument {position}{name}: work-item {item} of {global:?} {verb} {place}, but the array has {count} \
+             {plural}{unit}{more}; compare the index with the length in the kernel",
         )
     }
 }

@@ -38,6 +38,13 @@ def test_the_first_device_query_maps_adapter_and_driver(run_python: Run) -> None
     assert DRIVER.search(run_python(code).stdout)
 
 
+def test_import_loads_no_slow_module_of_python(run_python: Run) -> None:
+    code = "import sys; before = set(sys.modules); import usmq; print(*set(sys.modules) - before)"
+    modules = set(run_python(code).stdout.split())
+    assert "usmq" in modules
+    assert modules.isdisjoint({"re", "typing", "contextlib", "inspect", "pathlib", "json"})
+
+
 def test_import_loads_no_numpy_and_no_peer(run_python: Run) -> None:
     code = "import sys; import usmq; print(*sys.modules)"
     modules = {name.partition(".")[0] for name in run_python(code).stdout.split()}

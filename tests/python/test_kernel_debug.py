@@ -172,6 +172,14 @@ def test_structures_and_vectors_count_in_their_own_size():
     fails(kernel, 3, x, y, match="read index 2, but the array has 2 elements of 12 bytes")
 
 
+def test_a_cast_between_elements_is_reported_in_bytes():
+    kernel = build("float *x", "((float4 *)(x + 1))->x = 1;")
+    text = "accessed 16 bytes at byte 4, but the array has 4 elements of float32"
+    fails(kernel, 1, usmq.zeros(4, "f4"), match=text)
+    kernel(1, usmq.zeros(5, "f4"))
+    fails(build("bool *x", "x[1] = 1;"), 1, usmq.zeros(1, "?"), match="has 1 element of bool")
+
+
 def test_atomic_operations_are_checked():
     for call in (
         "atomic_add(&x[i], 1)",

@@ -24,7 +24,7 @@ enum : word { largest = 4096 };
 struct report {
   unsigned count;
   unsigned argument;
-  long index;
+  long offset;
   word size;
   word is_const;
   word work_item[3];
@@ -46,9 +46,8 @@ inline __attribute__((noinline)) word record(const extent &of, word at, word siz
   auto &to = *(report *)of.report;
   auto count = (__attribute__((opencl_global)) unsigned *)&to.count;
   if (__spirv_AtomicIAdd(count, 1, 0, 1u) == 0) {
-    const long offset = (long)(at - of.begin), step = (long)size;
     to.argument = (unsigned)of.argument;
-    to.index = offset >= 0 ? offset / step : -((step - 1 - offset) / step);
+    to.offset = (long)(at - of.begin);
     to.size = size;
     to.is_const = is_const;
     for (int i = 0; i < 3; ++i)
