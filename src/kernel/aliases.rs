@@ -133,6 +133,15 @@ impl<'a> View<'a, '_> {
     }
 
     fn lookup<'s>(&'s self, name: &[&str]) -> Option<&'s Meaning<'a>> {
+        let found = self.definition(name)?;
+        // Headers of the system define built-in names by words of the compiler.
+        let is_internal = |words: &Vec<&str>| words.iter().any(|word| word.starts_with("__"));
+        let is_built_in =
+            || name.last().is_some_and(|last| DType::find(|row| row.words.contains(last)).is_some());
+        if found.as_ref().is_none_or(is_internal) && is_built_in() { None } else { Some(found) }
+    }
+
+    fn definition<'s>(&'s self, name: &[&str]) -> Option<&'s Meaning<'a>> {
         let (last, outer) = name.split_last()?;
         let path: Vec<&str> = outer.iter().copied().filter(|word| *word != "::").collect();
         if !path.is_empty() {
@@ -153,14 +162,10 @@ impl<'a> View<'a, '_> {
         let enclosing = (0..=self.scope.len()).rev().map(|length| &self.scope[..length]);
         // A name of no enclosing scope may come from a `using namespace`.
         let is_visible = |scope: &[Scope<'a>]| scope.iter().all(|part| matches!(part, Scope::Named(_)));
-        let found = enclosing
+        enclosing
             .filter_map(|scope| self.aliases.agreed(last, |path| path == scope))
             .next()
-            .or_else(|| self.aliases.agreed(last, is_visible))?;
-        // Headers of the system define built-in names by words of the compiler.
-        let is_internal = |words: &Vec<&str>| words.iter().any(|word| word.starts_with("__"));
-        let is_built_in = || DType::find(|row| row.words.contains(last)).is_some();
-        if found.as_ref().is_some_and(is_internal) && is_built_in() { None } else { Some(found) }
+            .or_else(|| self.aliases.agreed(last, is_visible))
     }
 }
 

@@ -47,8 +47,8 @@ pub(super) struct Inner {
 struct Unknown {
     /// The text of each parameter in the source.
     texts: Vec<String>,
-    /// Included files that usmq has not found.
-    missing: Vec<String>,
+    /// Why usmq has not read all included files.
+    files: String,
 }
 
 struct Built {
@@ -153,12 +153,8 @@ impl Inner {
         let Some(text) = self.unknown.texts.get(position).filter(|_| is_unknown) else {
             return String::new();
         };
-        let missing = &self.unknown.missing;
-        let files = match missing.len() {
-            0 => String::new(),
-            _ => format!("; it did not find {} in the folders of the options", missing.join(", ")),
-        };
-        format!("; usmq cannot read the type in `{text}`{files}")
+        let separator = if self.unknown.files.is_empty() { "" } else { "; " };
+        format!("; usmq cannot read the type in `{text}`{separator}{}", self.unknown.files)
     }
 }
 
@@ -230,7 +226,7 @@ impl Kernel {
             no_zero(name, "an option", flag.as_bytes())?;
         }
         let queue = options.queue.map_or_else(current_queue, Ok)?;
-        let (read, missing) = signature(&code, name, &options.flags);
+        let (read, files) = signature(&code, name, &options.flags);
         let texts = read.as_ref().map_or(Vec::new(), |read| read.texts.clone());
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
@@ -261,7 +257,7 @@ impl Kernel {
             code,
             options: flags.into(),
             params,
-            unknown: Unknown { texts, missing },
+            unknown: Unknown { texts, files },
             dimensions,
             debug,
             built: ForkMutex::default(),
@@ -320,12 +316,12 @@ impl Kernel {
     }
 }
 
-/// The signature in the code, and the included files that usmq has not found.
-fn signature(code: &Code, name: &str, flags: &[String]) -> (Option<Signature>, Vec<String>) {
-    let (Code::Sycl(source) | Code::OpenCl(source)) = code else { return (None, Vec::new()) };
+/// The signature in the code, and why usmq has not read all included files.
+fn signature(code: &Code, name: &str, flags: &[String]) -> (Option<Signature>, String) {
+    let (Code::Sycl(source) | Code::OpenCl(source)) = code else { return (None, String::new()) };
     let flags = code.flags(flags);
     let files = IncludedFiles::read(source, &flags);
-    (read_signature(source, name, &flags, &files), files.missing().to_vec())
+    (read_signature(source, name, &flags, &files), files.why_unread())
 }
 
 /// Checks a source or module before it reaches a compiler or driver, which may read past its end, or crash.

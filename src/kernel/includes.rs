@@ -2,13 +2,16 @@
 
 use super::lexer::{Piece, pieces};
 use crate::device::{Includes, header};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// More files than any kernel includes: a limit for headers that include each other.
 const MOST: usize = 4096;
+/// The most bytes of files that a signature is read from. Headers of the system have more, and define no types of
+/// parameters that usmq does not know.
+const LARGEST: usize = 256 << 10;
 /// The text of a directive, as the lexer gives it.
 const DIRECTIVE: &str = "include ";
 
@@ -22,6 +25,8 @@ pub(crate) struct IncludedFiles {
     /// Directives and options whose files usmq has not found, as they are written.
     missing: Vec<String>,
     contents: u64,
+    /// Whether the files are too large for a signature, so that they are not here.
+    is_large: bool,
 }
 
 /// One file.
@@ -41,9 +46,19 @@ impl IncludedFile {
 impl IncludedFiles {
     /// Reads the files. `flags` are those of the compiler.
     pub(super) fn read(source: &str, flags: &[&str]) -> Self {
+        let all = Self::collect(source, flags, true);
+        if all.length() <= LARGEST {
+            return all;
+        }
+        let all = Self::collect(source, flags, false);
+        Self { files: Vec::new(), found: HashMap::new(), is_large: true, ..all }
+    }
+
+    /// Finds all files; with `lexed` until they are too large for a signature.
+    fn collect(source: &str, flags: &[&str], lexed: bool) -> Self {
         let mut all = Self::default();
         let folders = folders(flags, &mut all.missing);
-        let mut seen: HashSet<PathBuf> = HashSet::new();
+        let mut known: HashMap<PathBuf, usize> = HashMap::new();
         let mut hasher = None;
         // The source has no folder; the compiler looks in that of the process.
         let mut next = if source.contains("include") || source.contains("embed") {
@@ -54,23 +69,48 @@ impl IncludedFiles {
         let mut at = 0;
         while let Some((folder, name)) = next.get(at).cloned() {
             at += 1;
+            if lexed && all.length() > LARGEST {
+                return all;
+            }
             let Some((path, text)) = find(&folder, &name, &folders) else {
                 all.miss(&name);
                 continue;
             };
-            let known = all.files.iter().position(|file| file.path == path);
-            all.found.insert((folder, name), known.unwrap_or(all.files.len()));
-            if all.files.len() >= MOST || !seen.insert(path.clone()) {
+            let number = known.get(&path).copied();
+            all.found.insert((folder, name), number.unwrap_or(all.files.len()));
+            if all.files.len() >= MOST || number.is_some() {
                 continue;
             }
             (&path, &text).hash(hasher.get_or_insert_with(DefaultHasher::new));
-            let pieces = pieces(&String::from_utf8_lossy(&text));
-            let file = IncludedFile { path, pieces, length: text.len() };
+            let length = text.len();
+            let text = String::from_utf8_lossy(&text);
+            let pieces = if lexed { pieces(&text) } else { directives_of_lines(&text) };
+            let file = IncludedFile { path: path.clone(), pieces, length };
             next.extend(all.directives(&file.pieces, file.folder()));
+            known.insert(path, all.files.len());
             all.files.push(file);
         }
         all.contents = hasher.map_or(0, |hasher| hasher.finish());
         all
+    }
+
+    /// Whether no other file can define a macro or a type.
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing.is_empty() && !self.is_large
+    }
+
+    /// Why a type of the source may be unknown; empty if usmq has read all files.
+    pub(super) fn why_unread(&self) -> String {
+        if self.is_large {
+            return format!(
+                "its included files have more than {} KiB, so usmq does not read them",
+                LARGEST >> 10
+            );
+        }
+        match &self.missing[..] {
+            [] => String::new(),
+            missing => format!("it did not find {} in the folders of the options", missing.join(", ")),
+        }
     }
 
     /// The file of a directive in a file of this folder, if usmq has found it. `name` has its quotes or angles.
@@ -79,11 +119,6 @@ impl IncludedFiles {
             return None;
         }
         self.found.get(&(folder.to_owned(), name.to_owned())).map(|number| &self.files[*number])
-    }
-
-    /// Directives and options whose files usmq has not found.
-    pub(super) fn missing(&self) -> &[String] {
-        &self.missing
     }
 
     /// The bytes of all files.
@@ -120,6 +155,17 @@ impl IncludedFiles {
         }
         names
     }
+}
+
+/// The directives on lines of their own, also those in comments: enough to find the files, and fast.
+fn directives_of_lines(text: &str) -> Vec<Piece> {
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix('#'));
+    let includes = lines.filter_map(|line| {
+        let name = line.trim_start().strip_prefix("include")?.trim_start();
+        let end = 1 + name.get(1..)?.find(['"', '>'])?;
+        Some(Piece::Directive(format!("{DIRECTIVE}{}", name.get(..=end)?)))
+    });
+    includes.collect()
 }
 
 /// Whether it is a name in quotes or angles.
@@ -235,7 +281,7 @@ mod tests {
         let first = root.flag("-I", "first");
         let missing = |source: &str, flags: &[&str]| {
             let flags: Vec<&str> = [&*first].into_iter().chain(flags.iter().copied()).collect();
-            IncludedFiles::read(source, &flags).missing().to_vec()
+            IncludedFiles::read(source, &flags).missing
         };
         assert!(missing("int x; // include", &["-O2"]).is_empty());
         assert_eq!(missing("#include \"a b.h\"\n#include <z.h>", &[]), ["<z.h>", "\"lost.h\""]);
@@ -243,6 +289,21 @@ mod tests {
         assert_eq!(missing("#if __has_include(<z.h>)\n#endif", &[]), ["#if __has_include(<z.h>)"]);
         assert_eq!(missing("int x;", &["-include", "z.h"]), ["-include"]);
         assert_eq!(missing("int x;", &["@z"]), ["@z"]);
+    }
+
+    #[test]
+    fn large_files_are_noticed_but_not_read_for_signatures() {
+        let root = Root::new("large");
+        root.write("first/large.h", &format!("#include \"a.h\"\n{}", " ".repeat(LARGEST)));
+        root.write("first/a.h", "typedef float real;\n/*\n#include <none.h>\n*/\n");
+        let first = root.flag("-I", "first");
+        let read = || IncludedFiles::read("#include <large.h>", &[&first]);
+        let (before, all) = (read().contents, read());
+        assert!(all.file(Path::new(""), "<large.h>").is_none() && !all.is_whole());
+        assert_eq!(all.why_unread(), "its included files have more than 256 KiB, so usmq does not read them");
+        root.write("first/a.h", "typedef double real;\n");
+        assert_ne!(read().contents, before);
+        assert!(read().stamp().is_complete);
     }
 
     #[test]

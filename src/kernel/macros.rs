@@ -35,7 +35,7 @@ pub(super) fn expand(source: &str, flags: &[&str], files: &IncludedFiles) -> Opt
     let mut reader = Reader {
         files,
         table: from_flags(flags),
-        is_complete: files.missing().is_empty(),
+        is_complete: files.is_whole(),
         open: Vec::new(),
         expander: Expander { steps: 16 * (source.len() + files.length()) + 100_000 },
         once: HashSet::new(),
@@ -79,6 +79,10 @@ impl<'a> Reader<'a> {
                                 "ifndef" if is_default(rest, &pieces[at + 1..], &self.table) => Some(true),
                                 _ => self.condition(word, rest)?,
                             };
+                            if condition.is_none() && !is_skipped {
+                                // For the copies of the table.
+                                self.expander.spend(3 * self.table.len())?;
+                            }
                             self.open.push(Conditional::new(condition, is_skipped, &self.table));
                         }
                         "elif" | "elifdef" | "elifndef" | "else" if self.open.len() > outer => {

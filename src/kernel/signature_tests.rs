@@ -426,7 +426,10 @@ fn names_of_types_have_scopes() {
     // `id` may come from a `using namespace`: it has one meaning.
     assert_eq!(of("l"), Some(vec![Scalar(I16), Read(Some(F32)), ReadWrite(Some(F32))]));
     // The words of a compiler in headers of the system do not hide a built-in name.
-    assert_eq!(params("typedef __SIZE_TYPE__ size_t; void k(size_t n) {}"), Some(vec![Scalar(U64)]));
+    let source =
+        "typedef __SIZE_TYPE__ size_t; namespace std { using ::size_t; typedef __SIZE_TYPE__ size_t; }
+        void k(size_t n, std::size_t m) {}";
+    assert_eq!(params(source), Some(vec![Scalar(U64); 2]));
 }
 
 #[test]
