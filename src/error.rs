@@ -5,6 +5,15 @@
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Every error of usmq.
+///
+/// ```
+/// use usmq::{Error, Queue};
+///
+/// match Queue::get("accelerator:7") {
+///     Err(Error::DeviceNotFound { asked, .. }) => assert_eq!(asked, "accelerator:7"),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

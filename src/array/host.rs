@@ -10,6 +10,20 @@ use std::any::Any;
 const LARGEST: usize = 1 << 52;
 
 /// A description of numbers in memory of the host: where they are, and how they are arranged.
+///
+/// ```
+/// use usmq::{Arg, Array, HostMemory, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void copy(const int *x, int *y) { y[global_id(0)] = x[global_id(0)]; }"#;
+/// let (values, y) = ([1i32, 2], Array::zeros::<i32>(2)?);
+/// let host = Arg::host(HostMemory::from_slice(&values), None);
+/// // SAFETY: with 2 work-items copy touches 2 elements of each, and only the kernel uses the values meanwhile.
+/// unsafe { Kernel::from_sycl(source, "copy")?.launch(2, (host, &y)) }?;
+/// assert_eq!(y.to_vec::<i32>()?, values);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostMemory {
     /// Address of the first element.

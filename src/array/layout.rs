@@ -10,6 +10,15 @@ pub(crate) type Shape = SmallVec<[usize; 4]>;
 pub(crate) type Strides = SmallVec<[isize; 4]>;
 
 /// One part of a basic index, as in `x[2, 1:5:2, None]`.
+///
+/// ```
+/// use usmq::{Array, Index};
+///
+/// let x = Array::from_slice(&[0i32, 1, 2, 3])?;
+/// assert_eq!(x.index(Index::ALL.step_by(-1))?.to_vec::<i32>()?, [3, 2, 1, 0]);
+/// assert_eq!(x.index((Index::Ellipsis, Index::NewAxis))?.shape(), [4, 1]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Index {
     /// One position; removes the axis. Negative values count from the end.

@@ -49,6 +49,17 @@ use std::sync::Arc;
 ///
 /// An array is a handle to device memory, like a file: writing needs no `&mut`, and code that shares one
 /// across threads must synchronize its writes.
+///
+/// ```
+/// use usmq::Array;
+///
+/// let x = Array::from_slice(&[0f32, 1.0, 2.0, 3.0])?.reshape((2, 2))?;
+/// let column = x.index((.., 1))?; // a view
+/// column.fill(9f32)?;
+/// assert_eq!(x.to_vec::<f32>()?, [0.0, 9.0, 2.0, 9.0]);
+/// println!("{x}"); // float32[2, 2] (device USM, queue 0x… on opencl:cpu:0 …)
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Array {
     allocation: Arc<Allocation>,

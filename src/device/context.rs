@@ -21,6 +21,16 @@ use std::ptr::NonNull;
 /// and its kernels and pools with it. Exceptions: a context with a transfer from or to a CUDA device lives
 /// on, and a kernel keeps its builds for the last four contexts.
 ///
+/// ```
+/// use usmq::{Context, Queue};
+///
+/// let queue = Queue::get("cpu")?;
+/// assert_eq!(queue.context(), &queue.device().default_context()?);
+/// let own = Context::new(&[queue.device().clone()])?; // its USM is not valid in the other
+/// assert_ne!(&own, queue.context());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// Source: SYCL 2020, section 4.6.3.
 #[derive(Clone)]
 pub struct Context(Interned<Inner>);

@@ -12,6 +12,16 @@ use std::sync::Arc;
 
 /// A SYCL device. Cheap to clone; equal handles are the same device of the runtime.
 ///
+/// ```
+/// use usmq::{Aspect, UsmKind};
+///
+/// for device in usmq::devices()? {
+///     println!("{device}: {} MiB, {:?}", device.global_mem_size() >> 20, device.filter_string());
+///     assert_eq!(device.has_usm(UsmKind::Device), device.has(Aspect::UsmDeviceAllocations)?);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// Source: SYCL 2020, section 4.6.4.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
@@ -40,6 +50,17 @@ enum DeviceOrigin {
 }
 
 /// How to partition a device. Source: SYCL 2020, section 4.6.4.4.
+///
+/// ```
+/// use usmq::{Partition, Queue};
+///
+/// let device = Queue::get("cpu")?.device().clone();
+/// if device.max_compute_units() > 1 {
+///     let halves = device.sub_devices(&Partition::Equally(1))?;
+///     assert_eq!(halves[0].parent(), Some(&device));
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Partition {
     /// Sub-devices of this many compute units each.

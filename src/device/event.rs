@@ -18,6 +18,18 @@ use std::time::{Duration, Instant};
 
 /// A command submitted to a queue. Cheap to clone. Dropping it neither waits nor cancels.
 ///
+/// ```
+/// use usmq::{Array, Elementwise};
+///
+/// // SAFETY: work-item i touches element i of x only.
+/// let add = unsafe { Elementwise::new("float *x", "x[i] += 1") }?;
+/// let x = Array::zeros::<f32>(3)?;
+/// let event = add.launch((&x,))?; // returns at once
+/// event.wait()?;
+/// assert!(event.done()? && event.queue() == x.queue());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// Source: SYCL 2020, section 4.6.6.
 #[derive(Clone)]
 pub struct Event {
@@ -34,6 +46,18 @@ const ALMOST_DONE: Duration = Duration::from_micros(20);
 const SHORT: Duration = Duration::from_micros(100);
 
 /// When a command was submitted, started and ended, in nanoseconds of the device's clock.
+///
+/// ```
+/// use usmq::{Array, Elementwise, Queue};
+///
+/// // SAFETY: work-item i touches element i of x only.
+/// let add = unsafe { Elementwise::new("float *x", "x[i] += 1") }?;
+/// let queue = Queue::builder("cpu").profiling().build()?;
+/// let x = Array::builder::<f32>(3).queue(&queue).zeroed().build()?;
+/// let times = add.launch((&x,))?.timestamps()?;
+/// assert!(times.submit <= times.start && times.start <= times.end);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timestamps {
     /// `command_submit` of SYCL.

@@ -5,6 +5,14 @@ use crate::ffi::{PriorityCode, UsmCode};
 use std::fmt;
 
 /// The kinds of unified shared memory. Source: SYCL 2020, section 4.8.
+///
+/// ```
+/// use usmq::UsmKind;
+///
+/// assert!("shared".parse::<UsmKind>()?.is_host_accessible());
+/// assert_eq!(UsmKind::Device.to_string(), "device");
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UsmKind {
     /// In device memory; the host cannot access it.

@@ -22,6 +22,16 @@ use std::time::{Duration, Instant};
 
 /// A SYCL queue. Cheap to clone; equal handles are the same queue of the runtime.
 ///
+/// ```
+/// use usmq::{Array, Queue};
+///
+/// let queue = Queue::get("cpu")?; // the same queue for each call
+/// let x = queue.with(|| Array::full(3, 1f32))?;
+/// assert_eq!(x.queue(), &queue);
+/// queue.wait()?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// Source: SYCL 2020, section 4.6.5.
 #[derive(Clone)]
 pub struct Queue(Interned<Inner>);
@@ -85,6 +95,14 @@ struct Inner {
 }
 
 /// The properties of a queue; in-order without profiling, of normal priority, by default.
+///
+/// ```
+/// use usmq::{Queue, QueueProperties};
+///
+/// let properties = QueueProperties { profiling: true, ..QueueProperties::default() };
+/// assert!(Queue::new("cpu", None, properties)?.profiling());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueProperties {
     /// Commands run in the order of their submission.

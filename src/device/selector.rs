@@ -30,6 +30,15 @@ struct Filter {
 }
 
 /// A parsed filter string, as in `"gpu"`, `"opencl:cpu"`, `"gpu:1"` or `"level_zero:gpu,cpu"`.
+///
+/// ```
+/// use usmq::Selector;
+///
+/// let selector: Selector = "opencl:cpu:0".parse()?;
+/// assert_eq!(selector.as_str(), "opencl:cpu:0");
+/// assert!("cpu;0".parse::<Selector>().is_err());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     text: String,

@@ -185,6 +185,13 @@ impl Span {
 /// can read the memory or the queue is out-of-order, this waits. From here on usmq assumes unseen work of the
 /// consumer on that queue.
 ///
+/// ```
+/// let x = usmq::Array::zeros::<f32>((2, 3))?;
+/// let descriptor = usmq::interop::suai::export(&x)?;
+/// assert_eq!((descriptor.pointer, &descriptor.shape[..]), (x.address(), &[2, 3][..]));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interop`] for bfloat16 and for system memory, which the interface cannot express; [`Error::Sycl`]
 /// with errors of the submitted work.

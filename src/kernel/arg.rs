@@ -23,6 +23,22 @@ pub(super) struct HostArg {
 }
 
 /// A kernel argument. Arrays, numbers and [`local`](Self::local) memory convert into one.
+///
+/// ```
+/// use usmq::{Arg, Array, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void scale(float a, float *x, float *y) { y[global_id(0)] = a * x[global_id(0)]; }"#;
+/// let scale = Kernel::from_sycl(source, "scale")?;
+/// let (x, y) = (Array::full(2, 3f32)?, Array::empty::<f32>(2)?);
+/// // Narrower than the parameters, which are not const: the launch does not wait for other reads of x.
+/// let args = [2f32.into(), Arg::read(&x), Arg::write(&y)];
+/// // SAFETY: with 2 work-items scale reads the 2 elements of x and writes those of y.
+/// unsafe { scale.launch(2, &args) }?;
+/// assert_eq!(y.to_vec::<f32>()?, [6.0, 6.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Arg(pub(super) Value);
 

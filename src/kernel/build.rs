@@ -23,6 +23,20 @@ use std::sync::Arc;
 /// where the source is given, and again at the first launch in another context. A kernel keeps its builds for
 /// devices' default contexts for the life of the process, and at most four builds for other contexts. Builds
 /// are also cached on disk.
+///
+/// ```
+/// use usmq::{Array, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void square(int *x) { x[global_id(0)] *= x[global_id(0)]; }"#;
+/// let square = Kernel::from_sycl(source, "square")?;
+/// let x = Array::from_slice(&[1i32, 2, 3])?;
+/// // SAFETY: with 3 work-items square touches the 3 elements of x only.
+/// unsafe { square.launch(3, (&x,)) }?;
+/// assert_eq!(x.to_vec::<i32>()?, [1, 4, 9]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Kernel(pub(super) Arc<Inner>);
 
@@ -63,6 +77,21 @@ struct Built {
 const PASSING: usize = 4;
 
 /// Optional inputs of a kernel besides source and name.
+///
+/// ```
+/// use usmq::{Array, Kernel, KernelOptions};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void set(int *x) { x[global_id(0)] = VALUE; }"#;
+/// let options = KernelOptions { flags: vec!["-DVALUE=3".to_owned()], ..KernelOptions::default() };
+/// let set = Kernel::from_sycl_with(source, "set", options)?;
+/// let x = Array::zeros::<i32>(2)?;
+/// // SAFETY: with 2 work-items set writes the 2 elements of x only.
+/// unsafe { set.launch(2, (&x,)) }?;
+/// assert_eq!(x.to_vec::<i32>()?, [3, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct KernelOptions {
     /// Flags for the compiler, such as `-O0` or `-DN=3`.

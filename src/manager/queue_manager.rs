@@ -21,6 +21,14 @@ static SYCL_DEFAULT: OnceCell<Queue> = OnceCell::new();
 /// The queue for work without an explicit queue or data on one: that of the innermost [`with_queue`] on this
 /// thread, else the process default, else one on SYCL's default device.
 ///
+/// ```
+/// use usmq::{current_queue, with_queue};
+///
+/// let queue = with_queue("cpu", current_queue)?;
+/// assert_eq!(with_queue(&queue, current_queue)?, queue);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::RuntimeNotFound`] if no device is visible; [`Error::Value`] in a destructor of thread-local data
 /// that runs after the thread has dropped its scopes.
@@ -49,6 +57,13 @@ pub(crate) fn current_queue_is_known() -> bool {
 
 /// Sets the default of the whole process: a filter string, a device or a queue. [`Target::Unset`] returns to
 /// SYCL's default device.
+///
+/// ```
+/// usmq::set_default_queue("cpu")?;
+/// assert_eq!(usmq::current_queue()?, usmq::Queue::get("cpu")?);
+/// usmq::set_default_queue(usmq::Target::Unset)?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`Queue::new`]; the default then does not change.
@@ -122,6 +137,20 @@ impl Queue {
 /// either it follows the process-wide [`current_queue`].
 ///
 /// Clones are the same manager.
+///
+/// ```
+/// use usmq::{Queue, QueueManager, current_queue};
+///
+/// let manager = QueueManager::new("my_package");
+/// assert_eq!(manager.current_queue()?, current_queue()?);
+/// let own = Queue::builder("cpu").out_of_order().build()?;
+/// manager.with_queue(&own, || {
+///     assert_eq!(manager.current_queue()?, own);
+///     assert_ne!(current_queue()?, own);
+///     Ok::<_, usmq::Error>(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct QueueManager(Arc<Manager>);
 

@@ -32,6 +32,13 @@ pub struct KindStats {
 
 /// Statistics of every USM kind, of one device or of all.
 ///
+/// ```
+/// let x = usmq::Array::zeros::<u8>(1000)?;
+/// let (kind, found) = usmq::memory::stats(Some(x.device()))?[0];
+/// assert!(kind == usmq::UsmKind::Device && found.used >= 1000);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {

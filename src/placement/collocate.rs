@@ -72,6 +72,16 @@ impl Array {
 
 /// Returns the plan of [`collocate_all`], without executing it.
 ///
+/// ```
+/// use usmq::{Action, Array, Queue, explain};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// let other = Queue::builder(x.queue()).out_of_order().build()?;
+/// let plan = explain(&[&x], Some(&other))?; // moves nothing
+/// assert_eq!((plan.steps[0].action, plan.bytes()), (Action::Rebind, 0));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Value`] without arrays and target.
 pub fn explain(arrays: &[&Array], target: Option<&Queue>) -> Result<Plan> {

@@ -13,6 +13,17 @@ use crate::trace::log::{self, Window};
 /// Sessions may nest and overlap: each independently records the commands submitted while it is open. At most
 /// 262,144 records are kept at a time; later ones are only counted ([`Profile::dropped`]). A fork ends open
 /// sessions in the child.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::zeros::<f32>(3)?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// println!("{profile}");
+/// assert!(profile.events().len() >= 2);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use = "a session records until it is finished or dropped"]
 pub struct Session {
     window: Option<Window>,

@@ -13,6 +13,15 @@ use std::sync::atomic::AtomicBool;
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
 /// Columns are immutable: Arrow data must not change after export. Kernels read the buffers as arrays.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::Column};
+///
+/// let x = Array::from_slice(&[1i64, 2, 3])?;
+/// let column = Column::from_array("numbers", &x)?;
+/// assert_eq!((column.len(), column.null_count()?), (3, 0));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Column(pub(super) Arc<Node>);
 

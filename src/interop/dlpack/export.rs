@@ -88,6 +88,18 @@ pub fn device_of(array: &Array) -> Destination {
 /// Exports the array as a tensor that keeps its memory alive. From here on usmq assumes unseen work of the
 /// consumer on the queue of `order`, or on the array's queue.
 ///
+/// ```
+/// use usmq::interop::dlpack::{DLManagedTensorVersioned, Export, ExportedTensor, ForeignTensor, Import, export, import};
+///
+/// let x = usmq::Array::full(3, 1f32)?;
+/// let tensor: ExportedTensor<DLManagedTensorVersioned> = export(&x, Export::default())?;
+/// let pointer = tensor.into_raw(); // for another library, which deletes it
+/// // SAFETY: the tensor of `export`, which no other code has.
+/// let again = import(unsafe { ForeignTensor::from_raw(pointer) }?, Import::default())?;
+/// assert_eq!(again.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interop`] for an unknown destination, memory that a device number cannot name (of a sub-device or
 /// another context), a copy that is needed but not allowed, or a read-only array in the legacy struct, which
