@@ -20,6 +20,9 @@ async def wait(event: Event) -> None:
             "as `await trio.to_thread.run_sync(event.wait)`"
         ) from None
     if not event.done():
+        # Short commands end during one round of the loop, which other threads need longer to wake.
+        await asyncio.sleep(0)
+    if not event.done():
         ended = loop.create_future()
 
         def end(_event: Event) -> None:

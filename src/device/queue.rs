@@ -436,7 +436,8 @@ impl Watched for Closing {
     }
 }
 
-const SOON: Duration = Duration::from_millis(2);
+/// Longer than other processes may keep that thread of the driver from running.
+const SOON: Duration = Duration::from_millis(250);
 
 impl Drop for Inner {
     fn drop(&mut self) {
