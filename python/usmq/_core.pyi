@@ -67,9 +67,10 @@ __all__ = [
     "follow", "from_arrow", "from_dlpack", "full", "full_like", "live_allocations", "local",
     "memory_stats", "observe_pickles", "ones", "ones_like", "platform_problems", "pointer_info",
     "prepare_emulation", "profile", "read", "record_allocations", "reduction",
-    "restore_array", "restore_column", "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries",
-    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack",
-    "trim_memory", "use_queue", "watch_calls", "write", "zeros", "zeros_like",
+    "restore_array", "restore_column", "restore_field", "restore_queue", "restore_table",
+    "run_task", "runtime_libraries", "set_default_queue", "set_kernel_cache_limit",
+    "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write",
+    "zeros", "zeros_like",
 ]
 # fmt: on
 

@@ -19,6 +19,7 @@ pub use dtype::DType;
 pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
+pub(crate) use format::single as element_text;
 pub use host::HostMemory;
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
