@@ -47,7 +47,7 @@ pub(super) struct Lines {
 }
 
 /// A single element, as numpy prints a scalar.
-pub(super) fn single(bytes: &[u8], dtype: DType) -> String {
+pub(crate) fn single(bytes: &[u8], dtype: DType) -> String {
     match read(bytes, dtype) {
         Elements::Words(words) => words.into_iter().next().unwrap_or_default(),
         Elements::Real(values) => values.first().map(Real::as_python).unwrap_or_default(),

@@ -26,6 +26,7 @@ pub(crate) use dtype::Family;
 pub use element::Element;
 pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use extents::{Extent, IntoNewShape, IntoShape};
+pub(crate) use format::single as element_text;
 pub use host::HostMemory;
 pub use host_view::{HostView, HostViewMut};
 pub use layout::Index;

@@ -1,5 +1,6 @@
 //! The report: findings grouped by topic, as text.
 
+use crate::error::escape;
 use std::fmt;
 
 /// The topic of a finding. The order is that of the report.
@@ -173,6 +174,29 @@ impl Report {
         self.count(State::Problem) == 0
     }
 
+    /// The report as a part of an HTML page.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let mut html = String::from("<div class=\"usmq-doctor\">\n");
+        for topic in Topic::ALL {
+            let mut group = self.findings.iter().filter(|finding| finding.topic == topic).peekable();
+            if group.peek().is_none() {
+                continue;
+            }
+            html += &format!("<p><b>{}</b></p>\n<table>\n", topic.title());
+            for finding in group {
+                let fix = finding.fix.as_ref().map(|fix| format!("\nfix: {fix}")).unwrap_or_default();
+                let text = escape(&(finding.what.clone() + &fix)).replace('\n', "<br>");
+                let state = finding.state.as_str();
+                html += &format!(
+                    "<tr><td style=\"text-align:left\">{state}</td><td style=\"text-align:left\">{text}</td></tr>\n"
+                );
+            }
+            html += "</table>\n";
+        }
+        html + &format!("<p>{}</p>\n</div>\n", escape(&self.verdict()))
+    }
+
     fn count(&self, state: State) -> usize {
         self.findings.iter().filter(|finding| finding.state == state).count()
     }
@@ -253,6 +277,15 @@ Devices
 
 1 problem, 1 note; 1 device is visible.";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_page_has_each_finding_once_and_escapes_it() {
+        let findings = vec![Finding::problem(Topic::Runtime, "a < b", "set X=\"1\"\nand Y")];
+        let html = Report::new(findings, 1).to_html();
+        assert!(html.contains("a &lt; b<br>fix: set X=&quot;1&quot;<br>and Y"), "{html}");
+        assert_eq!(html.matches("<table>").count(), 1);
+        assert!(html.contains("1 problem; 1 device is visible."));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The table and the picture as HTML: a part of a page for notebooks, or a page.
 
 use super::Profile;
-use super::svg::escape;
 use super::table::Section;
+use crate::error::escape;
 use std::fmt::Write;
 
 /// Rules are inside `.usmq-profile`, because the part may be embedded in a page. Colours are inherited from

@@ -5,7 +5,7 @@ use super::scale::{duration, mark, rate};
 use super::style::{DEFINITIONS, Style, sheet};
 use super::tracks::{Bar, Group, Track, groups};
 use super::{Clock, Event, Kind, Profile};
-use crate::error::size;
+use crate::error::{escape, size};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -282,24 +282,6 @@ pub(super) fn clipped(text: &str, room: f64, character: f64) -> String {
         return text.to_owned();
     }
     text.chars().take(most - 1).chain(['…']).collect()
-}
-
-/// Escapes a text for XML.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\n' | '\t' => escaped.push(c),
-            // XML cannot express control characters.
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 impl Profile {

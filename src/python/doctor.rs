@@ -96,6 +96,11 @@ impl DoctorReport {
         self.0.to_string()
     }
 
+    /// The report as tables, for notebooks.
+    fn _repr_html_(&self) -> String {
+        self.0.to_html()
+    }
+
     fn __repr__(&self) -> String {
         format!("<usmq.DoctorReport: {}>", self.0.verdict())
     }

@@ -43,7 +43,7 @@ def test_a_limit_is_a_number_or_a_size_as_text(text: str, expected: int) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["", "GiB", "1 G", "-1", "-1 GiB", "1e9", "1.2.3 MB", "nan", "inf", "99999 PiB", "1 B x", "ö", "1\0B"],
+    ["", "GiB", "1 G", "-1", "-1 GiB", "1e9", "1.2.3 MB", "nan", "99999 PiB", "1 B x", "ö", "1\0B"],
 )  # fmt: skip
 def test_other_text_is_a_value_error_that_lists_the_units(text: str) -> None:
     for call in (usmq.set_memory_limit, usmq.set_kernel_cache_limit):

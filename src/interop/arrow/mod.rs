@@ -25,6 +25,7 @@ mod import;
 mod join;
 mod layout;
 mod parts;
+mod preview;
 mod schema;
 mod serialize;
 mod soundness;

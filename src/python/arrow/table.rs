@@ -239,6 +239,11 @@ impl Table {
         slf
     }
 
+    /// The first rows, for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(detach(py, || self.0.to_html())?)
+    }
+
     fn __repr__(&self) -> String {
         let column =
             |field: &std::sync::Arc<arrow::Field>| format!("{}: {}", field.name(), field.type_name());
