@@ -53,19 +53,12 @@ impl Drop for UserEvent {
 mod tests {
     use super::*;
     use crate::device::devices;
-    use crate::runtime::with_interrupt;
+    use crate::runtime::{is_own_process, with_interrupt};
     use std::time::Duration;
 
-    const IN_CHILD: &str = "USMQ_TEST_USER_EVENT";
-
-    /// Runs in its own process: other tests of this one need a runtime that has not started.
     #[test]
     fn an_interruptible_wait_ends_with_the_user_event() -> Result<()> {
-        if std::env::var_os(IN_CHILD).is_none() {
-            let name = "device::user_event::tests::an_interruptible_wait_ends_with_the_user_event";
-            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            let output = command.args(["--exact", name]).env(IN_CHILD, "1").output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        if !is_own_process("device::user_event::tests::an_interruptible_wait_ends_with_the_user_event") {
             return Ok(());
         }
         let Some(device) = devices()?.into_iter().find(|device| device.capabilities().user_events) else {

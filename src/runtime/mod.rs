@@ -86,3 +86,18 @@ impl<T: UniquePtrTarget> Drop for Handle<T> {
         }
     }
 }
+
+/// Whether the caller, the unit test of this name, is to run here. It starts the runtime, while other tests of the
+/// binary need one that has not started: so the first call runs the test in a process of its own.
+#[cfg(test)]
+pub(crate) fn is_own_process(name: &str) -> bool {
+    const IN_CHILD: &str = "USMQ_TEST_IN_CHILD";
+    if std::env::var_os(IN_CHILD).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", name]).env(IN_CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{name}: {text}");
+    false
+}

@@ -382,6 +382,19 @@ def test_a_changed_header_is_read_again(tmp_path):
         assert x.item() == value
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_macros_of_one_letter_do_not_change_the_header(debug):
+    source = """#include <usmq/kernel.h>
+USMQ_KERNEL(1) void fill(T *x) { x[global_id(0)] = max(T(N), T(1)); }"""
+    letters = [f"-D{letter}=7" for letter in "ABCDEFGHIJKLMOPQRSUVWXYZ"]
+    fill = usmq.Kernel.from_sycl(
+        source, "fill", options=["-DN=3", "-DT=float", *letters], debug=debug
+    )
+    x = usmq.zeros(4)
+    fill(4, x).wait()
+    assert x.tolist() == [3.0] * 4
+
+
 def test_printf_prints_the_values(capfd):
     run(
         r'USMQ_PRINTF("item %d of %g\n", int(global_id(0)), 2.5f); USMQ_PRINTF("end\n");',

@@ -53,7 +53,7 @@ fn a_target_is_anything_that_names_a_queue() -> Result<()> {
 fn a_queue_builder_makes_cached_and_own_queues() -> Result<()> {
     let cached = Queue::get("cpu")?;
     assert_eq!(Queue::builder("cpu").build()?, cached);
-    let properties = QueueProperties { in_order: false, profiling: true };
+    let properties = QueueProperties { in_order: false, profiling: true, ..QueueProperties::default() };
     let loose = Queue::builder(&cached).out_of_order().profiling().build()?;
     assert_eq!(loose, cached.with_properties(properties)?);
     let context = Context::new(&[cached.device().clone()])?;

@@ -56,11 +56,11 @@ inline __attribute__((noinline)) word record(const extent &of, word at, word siz
   return (word)&to.replacement;
 }
 
-template <class T> class pointer;
-template <class T> struct is_const {
+template <class T_> class pointer;
+template <class T_> struct is_const {
   static constexpr bool value = false;
 };
-template <class T> struct is_const<const T> {
+template <class T_> struct is_const<const T_> {
   static constexpr bool value = true;
 };
 
@@ -94,36 +94,36 @@ public:
 };
 
 // A pointer to T is also one to const T, so that templates deduce both.
-template <class T> struct base_of {
-  using type = pointer<const T>;
+template <class T_> struct base_of {
+  using type = pointer<const T_>;
 };
-template <class T> struct base_of<const T> {
+template <class T_> struct base_of<const T_> {
   using type = address;
 };
 
-template <class T> class pointer : public base_of<T>::type {
-  using base = typename base_of<T>::type;
+template <class T_> class pointer : public base_of<T_>::type {
+  using base = typename base_of<T_>::type;
 
 public:
   pointer() = default;
   USMQ_DEBUG_INLINE pointer(word at, word of) : base(at, of) {}
-  USMQ_DEBUG_INLINE pointer(T *plain) : base((word)plain, 0) {}
+  USMQ_DEBUG_INLINE pointer(T_ *plain) : base((word)plain, 0) {}
   USMQ_DEBUG_INLINE pointer(decltype(nullptr)) : base(0, 0) {}
   USMQ_DEBUG_INLINE explicit pointer(address other) : base(other.usmq_at(), other.usmq_of()) {}
-  template <class U> USMQ_DEBUG_INLINE explicit pointer(pointer<U> other) : base(other.usmq_at(), other.usmq_of()) {}
-  template <class U> USMQ_DEBUG_INLINE explicit pointer(U *plain) : base((word)plain, 0) {}
+  template <class U_> USMQ_DEBUG_INLINE explicit pointer(pointer<U_> other) : base(other.usmq_at(), other.usmq_of()) {}
+  template <class U_> USMQ_DEBUG_INLINE explicit pointer(U_ *plain) : base((word)plain, 0) {}
 
-  USMQ_DEBUG_INLINE T &operator*() const {
-    static_assert(sizeof(T) <= largest, "debug=True checks elements of at most 4096 bytes");
-    return *(T *)this->element(sizeof(T), is_const<T>::value);
+  USMQ_DEBUG_INLINE T_ &operator*() const {
+    static_assert(sizeof(T_) <= largest, "debug=True checks elements of at most 4096 bytes");
+    return *(T_ *)this->element(sizeof(T_), is_const<T_>::value);
   }
-  USMQ_DEBUG_INLINE T *operator->() const { return &**this; }
-  USMQ_DEBUG_INLINE T &operator[](long i) const { return *(*this + i); }
-  USMQ_DEBUG_INLINE operator T *() const { return (T *)this->plain(sizeof(T), is_const<T>::value); }
-  template <class U> USMQ_DEBUG_INLINE explicit operator U *() const { return (U *)(T *)*this; }
+  USMQ_DEBUG_INLINE T_ *operator->() const { return &**this; }
+  USMQ_DEBUG_INLINE T_ &operator[](long i) const { return *(*this + i); }
+  USMQ_DEBUG_INLINE operator T_ *() const { return (T_ *)this->plain(sizeof(T_), is_const<T_>::value); }
+  template <class U_> USMQ_DEBUG_INLINE explicit operator U_ *() const { return (U_ *)(T_ *)*this; }
 
   USMQ_DEBUG_INLINE pointer &operator+=(long i) {
-    this->at += (word)i * sizeof(T);
+    this->at += (word)i * sizeof(T_);
     return *this;
   }
   USMQ_DEBUG_INLINE pointer &operator-=(long i) { return *this += -i; }
@@ -141,22 +141,22 @@ public:
   }
 };
 
-template <class T> USMQ_DEBUG_INLINE pointer<T> operator+(pointer<T> p, long i) { return p += i; }
-template <class T> USMQ_DEBUG_INLINE pointer<T> operator+(long i, pointer<T> p) { return p += i; }
-template <class T> USMQ_DEBUG_INLINE pointer<T> operator-(pointer<T> p, long i) { return p -= i; }
-template <class T, class U> USMQ_DEBUG_INLINE long operator-(pointer<T> p, pointer<U> q) {
-  return (long)(p.usmq_at() - q.usmq_at()) / (long)sizeof(T);
+template <class T_> USMQ_DEBUG_INLINE pointer<T_> operator+(pointer<T_> p, long i) { return p += i; }
+template <class T_> USMQ_DEBUG_INLINE pointer<T_> operator+(long i, pointer<T_> p) { return p += i; }
+template <class T_> USMQ_DEBUG_INLINE pointer<T_> operator-(pointer<T_> p, long i) { return p -= i; }
+template <class T_, class U_> USMQ_DEBUG_INLINE long operator-(pointer<T_> p, pointer<U_> q) {
+  return (long)(p.usmq_at() - q.usmq_at()) / (long)sizeof(T_);
 }
-template <class T, class U> USMQ_DEBUG_INLINE long operator-(pointer<T> p, U *q) { return p - pointer<U>(q); }
-template <class T, class U> USMQ_DEBUG_INLINE long operator-(U *p, pointer<T> q) { return pointer<U>(p) - q; }
+template <class T_, class U_> USMQ_DEBUG_INLINE long operator-(pointer<T_> p, U_ *q) { return p - pointer<U_>(q); }
+template <class T_, class U_> USMQ_DEBUG_INLINE long operator-(U_ *p, pointer<T_> q) { return pointer<U_>(p) - q; }
 #define USMQ_DEBUG_COMPARE(op)                                                                                         \
-  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(pointer<T> p, pointer<U> q) {                         \
+  template <class T_, class U_> USMQ_DEBUG_INLINE bool operator op(pointer<T_> p, pointer<U_> q) {                     \
     return p.usmq_at() op q.usmq_at();                                                                                 \
   }                                                                                                                    \
-  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(pointer<T> p, U *q) {                                 \
+  template <class T_, class U_> USMQ_DEBUG_INLINE bool operator op(pointer<T_> p, U_ *q) {                             \
     return p.usmq_at() op(word) q;                                                                                     \
   }                                                                                                                    \
-  template <class T, class U> USMQ_DEBUG_INLINE bool operator op(U *p, pointer<T> q) {                                 \
+  template <class T_, class U_> USMQ_DEBUG_INLINE bool operator op(U_ *p, pointer<T_> q) {                             \
     return (word)p op q.usmq_at();                                                                                     \
   }
 USMQ_DEBUG_COMPARE(==)
@@ -166,20 +166,20 @@ USMQ_DEBUG_COMPARE(>)
 USMQ_DEBUG_COMPARE(<=)
 USMQ_DEBUG_COMPARE(>=)
 #undef USMQ_DEBUG_COMPARE
-template <class T> USMQ_DEBUG_INLINE bool operator==(pointer<T> p, decltype(nullptr)) { return p.usmq_at() == 0; }
-template <class T> USMQ_DEBUG_INLINE bool operator!=(pointer<T> p, decltype(nullptr)) { return p.usmq_at() != 0; }
+template <class T_> USMQ_DEBUG_INLINE bool operator==(pointer<T_> p, decltype(nullptr)) { return p.usmq_at() == 0; }
+template <class T_> USMQ_DEBUG_INLINE bool operator!=(pointer<T_> p, decltype(nullptr)) { return p.usmq_at() != 0; }
 
 // The type of a parameter whose declaration shows no pointer, but whose name may stand for one.
-template <class T> struct argument {
-  using type = T;
+template <class T_> struct argument {
+  using type = T_;
 };
-template <class T> struct argument<T *> {
-  using type = pointer<T>;
+template <class T_> struct argument<T_ *> {
+  using type = pointer<T_>;
 };
-template <class T> struct argument<T *const> {
-  using type = const pointer<T>;
+template <class T_> struct argument<T_ *const> {
+  using type = const pointer<T_>;
 };
-template <class T> using argument_t = typename argument<T>::type;
+template <class T_> using argument_t = typename argument<T_>::type;
 
 } // namespace debug
 } // namespace usmq

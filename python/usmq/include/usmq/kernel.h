@@ -63,6 +63,8 @@ extern USMQ_DEVICE int __spirv_ocl_printf(const __attribute__((opencl_constant))
 
 namespace usmq {
 
+// Template parameters end in an underscore: kernels are built with macros such as -DN=3 and -DT=float.
+
 using half = _Float16;
 
 namespace detail {
@@ -74,17 +76,17 @@ extern USMQ_DEVICE __attribute__((const)) int work_dimensions() __asm__("_Z22__s
 USMQ_INLINE int dimensions() { return work_dimensions(); }
 #endif
 
-template <class T> struct same {
-  using type = T;
+template <class T_> struct same {
+  using type = T_;
 };
-template <class T> using same_t = typename same<T>::type;
+template <class T_> using same_t = typename same<T_>::type;
 
 // Integers become double in mathematical functions, as in C++.
 USMQ_INLINE half real(half x) { return x; }
 USMQ_INLINE float real(float x) { return x; }
-template <class T> USMQ_INLINE double real(T x) { return x; }
-template <class T> using real_t = decltype(real(T()));
-template <class T, class U> using common_t = real_t<decltype(T() + U())>;
+template <class T_> USMQ_INLINE double real(T_ x) { return x; }
+template <class T_> using real_t = decltype(real(T_()));
+template <class T_, class U_> using common_t = real_t<decltype(T_() + U_())>;
 
 enum scope { device_scope = 1, work_group_scope = 2, sub_group_scope = 3 };
 // Sequentially consistent, for global and local memory.
@@ -162,14 +164,16 @@ USMQ_INLINE void memory_fence() { __spirv_MemoryBarrier(detail::device_scope, de
   USMQ_GROUP_OPERATIONS(prefix, scope, float, FAdd, FMin, FMax)                                                        \
   USMQ_GROUP_OPERATIONS(prefix, scope, double, FAdd, FMin, FMax)                                                       \
   USMQ_GROUP_OPERATIONS(prefix, scope, half, FAdd, FMin, FMax)
-#define USMQ_GROUP_OPERATIONS(prefix, scope, T, ADD, MIN, MAX)                                                         \
-  USMQ_GROUP_KINDS(prefix, scope, T, add, ADD)                                                                         \
-  USMQ_GROUP_KINDS(prefix, scope, T, min, MIN)                                                                         \
-  USMQ_GROUP_KINDS(prefix, scope, T, max, MAX)
-#define USMQ_GROUP_KINDS(prefix, scope, T, name, SPELLING)                                                             \
-  USMQ_INLINE T prefix##reduce_##name(T x) { return __spirv_Group##SPELLING(detail::scope, detail::reduce, x); }       \
-  USMQ_INLINE T prefix##inclusive_##name(T x) { return __spirv_Group##SPELLING(detail::scope, detail::inclusive, x); } \
-  USMQ_INLINE T prefix##exclusive_##name(T x) { return __spirv_Group##SPELLING(detail::scope, detail::exclusive, x); }
+#define USMQ_GROUP_OPERATIONS(prefix, scope, T_, ADD, MIN, MAX)                                                        \
+  USMQ_GROUP_KINDS(prefix, scope, T_, add, ADD)                                                                        \
+  USMQ_GROUP_KINDS(prefix, scope, T_, min, MIN)                                                                        \
+  USMQ_GROUP_KINDS(prefix, scope, T_, max, MAX)
+#define USMQ_GROUP_KINDS(prefix, scope, T_, name, SPELLING)                                                            \
+  USMQ_INLINE T_ prefix##reduce_##name(T_ x) { return __spirv_Group##SPELLING(detail::scope, detail::reduce, x); }     \
+  USMQ_INLINE T_ prefix##inclusive_##name(T_ x) {                                                                      \
+    return __spirv_Group##SPELLING(detail::scope, detail::inclusive, x);                                               \
+  }                                                                                                                    \
+  USMQ_INLINE T_ prefix##exclusive_##name(T_ x) { return __spirv_Group##SPELLING(detail::scope, detail::exclusive, x); }
 /// group_any, group_all; group_reduce_add, _min, _max: the result of all; group_inclusive_…: of those up to this
 /// work-item; group_exclusive_…: of those before it.
 USMQ_GROUP(group_, work_group_scope)
@@ -180,22 +184,22 @@ USMQ_GROUP(sub_group_, sub_group_scope)
 #undef USMQ_GROUP_KINDS
 
 /// The value of one work-item of the sub-group, by its sub_group_local_id. Numbers only.
-template <class T> USMQ_INLINE T sub_group_broadcast(T x, uint32_t from) {
+template <class T_> USMQ_INLINE T_ sub_group_broadcast(T_ x, uint32_t from) {
   return __spirv_GroupBroadcast(detail::sub_group_scope, x, from);
 }
 /// As sub_group_broadcast; each work-item chooses one.
-template <class T> USMQ_INLINE T sub_group_shuffle(T x, uint32_t from) {
+template <class T_> USMQ_INLINE T_ sub_group_shuffle(T_ x, uint32_t from) {
   return __spirv_GroupNonUniformShuffle(detail::sub_group_scope, x, from);
 }
-template <class T> USMQ_INLINE T sub_group_shuffle_xor(T x, uint32_t mask) {
+template <class T_> USMQ_INLINE T_ sub_group_shuffle_xor(T_ x, uint32_t mask) {
   return __spirv_GroupNonUniformShuffleXor(detail::sub_group_scope, x, mask);
 }
 /// From the work-item `delta` below; undefined for the first `delta`.
-template <class T> USMQ_INLINE T sub_group_shuffle_up(T x, uint32_t delta) {
+template <class T_> USMQ_INLINE T_ sub_group_shuffle_up(T_ x, uint32_t delta) {
   return __spirv_GroupNonUniformShuffleUp(detail::sub_group_scope, x, delta);
 }
 /// From the work-item `delta` above; undefined for the last `delta`.
-template <class T> USMQ_INLINE T sub_group_shuffle_down(T x, uint32_t delta) {
+template <class T_> USMQ_INLINE T_ sub_group_shuffle_down(T_ x, uint32_t delta) {
   return __spirv_GroupNonUniformShuffleDown(detail::sub_group_scope, x, delta);
 }
 
@@ -203,62 +207,62 @@ template <class T> USMQ_INLINE T sub_group_shuffle_down(T x, uint32_t delta) {
 
 /// Of a size that the source fixes: `static local_array<float, 64> tile;` in a kernel. For more dimensions:
 /// `static local_array<float[8], 8> tile;`, used as tile[i][j].
-template <class T, size_t N> class [[__sycl_detail__::wg_scope]] local_array {
-  T values[N];
+template <class T_, size_t N_> class [[__sycl_detail__::wg_scope]] local_array {
+  T_ values[N_];
 
 public:
-  static constexpr size_t size = N;
-  USMQ_INLINE T &operator[](size_t i) { return values[i]; }
-  USMQ_INLINE T *data() { return values; }
+  static constexpr size_t size = N_;
+  USMQ_INLINE T_ &operator[](size_t i) { return values[i]; }
+  USMQ_INLINE T_ *data() { return values; }
 };
 
 /// Of a size that the launch fixes: a parameter `local_memory<float> tile`, launched with usmq.local(bytes).
-template <class T>
+template <class T_>
 class __attribute__((sycl_special_class)) [[__sycl_detail__::sycl_type(work_group_memory)]] local_memory {
-  __attribute__((opencl_local)) T *start;
-  void __init(__attribute__((opencl_local)) T *to) { start = to; }
+  __attribute__((opencl_local)) T_ *start;
+  void __init(__attribute__((opencl_local)) T_ *to) { start = to; }
 
 public:
   local_memory() = default;
-  USMQ_INLINE T &operator[](size_t i) const { return start[i]; }
-  USMQ_INLINE T *data() const { return start; }
+  USMQ_INLINE T_ &operator[](size_t i) const { return start[i]; }
+  USMQ_INLINE T_ *data() const { return start; }
 };
 
 // Atomic operations on one element of global or local memory, relaxed, for all work-items of the device. They return
 // the old value. 64 bits need a device with the aspect atomic64, float and double one with atomics of floating point.
 
-#define USMQ_ATOMIC(name, T, spelling, as)                                                                             \
-  USMQ_INLINE T name(T *at, detail::same_t<T> x) {                                                                     \
-    return (T)spelling((as *)at, detail::device_scope, detail::relaxed, (as)x);                                        \
+#define USMQ_ATOMIC(name, T_, spelling, as)                                                                            \
+  USMQ_INLINE T_ name(T_ *at, detail::same_t<T_> x) {                                                                  \
+    return (T_)spelling((as *)at, detail::device_scope, detail::relaxed, (as)x);                                       \
   }
-#define USMQ_ATOMIC_INTEGER(T, as, MIN, MAX)                                                                           \
-  USMQ_ATOMIC(atomic_add, T, __spirv_AtomicIAdd, as)                                                                   \
-  USMQ_ATOMIC(atomic_sub, T, __spirv_AtomicISub, as)                                                                   \
-  USMQ_ATOMIC(atomic_min, T, MIN, as)                                                                                  \
-  USMQ_ATOMIC(atomic_max, T, MAX, as)                                                                                  \
-  USMQ_ATOMIC(atomic_and, T, __spirv_AtomicAnd, as)                                                                    \
-  USMQ_ATOMIC(atomic_or, T, __spirv_AtomicOr, as)                                                                      \
-  USMQ_ATOMIC(atomic_xor, T, __spirv_AtomicXor, as)                                                                    \
-  USMQ_ATOMIC(atomic_exchange, T, __spirv_AtomicExchange, as)                                                          \
-  USMQ_ATOMIC_COMPARE(T, as)
-#define USMQ_ATOMIC_FLOAT(T, bits)                                                                                     \
-  USMQ_ATOMIC(atomic_add, T, __spirv_AtomicFAddEXT, T)                                                                 \
-  USMQ_INLINE T atomic_sub(T *at, detail::same_t<T> x) { return atomic_add(at, -x); }                                  \
-  USMQ_ATOMIC(atomic_min, T, __spirv_AtomicFMinEXT, T)                                                                 \
-  USMQ_ATOMIC(atomic_max, T, __spirv_AtomicFMaxEXT, T)                                                                 \
-  USMQ_ATOMIC(atomic_exchange, T, __spirv_AtomicExchange, T)                                                           \
-  USMQ_ATOMIC_COMPARE(T, bits)
-#define USMQ_ATOMIC_COMPARE(T, as)                                                                                     \
+#define USMQ_ATOMIC_INTEGER(T_, as, MIN, MAX)                                                                          \
+  USMQ_ATOMIC(atomic_add, T_, __spirv_AtomicIAdd, as)                                                                  \
+  USMQ_ATOMIC(atomic_sub, T_, __spirv_AtomicISub, as)                                                                  \
+  USMQ_ATOMIC(atomic_min, T_, MIN, as)                                                                                 \
+  USMQ_ATOMIC(atomic_max, T_, MAX, as)                                                                                 \
+  USMQ_ATOMIC(atomic_and, T_, __spirv_AtomicAnd, as)                                                                   \
+  USMQ_ATOMIC(atomic_or, T_, __spirv_AtomicOr, as)                                                                     \
+  USMQ_ATOMIC(atomic_xor, T_, __spirv_AtomicXor, as)                                                                   \
+  USMQ_ATOMIC(atomic_exchange, T_, __spirv_AtomicExchange, as)                                                         \
+  USMQ_ATOMIC_COMPARE(T_, as)
+#define USMQ_ATOMIC_FLOAT(T_, bits)                                                                                    \
+  USMQ_ATOMIC(atomic_add, T_, __spirv_AtomicFAddEXT, T_)                                                               \
+  USMQ_INLINE T_ atomic_sub(T_ *at, detail::same_t<T_> x) { return atomic_add(at, -x); }                               \
+  USMQ_ATOMIC(atomic_min, T_, __spirv_AtomicFMinEXT, T_)                                                               \
+  USMQ_ATOMIC(atomic_max, T_, __spirv_AtomicFMaxEXT, T_)                                                               \
+  USMQ_ATOMIC(atomic_exchange, T_, __spirv_AtomicExchange, T_)                                                         \
+  USMQ_ATOMIC_COMPARE(T_, bits)
+#define USMQ_ATOMIC_COMPARE(T_, as)                                                                                    \
   /* Stores `desired` where the value is `expected`, compared by its bits. */                                          \
-  USMQ_INLINE T atomic_compare_exchange(T *at, detail::same_t<T> expected, detail::same_t<T> desired) {                \
-    return __builtin_bit_cast(T, __spirv_AtomicCompareExchange((as *)at, detail::device_scope, detail::relaxed,        \
-                                                               detail::relaxed, __builtin_bit_cast(as, desired),       \
-                                                               __builtin_bit_cast(as, expected)));                     \
+  USMQ_INLINE T_ atomic_compare_exchange(T_ *at, detail::same_t<T_> expected, detail::same_t<T_> desired) {            \
+    return __builtin_bit_cast(T_, __spirv_AtomicCompareExchange((as *)at, detail::device_scope, detail::relaxed,       \
+                                                                detail::relaxed, __builtin_bit_cast(as, desired),      \
+                                                                __builtin_bit_cast(as, expected)));                    \
   }                                                                                                                    \
-  USMQ_INLINE T atomic_load(const T *at) {                                                                             \
-    return __builtin_bit_cast(T, __spirv_AtomicLoad((as *)at, detail::device_scope, detail::relaxed));                 \
+  USMQ_INLINE T_ atomic_load(const T_ *at) {                                                                           \
+    return __builtin_bit_cast(T_, __spirv_AtomicLoad((as *)at, detail::device_scope, detail::relaxed));                \
   }                                                                                                                    \
-  USMQ_INLINE void atomic_store(T *at, detail::same_t<T> x) {                                                          \
+  USMQ_INLINE void atomic_store(T_ *at, detail::same_t<T_> x) {                                                        \
     __spirv_AtomicStore((as *)at, detail::device_scope, detail::relaxed, __builtin_bit_cast(as, x));                   \
   }
 USMQ_ATOMIC_INTEGER(int, int, __spirv_AtomicSMin, __spirv_AtomicSMax)
@@ -273,7 +277,7 @@ USMQ_ATOMIC_FLOAT(double, unsigned long)
 // Of the element at a checked pointer. Found by the type of the pointer.
 namespace debug {
 #define USMQ_ATOMIC_CHECKED(name)                                                                                      \
-  template <class T> USMQ_INLINE T name(pointer<T> at, usmq::detail::same_t<T> x) { return usmq::name(&*at, x); }
+  template <class T_> USMQ_INLINE T_ name(pointer<T_> at, usmq::detail::same_t<T_> x) { return usmq::name(&*at, x); }
 USMQ_ATOMIC_CHECKED(atomic_add)
 USMQ_ATOMIC_CHECKED(atomic_sub)
 USMQ_ATOMIC_CHECKED(atomic_min)
@@ -283,13 +287,13 @@ USMQ_ATOMIC_CHECKED(atomic_or)
 USMQ_ATOMIC_CHECKED(atomic_xor)
 USMQ_ATOMIC_CHECKED(atomic_exchange)
 #undef USMQ_ATOMIC_CHECKED
-template <class T> USMQ_INLINE T atomic_load(pointer<T> at) { return usmq::atomic_load(&*at); }
-template <class T> USMQ_INLINE void atomic_store(pointer<T> at, usmq::detail::same_t<T> x) {
+template <class T_> USMQ_INLINE T_ atomic_load(pointer<T_> at) { return usmq::atomic_load(&*at); }
+template <class T_> USMQ_INLINE void atomic_store(pointer<T_> at, usmq::detail::same_t<T_> x) {
   usmq::atomic_store(&*at, x);
 }
-template <class T>
-USMQ_INLINE T atomic_compare_exchange(pointer<T> at, usmq::detail::same_t<T> expected,
-                                      usmq::detail::same_t<T> desired) {
+template <class T_>
+USMQ_INLINE T_ atomic_compare_exchange(pointer<T_> at, usmq::detail::same_t<T_> expected,
+                                       usmq::detail::same_t<T_> desired) {
   return usmq::atomic_compare_exchange(&*at, expected, desired);
 }
 } // namespace debug
@@ -303,10 +307,10 @@ USMQ_INLINE T atomic_compare_exchange(pointer<T> at, usmq::detail::same_t<T> exp
 // types the result has the type of their sum. Templates, so that functions of <cmath> are preferred where included.
 
 #define USMQ_MATH_1(name)                                                                                              \
-  template <class T> USMQ_INLINE detail::real_t<T> name(T x) { return __spirv_ocl_##name(detail::real(x)); }
+  template <class T_> USMQ_INLINE detail::real_t<T_> name(T_ x) { return __spirv_ocl_##name(detail::real(x)); }
 #define USMQ_MATH_2(name)                                                                                              \
-  template <class T, class U> USMQ_INLINE detail::common_t<T, U> name(T x, U y) {                                      \
-    using C = detail::common_t<T, U>;                                                                                  \
+  template <class T_, class U_> USMQ_INLINE detail::common_t<T_, U_> name(T_ x, U_ y) {                                \
+    using C = detail::common_t<T_, U_>;                                                                                \
     return __spirv_ocl_##name(C(x), C(y));                                                                             \
   }
 USMQ_MATH_1(acos)
@@ -359,25 +363,25 @@ USMQ_MATH_2(remainder)
 #undef USMQ_MATH_2
 
 /// x * y + z, rounded once.
-template <class T, class U, class V> USMQ_INLINE auto fma(T x, U y, V z) {
+template <class T_, class U_, class V_> USMQ_INLINE auto fma(T_ x, U_ y, V_ z) {
   using C = detail::real_t<decltype(x * y + z)>;
   return C(__spirv_ocl_fma(C(x), C(y), C(z)));
 }
 /// x times 2 to the power of `exponent`.
-template <class T> USMQ_INLINE detail::real_t<T> ldexp(T x, int exponent) {
+template <class T_> USMQ_INLINE detail::real_t<T_> ldexp(T_ x, int exponent) {
   return __spirv_ocl_ldexp(detail::real(x), exponent);
 }
-template <class T> USMQ_INLINE bool isnan(T x) { return x != x; }
-template <class T> USMQ_INLINE bool isinf(T x) { return fabs(x) == detail::real_t<T>(__builtin_huge_val()); }
-template <class T> USMQ_INLINE bool isfinite(T x) { return x - x == 0; }
-template <class T> USMQ_INLINE bool signbit(T x) { return copysign(detail::real_t<T>(1), x) < 0; }
+template <class T_> USMQ_INLINE bool isnan(T_ x) { return x != x; }
+template <class T_> USMQ_INLINE bool isinf(T_ x) { return fabs(x) == detail::real_t<T_>(__builtin_huge_val()); }
+template <class T_> USMQ_INLINE bool isfinite(T_ x) { return x - x == 0; }
+template <class T_> USMQ_INLINE bool signbit(T_ x) { return copysign(detail::real_t<T_>(1), x) < 0; }
 
 // Of any arithmetic type.
 
-template <class T> USMQ_INLINE T abs(T x) { return x < 0 ? -x : x == 0 ? T(0) : x; }
-template <class T, class U> USMQ_INLINE auto min(T x, U y) { return y < x ? y : x; }
-template <class T, class U> USMQ_INLINE auto max(T x, U y) { return x < y ? y : x; }
-template <class T> USMQ_INLINE T clamp(T x, detail::same_t<T> low, detail::same_t<T> high) {
+template <class T_> USMQ_INLINE T_ abs(T_ x) { return x < 0 ? -x : x == 0 ? T_(0) : x; }
+template <class T_, class U_> USMQ_INLINE auto min(T_ x, U_ y) { return y < x ? y : x; }
+template <class T_, class U_> USMQ_INLINE auto max(T_ x, U_ y) { return x < y ? y : x; }
+template <class T_> USMQ_INLINE T_ clamp(T_ x, detail::same_t<T_> low, detail::same_t<T_> high) {
   return x < low ? low : high < x ? high : x;
 }
 USMQ_INLINE int popcount(unsigned long x) { return __builtin_popcountl(x); }
@@ -386,53 +390,57 @@ USMQ_INLINE int popcount(unsigned long x) { return __builtin_popcountl(x); }
 template <class To, class From> USMQ_INLINE To bit_cast(From x) { return __builtin_bit_cast(To, x); }
 
 /// 2 to 4 numbers side by side, without padding: float3 has 12 bytes, like a row of an (n, 3) array.
-template <class T, int N> struct vec;
-template <class T> struct vec<T, 2> {
-  T x, y;
+template <class T_, int N_> struct vec;
+template <class T_> struct vec<T_, 2> {
+  T_ x, y;
 };
-template <class T> struct vec<T, 3> {
-  T x, y, z;
+template <class T_> struct vec<T_, 3> {
+  T_ x, y, z;
 };
-template <class T> struct vec<T, 4> {
-  T x, y, z, w;
+template <class T_> struct vec<T_, 4> {
+  T_ x, y, z, w;
 };
 
 #define USMQ_VECTOR(op)                                                                                                \
-  template <class T> USMQ_INLINE vec<T, 2> operator op(vec<T, 2> a, vec<T, 2> b) {                                     \
-    return {T(a.x op b.x), T(a.y op b.y)};                                                                             \
+  template <class T_> USMQ_INLINE vec<T_, 2> operator op(vec<T_, 2> a, vec<T_, 2> b) {                                 \
+    return {T_(a.x op b.x), T_(a.y op b.y)};                                                                           \
   }                                                                                                                    \
-  template <class T> USMQ_INLINE vec<T, 3> operator op(vec<T, 3> a, vec<T, 3> b) {                                     \
-    return {T(a.x op b.x), T(a.y op b.y), T(a.z op b.z)};                                                              \
+  template <class T_> USMQ_INLINE vec<T_, 3> operator op(vec<T_, 3> a, vec<T_, 3> b) {                                 \
+    return {T_(a.x op b.x), T_(a.y op b.y), T_(a.z op b.z)};                                                           \
   }                                                                                                                    \
-  template <class T> USMQ_INLINE vec<T, 4> operator op(vec<T, 4> a, vec<T, 4> b) {                                     \
-    return {T(a.x op b.x), T(a.y op b.y), T(a.z op b.z), T(a.w op b.w)};                                               \
+  template <class T_> USMQ_INLINE vec<T_, 4> operator op(vec<T_, 4> a, vec<T_, 4> b) {                                 \
+    return {T_(a.x op b.x), T_(a.y op b.y), T_(a.z op b.z), T_(a.w op b.w)};                                           \
   }                                                                                                                    \
-  template <class T> USMQ_INLINE vec<T, 2> operator op(vec<T, 2> a, detail::same_t<T> b) {                             \
-    return a op vec<T, 2>{b, b};                                                                                       \
+  template <class T_> USMQ_INLINE vec<T_, 2> operator op(vec<T_, 2> a, detail::same_t<T_> b) {                         \
+    return a op vec<T_, 2>{b, b};                                                                                      \
   }                                                                                                                    \
-  template <class T> USMQ_INLINE vec<T, 3> operator op(vec<T, 3> a, detail::same_t<T> b) {                             \
-    return a op vec<T, 3>{b, b, b};                                                                                    \
+  template <class T_> USMQ_INLINE vec<T_, 3> operator op(vec<T_, 3> a, detail::same_t<T_> b) {                         \
+    return a op vec<T_, 3>{b, b, b};                                                                                   \
   }                                                                                                                    \
-  template <class T> USMQ_INLINE vec<T, 4> operator op(vec<T, 4> a, detail::same_t<T> b) {                             \
-    return a op vec<T, 4>{b, b, b, b};                                                                                 \
+  template <class T_> USMQ_INLINE vec<T_, 4> operator op(vec<T_, 4> a, detail::same_t<T_> b) {                         \
+    return a op vec<T_, 4>{b, b, b, b};                                                                                \
   }                                                                                                                    \
-  template <class T, int N, class B> USMQ_INLINE vec<T, N> &operator op## = (vec<T, N> & a, B b) { return a = a op b; }
+  template <class T_, int N_, class B_> USMQ_INLINE vec<T_, N_> &operator op## = (vec<T_, N_> & a, B_ b) {             \
+    return a = a op b;                                                                                                 \
+  }
 USMQ_VECTOR(+)
 USMQ_VECTOR(-)
 USMQ_VECTOR(*)
 USMQ_VECTOR(/)
 #undef USMQ_VECTOR
-template <class T, int N> USMQ_INLINE vec<T, N> operator*(detail::same_t<T> a, vec<T, N> b) { return b * a; }
-template <class T, int N> USMQ_INLINE vec<T, N> operator-(vec<T, N> a) { return a * T(-1); }
-template <class T> USMQ_INLINE T dot(vec<T, 2> a, vec<T, 2> b) { return a.x * b.x + a.y * b.y; }
-template <class T> USMQ_INLINE T dot(vec<T, 3> a, vec<T, 3> b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
-template <class T> USMQ_INLINE T dot(vec<T, 4> a, vec<T, 4> b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
-template <class T, int N> USMQ_INLINE T length(vec<T, N> a) { return sqrt(dot(a, a)); }
+template <class T_, int N_> USMQ_INLINE vec<T_, N_> operator*(detail::same_t<T_> a, vec<T_, N_> b) { return b * a; }
+template <class T_, int N_> USMQ_INLINE vec<T_, N_> operator-(vec<T_, N_> a) { return a * T_(-1); }
+template <class T_> USMQ_INLINE T_ dot(vec<T_, 2> a, vec<T_, 2> b) { return a.x * b.x + a.y * b.y; }
+template <class T_> USMQ_INLINE T_ dot(vec<T_, 3> a, vec<T_, 3> b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
+template <class T_> USMQ_INLINE T_ dot(vec<T_, 4> a, vec<T_, 4> b) {
+  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+template <class T_, int N_> USMQ_INLINE T_ length(vec<T_, N_> a) { return sqrt(dot(a, a)); }
 
-#define USMQ_VECTOR_TYPES(name, T)                                                                                     \
-  using name##2 = vec<T, 2>;                                                                                           \
-  using name##3 = vec<T, 3>;                                                                                           \
-  using name##4 = vec<T, 4>;
+#define USMQ_VECTOR_TYPES(name, T_)                                                                                    \
+  using name##2 = vec<T_, 2>;                                                                                          \
+  using name##3 = vec<T_, 3>;                                                                                          \
+  using name##4 = vec<T_, 4>;
 USMQ_VECTOR_TYPES(char, int8_t)
 USMQ_VECTOR_TYPES(uchar, uint8_t)
 USMQ_VECTOR_TYPES(short, int16_t)
@@ -456,8 +464,8 @@ USMQ_VECTOR_TYPES(double, double)
     __spirv_ocl_printf(usmq_format __VA_OPT__(, ) __VA_ARGS__);                                                        \
   } while (0)
 
-/// Prints line, work-item and condition if the condition is false: USMQ_ASSERT(i < n). The kernel goes on, since devices
-/// cannot end one. With NDEBUG defined, it does nothing.
+/// Prints line, work-item and condition if the condition is false: USMQ_ASSERT(i < n). The kernel
+/// continues. With NDEBUG defined, it does nothing.
 #ifdef NDEBUG
 #define USMQ_ASSERT(...) ((void)0)
 #else
@@ -465,7 +473,7 @@ USMQ_VECTOR_TYPES(double, double)
   do {                                                                                                                 \
     if (!(__VA_ARGS__)) {                                                                                              \
       static const __attribute__((opencl_constant)) char usmq_condition[] = #__VA_ARGS__;                              \
-      USMQ_PRINTF("line %d, work-item (%lu, %lu, %lu): assertion failed: %s\n", __LINE__, usmq::global_id(0),           \
+      USMQ_PRINTF("line %d, work-item (%lu, %lu, %lu): assertion failed: %s\n", __LINE__, usmq::global_id(0),          \
                   usmq::global_id(1), usmq::global_id(2), usmq_condition);                                             \
     }                                                                                                                  \
   } while (0)
