@@ -9,10 +9,10 @@ use once_cell::sync::OnceCell;
 /// Requirements for devices.
 ///
 /// ```
-/// use usmq::DeviceFilter;
+/// use usmq::{Aspect, DeviceFilter, DeviceType};
 ///
-/// let cpus = DeviceFilter::new().device_type("cpu").aspect("fp64").devices()?;
-/// assert!(cpus.iter().all(|device| device.device_type() == "cpu"));
+/// let cpus = DeviceFilter::new().device_type(DeviceType::Cpu).aspect(Aspect::Fp64).devices()?;
+/// assert!(cpus.iter().all(|device| device.device_type() == DeviceType::Cpu));
 /// let best = DeviceFilter::new().aspect("usm_shared_allocations").select()?;
 /// assert!(best.has_usm(usmq::UsmKind::Shared));
 /// # Ok::<(), usmq::Error>(())

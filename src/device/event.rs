@@ -176,10 +176,11 @@ impl Event {
         // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
-        let _pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
+        let pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
         checks::waits(|| self.may_be_held_up());
         ffi::event_wait(raw).during("waiting for an event")?;
         self.note_done();
+        drop(pending);
         self.queue.tidy();
         if let (Some(launch), Some(begun)) = (launch, begun) {
             launch.took(begun.elapsed());

@@ -9,7 +9,7 @@ use super::brief::Launch;
 use crate::completion;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Pending};
 use cxx::UniquePtr;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -52,10 +52,19 @@ impl Command {
 
     /// Takes no lock, not even one of libsycl.
     pub(super) fn status(&self) -> Result<EventStatus> {
+        self.query(|| self.raw.get())
+    }
+
+    /// As [`Command::status`], for a thread that holds a lock.
+    fn status_under_lock(&self, counted: &Pending) -> Result<EventStatus> {
+        self.query(|| self.raw.get_counted(counted))
+    }
+
+    fn query<'a>(&'a self, raw: impl FnOnce() -> Result<&'a ffi::Event>) -> Result<EventStatus> {
         if self.is_done() {
             return Ok(EventStatus::Complete);
         }
-        let status = ffi::event_status(self.raw.get()?).during("querying the state of an event")?;
+        let status = ffi::event_status(raw()?).during("querying the state of an event")?;
         if status == EventStatus::Complete {
             self.note_done();
         }
@@ -82,8 +91,10 @@ struct List {
 const FEW: usize = 8;
 
 impl List {
-    fn remove_complete(&mut self) -> Vec<Arc<Command>> {
-        let is_complete = |command: &mut Arc<Command>| matches!(command.status(), Ok(EventStatus::Complete));
+    fn remove_complete(&mut self, counted: &Pending) -> Vec<Arc<Command>> {
+        let is_complete = |command: &mut Arc<Command>| {
+            matches!(command.status_under_lock(counted), Ok(EventStatus::Complete))
+        };
         let gone = self.commands.extract_if(.., is_complete).collect();
         self.full = FEW.max(2 * self.commands.len());
         gone
@@ -97,7 +108,14 @@ impl InFlight {
         // A loop that waits for each command then destroys an event right after its use, while the processor caches it.
         let last = list.commands.pop_if(|last| last.is_done());
         let first = list.full == 0;
-        let gone = if list.commands.len() >= list.full { list.remove_complete() } else { Vec::new() };
+        let mut gone = Vec::new();
+        if list.commands.len() >= list.full {
+            drop(list);
+            // Counted before the lock is taken: the end of the process needs the lock, too.
+            let counted = Pending::for_wait();
+            list = self.list.lock();
+            gone = list.remove_complete(&counted);
+        }
         list.commands.push(command.clone());
         if list.commands.len() > 1 {
             self.several.store(true, Ordering::Relaxed);
@@ -112,8 +130,9 @@ impl InFlight {
         if !self.several.load(Ordering::Relaxed) {
             return;
         }
+        let counted = Pending::for_wait();
         let mut list = self.list.lock();
-        let gone = list.remove_complete();
+        let gone = list.remove_complete(&counted);
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
         drop(list);
         // Destroying an event takes up to a microsecond.
@@ -128,9 +147,10 @@ impl InFlight {
     /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer, as for a command that has failed: only the
     /// runtime's own wait knows when the queue has ended the commands behind it.
     pub(super) fn is_empty(&self) -> Result<bool> {
+        let counted = Pending::for_wait();
         let list = self.list.lock();
         for command in list.commands.iter().rev() {
-            match command.status()? {
+            match command.status_under_lock(&counted)? {
                 EventStatus::Complete => {}
                 EventStatus::Submitted | EventStatus::Running => return Ok(false),
                 _ => return Err(failed()),

@@ -193,9 +193,10 @@ impl Queue {
     fn wait_for_all(&self) -> Result<()> {
         let raw = self.raw()?;
         if !interrupt::is_possible() && !self.is_exposed() {
-            let _pending = Pending::for_wait();
+            let pending = Pending::for_wait();
             checks::waits(|| false);
             let waited = ffi::queue_wait(raw).during("waiting for a queue");
+            drop(pending);
             self.tidy();
             return waited;
         }

@@ -72,6 +72,16 @@ impl<T: UniquePtrTarget> Handle<T> {
 
     pub(crate) fn get(&self) -> Result<&T> {
         ensure_usable()?;
+        self.object()
+    }
+
+    /// As [`Handle::get`], for a counted thread, which must not be parked: others may wait for it or for its locks.
+    pub(crate) fn get_counted(&self, _counted: &Pending) -> Result<&T> {
+        not_forked()?;
+        self.object()
+    }
+
+    fn object(&self) -> Result<&T> {
         self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime returned no object".to_owned()))
     }
 }

@@ -338,7 +338,7 @@ def test_our_own_arrays_round_trip_unchanged(queue: usmq.Queue) -> None:
 def test_a_tensor_lives_until_the_work_on_it_is_done() -> None:
     producer = Producer(usm(np.arange(16, dtype="u4")), (16,), (1, 32, 1), device=(ONEAPI, 0))
     x = imported(producer)
-    running = kernel("advance")(16, x, 4 * STEPS)  # longer than a collection takes
+    running = kernel("advance")(16, x, 16 * STEPS)  # longer than a collection takes
     del x
     gc.collect()
     deleted = producer.deleted

@@ -358,7 +358,7 @@ def test_pools_limits_and_statistics_leave_it_out() -> None:
         assert in_place(np.ones(1 << 20)).nbytes == 8 << 20
     finally:
         usmq.set_memory_limit(None)
-    assert "system memory" in repr(x)
+    assert "usm_type='system'" in repr(x)
 
 
 @pytest.mark.parametrize("protocol", [4, 5])

@@ -310,8 +310,8 @@ USMQ_INLINE T_ atomic_compare_exchange(pointer<T_> at, usmq::detail::same_t<T_> 
   template <class T_> USMQ_INLINE detail::real_t<T_> name(T_ x) { return __spirv_ocl_##name(detail::real(x)); }
 #define USMQ_MATH_2(name)                                                                                              \
   template <class T_, class U_> USMQ_INLINE detail::common_t<T_, U_> name(T_ x, U_ y) {                                \
-    using C = detail::common_t<T_, U_>;                                                                                \
-    return __spirv_ocl_##name(C(x), C(y));                                                                             \
+    using C_ = detail::common_t<T_, U_>;                                                                               \
+    return __spirv_ocl_##name(C_(x), C_(y));                                                                           \
   }
 USMQ_MATH_1(acos)
 USMQ_MATH_1(acosh)
@@ -364,8 +364,8 @@ USMQ_MATH_2(remainder)
 
 /// x * y + z, rounded once.
 template <class T_, class U_, class V_> USMQ_INLINE auto fma(T_ x, U_ y, V_ z) {
-  using C = detail::real_t<decltype(x * y + z)>;
-  return C(__spirv_ocl_fma(C(x), C(y), C(z)));
+  using C_ = detail::real_t<decltype(x * y + z)>;
+  return C_(__spirv_ocl_fma(C_(x), C_(y), C_(z)));
 }
 /// x times 2 to the power of `exponent`.
 template <class T_> USMQ_INLINE detail::real_t<T_> ldexp(T_ x, int exponent) {
