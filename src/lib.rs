@@ -188,4 +188,6 @@ mod pages {
     mod errors {}
     #[doc = include_str!("../docs/howto/one-line-kernels.md")]
     mod one_line_kernels {}
+    #[doc = include_str!("../docs/coming-from.md")]
+    mod coming_from {}
 }
