@@ -62,6 +62,11 @@ def test_host_and_foreign_arrays_can_be_prototypes() -> None:
     foreign = dpnp.ones(3, dtype="f4", usm_type="shared")
     y = usmq.full_like(foreign, 2)
     assert (y.tolist(), y.usm_type) == ([2.0, 2.0, 2.0], "shared")
+
+
+def test_arrays_like_system_memory_are_host_usm() -> None:
+    if "usm_system_allocations" not in usmq.current_queue().device.aspects:
+        pytest.skip("the device does not use system memory")
     system = usmq.asarray(np.arange(3), copy=False)
     assert usmq.zeros_like(system).usm_type == "host"
 
