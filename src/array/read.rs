@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 impl Array {
     /// As [`Array::to_vec`], as a future: submits the copy now, and blocks no thread until the device has made it.
     ///
-    /// The vector has the elements as of this call, whatever is submitted later. Dropping the future ends the wait; the
-    /// copy continues, and its memory is freed after it.
+    /// The vector gets the elements as of this call; later commands do not change it. Dropping the future ends the
+    /// wait; the copy continues, and its memory is freed after it.
     ///
     /// ```
     /// let x = usmq::Array::from_slice(&[1f32, 2.0])?;
@@ -94,7 +94,7 @@ impl<T: Element> Drop for Read<T> {
     }
 }
 
-/// The vector is no part of the future's own memory, so the future may move while the copy writes to it.
+/// The vector lives on the heap, so the future may move while the copy writes to the vector.
 impl<T: Element> Unpin for ReadFuture<T> {}
 
 impl<T: Element> Future for ReadFuture<T> {

@@ -83,7 +83,7 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
         let mut run = || {
             // SAFETY: the memory lives until the queue was waited for, below.
             unsafe { ffi::queue_memset(&queue, memory.address, 0, BYTES, &[]) }?;
-            // SAFETY: as above; the kernel writes inside the `BYTES` of its one argument, whatever its ids are.
+            // SAFETY: as above; the kernel writes inside the `BYTES` of its one argument, even with wrong ids.
             unsafe { ffi::queue_launch(&queue, kernel, dimensions, &global, &[0; 3], &args, &[]) }?;
             // SAFETY: as above, also for `found`.
             unsafe { ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[]) }?;

@@ -1,4 +1,4 @@
-//! The built kernels of all contexts, up to a limit. The builds that were not used for the longest time go first.
+//! The built kernels of all contexts, up to a limit. The least recently used builds are removed first.
 
 use super::program::{ContextKey, Program, Unit};
 use crate::completion::release;

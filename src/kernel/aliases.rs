@@ -25,7 +25,7 @@ pub(super) struct Aliases<'a> {
     found: HashMap<&'a str, Vec<(Path<'a>, Meaning<'a>)>>,
 }
 
-/// What a declaration sees: the names of types, its scope, and the parameters of its template.
+/// The names that a declaration can use: those of types, of its scope, and the parameters of its template.
 pub(super) struct View<'a, 'b> {
     pub(super) aliases: &'b Aliases<'a>,
     scope: &'b [Scope<'a>],
@@ -95,8 +95,8 @@ impl<'a> View<'a, '_> {
         (depth == 0 && !words.is_empty()).then(|| self.resolved(words))
     }
 
-    /// The tokens of a parameter with the words of each name of a type in its place. A name of several meanings stays,
-    /// and is no known type.
+    /// The tokens of a parameter with the words of each name of a type in its place. A name with several
+    /// meanings stays, so its type counts as unknown.
     pub(super) fn resolved(&self, tokens: &[&'a str]) -> Vec<&'a str> {
         const BEFORE_TYPES: [&str; 16] = [
             "const",

@@ -56,7 +56,7 @@ pub(super) struct Inner {
     built: ForkMutex<SmallVec<[Built; 1]>>,
 }
 
-/// What usmq could not read.
+/// The parameters and included files that usmq could not read.
 #[derive(Default)]
 struct Unknown {
     /// The text of each parameter in the source.

@@ -257,7 +257,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The stars of the declarators after the first, which begins here; `None` if one is no plain pointer.
+    /// The stars of the declarators after the first, which begins here; `None` unless all are plain pointers.
     fn declarators(&self, name: usize) -> Option<Vec<Range<usize>>> {
         let mut others = Vec::new();
         if !is_word(self.token(name)) {

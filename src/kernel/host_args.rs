@@ -46,14 +46,14 @@ struct Placed<'a> {
     place: Place,
 }
 
-/// What a kernel does with each of its arguments.
+/// The use of each argument by a kernel, and the error for an argument that does not fit.
 pub(super) struct Rules<'a> {
     pub(super) uses: Vec<Use>,
     /// The error for the argument with this number.
     pub(super) refuse: &'a dyn Fn(usize, &str) -> Error,
 }
 
-/// What a kernel does with one argument.
+/// The use of one argument by a kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
     pub(super) access: Access,

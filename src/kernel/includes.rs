@@ -126,7 +126,7 @@ impl IncludedFiles {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// What a build of the source depends on.
+    /// Identifies the included files for the caches of builds.
     pub(super) fn stamp(&self) -> Includes {
         Includes { contents: self.contents, is_complete: self.missing.is_empty() }
     }

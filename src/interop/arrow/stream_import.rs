@@ -187,8 +187,8 @@ calls!(
 );
 
 impl Column {
-    /// Imports the only array of a host stream in place, as [`Column::import_in_place`]. Arrays without values do not
-    /// count, unless there is no other.
+    /// Imports the only array of a host stream in place, as [`Column::import_in_place`]. Ignores arrays
+    /// without values, except if all are.
     ///
     /// # Errors
     /// [`Error::Value`] for several arrays, which are not contiguous in memory; as [`Column::import_in_place`] and
