@@ -213,33 +213,36 @@ template <int N> sycl::range<N> range_of(const std::array<std::size_t, 3> &exten
 }
 
 // An accessor counts elements, so it needs elements of the kernel's element size.
-template <std::size_t Size> void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
-  switch (arg.dimensions) {
+template <std::size_t Size>
+void set_local(sycl::handler &handler, int index, std::size_t dimensions, const std::array<std::size_t, 3> &extents) {
+  switch (dimensions) {
   case 2:
-    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 2>(range_of<2>(arg.extents), handler));
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 2>(range_of<2>(extents), handler));
   case 3:
-    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 3>(range_of<3>(arg.extents), handler));
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 3>(range_of<3>(extents), handler));
   default:
-    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(range_of<1>(arg.extents), handler));
+    return handler.set_arg(index, sycl::local_accessor<Element<Size>, 1>(range_of<1>(extents), handler));
   }
 }
 
-void set_local(sycl::handler &handler, int index, const KernelArg &arg) {
+void set_local(sycl::handler &handler, int index, const KernelArg &arg, const std::uint8_t *extents_at) {
+  std::array<std::size_t, 3> extents{1, 1, 1};
+  std::memcpy(extents.data(), extents_at, arg.dimensions * sizeof(std::size_t));
   switch (arg.element) {
   case 2:
-    return set_local<2>(handler, index, arg);
+    return set_local<2>(handler, index, arg.dimensions, extents);
   case 4:
-    return set_local<4>(handler, index, arg);
+    return set_local<4>(handler, index, arg.dimensions, extents);
   case 8:
-    return set_local<8>(handler, index, arg);
+    return set_local<8>(handler, index, arg.dimensions, extents);
   case 16:
-    return set_local<16>(handler, index, arg);
+    return set_local<16>(handler, index, arg.dimensions, extents);
   default:
-    return set_local<1>(handler, index, arg);
+    return set_local<1>(handler, index, arg.dimensions, extents);
   }
 }
 
-void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
+void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
   namespace exp = sycl::ext::oneapi::experimental;
   switch (arg.kind) {
   case KernelArgKind::Pointer:
@@ -250,41 +253,41 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg) {
     return handler.set_arg(index, memory);
   }
   case KernelArgKind::LocalAccessor:
-    return set_local(handler, index, arg);
+    return set_local(handler, index, arg, more.data() + arg.more);
   default:
     // The handler copies the bytes.
-    return handler.set_arg(index,
-                           exp::raw_kernel_arg(arg.more.empty() ? arg.bytes.data() : arg.more.data(), arg.value));
+    return handler.set_arg(
+        index,
+        exp::raw_kernel_arg(arg.value <= arg.bytes.size() ? arg.bytes.data() : more.data() + arg.more, arg.value));
   }
 }
 
-template <int N>
-void start(sycl::handler &handler, const Kernel &kernel, const std::array<std::size_t, 3> &global,
-           const std::array<std::size_t, 3> &local) {
-  if (local[0] == 0) {
-    handler.parallel_for(range_of<N>(global), kernel);
+template <int N> void start(sycl::handler &handler, const Kernel &kernel, const Extents &extents) {
+  const auto global = range_of<N>(extents.global);
+  if (extents.local[0] == 0) {
+    handler.parallel_for(global, kernel);
   } else {
-    handler.parallel_for(sycl::nd_range<N>(range_of<N>(global), range_of<N>(local)), kernel);
+    handler.parallel_for(sycl::nd_range<N>(global, range_of<N>(extents.local)), kernel);
   }
 }
 
 } // namespace
 
-std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
-                                    const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
-                                    rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after) {
+std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
+                                    rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
+                                    rust::Slice<const std::size_t> after) {
   return own(queue.handle.submit([&](sycl::handler &handler) {
     wait_for(handler, after);
     for (std::size_t i = 0; i < args.size(); ++i) {
-      set_arg(handler, static_cast<int>(i), args[i]);
+      set_arg(handler, static_cast<int>(i), args[i], more);
     }
-    switch (dimensions) {
+    switch (extents.dimensions) {
     case 1:
-      return start<1>(handler, kernel, global, local);
+      return start<1>(handler, kernel, extents);
     case 2:
-      return start<2>(handler, kernel, global, local);
+      return start<2>(handler, kernel, extents);
     default:
-      return start<3>(handler, kernel, global, local);
+      return start<3>(handler, kernel, extents);
     }
   }));
 }

@@ -109,6 +109,7 @@ struct NamedNumber;
 struct PlatformInfo;
 struct BudgetStats;
 struct IncludeFile;
+struct Extents;
 struct KernelArg;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
@@ -179,9 +180,9 @@ std::unique_ptr<Event> queue_prefetch(const Queue &queue, std::size_t pointer, s
                                       rust::Slice<const std::size_t> after);
 std::unique_ptr<Event> queue_mem_advise(const Queue &queue, std::size_t pointer, std::size_t bytes, std::int32_t advice,
                                         rust::Slice<const std::size_t> after);
-std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
-                                    const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
-                                    rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after);
+std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
+                                    rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
+                                    rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
 std::unique_ptr<UserEvent> user_event_new(const Context &context);

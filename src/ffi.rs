@@ -127,18 +127,27 @@ pub(crate) mod bridge {
         LocalAccessor,
     }
 
-    /// One kernel argument: a pointer in `value`; a value of `value` bytes, in `bytes` if they fit, else in
-    /// `more`; or `value` bytes of local memory in one of the two forms that kernels declare, for a
-    /// `local_accessor` as elements of `element` bytes in `dimensions` extents.
-    #[derive(Debug, Clone)]
+    /// The nd-range of a launch: up to three global extents, and the work-group's if the caller chose them.
+    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+    struct Extents {
+        dimensions: u32,
+        global: [usize; 3],
+        /// All zero: the runtime chooses.
+        local: [usize; 3],
+    }
+
+    /// One kernel argument: a pointer in `value`; a value of `value` bytes, in `bytes` if they fit, else from offset
+    /// `more` on; or `value` bytes of local memory in one of the two forms that kernels declare, for a
+    /// `local_accessor` as elements of `element` bytes in `dimensions` extents at offset `more`. The launch gets the
+    /// bytes at these offsets apart, so that an argument is small.
+    #[derive(Debug, Clone, Copy)]
     struct KernelArg {
         kind: KernelArgKind,
-        value: usize,
-        bytes: [u8; 16],
-        more: Vec<u8>,
         element: u8,
         dimensions: u8,
-        extents: [usize; 3],
+        value: usize,
+        more: usize,
+        bytes: [u8; 16],
     }
 
     /// A file that a kernel source can include without a folder.
@@ -279,10 +288,9 @@ pub(crate) mod bridge {
         unsafe fn queue_launch(
             queue: &Queue,
             kernel: &Kernel,
-            dimensions: u32,
-            global: &[usize; 3],
-            local: &[usize; 3],
+            extents: &Extents,
             args: &[KernelArg],
+            more: &[u8],
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
 

@@ -1,7 +1,7 @@
 //! Copies that need a kernel: strided views, and changes of dtype.
 
 use super::{Array, DType, Family};
-use crate::device::submit::{Extents, KernelArg};
+use crate::device::submit::{Extents, KernelArgs};
 use crate::device::{Code, Includes, Program};
 use crate::error::Result;
 use crate::memory::{Access, ordered};
@@ -23,16 +23,15 @@ impl Array {
         let no_flags = Arc::from(Vec::new());
         let program = Program::get(queue.context(), queue.device(), &code, &name, &no_flags, Includes::NONE)?;
 
-        let mut args = vec![
-            KernelArg::pointer(source.address()),
-            KernelArg::pointer(self.address()),
-            KernelArg::value(&(self.size() as u64).to_le_bytes()),
-        ];
+        let mut args = KernelArgs::default();
+        args.pointer(source.address());
+        args.pointer(self.address());
+        args.value(&(self.size() as u64).to_le_bytes());
         let numbers = shape.iter().skip(1).map(|extent| *extent as i64);
         let numbers = numbers
             .chain(from.iter().map(|stride| *stride as i64))
             .chain(to.iter().map(|stride| *stride as i64));
-        args.extend(numbers.map(|number| KernelArg::value(&number.to_le_bytes())));
+        numbers.for_each(|number| args.value(&number.to_le_bytes()));
 
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
         let extents = Extents::range(&[self.size()]);

@@ -1,7 +1,7 @@
 //! Truth values as a bitmap.
 
 use super::{Array, DType};
-use crate::device::submit::{Extents, KernelArg};
+use crate::device::submit::{Extents, KernelArgs};
 use crate::device::{Code, Includes, Program};
 use crate::error::{Error, Result};
 use crate::memory::{Access, ordered};
@@ -54,11 +54,10 @@ impl Array {
             &Arc::from(Vec::new()),
             Includes::NONE,
         )?;
-        let args = [
-            KernelArg::pointer(source.address()),
-            KernelArg::pointer(packed.address()),
-            KernelArg::value(&(self.size() as u64).to_le_bytes()),
-        ];
+        let mut args = KernelArgs::default();
+        args.pointer(source.address());
+        args.pointer(packed.address());
+        args.value(&(self.size() as u64).to_le_bytes());
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes };
         let operands = [(packed.allocation(), Access::Write), (source.allocation(), Access::Read)];
         ordered(queue, &operands, |after| {

@@ -5,8 +5,8 @@
 //! therefore enters the driver only if the last launch with the same arguments completed within
 //! [`BRIEF`], and if this launch depends on no event and on no earlier work of its queue.
 
-use super::program::{Extents, Program};
-use crate::ffi::KernelArg;
+use super::program::Program;
+use super::submit::{Extents, KernelArgs};
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;
@@ -26,7 +26,7 @@ pub(super) struct Launch(NonZeroU64);
 
 impl Launch {
     /// `None` outside [`with_interrupt`](crate::with_interrupt), where no wait can be interrupted.
-    pub(super) fn new(program: &Program, extents: &Extents, args: &[KernelArg]) -> Option<Self> {
+    pub(super) fn new(program: &Program, extents: &Extents, args: &KernelArgs) -> Option<Self> {
         if !interrupt::is_possible() {
             return None;
         }
@@ -56,16 +56,17 @@ impl Launch {
 struct Content<'a> {
     program: &'a Program,
     extents: &'a Extents,
-    args: &'a [KernelArg],
+    args: &'a KernelArgs,
 }
 
 impl Hash for Content<'_> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.program.address().hash(state);
         (self.extents.global, self.extents.local).hash(state);
-        for arg in self.args {
-            (arg.value, u128::from_ne_bytes(arg.bytes), &arg.more).hash(state);
+        for arg in self.args.iter() {
+            (arg.value, u128::from_ne_bytes(arg.bytes)).hash(state);
         }
+        self.args.more().hash(state);
     }
 }
 

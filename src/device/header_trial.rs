@@ -1,5 +1,6 @@
 //! Runs the trial kernels of the device header: a spelling that compiles must also count work-items as numpy does.
 
+use super::submit::{Extents, KernelArgs};
 use super::{Context, Device, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -79,12 +80,14 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
     let mut is_right = true;
     for (dimensions, (kernel, (_, global))) in (1..).zip(kernels.iter().zip(KERNELS)) {
         let mut found = [0u64; ITEMS];
-        let args = [ffi::KernelArg::pointer(memory.address)];
+        let extents = Extents { dimensions, global, local: [0; 3] };
+        let mut args = KernelArgs::default();
+        args.pointer(memory.address);
         let mut run = || {
             // SAFETY: the memory lives until the queue was waited for, below.
             unsafe { ffi::queue_memset(&queue, memory.address, 0, BYTES, &[]) }?;
             // SAFETY: as above; the kernel writes inside the `BYTES` of its one argument, even with wrong ids.
-            unsafe { ffi::queue_launch(&queue, kernel, dimensions, &global, &[0; 3], &args, &[]) }?;
+            unsafe { ffi::queue_launch(&queue, kernel, &extents, &args, args.more(), &[]) }?;
             // SAFETY: as above, also for `found`.
             unsafe { ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[]) }?;
             ffi::queue_wait(&queue)

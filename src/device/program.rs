@@ -1,7 +1,7 @@
 //! Kernels built for one context and device.
 
 use crate::error::Result;
-use crate::ffi;
+use crate::ffi::{self, Extents};
 use crate::runtime::{Handle, exit};
 use cxx::UniquePtr;
 use std::sync::{Arc, Once};
@@ -58,15 +58,6 @@ pub(crate) enum Slot {
     Bytes(usize),
     /// Local memory of the work-group.
     Local,
-}
-
-/// The nd-range of a launch: up to three global extents, and the work-group's if the caller chose them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extents {
-    pub dimensions: u32,
-    pub global: [usize; 3],
-    /// All zero: the runtime chooses.
-    pub local: [usize; 3],
 }
 
 impl Extents {

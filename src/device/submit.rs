@@ -9,8 +9,9 @@ use crate::runtime::{Pending, checks, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
+use std::ops::Deref;
 
-pub(crate) use super::program::Extents;
+pub(crate) use crate::ffi::Extents;
 pub(crate) use crate::ffi::KernelArg;
 use crate::ffi::KernelArgKind;
 
@@ -154,19 +155,17 @@ impl Queue {
         &self,
         program: &Program,
         extents: Extents,
-        args: &[KernelArg],
+        args: &KernelArgs,
         label: Label<'_>,
         after: &[Event],
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        let Extents { dimensions, global, local } = extents;
         let kernel = program.raw()?;
         // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive
         // during the call.
-        let raw = unsafe {
-            ffi::queue_launch(self.raw()?, kernel, dimensions, &global, &local, args, &list.addresses)
-        };
+        let raw =
+            unsafe { ffi::queue_launch(self.raw()?, kernel, &extents, args, args.more(), &list.addresses) };
         // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
@@ -248,37 +247,73 @@ impl Queue {
     }
 }
 
-impl KernelArg {
-    fn new(kind: KernelArgKind, value: usize) -> Self {
-        let none = Vec::new();
-        Self { kind, value, bytes: [0; 16], more: none, element: 1, dimensions: 0, extents: [0; 3] }
+/// The arguments of a launch for the shim. Small ones need no heap.
+#[derive(Debug, Default)]
+pub(crate) struct KernelArgs {
+    list: SmallVec<[KernelArg; 8]>,
+    /// Long values, and the extents of local memory.
+    more: Vec<u8>,
+}
+
+impl KernelArgs {
+    fn push(&mut self, kind: KernelArgKind, value: usize) -> &mut KernelArg {
+        let at = self.list.len();
+        self.list.push(KernelArg { kind, element: 1, dimensions: 0, value, more: 0, bytes: [0; 16] });
+        &mut self.list[at]
     }
 
-    pub(crate) fn pointer(address: usize) -> Self {
-        Self::new(KernelArgKind::Pointer, address)
+    pub(crate) fn pointer(&mut self, address: usize) {
+        self.push(KernelArgKind::Pointer, address);
     }
 
     /// A number, vector or structure by its bytes.
-    pub(crate) fn value(value: &[u8]) -> Self {
-        let mut arg = Self::new(KernelArgKind::Value, value.len());
-        match arg.bytes.get_mut(..value.len()) {
-            Some(bytes) => bytes.copy_from_slice(value),
-            None => arg.more = value.to_vec(),
+    pub(crate) fn value(&mut self, value: &[u8]) {
+        let more = self.more.len();
+        let arg = self.push(KernelArgKind::Value, value.len());
+        if let Some(bytes) = arg.bytes.get_mut(..value.len()) {
+            bytes.copy_from_slice(value);
+        } else {
+            arg.more = more;
+            self.more.extend_from_slice(value);
         }
-        arg
     }
 
     /// Local memory of a work-group, for a kernel parameter that is a pointer or a `local_accessor`; the
     /// latter counts elements of `element` bytes in one to three dimensions.
-    pub(crate) fn local(bytes: usize, element: u8, dimensions: u8, extents: [usize; 3]) -> Self {
-        Self { element, dimensions, extents, ..Self::new(KernelArgKind::LocalAccessor, bytes) }
+    pub(crate) fn local(&mut self, bytes: usize, element: usize, extents: &[usize]) {
+        let more = self.more.len();
+        let arg = self.push(KernelArgKind::LocalAccessor, bytes);
+        (arg.element, arg.dimensions, arg.more) = (element as u8, extents.len() as u8, more);
+        self.more.extend(extents.iter().flat_map(|extent| extent.to_ne_bytes()));
     }
 
     /// Local memory of a work-group, for a kernel parameter that is a `work_group_memory`.
-    pub(crate) fn work_group_memory(bytes: usize) -> Self {
-        Self::new(KernelArgKind::WorkGroupMemory, bytes)
+    pub(crate) fn work_group_memory(&mut self, bytes: usize) {
+        self.push(KernelArgKind::WorkGroupMemory, bytes);
     }
 
+    /// Replaces an argument by a value.
+    pub(crate) fn replace(&mut self, position: usize, value: &[u8]) {
+        self.value(value);
+        // The last argument takes its place.
+        self.list.swap_remove(position);
+    }
+
+    /// Long values, and the extents of local memory.
+    pub(super) fn more(&self) -> &[u8] {
+        &self.more
+    }
+}
+
+impl Deref for KernelArgs {
+    type Target = [KernelArg];
+
+    fn deref(&self) -> &[KernelArg] {
+        &self.list
+    }
+}
+
+impl KernelArg {
     /// The argument of the driver's kernel that corresponds to this one.
     pub(crate) fn slot(&self) -> Slot {
         match self.kind {

@@ -2,10 +2,11 @@
 
 use super::param::Param;
 use crate::array::{Array, DType, Element, HostMemory, Number, Scalar, bytes_of, element_of, with_element};
-use crate::device::submit::KernelArg;
+use crate::device::submit::KernelArgs;
 use crate::error::{Error, Result, spelled};
 use crate::memory::Access;
 use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// The fix for a wrong number of dimensions.
@@ -40,16 +41,16 @@ pub(super) struct HostArg {
 /// # Ok::<(), usmq::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Arg(pub(super) Value);
+pub struct Arg<'a>(pub(super) Value<'a>);
 
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(super) enum Value<'a> {
     /// An array; `None` takes the access from the parameter.
-    Array(Array, Option<Access>),
+    Array(Held<'a>, Option<Access>),
     /// The first element of a view, whose strides are arguments of their own.
-    Elements(Array, Option<Access>),
+    Elements(Held<'a>, Option<Access>),
     /// Memory of the host. A launch replaces it by an array.
-    Host(HostArg),
+    Host(Box<HostArg>),
     /// A number of exactly this type.
     Typed(DType, [u8; 16]),
     /// A number that converts to the parameter's type; `dtype` applies if that type is unknown.
@@ -64,35 +65,53 @@ pub(super) enum Value {
     Local(LocalMemory),
 }
 
+/// The array of an argument. A launch borrows it: a clone of an array costs more than the rest of an argument.
+#[derive(Debug, Clone)]
+pub(super) enum Held<'a> {
+    Borrowed(&'a Array),
+    Owned(Box<Array>),
+}
+
+impl Deref for Held<'_> {
+    type Target = Array;
+
+    fn deref(&self) -> &Array {
+        match self {
+            Self::Borrowed(array) => array,
+            Self::Owned(array) => array,
+        }
+    }
+}
+
 /// Local memory of a work-group.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct LocalMemory {
     pub bytes: usize,
     /// Its elements, if the caller chose them.
-    elements: Option<Elements>,
+    elements: Option<Box<Elements>>,
 }
 
 /// The elements of a `local_accessor`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Elements {
     dtype: DType,
     dimensions: usize,
     extents: [usize; 3],
 }
 
-impl From<&Array> for Arg {
-    fn from(array: &Array) -> Self {
-        Self(Value::Array(array.clone(), None))
+impl<'a> From<&'a Array> for Arg<'a> {
+    fn from(array: &'a Array) -> Self {
+        Self(Value::Array(Held::Borrowed(array), None))
     }
 }
 
-impl From<Array> for Arg {
+impl From<Array> for Arg<'_> {
     fn from(array: Array) -> Self {
-        Self(Value::Array(array, None))
+        Self(Value::Array(Held::Owned(Box::new(array)), None))
     }
 }
 
-impl<T: Element> From<T> for Arg {
+impl<T: Element> From<T> for Arg<'_> {
     fn from(value: T) -> Self {
         let mut bytes = [0; 16];
         let of_value = [value];
@@ -103,37 +122,37 @@ impl<T: Element> From<T> for Arg {
 }
 
 /// A size, as the kernel's `size_t` or `uint64_t`.
-impl From<usize> for Arg {
+impl From<usize> for Arg<'_> {
     fn from(value: usize) -> Self {
         Self::from(value as u64)
     }
 }
 
 /// As the kernel's `ptrdiff_t` or `int64_t`.
-impl From<isize> for Arg {
+impl From<isize> for Arg<'_> {
     fn from(value: isize) -> Self {
         Self::from(value as i64)
     }
 }
 
 /// A small vector, such as `float4`, by value.
-impl<T: Element, const N: usize> From<[T; N]> for Arg {
+impl<T: Element, const N: usize> From<[T; N]> for Arg<'_> {
     fn from(values: [T; N]) -> Self {
         Self(Value::Vector(T::DTYPE, bytes_of(&values).into()))
     }
 }
 
-impl Arg {
+impl<'a> Arg<'a> {
     /// An array that the kernel only reads, even if its parameter allows writes.
     #[must_use]
-    pub fn read(array: &Array) -> Self {
-        Self(Value::Array(array.clone(), Some(Access::Read)))
+    pub fn read(array: &'a Array) -> Self {
+        Self(Value::Array(Held::Borrowed(array), Some(Access::Read)))
     }
 
     /// An array whose previous elements the kernel does not read.
     #[must_use]
-    pub fn write(array: &Array) -> Self {
-        Self(Value::Array(array.clone(), Some(Access::Write)))
+    pub fn write(array: &'a Array) -> Self {
+        Self(Value::Array(Held::Borrowed(array), Some(Access::Write)))
     }
 
     /// Memory of the host, on any device: used in place where the device reaches system memory, else copied to
@@ -144,18 +163,25 @@ impl Arg {
     /// Arguments with overlapping memory are one allocation for the kernel. A strided array arrives packed in C order.
     #[must_use]
     pub fn host(memory: HostMemory, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        Self(Value::Host(HostArg { memory, access: None, owner }))
+        Self(Value::Host(Box::new(HostArg { memory, access: None, owner })))
     }
 
     /// As [`Arg::host`], for memory that the kernel only reads, even if its parameter allows writes.
     #[must_use]
     pub fn host_read(memory: HostMemory, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        Self(Value::Host(HostArg { memory, access: Some(Access::Read), owner }))
+        Self(Value::Host(Box::new(HostArg { memory, access: Some(Access::Read), owner })))
     }
 
     /// An array with a known access.
-    pub(super) fn marked(array: Array, access: Access) -> Self {
-        Self(Value::Array(array, Some(access)))
+    pub(crate) fn marked(array: Array, access: Access) -> Self {
+        Self(Value::Array(Held::Owned(Box::new(array)), Some(access)))
+    }
+
+    /// States the access to its array.
+    pub(super) fn mark(&mut self, access: Access) {
+        if let Value::Array(_, marked) = &mut self.0 {
+            *marked = Some(access);
+        }
     }
 
     pub(super) fn host_arg(&self) -> Option<&HostArg> {
@@ -187,7 +213,7 @@ impl Arg {
         };
         let mut elements = Elements { dtype, dimensions: extents.len(), extents: [1; 3] };
         elements.extents[..extents.len()].copy_from_slice(extents);
-        Ok(Self(Value::Local(LocalMemory { bytes, elements: Some(elements) })))
+        Ok(Self(Value::Local(LocalMemory { bytes, elements: Some(Box::new(elements)) })))
     }
 
     /// A value of any other type, such as a structure, by its bytes. They have the layout that the kernel's compiler
@@ -238,31 +264,40 @@ impl Arg {
 
     /// The kernel's access to the array of this argument.
     pub(super) fn access(&self, param: Option<&Param>) -> Access {
-        match (&self.0, param) {
-            (Value::Array(_, Some(marked)) | Value::Elements(_, Some(marked)), _) => *marked,
-            (Value::Host(HostArg { access: Some(marked), .. }), _) => *marked,
-            (_, Some(param)) => param.access(),
-            _ => Access::ReadWrite,
-        }
+        let marked = match &self.0 {
+            Value::Array(_, marked) | Value::Elements(_, marked) => *marked,
+            Value::Host(host) => host.access,
+            _ => None,
+        };
+        marked.or(param.map(Param::access)).unwrap_or(Access::ReadWrite)
     }
 
-    /// Converts the argument for the shim, or returns why the parameter does not accept it. `is_group`: local
+    /// Adds the argument to those for the shim, or returns why the parameter does not accept it. `is_group`: local
     /// memory is a `work_group_memory` if the parameter does not determine its form.
-    pub(super) fn bind(&self, param: Option<&Param>, is_group: bool) -> Result<KernelArg, String> {
+    pub(super) fn bind(
+        &self,
+        param: Option<&Param>,
+        is_group: bool,
+        to: &mut KernelArgs,
+    ) -> Result<(), String> {
         let param = param.unwrap_or(&Param::Unknown);
         match &self.0 {
-            Value::Array(array, _) => bind_array(array, self.access(Some(param)), param, true),
-            Value::Elements(array, _) => bind_array(array, self.access(Some(param)), param, false),
-            Value::Host(_) => Err("memory of the host needs Kernel::launch or launch_with".to_owned()),
-            Value::Local(local) => local.bind(param, is_group),
+            Value::Array(array, _) => {
+                to.pointer(address(array, self.access(Some(param)), param, true)?);
+            }
+            Value::Elements(array, _) => {
+                to.pointer(address(array, self.access(Some(param)), param, false)?);
+            }
+            Value::Host(_) => return Err("memory of the host needs Kernel::launch or launch_with".to_owned()),
+            Value::Local(local) => return local.bind(param, is_group, to),
             Value::Vector(dtype, bytes) => match param {
                 Param::Vector { element, count, bytes: size }
                     if element == dtype && bytes.len() == count * element.itemsize() =>
                 {
-                    Ok(padded(bytes, *size))
+                    to.value(&padded(bytes, *size));
                 }
-                Param::Unknown => Ok(KernelArg::value(bytes)),
-                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
+                Param::Unknown => to.value(bytes),
+                other => return Err(format!("got {}, but the kernel takes {other}", shown(self))),
             },
             Value::Numbers(numbers) => match param {
                 Param::Vector { element, count, bytes } if *count == numbers.len() => {
@@ -270,26 +305,30 @@ impl Arg {
                     for number in numbers.iter() {
                         all.extend(number.bytes_as(*element)?);
                     }
-                    Ok(padded(&all, *bytes))
+                    to.value(&padded(&all, *bytes));
                 }
-                Param::Unknown => Err(format!(
-                    "numbers for a vector need a parameter whose type usmq can read, as float4; pass {}",
-                    spelled("a numpy scalar with fields", "an array of Rust, or Arg::bytes")
-                )),
-                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
+                Param::Unknown => {
+                    return Err(format!(
+                        "numbers for a vector need a parameter whose type usmq can read, as float4; pass {}",
+                        spelled("a numpy scalar with fields", "an array of Rust, or Arg::bytes")
+                    ));
+                }
+                other => return Err(format!("got {}, but the kernel takes {other}", shown(self))),
             },
             Value::Bytes(bytes) => match param {
-                Param::Vector { bytes: size, .. } if bytes.len() == *size => Ok(KernelArg::value(bytes)),
+                Param::Vector { bytes: size, .. } if bytes.len() == *size => to.value(bytes),
                 Param::Unknown if bytes.is_empty() => {
-                    Err("a value by its bytes needs at least one".to_owned())
+                    return Err("a value by its bytes needs at least one".to_owned());
                 }
-                Param::Unknown => Ok(KernelArg::value(bytes)),
-                other => Err(format!("got {}, but the kernel takes {other}", shown(self))),
+                Param::Unknown => to.value(bytes),
+                other => return Err(format!("got {}, but the kernel takes {other}", shown(self))),
             },
             Value::Typed(dtype, bytes) => match param {
-                Param::Scalar(wanted) if wanted == dtype => Ok(KernelArg::value(&bytes[..dtype.itemsize()])),
-                Param::Unknown => Ok(KernelArg::value(&bytes[..dtype.itemsize()])),
-                other => Err(format!("got {dtype}, but the kernel takes {}", other)),
+                Param::Scalar(wanted) if wanted != dtype => {
+                    return Err(format!("got {dtype}, but the kernel takes {wanted}"));
+                }
+                Param::Scalar(_) | Param::Unknown => to.value(&bytes[..dtype.itemsize()]),
+                other => return Err(format!("got {dtype}, but the kernel takes {other}")),
             },
             Value::Number { value, dtype } => {
                 let wanted = match (param, dtype) {
@@ -300,51 +339,52 @@ impl Arg {
                         );
                     }
                     (other, _) => {
-                        return Err(format!("got a number, but the kernel takes {}", other));
+                        return Err(format!("got a number, but the kernel takes {other}"));
                     }
                 };
-                Ok(KernelArg::value(&value.bytes_as(wanted)?))
+                to.value(&value.bytes_as(wanted)?);
             }
         }
+        Ok(())
     }
 }
 
 impl LocalMemory {
-    fn bind(self, param: &Param, is_group: bool) -> Result<KernelArg, String> {
+    fn bind(&self, param: &Param, is_group: bool, to: &mut KernelArgs) -> Result<(), String> {
         if self.bytes == 0 {
             return Err("local memory needs a size above 0".to_owned());
         }
         match param {
-            Param::WorkGroupMemory => Ok(KernelArg::work_group_memory(self.bytes)),
-            Param::Local | Param::Unknown if is_group => Ok(KernelArg::work_group_memory(self.bytes)),
-            Param::Local | Param::Unknown => Ok(self.accessor(None)),
+            Param::WorkGroupMemory => to.work_group_memory(self.bytes),
+            Param::Local | Param::Unknown if is_group => to.work_group_memory(self.bytes),
+            Param::Local | Param::Unknown => self.accessor(None, to),
             Param::LocalAccessor { element, dimensions } => {
                 self.check_elements(*element, *dimensions)?;
-                Ok(self.accessor(*element))
+                self.accessor(*element, to);
             }
-            other => Err(format!("got local memory, but the kernel takes {other}")),
+            other => return Err(format!("got local memory, but the kernel takes {other}")),
+        }
+        Ok(())
+    }
+
+    fn accessor(&self, element: Option<DType>, to: &mut KernelArgs) {
+        match &self.elements {
+            Some(elements) => to.local(self.bytes, elements.dtype.itemsize(), elements.extents()),
+            None => {
+                let size = element.map_or(1, DType::itemsize);
+                to.local(self.bytes, size, &[self.bytes / size]);
+            }
         }
     }
 
-    fn accessor(self, element: Option<DType>) -> KernelArg {
-        let (size, dimensions, extents) = match (self.elements, element) {
-            (Some(Elements { dtype, dimensions, extents }), _) => (dtype.itemsize(), dimensions, extents),
-            (None, element) => {
-                let size = element.map_or(1, DType::itemsize);
-                (size, 1, [self.bytes / size, 1, 1])
-            }
-        };
-        KernelArg::local(self.bytes, size as u8, dimensions as u8, extents)
-    }
-
-    fn check_elements(self, element: Option<DType>, dimensions: Option<usize>) -> Result<(), String> {
-        let given = self.elements.map_or(1, |elements| elements.dimensions);
+    fn check_elements(&self, element: Option<DType>, dimensions: Option<usize>) -> Result<(), String> {
+        let given = self.elements.as_ref().map_or(1, |elements| elements.dimensions);
         if let Some(dimensions) = dimensions.filter(|dimensions| *dimensions != given) {
             return Err(format!(
                 "got {given}-dimensional local memory, but the kernel takes a {dimensions}-dimensional local_accessor; {SHAPED}"
             ));
         }
-        match (element, self.elements) {
+        match (element, &self.elements) {
             (Some(element), Some(elements)) if element != elements.dtype => Err(format!(
                 "got local memory of {}, but the kernel's elements are {element}",
                 elements.dtype
@@ -358,19 +398,26 @@ impl LocalMemory {
     }
 }
 
-/// A vector with zeros up to its size.
-fn padded(bytes: &[u8], size: usize) -> KernelArg {
-    let mut all = bytes.to_vec();
-    all.resize(size, 0);
-    KernelArg::value(&all)
+impl Elements {
+    fn extents(&self) -> &[usize] {
+        &self.extents[..self.dimensions]
+    }
 }
 
-fn bind_array(array: &Array, access: Access, param: &Param, is_whole: bool) -> Result<KernelArg, String> {
+/// A vector with zeros up to its size.
+fn padded(bytes: &[u8], size: usize) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    all.resize(size, 0);
+    all
+}
+
+/// The address of an array, if the kernel may use it.
+fn address(array: &Array, access: Access, param: &Param, is_whole: bool) -> Result<usize, String> {
     let wanted = match (param.pointee(), param) {
         (Some(wanted), _) => wanted,
         (None, Param::Unknown) => None,
         (None, other) => {
-            return Err(format!("got an array, but the kernel takes {}", other));
+            return Err(format!("got an array, but the kernel takes {other}"));
         }
     };
     if let Some(wanted) = wanted.filter(|wanted| *wanted != array.dtype()) {
@@ -385,17 +432,17 @@ fn bind_array(array: &Array, access: Access, param: &Param, is_whole: bool) -> R
                 .to_owned(),
         );
     }
-    Ok(KernelArg::pointer(array.address()))
+    Ok(array.address())
 }
 
 /// The argument with its value, for errors: `float32 1.5`, `an array of int32 with shape [4]`.
-pub(super) fn shown(arg: &Arg) -> String {
+pub(super) fn shown(arg: &Arg<'_>) -> String {
     match &arg.0 {
         Value::Array(array, _) | Value::Elements(array, _) => {
             format!("an array of {} with shape {:?}", array.dtype(), array.shape())
         }
-        Value::Host(HostArg { memory, .. }) => {
-            format!("host memory of {} with shape {:?}", memory.dtype, memory.shape)
+        Value::Host(host) => {
+            format!("host memory of {} with shape {:?}", host.memory.dtype, host.memory.shape)
         }
         Value::Typed(dtype, bytes) => format!("{dtype} {}", value(*dtype, bytes)),
         Value::Number { value, dtype: Some(dtype) } => format!("{dtype} {value}"),
@@ -406,8 +453,8 @@ pub(super) fn shown(arg: &Arg) -> String {
         }
         Value::Bytes(bytes) => format!("a value of {} bytes", bytes.len()),
         Value::Local(LocalMemory { bytes, elements: None }) => format!("{bytes} bytes of local memory"),
-        Value::Local(LocalMemory { elements: Some(Elements { dtype, dimensions, extents }), .. }) => {
-            format!("local memory of {dtype} with shape {:?}", &extents[..*dimensions])
+        Value::Local(LocalMemory { elements: Some(elements), .. }) => {
+            format!("local memory of {} with shape {:?}", elements.dtype, elements.extents())
         }
     }
 }

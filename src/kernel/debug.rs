@@ -5,7 +5,7 @@ use super::arg::Arg;
 use super::checked_source::CheckedParam;
 use super::param::Param;
 use crate::array::{Array, DType};
-use crate::device::submit::KernelArg;
+use crate::device::submit::KernelArgs;
 use crate::device::{Queue, Slot, UsmKind};
 use crate::error::{Error, Result};
 
@@ -59,7 +59,7 @@ struct Fault {
 }
 
 impl Report {
-    pub(super) fn new(debug: &[CheckedParam], args: &[Arg], queue: &Queue) -> Result<Self> {
+    pub(super) fn new(debug: &[CheckedParam], args: &[Arg<'_>], queue: &Queue) -> Result<Self> {
         let memory = Array::uninit([REPORT + args.len() * EXTENT], DType::U8, UsmKind::Device, queue)?;
         let mut bytes = vec![0; memory.size()];
         let mut arrays = Vec::new();
@@ -82,13 +82,13 @@ impl Report {
     }
 
     /// Replaces the addresses of checked arrays by checked pointers.
-    pub(super) fn bind(&self, bound: &mut [KernelArg]) {
+    pub(super) fn bind(&self, bound: &mut KernelArgs) {
         for (position, address) in &self.arrays {
             let extent = self.memory.address() + REPORT + position * EXTENT;
             let mut pointer = [0; POINTER];
             pointer[..8].copy_from_slice(&(*address as u64).to_ne_bytes());
             pointer[8..].copy_from_slice(&(extent as u64).to_ne_bytes());
-            bound[*position] = KernelArg::value(&pointer);
+            bound.replace(*position, &pointer);
         }
     }
 
@@ -97,7 +97,7 @@ impl Report {
         &self,
         name: &str,
         debug: &[CheckedParam],
-        args: &[Arg],
+        args: &[Arg<'_>],
         global: &[usize],
     ) -> Result<()> {
         let Some(fault) = Fault::read(&self.memory.to_bytes()?) else { return Ok(()) };
@@ -120,7 +120,7 @@ impl Fault {
         })
     }
 
-    fn describe(&self, debug: &[CheckedParam], args: &[Arg], global: &[usize]) -> String {
+    fn describe(&self, debug: &[CheckedParam], args: &[Arg<'_>], global: &[usize]) -> String {
         let position = self.argument;
         let named = debug.get(position).filter(|param| !param.name.is_empty());
         let name = named.map_or(String::new(), |param| format!(" ({})", param.name));

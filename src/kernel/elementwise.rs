@@ -120,7 +120,7 @@ impl Elementwise {
         args.with_args(|args| self.launch_args(launch, args))
     }
 
-    fn launch_args(&self, launch: ElementwiseLaunch<'_>, args: &[Arg]) -> Result<Event> {
+    fn launch_args(&self, launch: ElementwiseLaunch<'_>, args: &[Arg<'_>]) -> Result<Event> {
         let bound = self.expression.bind(args)?;
         let size = self.size(&bound, launch.size)?;
         let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
@@ -149,7 +149,7 @@ impl Elementwise {
     ///
     /// # Errors
     /// As [`Elementwise::launch`].
-    pub unsafe fn launch_with_host(&self, launch: ElementwiseLaunch<'_>, args: &[Arg]) -> Result<Event> {
+    pub unsafe fn launch_with_host(&self, launch: ElementwiseLaunch<'_>, args: &[Arg<'_>]) -> Result<Event> {
         if !args.iter().any(Arg::is_host) {
             return self.launch_with(launch, args);
         }
@@ -162,7 +162,7 @@ impl Elementwise {
         transfers.run(|| prepared.submit())
     }
 
-    fn prepare(&self, bound: &Bound<'_>, size: usize, queue: Queue) -> Result<Prepared> {
+    fn prepare<'a>(&self, bound: &'a Bound<'_>, size: usize, queue: Queue) -> Result<Prepared<'a>> {
         let kernel = self.expression.variant(self.text(bound), self.name(), &queue)?;
         let mut args = bound.args();
         args.push(Arg::from(size as i64));
@@ -204,14 +204,14 @@ impl Elementwise {
 }
 
 /// A launch that is checked but not submitted.
-struct Prepared {
+struct Prepared<'a> {
     kernel: Kernel,
     size: usize,
-    args: Vec<Arg>,
+    args: Vec<Arg<'a>>,
     queue: Queue,
 }
 
-impl Prepared {
+impl Prepared<'_> {
     fn submit(&self) -> Result<Event> {
         let launch = Launch { global: &[self.size], local: None, queue: Some(&self.queue) };
         // SAFETY: by the promise of `new`, work-item i touches element i of each argument only. `bind` has

@@ -1,7 +1,7 @@
 //! What one-line kernels share: arguments for their parameters, the text that gives each element its name, and
 //! the kernels built so far.
 
-use super::arg::{Arg, Value};
+use super::arg::{Arg, Held, Value};
 use super::broadcast::{Overlap, common_shape, overlap, repeats, strides_in};
 use super::build::{Kernel, KernelOptions};
 use super::host_args::{Rules, Transfers, Use};
@@ -55,7 +55,7 @@ struct Item<'a> {
     parameter: &'a Parameter,
     dtype: DType,
     /// `None` before a launch: then it counts as a contiguous array.
-    value: Option<&'a Arg>,
+    value: Option<&'a Arg<'a>>,
     /// In the merged axes; `None` for a number and a raw array.
     strides: Option<Strides>,
 }
@@ -128,7 +128,7 @@ impl Expression {
     }
 
     /// The transfers of memory of the host among the arguments, after checks of all arguments.
-    pub(super) fn transfers<'a>(&self, args: &'a [Arg], queue: &Queue) -> Result<Transfers<'a>> {
+    pub(super) fn transfers<'a>(&self, args: &'a [Arg<'a>], queue: &Queue) -> Result<Transfers<'a>> {
         self.check_count(args)?;
         let uses = self.parameters.iter().zip(args).map(|(parameter, arg)| {
             let marked = arg.host_arg().and_then(|host| host.access);
@@ -147,7 +147,7 @@ impl Expression {
         Ok(transfers)
     }
 
-    fn check_count(&self, args: &[Arg]) -> Result<()> {
+    fn check_count(&self, args: &[Arg<'_>]) -> Result<()> {
         if args.len() == self.parameters.len() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Expression {
     }
 
     /// Checks the arguments of a launch against the parameters and each other.
-    pub(super) fn bind<'a>(&'a self, args: &'a [Arg]) -> Result<Bound<'a>> {
+    pub(super) fn bind<'a>(&'a self, args: &'a [Arg<'a>]) -> Result<Bound<'a>> {
         self.check_count(args)?;
         let letters = self.letters(args)?;
         let mut items = Vec::with_capacity(args.len());
@@ -208,7 +208,7 @@ impl Expression {
     }
 
     /// The types of the letters, from arrays and from numbers that have a type.
-    fn letters(&self, args: &[Arg]) -> Result<Vec<(char, DType)>> {
+    fn letters(&self, args: &[Arg<'_>]) -> Result<Vec<(char, DType)>> {
         let mut letters: Vec<(char, DType, &str)> = Vec::new();
         for (parameter, arg) in self.parameters.iter().zip(args) {
             let (Type::Letter(letter), Some(dtype)) = (parameter.element, arg.dtype()) else { continue };
@@ -230,7 +230,7 @@ impl Expression {
         Ok(letters.into_iter().map(|(letter, dtype, _)| (letter, dtype)).collect())
     }
 
-    fn check(&self, parameter: &Parameter, dtype: DType, arg: &Arg) -> Result<()> {
+    fn check(&self, parameter: &Parameter, dtype: DType, arg: &Arg<'_>) -> Result<()> {
         let why = match (parameter.role, &arg.0) {
             (_, Value::Host(_)) => {
                 const FIX: &str = spelled("usmq.asarray()", "Array::from_slice, or call launch_with_host");
@@ -420,12 +420,12 @@ impl Bound<'_> {
     }
 
     /// The arguments of the built kernel, in the order of [`declarations`](Self::declarations).
-    pub(super) fn args(&self) -> Vec<Arg> {
+    pub(super) fn args(&self) -> Vec<Arg<'_>> {
         let mut args = Vec::new();
         for item in &self.items {
             let Some(value) = item.value else { continue };
             args.push(match (&value.0, item.strides.is_some()) {
-                (Value::Array(array, access), true) => Arg(Value::Elements(array.clone(), *access)),
+                (Value::Array(array, access), true) => Arg(Value::Elements(Held::Borrowed(array), *access)),
                 _ => value.clone(),
             });
             if let (Some(strides), false) = (&item.strides, self.axes.is_empty()) {

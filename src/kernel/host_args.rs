@@ -87,7 +87,7 @@ fn overlap(a: (usize, usize), b: (usize, usize)) -> bool {
 }
 
 impl<'a> Transfers<'a> {
-    pub(super) fn new(rules: &Rules<'_>, args: &'a [Arg], queue: &Queue) -> Result<Self> {
+    pub(super) fn new(rules: &Rules<'_>, args: &'a [Arg<'a>], queue: &Queue) -> Result<Self> {
         let mut all =
             Self { queue: queue.clone(), placed: Vec::new(), regions: Vec::new(), packed: Vec::new() };
         for (position, arg) in args.iter().enumerate() {
@@ -106,7 +106,7 @@ impl<'a> Transfers<'a> {
     }
 
     /// An error if two arguments share elements, one of them is written, and the kernel would see different memory.
-    fn check_overlaps(&self, rules: &Rules<'_>, args: &[Arg]) -> Result<()> {
+    fn check_overlaps(&self, rules: &Rules<'_>, args: &[Arg<'_>]) -> Result<()> {
         let reaches = self.queue.device().has_system_usm();
         for (number, one) in self.placed.iter().enumerate() {
             let memory = &one.arg.memory;
@@ -226,7 +226,7 @@ impl<'a> Transfers<'a> {
     }
 
     /// The arguments with arrays for the host arguments.
-    pub(super) fn replaced(&self, args: &[Arg]) -> Result<Vec<Arg>> {
+    pub(super) fn replaced<'b>(&self, args: &[Arg<'b>]) -> Result<Vec<Arg<'b>>> {
         self.arrays(args, |placed| match &placed.place {
             Place::Empty => self.new_array(placed),
             Place::OnHost(_) => self.described(placed),
@@ -241,7 +241,7 @@ impl<'a> Transfers<'a> {
 
     /// The arguments with arrays that have addresses and strides of the host, as far as they are aligned: for checks, not
     /// for commands.
-    pub(super) fn as_on_host(&self, args: &[Arg]) -> Result<Vec<Arg>> {
+    pub(super) fn as_on_host<'b>(&self, args: &[Arg<'b>]) -> Result<Vec<Arg<'b>>> {
         self.arrays(args, |placed| match &placed.place {
             Place::Empty => self.new_array(placed),
             Place::Packed(number) if placed.arg.memory.element_strides().is_err() => {
@@ -251,7 +251,11 @@ impl<'a> Transfers<'a> {
         })
     }
 
-    fn arrays(&self, args: &[Arg], array: impl Fn(&Placed<'_>) -> Result<Array>) -> Result<Vec<Arg>> {
+    fn arrays<'b>(
+        &self,
+        args: &[Arg<'b>],
+        array: impl Fn(&Placed<'_>) -> Result<Array>,
+    ) -> Result<Vec<Arg<'b>>> {
         let mut args = args.to_vec();
         for placed in &self.placed {
             let array = array(placed)?;

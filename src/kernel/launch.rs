@@ -8,7 +8,7 @@ use super::launch_args::LaunchArgs;
 use super::param::Param;
 use super::slots::{expected, misfit};
 use crate::array::{Array, IntoShape};
-use crate::device::submit::{Extents, KernelArg};
+use crate::device::submit::{Extents, KernelArg, KernelArgs};
 use crate::device::{Device, Event, Program, Queue, Slot};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Operand, ordered};
@@ -32,15 +32,44 @@ pub struct Launch<'a> {
 pub(crate) struct Prepared<'a> {
     kernel: &'a Kernel,
     launch: Launch<'a>,
-    args: &'a [Arg],
+    args: &'a [Arg<'a>],
     queue: Queue,
     program: Program,
-    bound: SmallVec<[KernelArg; 8]>,
+    bound: KernelArgs,
     operands: SmallVec<[Operand<'a>; 6]>,
     extents: Extents,
 }
 
-impl Prepared<'_> {
+impl<'a> Prepared<'a> {
+    fn new(
+        kernel: &'a Kernel,
+        launch: Launch<'a>,
+        args: &'a [Arg<'a>],
+        queue: Queue,
+        program: Program,
+    ) -> Self {
+        let (bound, operands) = (KernelArgs::default(), SmallVec::new());
+        Self { kernel, launch, args, queue, program, bound, operands, extents: Extents::default() }
+    }
+
+    /// Converts and checks arguments and ranges. In place: a launch takes microseconds, and moving the arguments is part
+    /// of them.
+    fn bind(&mut self, report: Option<&'a Report>) -> Result<()> {
+        let Self { kernel, launch, args, ref queue, ref program, .. } = *self;
+        kernel.bind(launch, args, kernel.0.slots(program).as_deref(), &mut self.bound)?;
+        for (position, arg) in args.iter().enumerate() {
+            if let Some(array) = arg.array() {
+                self.operands.push((array.allocation(), arg.access(kernel.param(position))));
+            }
+        }
+        if let Some(report) = report {
+            report.bind(&mut self.bound);
+            self.operands.push((report.memory().allocation(), Access::ReadWrite));
+        }
+        self.extents = kernel.extents(launch, queue.device())?;
+        kernel.check_local_memory(args, queue.device())
+    }
+
     /// Submits the launch in the order of its operands.
     ///
     /// # Safety
@@ -48,7 +77,7 @@ impl Prepared<'_> {
     ///
     /// # Errors
     /// As [`Kernel::launch`].
-    pub(crate) unsafe fn submit(self) -> Result<Event> {
+    pub(crate) unsafe fn submit(&self) -> Result<Event> {
         let label = Label { kind: Kind::Kernel, name: Some(&self.kernel.0.name), bytes: 0 };
         ordered(&self.queue, &self.operands, |after| {
             if self.extents.global.contains(&0) {
@@ -65,7 +94,7 @@ impl Prepared<'_> {
 }
 
 /// The queue of a launch: the given one, if all arrays are usable from it, or that of the arrays.
-pub(super) fn queue_of(launch: Launch<'_>, args: &[Arg]) -> Result<Queue> {
+pub(super) fn queue_of(launch: Launch<'_>, args: &[Arg<'_>]) -> Result<Queue> {
     let arrays: SmallVec<[&Array; 6]> = args.iter().filter_map(Arg::array).collect();
     match launch.queue {
         Some(queue) => usable_from(queue, &arrays).map(|()| queue.clone()),
@@ -113,7 +142,7 @@ impl Kernel {
     ///
     /// # Safety
     /// As there.
-    unsafe fn launch_args(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+    unsafe fn launch_args(&self, launch: Launch<'_>, args: &[Arg<'_>]) -> Result<Event> {
         if args.iter().any(Arg::is_host) {
             // SAFETY: the caller's promise.
             return unsafe { self.launch_with_host(launch, args) };
@@ -121,9 +150,11 @@ impl Kernel {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
         let report = self.report(args, &queue)?;
+        let mut prepared = Prepared::new(self, launch, args, queue, program);
+        prepared.bind(report.as_ref())?;
         // SAFETY: the caller's promise.
-        let event = unsafe { self.prepare(queue, program, launch, args, report.as_ref())?.submit() }?;
-        if let (Some(report), Some(debug)) = (report, self.debug_params()) {
+        let event = unsafe { prepared.submit() }?;
+        if let (Some(report), Some(debug)) = (&report, self.debug_params()) {
             event.wait()?;
             report.check(self.name(), debug, args, launch.global)?;
         }
@@ -134,10 +165,10 @@ impl Kernel {
     ///
     /// # Safety
     /// As there.
-    unsafe fn launch_with_host(&self, launch: Launch<'_>, args: &[Arg]) -> Result<Event> {
+    unsafe fn launch_with_host(&self, launch: Launch<'_>, args: &[Arg<'_>]) -> Result<Event> {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
-        let access = |(position, arg): (usize, &Arg)| arg.access(self.param(position));
+        let access = |(position, arg): (usize, &Arg<'_>)| arg.access(self.param(position));
         let uses = args.iter().enumerate().map(access);
         let uses = uses.map(|access| Use { access, takes_strides: false }).collect();
         let refuse = |position, why: &str| self.argument_error(position, why);
@@ -145,17 +176,18 @@ impl Kernel {
         let transfers = Transfers::new(&rules, args, &queue)?;
         let replaced = transfers.replaced(args)?;
         let report = self.report(&replaced, &queue)?;
-        let prepared = self.prepare(queue, program, launch, &replaced, report.as_ref())?;
+        let mut prepared = Prepared::new(self, launch, &replaced, queue, program);
+        prepared.bind(report.as_ref())?;
         // SAFETY: the caller's promise.
         let event = transfers.run(|| unsafe { prepared.submit() })?;
-        if let (Some(report), Some(debug)) = (report, self.debug_params()) {
+        if let (Some(report), Some(debug)) = (&report, self.debug_params()) {
             report.check(self.name(), debug, &replaced, launch.global)?;
         }
         Ok(event)
     }
 
     /// The report of a launch of a debug build.
-    fn report(&self, args: &[Arg], queue: &Queue) -> Result<Option<Report>> {
+    fn report(&self, args: &[Arg<'_>], queue: &Queue) -> Result<Option<Report>> {
         self.debug_params().map(|debug| Report::new(debug, args, queue)).transpose()
     }
 
@@ -166,39 +198,16 @@ impl Kernel {
     pub(crate) fn prepare_built<'a>(
         &'a self,
         launch: Launch<'a>,
-        args: &'a [Arg],
+        args: &'a [Arg<'a>],
     ) -> Result<Option<Prepared<'a>>> {
         if self.is_debug() {
             return Ok(None);
         }
         let queue = queue_of(launch, args)?;
         let Some(program) = self.0.built_program(&queue)? else { return Ok(None) };
-        self.prepare(queue, program, launch, args, None).map(Some)
-    }
-
-    // Inlined, as `bind`: a launch takes microseconds, and moving the prepared arguments is part of them.
-    #[inline(always)]
-    fn prepare<'a>(
-        &'a self,
-        queue: Queue,
-        program: Program,
-        launch: Launch<'a>,
-        args: &'a [Arg],
-        report: Option<&'a Report>,
-    ) -> Result<Prepared<'a>> {
-        let mut bound = self.bind(launch, args, self.0.slots(&program).as_deref())?;
-        let mut operands: SmallVec<[Operand<'a>; 6]> = args
-            .iter()
-            .enumerate()
-            .filter_map(|(position, arg)| Some((arg.array()?.allocation(), arg.access(self.param(position)))))
-            .collect();
-        if let Some(report) = report {
-            report.bind(&mut bound);
-            operands.push((report.memory().allocation(), Access::ReadWrite));
-        }
-        let extents = self.extents(launch, queue.device())?;
-        self.check_local_memory(args, queue.device())?;
-        Ok(Prepared { kernel: self, launch, args, queue, program, bound, operands, extents })
+        let mut prepared = Prepared::new(self, launch, args, queue, program);
+        prepared.bind(None)?;
+        Ok(Some(prepared))
     }
 
     fn param(&self, position: usize) -> Option<&Param> {
@@ -217,7 +226,7 @@ impl Kernel {
         Err(Error::Launch(format!("kernel {:?}: {why}", self.0.name)))
     }
 
-    fn check_local_memory(&self, args: &[Arg], device: &Device) -> Result<()> {
+    fn check_local_memory(&self, args: &[Arg<'_>], device: &Device) -> Result<()> {
         let bytes = args.iter().filter_map(Arg::local_bytes).fold(0, usize::saturating_add);
         if bytes as u64 > device.local_mem_size() {
             return self.refuse(format!(
@@ -270,25 +279,21 @@ impl Kernel {
     }
 
     /// Converts the arguments for the shim, and checks each against its parameter and the built kernel.
-    #[inline(always)]
     fn bind(
         &self,
         launch: Launch<'_>,
-        args: &[Arg],
+        args: &[Arg<'_>],
         slots: Option<&[Slot]>,
-    ) -> Result<SmallVec<[KernelArg; 8]>> {
+        bound: &mut KernelArgs,
+    ) -> Result<()> {
         if let Some(params) = self.params().filter(|params| params.len() != args.len()) {
             return self.refuse_count(params.len(), args.len());
         }
         let is_sycl = self.0.is_sycl();
         let is_group = is_sycl && slots.is_some_and(|slots| slots.len() == args.len());
-        let mut bound = SmallVec::with_capacity(args.len());
         for (position, arg) in args.iter().enumerate() {
-            match arg.bind(self.param(position), is_group) {
-                Ok(arg) => bound.push(arg),
-                Err(why) => {
-                    return self.refuse_argument(position, &(why + &self.0.why_unknown(position)));
-                }
+            if let Err(why) = arg.bind(self.param(position), is_group, bound) {
+                return self.refuse_argument(position, &(why + &self.0.why_unknown(position)));
             }
             if let (Some(bytes), None) = (arg.local_bytes(), launch.local) {
                 return self.refuse_argument(
@@ -297,17 +302,17 @@ impl Kernel {
                 );
             }
         }
-        let Some(slots) = slots else { return Ok(bound) };
-        let expected = expected(&bound, slots, is_sycl);
+        let Some(slots) = slots else { return Ok(()) };
+        let expected = expected(bound, slots, is_sycl);
         if expected != args.len() {
             return self.refuse_count(expected, args.len());
         }
-        if let Some((position, taken)) = misfit(&bound, slots, is_sycl) {
+        if let Some((position, taken)) = misfit(bound, slots, is_sycl) {
             let given = listed(&args[position], &bound[position]);
             return self
                 .refuse_argument(position, &format!("got {given}, but the built kernel takes {taken}"));
         }
-        Ok(bound)
+        Ok(())
     }
 
     fn refuse_argument<T>(&self, position: usize, why: &str) -> Result<T> {
@@ -319,7 +324,7 @@ impl Kernel {
     }
 
     /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.
-    fn explain(&self, error: Error, launch: Launch<'_>, args: &[Arg], bound: &[KernelArg]) -> Error {
+    fn explain(&self, error: Error, launch: Launch<'_>, args: &[Arg<'_>], bound: &[KernelArg]) -> Error {
         let Error::Sycl { operation, code, message } = error else { return error };
         let list = args.iter().zip(bound).enumerate();
         let list: Vec<_> = list
@@ -346,7 +351,7 @@ impl Kernel {
 }
 
 /// An argument with its value and its size in bytes.
-fn listed(arg: &Arg, bound: &KernelArg) -> String {
+fn listed(arg: &Arg<'_>, bound: &KernelArg) -> String {
     let shown = shown(arg);
     match bound.slot() {
         Slot::Bytes(bytes) if arg.array().is_some() => format!("{shown} (a pointer of {bytes} bytes)"),

@@ -27,14 +27,14 @@ use super::arg::Arg;
 )]
 pub trait LaunchArgs {
     /// Calls `use_args` with the arguments.
-    fn with_args<R>(self, use_args: impl FnOnce(&[Arg]) -> R) -> R;
+    fn with_args<R>(self, use_args: impl FnOnce(&[Arg<'_>]) -> R) -> R;
 }
 
 /// Types that hold arguments already.
 macro_rules! lists {
     ($([$($generic:tt)*] $type:ty;)*) => {$(
         impl<$($generic)*> LaunchArgs for $type {
-            fn with_args<R>(self, use_args: impl FnOnce(&[Arg]) -> R) -> R {
+            fn with_args<R>(self, use_args: impl FnOnce(&[Arg<'_>]) -> R) -> R {
                 use_args(&self[..])
             }
         }
@@ -42,16 +42,16 @@ macro_rules! lists {
 }
 
 lists! {
-    ['a] &'a [Arg];
-    ['a, const N: usize] &'a [Arg; N];
-    [] Vec<Arg>;
-    ['a] &'a Vec<Arg>;
+    ['a] &'a [Arg<'a>];
+    ['a, const N: usize] &'a [Arg<'a>; N];
+    [] Vec<Arg<'_>>;
+    ['a] &'a Vec<Arg<'_>>;
 }
 
 macro_rules! tuples {
     ($(($($name:ident)*);)*) => {$(
-        impl<$($name: Into<Arg>),*> LaunchArgs for ($($name,)*) {
-            fn with_args<R>(self, use_args: impl FnOnce(&[Arg]) -> R) -> R {
+        impl<'a, $($name: Into<Arg<'a>>),*> LaunchArgs for ($($name,)*) {
+            fn with_args<R>(self, use_args: impl FnOnce(&[Arg<'_>]) -> R) -> R {
                 let ($($name,)*) = self;
                 use_args(&[$($name.into()),*])
             }

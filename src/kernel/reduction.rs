@@ -181,7 +181,7 @@ impl Reduction {
         args.with_args(|args| self.launch_args(launch, args))
     }
 
-    fn launch_args(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
+    fn launch_args(&self, launch: ReductionLaunch<'_>, args: &[Arg<'_>]) -> Result<Array> {
         let bound = self.expression.bind(args)?;
         let sizes = self.sizes(&bound, launch)?;
         let queue = queue_of(Launch { queue: launch.queue, ..Launch::default() }, args)?;
@@ -198,7 +198,7 @@ impl Reduction {
     ///
     /// # Errors
     /// As [`Reduction::launch_with`].
-    pub unsafe fn launch_with_host(&self, launch: ReductionLaunch<'_>, args: &[Arg]) -> Result<Array> {
+    pub unsafe fn launch_with_host(&self, launch: ReductionLaunch<'_>, args: &[Arg<'_>]) -> Result<Array> {
         if !args.iter().any(Arg::is_host) {
             return self.launch_with(launch, args);
         }
@@ -219,9 +219,9 @@ impl Reduction {
         Sizes::new(&bound.shape, launch)
     }
 
-    fn prepare(&self, bound: &Bound<'_>, sizes: &Sizes, queue: Queue) -> Result<Prepared> {
+    fn prepare<'a>(&self, bound: &'a Bound<'_>, sizes: &Sizes, queue: Queue) -> Result<Prepared<'a>> {
         let result = Array::uninit(&sizes.shape[..], self.dtype(bound), UsmKind::Device, &queue)?;
-        let to = Arg::from(&result.reshape([-1])?);
+        let to = Arg::from(result.reshape([-1])?);
         let mut args = bound.args();
         let parts = self.parts(sizes, &queue);
         let steps = if parts == 0 {
@@ -232,12 +232,12 @@ impl Reduction {
             let partial = Array::uninit([sizes.results * parts], result.dtype(), UsmKind::Device, &queue)?;
             let of_part = sizes.count.div_ceil(parts);
             let mut of_tree = args.clone();
-            of_tree.push(Arg::from(&partial));
+            of_tree.push(Arg::from(partial.clone()));
             of_tree.extend([sizes.count, sizes.inner, of_part].map(number));
             let kernel = self.variant(bound, "_parts", &queue)?;
             let global = vec![sizes.results, parts * GROUP];
             let tree = Step { kernel, global, local: Some([1, GROUP]), args: of_tree };
-            args.extend([to, Arg::from(&partial)]);
+            args.extend([to, Arg::from(partial)]);
             args.extend([sizes.results, parts, sizes.count].map(number));
             vec![tree, Step::of_items(self.variant(bound, "_last", &queue)?, sizes.results, args)]
         };
@@ -346,33 +346,33 @@ const LAST: &str = "const long usmq_o = global_linear_id();\nif (usmq_o >= usmq_
     usmq_to[usmq_o] = usmq_post(usmq_value, n);\n";
 
 /// A size as a parameter of type `long`.
-fn number(size: usize) -> Arg {
+fn number(size: usize) -> Arg<'static> {
     Arg::from(size as i64)
 }
 
 /// One kernel of a reduction, with its arguments.
-struct Step {
+struct Step<'a> {
     kernel: Kernel,
     global: Vec<usize>,
     local: Option<[usize; 2]>,
-    args: Vec<Arg>,
+    args: Vec<Arg<'a>>,
 }
 
-impl Step {
+impl<'a> Step<'a> {
     /// With one work-item for each result.
-    fn of_items(kernel: Kernel, results: usize, args: Vec<Arg>) -> Self {
+    fn of_items(kernel: Kernel, results: usize, args: Vec<Arg<'a>>) -> Self {
         Self { kernel, global: vec![results], local: None, args }
     }
 }
 
 /// A reduction that is checked but not submitted. Each step reads what the one before has written.
-struct Prepared {
+struct Prepared<'a> {
     result: Array,
-    steps: Vec<Step>,
+    steps: Vec<Step<'a>>,
     queue: Queue,
 }
 
-impl Prepared {
+impl Prepared<'_> {
     /// Submits all steps, and returns the event of the last one.
     fn submit(&self) -> Result<Event> {
         let mut last = None;

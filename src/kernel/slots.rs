@@ -99,6 +99,7 @@ pub(super) fn misfit(bound: &[KernelArg], slots: &[Slot], is_sycl: bool) -> Opti
 mod tests {
     use super::*;
     use crate::array::DType::*;
+    use crate::device::submit::KernelArgs;
     use Slot::{Bytes, Local, Unknown};
 
     const ACCESSOR: Param = Param::LocalAccessor { element: Some(F32), dimensions: Some(1) };
@@ -144,23 +145,26 @@ mod tests {
 
     #[test]
     fn the_first_argument_that_does_not_fit_is_found() {
-        let pointer = || KernelArg::pointer(64);
-        let (number, memory) = (|| KernelArg::value(&[0; 4]), || KernelArg::local(16, 1, 1, [16, 1, 1]));
-        let matrix = || KernelArg::local(16, 4, 2, [2, 2, 1]);
+        type Add = fn(&mut KernelArgs);
+        let pointer: Add = |args| args.pointer(64);
+        let (number, memory): (Add, Add) = (|args| args.value(&[0; 4]), |args| args.local(16, 1, &[16]));
+        let matrix: Add = |args| args.local(16, 4, &[2, 2]);
         let accessor = [Local, Bytes(8), Bytes(8), Bytes(8), Bytes(4)];
         let square = [Local, Bytes(16), Bytes(16), Bytes(16), Bytes(4)];
-        for (bound, slots, is_sycl, expected) in [
-            (vec![pointer(), number()], &[Bytes(8), Bytes(4)][..], true, None),
-            (vec![pointer(), number()], &[Bytes(8), Unknown], true, None),
-            (vec![pointer(), number()], &[Bytes(8), Bytes(16)], true, Some((1, "16 bytes"))),
-            (vec![pointer(), number()], &[Local, Bytes(4)], true, Some((0, "local memory"))),
-            (vec![memory(), number()], &accessor, true, None),
-            (vec![memory(), pointer()], &accessor, true, Some((1, "4 bytes"))),
-            (vec![memory(), number()], &[Local, Bytes(4)], false, None),
-            (vec![memory(), number()], &square, true, Some((0, "a 2-dimensional local_accessor"))),
-            (vec![matrix(), number()], &square, true, None),
-            (vec![matrix(), number()], &accessor, true, Some((0, "a 1-dimensional local_accessor"))),
+        for (adders, slots, is_sycl, expected) in [
+            ([pointer, number], &[Bytes(8), Bytes(4)][..], true, None),
+            ([pointer, number], &[Bytes(8), Unknown], true, None),
+            ([pointer, number], &[Bytes(8), Bytes(16)], true, Some((1, "16 bytes"))),
+            ([pointer, number], &[Local, Bytes(4)], true, Some((0, "local memory"))),
+            ([memory, number], &accessor, true, None),
+            ([memory, pointer], &accessor, true, Some((1, "4 bytes"))),
+            ([memory, number], &[Local, Bytes(4)], false, None),
+            ([memory, number], &square, true, Some((0, "a 2-dimensional local_accessor"))),
+            ([matrix, number], &square, true, None),
+            ([matrix, number], &accessor, true, Some((0, "a 1-dimensional local_accessor"))),
         ] {
+            let mut bound = KernelArgs::default();
+            adders.iter().for_each(|add| add(&mut bound));
             let found = misfit(&bound, slots, is_sycl);
             let same = match (&found, expected) {
                 (Some((at, why)), Some((place, part))) => *at == place && why.contains(part),

@@ -79,7 +79,7 @@ macro_rules! kernel_struct {
             }
         }
 
-        impl ::core::convert::From<$name> for $crate::Arg {
+        impl ::core::convert::From<$name> for $crate::Arg<'_> {
             fn from(value: $name) -> Self {
                 let mut bytes = [0u8; ::core::mem::size_of::<$name>()];
                 $crate::KernelField::write_to(&value, &mut bytes);

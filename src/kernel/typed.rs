@@ -26,7 +26,7 @@ pub struct InOut<T: Element>(PhantomData<T>);
 /// One parameter of a [`TypedKernel`]: an element type for a number, [`In`], [`Out`] or [`InOut`] for an array.
 pub trait TypedParam: private::Param {
     /// The argument that a launch takes.
-    type Value<'a>: Into<Arg>;
+    type Value<'a>: Into<Arg<'a>>;
 }
 
 /// The parameters of a [`TypedKernel`], as a tuple of up to 12 [`TypedParam`].
@@ -35,7 +35,7 @@ pub trait TypedParams: private::Params {
     type Values<'a>;
 
     #[doc(hidden)]
-    fn bind(values: Self::Values<'_>) -> Vec<Arg>;
+    fn bind(values: Self::Values<'_>) -> Vec<Arg<'_>>;
 }
 
 mod private {
@@ -85,7 +85,7 @@ macro_rules! tuples {
         impl<$($name: TypedParam),*> TypedParams for ($($name,)*) {
             type Values<'a> = ($($name::Value<'a>,)*);
 
-            fn bind(values: Self::Values<'_>) -> Vec<Arg> {
+            fn bind(values: Self::Values<'_>) -> Vec<Arg<'_>> {
                 let ($($name,)*) = values;
                 vec![$($name.into()),*]
             }
@@ -186,7 +186,7 @@ impl<P: TypedParams> TypedKernel<P> {
         let mut args = P::bind(values);
         let items = launch.global.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
         for (position, (arg, param)) in args.iter_mut().zip(P::TYPES).enumerate() {
-            let (Some(Some(dtype)), Some(array)) = (param.pointee(), arg.array().cloned()) else { continue };
+            let (Some(Some(dtype)), Some(array)) = (param.pointee(), arg.array()) else { continue };
             if array.dtype() != dtype {
                 return self
                     .refuse(position, format_args!("takes elements of {dtype}, not {}", array.dtype()));
@@ -202,7 +202,7 @@ impl<P: TypedParams> TypedKernel<P> {
                     ),
                 );
             }
-            *arg = Arg::marked(array, param.access());
+            arg.mark(param.access());
         }
         self.check_overlaps(&args)?;
         // SAFETY: by the promise of `typed`, each work-item touches only the element with its number. The array has it,
@@ -210,7 +210,7 @@ impl<P: TypedParams> TypedKernel<P> {
         unsafe { self.kernel.launch_with(launch, &args) }
     }
 
-    fn check_overlaps(&self, args: &[Arg]) -> Result<()> {
+    fn check_overlaps(&self, args: &[Arg<'_>]) -> Result<()> {
         for (position, arg) in args.iter().enumerate() {
             let Some(array) = arg.array().filter(|_| arg.access(None).writes()) else { continue };
             for (other, memory) in args.iter().enumerate().filter_map(|(at, arg)| Some((at, arg.array()?))) {

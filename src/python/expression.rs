@@ -157,19 +157,19 @@ fn expression_options(
 
 /// The arguments of a launch, and its queue if the data does not decide. `parameter` returns the name of a parameter for
 /// errors, and whether it takes an array.
-fn launched<'py, 'a>(
-    args: &Bound<'py, PyTuple>,
+fn launched<'a, 'py, 'n>(
+    args: &'a Bound<'py, PyTuple>,
     queue: Option<&Bound<'py, PyAny>>,
     kernel: &str,
-    parameter: impl Fn(usize) -> Option<(&'a str, bool)>,
+    parameter: impl Fn(usize) -> Option<(&'n str, bool)>,
     buffers: &mut Vec<HostInput<'py>>,
-) -> PyResult<(Vec<Arg>, Option<crate::Queue>)> {
+) -> PyResult<(Vec<Arg<'a>>, Option<crate::Queue>)> {
     let py = args.py();
     let queue = match target::queue(py, queue)? {
         None if !args.iter().any(|arg| holds_memory(&arg)) => Some(scope::current(py)?),
         given => given,
     };
-    let read = |(position, arg): (usize, Bound<'py, PyAny>)| {
+    let read = |(position, arg): (usize, Borrowed<'a, 'py, PyAny>)| {
         let parameter = parameter(position);
         let name = || parameter.map_or_else(|| position.to_string(), |(name, _)| name.to_owned());
         let what = || format!("kernel {kernel:?}: argument {}", name());
@@ -178,9 +178,9 @@ fn launched<'py, 'a>(
             let (memory, owner) = host_argument(what, &arg, buffers)?;
             return Ok(Arg::host(memory, Some(owner)));
         }
-        kernel_argument(&arg, &mut |host| host_argument(what, host, buffers))
+        kernel_argument(arg, &mut |host| host_argument(what, host, buffers))
     };
-    let args = args.iter().enumerate().map(read).collect::<PyResult<_>>()?;
+    let args = args.iter_borrowed().enumerate().map(read).collect::<PyResult<_>>()?;
     Ok((args, queue))
 }
 

@@ -9,9 +9,11 @@ use super::{argument, dtype, index, memory, scope, submitter, target};
 use crate::Error;
 use crate::array::{DType, HostMemory};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
+use crate::memory::Access;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -174,12 +176,12 @@ impl Kernel {
         };
         // Dropped after the arguments, so that host objects are released on return.
         let mut buffers = Vec::new();
-        let args: Vec<Arg> = args
-            .iter()
+        let args: SmallVec<[Arg<'_>; 6]> = args
+            .iter_borrowed()
             .enumerate()
             .map(|(position, arg)| {
                 let what = || format!("kernel {:?}, argument {position}", self.0.name());
-                argument(&arg, &mut |host| host_argument(what, host, &mut buffers))
+                argument(arg, &mut |host| host_argument(what, host, &mut buffers))
             })
             .collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
@@ -190,7 +192,7 @@ impl Kernel {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
             Some(prepared) => submitter::submit(py, || unsafe { prepared.submit() })?,
             // SAFETY: as above.
-            None => detach(py, || unsafe { self.0.launch_with(launch, &args) })?,
+            None => detach(py, || unsafe { self.0.launch_with(launch, &args[..]) })?,
         };
         Ok(Event(event))
     }
@@ -281,7 +283,7 @@ impl Local {
 }
 
 impl Local {
-    fn arg(&self) -> crate::Result<Arg> {
+    fn arg(&self) -> crate::Result<Arg<'static>> {
         match self.dtype {
             None => Ok(Arg::local(self.extents[0])),
             Some(dtype) => Arg::local_array(&self.extents, dtype),
@@ -396,19 +398,26 @@ pub(super) fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
 pub(super) type ReadHost<'a, 'py> =
     &'a mut dyn FnMut(&Bound<'py, PyAny>) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)>;
 
-pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<Arg> {
-    if let Ok(own) = object.cast::<super::classes::Array>() {
-        return Ok(Arg::from(&*own.get().array));
+/// A kernel argument from an object. It borrows an array of usmq from its object.
+pub(super) fn argument<'a, 'py>(
+    object: Borrowed<'a, 'py, PyAny>,
+    host: ReadHost<'_, 'py>,
+) -> PyResult<Arg<'a>> {
+    if let Some(own) = own_array(object) {
+        return Ok(Arg::from(own));
     }
     if let Ok(local) = object.cast::<Local>() {
         return Ok(local.get().arg()?);
     }
     if let Ok(mark) = object.cast::<Mark>() {
-        let marked = mark.get().of.bind(object.py());
+        let marked = mark.get().of.bind_borrowed(object.py());
         let writes = mark.get().writes;
+        if let Some(own) = own_array(marked) {
+            return Ok(if writes { Arg::write(own) } else { Arg::read(own) });
+        }
+        let marked = &*marked;
         return Ok(match protocol::usm(marked)? {
-            Some(array) if writes => Arg::write(&array),
-            Some(array) => Arg::read(&array),
+            Some(array) => Arg::marked(array, if writes { Access::Write } else { Access::Read }),
             None if !has_buffer(marked) => return Err(refuse(marked)),
             None => {
                 let (memory, owner) = host(marked)?;
@@ -418,6 +427,7 @@ pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>)
             }
         });
     }
+    let object = &*object;
     if let Some(bytes) = structure(object)? {
         return Ok(Arg::bytes(&bytes));
     }
@@ -445,6 +455,10 @@ pub(super) fn argument<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>)
     }
     let (memory, owner) = host(object)?;
     Ok(Arg::host(memory, Some(owner)))
+}
+
+fn own_array<'a>(object: Borrowed<'a, '_, PyAny>) -> Option<&'a crate::Array> {
+    Some(&*object.cast::<super::classes::Array>().ok()?.get().array)
 }
 
 /// Whether it has a dtype of numpy with fields.

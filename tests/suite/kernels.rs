@@ -236,7 +236,7 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
         (1, (&wrong_type).into(), "float64"),
         (1, 1f32.into(), "pointer"),
         (2, (&strided).into(), "strided"),
-        (2, Arg::from(&y.as_readonly()), "read-only"),
+        (2, Arg::from(y.as_readonly()), "read-only"),
         (3, 4i64.into(), "int64"),
         (3, Arg::number(Scalar::Int(-1), None), "uint64"),
     ];
