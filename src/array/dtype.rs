@@ -183,7 +183,10 @@ impl DType {
                     Some((end, _)) => format!("{}…", &text[..end]),
                     None => text.to_owned(),
                 };
-                Error::Type(format!("dtype {text:?} is not supported{hint}; supported: {}", names.join(", ")))
+                Error::wrong_type(format!(
+                    "dtype {text:?} is not supported{hint}; supported: {}",
+                    names.join(", ")
+                ))
             })
     }
 }

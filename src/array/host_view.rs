@@ -56,7 +56,7 @@ impl Array {
     fn view_on_host<T: Element>(&self, is_mutable: bool) -> Result<HostView<T>> {
         self.check_element::<T>()?;
         let copy = spelled("to_numpy() copies", "to_vec() copies");
-        let refuse = |why: &str| Err(Error::Value(format!("{self} has no host view: {why}; {copy}")));
+        let refuse = |why: &str| Err(Error::value(format!("{self} has no host view: {why}; {copy}")));
         if !self.usm_kind().is_some_and(crate::device::UsmKind::is_host_accessible) {
             return refuse("only host and shared USM has one");
         }

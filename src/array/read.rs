@@ -106,7 +106,7 @@ impl<T: Element> Future for ReadFuture<T> {
             return Poll::Ready(Err(error));
         }
         let Some(read) = &mut this.read else {
-            return Poll::Ready(Err(Error::Value("the result of this future was already taken".to_owned())));
+            return Poll::Ready(Err(Error::value("the result of this future was already taken")));
         };
         let waited = match &mut read.copy {
             None => Ok(()),

@@ -118,7 +118,7 @@ impl std::str::FromStr for Backend {
     fn from_str(text: &str) -> Result<Self> {
         TABLE.iter().find(|(_, name, _)| *name == text).map(|(backend, ..)| *backend).ok_or_else(|| {
             let names = TABLE.map(|(_, name, _)| name).join(", ");
-            Error::Value(format!("unknown backend {text:?}; expected {names}"))
+            Error::value(format!("unknown backend {text:?}; expected {names}"))
         })
     }
 }

@@ -301,10 +301,10 @@ impl Device {
         let raw = self.raw()?;
         let list = match partition {
             Partition::Equally(0) => {
-                return Err(Error::Value("a sub-device needs at least one compute unit, not 0".to_owned()));
+                return Err(Error::value("a sub-device needs at least one compute unit, not 0"));
             }
             Partition::ByCounts(counts) if counts.is_empty() || counts.contains(&0) => {
-                return Err(Error::Value(format!(
+                return Err(Error::value(format!(
                     "each sub-device needs at least one compute unit, not {counts:?}"
                 )));
             }

@@ -138,7 +138,7 @@ fn check_aspect(name: &str) -> Result<()> {
     }
     let standard: Vec<_> =
         names.iter().filter(|known| !known.starts_with("ext_")).map(String::as_str).collect();
-    Err(Error::Value(format!(
+    Err(Error::value(format!(
         "unknown aspect {name:?}; the aspects of SYCL are {}, and those of its extensions, such as \
          ext_intel_free_memory",
         standard.join(", ")
@@ -149,5 +149,5 @@ fn check_name(what: &str, name: &str, known: &[&str]) -> Result<()> {
     if known.contains(&name) {
         return Ok(());
     }
-    Err(Error::Value(format!("unknown {what} {name:?}; it is one of {}", known.join(", "))))
+    Err(Error::value(format!("unknown {what} {name:?}; it is one of {}", known.join(", "))))
 }

@@ -62,7 +62,7 @@ impl Registry {
         let mut indices = HashMap::new();
         let count = ffi::platform_count().during("listing platforms").map_err(|error| match error {
             Error::Sycl { message, .. } => {
-                Error::RuntimeNotFound(format!("no platform can be listed: {message}{}", hint()))
+                Error::runtime_not_found(format!("no platform can be listed: {message}{}", hint()))
             }
             other => other,
         })?;
@@ -168,7 +168,7 @@ pub(super) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Device> {
     }
     let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
     if parent.is_null() {
-        return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
+        return Err(Error::interop("the device is not among the visible root devices"));
     }
     adopt(parent)?.known_part_or(id, raw)
 }
@@ -308,7 +308,7 @@ pub(crate) fn default_device() -> Result<Device> {
         .cloned()
         .collect();
     choose(&Selector::parse(":")?, if with_usm.is_empty() { devices } else { &with_usm })
-        .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", found.why_none())))
+        .ok_or_else(|| Error::runtime_not_found(format!("no SYCL device is visible{}", found.why_none())))
 }
 
 fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {

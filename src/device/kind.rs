@@ -67,7 +67,7 @@ impl std::str::FromStr for UsmKind {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::Value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
+            Error::value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
         })
     }
 }
@@ -135,7 +135,7 @@ impl std::str::FromStr for MemoryKind {
         match text {
             "system" => Ok(Self::System),
             _ => text.parse().map(Self::Usm).map_err(|_| {
-                Error::Value(format!(
+                Error::value(format!(
                     "unknown memory kind {text:?}; expected \"device\", \"shared\", \"host\" or \"system\""
                 ))
             }),
@@ -205,7 +205,7 @@ impl std::str::FromStr for Priority {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|priority| priority.name() == text).ok_or_else(|| {
-            Error::Value(format!("unknown priority {text:?}; expected \"high\", \"normal\" or \"low\""))
+            Error::value(format!("unknown priority {text:?}; expected \"high\", \"normal\" or \"low\""))
         })
     }
 }

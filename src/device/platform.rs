@@ -59,7 +59,7 @@ impl Platform {
     pub fn default_context(&self) -> Result<Context> {
         match self.devices() {
             [first, ..] => first.default_context(),
-            [] => Err(Error::Value(format!("{self} has no devices, and thus no context"))),
+            [] => Err(Error::value(format!("{self} has no devices, and thus no context"))),
         }
     }
 }

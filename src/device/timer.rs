@@ -44,7 +44,7 @@ impl Timer {
     pub fn start(queue: &Queue) -> Result<Self> {
         let device = queue.device();
         if !device.has_aspect("queue_profiling")? {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{device} records no timestamps (it lacks the aspect queue_profiling), so a timer cannot measure its work"
             )));
         }

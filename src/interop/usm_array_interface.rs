@@ -84,7 +84,7 @@ pub unsafe fn import(
     let array = Array::from_parts(allocation, view, dtype, queue, readonly);
     match array.unusable_from(array.queue())? {
         None => Ok(array),
-        Some(why) => Err(Error::Interop(format!(
+        Some(why) => Err(Error::interop(format!(
             "{} cannot use address {:#x}: {why}; the producer must name a queue of that device",
             array.queue(),
             span.first
@@ -116,7 +116,7 @@ fn queue_of(object: &SyclObject, place: Option<(&Device, &Context)>) -> Result<Q
         }
         (SyclObject::Context(context), None) => {
             let device = context.devices()?.into_iter().next();
-            let device = device.ok_or_else(|| Error::Interop("the SYCL context has no device".to_owned()))?;
+            let device = device.ok_or_else(|| Error::interop("the SYCL context has no device"))?;
             Queue::new(device, Some(context), QueueProperties::default())
         }
     }
@@ -132,7 +132,7 @@ impl Span {
     fn new(descriptor: &Descriptor, low: isize, high: isize) -> Result<Self> {
         let itemsize = descriptor.dtype.itemsize();
         let outside = || {
-            Error::Value(format!(
+            Error::value(format!(
                 "data {:#x}, offset {} and shape {:?} leave the address space",
                 descriptor.pointer, descriptor.offset, descriptor.shape
             ))
@@ -144,7 +144,7 @@ impl Span {
         let first = address(low).ok_or_else(outside)?;
         let last = address(high).and_then(|last| last.checked_add(itemsize)).ok_or_else(outside)?;
         if first % itemsize != 0 {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "address {first:#x} is not a multiple of the {itemsize} bytes of {}",
                 descriptor.dtype
             )));
@@ -156,7 +156,7 @@ impl Span {
     fn kind_in(&self, context: &Context) -> Result<UsmKind> {
         let known = |address: usize| {
             context.kind_of(address)?.ok_or_else(|| {
-                Error::Interop(format!(
+                Error::interop(format!(
                     "address {address:#x} is not USM of {context}; the producer must name the queue or context in \
                      which it was allocated"
                 ))
@@ -169,7 +169,7 @@ impl Span {
                 Some((_, end)) => format!("which ends at {end:#x}"),
                 None => format!("which ends before {last:#x}"),
             };
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "the view takes {} bytes from {:#x} on, beyond its allocation of {kind} USM, {end}; its shape, strides \
                  or offset are wrong",
                 self.bytes, self.first
@@ -199,7 +199,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
     let _why = with_reason(Reason::Export);
     if array.dtype().typestr().is_none() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "__sycl_usm_array_interface__ has no typestr for {}; cast to float32 first",
             array.dtype()
         )));
@@ -224,7 +224,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
 /// [`Error::Interop`].
 pub(crate) fn check_usm(array: &Array) -> Result<()> {
     if array.memory_kind() == MemoryKind::System {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "__sycl_usm_array_interface__ describes USM, but {array} is not USM; {} makes a USM copy, and \
              DLPack and {} share host memory",
             spelled("usmq.asarray(x, usm_type=\"device\")", "Array::to"),

@@ -74,7 +74,7 @@ impl Elementwise {
     /// As [`Elementwise::new`].
     pub unsafe fn new_with(params: &str, operation: &str, options: ExpressionOptions) -> Result<Self> {
         let read = parameters(params)
-            .map_err(|why| Error::Value(format!("elementwise kernel {params:?}: {why}")))?;
+            .map_err(|why| Error::value(format!("elementwise kernel {params:?}: {why}")))?;
         let queue = options.queue.clone();
         let expression = Expression::new("elementwise", params, read, options)?;
         let kernel = Self { expression, operation: operation.to_owned() };

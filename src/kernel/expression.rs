@@ -101,7 +101,7 @@ impl Expression {
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if !options.name.chars().all(is_name) || options.name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{:?} is not a name for a kernel; use letters, digits and _",
                 options.name
             )));
@@ -114,11 +114,20 @@ impl Expression {
     }
 
     pub(super) fn refuse<T>(&self, why: impl std::fmt::Display) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}: {why}", self.options.name)))
+        Err(self.error(None, &why))
     }
 
     fn refuse_argument<T>(&self, parameter: &Parameter, why: impl std::fmt::Display) -> Result<T> {
-        self.refuse(format!("argument {}: {why}", parameter.name))
+        Err(self.error(Some(parameter), &why))
+    }
+
+    fn error(&self, parameter: Option<&Parameter>, why: &dyn std::fmt::Display) -> Error {
+        let name = &self.options.name;
+        let Some(parameter) = parameter else {
+            return Error::launch(name, None, format!("kernel {name:?}: {why}"));
+        };
+        let position = self.parameters.iter().position(|other| other.name == parameter.name);
+        Error::launch(name, position, format!("kernel {name:?}: argument {}: {why}", parameter.name))
     }
 
     /// The name of a parameter, and whether it takes an array.
@@ -136,10 +145,7 @@ impl Expression {
             let takes_strides = matches!(parameter.role, Role::Elements { .. });
             Use { access: marked.unwrap_or(own), takes_strides }
         });
-        let refuse = |position: usize, why: &str| {
-            let refused = self.refuse_argument::<()>(&self.parameters[position], why);
-            refused.err().unwrap_or_else(|| Error::Launch(why.to_owned()))
-        };
+        let refuse = |position: usize, why: &str| self.error(self.parameters.get(position), &why);
         let rules = Rules { uses: uses.collect(), refuse: &refuse };
         let transfers = Transfers::new(&rules, args, queue)?;
         // Copies on the device do not overlap where the memory of the host does.

@@ -111,7 +111,7 @@ impl Reduction {
         identity: &str,
         options: ReductionOptions,
     ) -> Result<Self> {
-        let refuse = |why| Error::Value(format!("reduction kernel {params:?}: {why}"));
+        let refuse = |why| Error::value(format!("reduction kernel {params:?}: {why}"));
         let read = parameters(params).map_err(refuse)?;
         if let Some(written) = read.iter().find(|parameter| parameter.writes()) {
             return Err(refuse(format!("declare {} const, since a reduction only reads", written.name)));
@@ -401,7 +401,7 @@ impl Sizes {
         let ndim = shape.len().cast_signed();
         let from_start = if axis < 0 { axis.saturating_add(ndim) } else { axis };
         if !(0..ndim).contains(&from_start) {
-            return Err(Error::Index(format!("axis {axis} is out of range for shape {shape:?}")));
+            return Err(Error::no_axis(axis, shape));
         }
         let axis = from_start.unsigned_abs();
         let mut kept = Shape::from(shape);

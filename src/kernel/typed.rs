@@ -228,18 +228,21 @@ impl<P: TypedParams> TypedKernel<P> {
     }
 
     fn refuse<T>(&self, position: usize, why: impl fmt::Display) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.kernel.name())))
+        let name = self.kernel.name();
+        let message = format!("kernel {name:?}, argument {position}: {why}");
+        Err(Error::launch(name, Some(position), message))
     }
 }
 
 /// Compares the types with the parameters of the source.
 fn check_params(name: &str, params: &[Param], types: &[Param]) -> Result<()> {
     if params.len() != types.len() {
-        return Err(Error::Launch(format!(
+        let message = format!(
             "kernel {name:?} has {} parameters, not {}; give typed() one type for each",
             params.len(),
             types.len()
-        )));
+        );
+        return Err(Error::launch(name, None, message));
     }
     for (position, (param, given)) in params.iter().zip(types).enumerate() {
         let fits = match (param, given) {
@@ -254,9 +257,10 @@ fn check_params(name: &str, params: &[Param], types: &[Param]) -> Result<()> {
             _ => false,
         };
         if !fits {
-            return Err(Error::Launch(format!(
+            let message = format!(
                 "kernel {name:?}, parameter {position}: typed() was given {given}, but the kernel takes {param}"
-            )));
+            );
+            return Err(Error::launch(name, Some(position), message));
         }
     }
     Ok(())

@@ -118,7 +118,7 @@ fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)
         }
     }
     let (_, target, steps) = best.ok_or_else(|| {
-        Error::Value("no array is in USM, so no queue can be the default target; pass a target".to_owned())
+        Error::value("no array is in USM, so no queue can be the default target; pass a target")
     })?;
     Ok((target, steps))
 }

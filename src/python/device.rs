@@ -517,7 +517,7 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_str()? {
             "numa" => Ok(Partition::Numa),
-            other => Err(crate::Error::Value(format!(
+            other => Err(crate::Error::value(format!(
                 "partition must be \"numa\" where it is a str, not {other:?}"
             ))
             .into()),

@@ -105,7 +105,7 @@ impl TaskContext {
     pub(crate) fn front(&self, wanted: &str) -> Result<(usize, TaskArg)> {
         let number = self.taken + 1;
         self.args.front().map(|arg| (number, arg.clone())).ok_or_else(|| {
-            Error::Type(format!(
+            Error::wrong_type(format!(
                 "task {:?} received {}, but its function requests argument {number}, of type {wanted}",
                 self.name,
                 count(self.taken)
@@ -115,9 +115,9 @@ impl TaskContext {
 
     pub(crate) fn mismatch(&self, number: usize, wanted: &str, found: &str) -> Error {
         let name = &self.name;
-        Error::Type(format!(
-            "argument {number} of task {name:?} is {found}; its function requests type {wanted}"
-        ))
+        let message =
+            format!("argument {number} of task {name:?} is {found}; its function requests type {wanted}");
+        Error::type_mismatch(wanted, found, message)
     }
 
     /// Takes this argument, unless another thread already did.
@@ -142,7 +142,7 @@ impl TaskContext {
         if self.args.is_empty() {
             return Ok(());
         }
-        Err(Error::Type(format!(
+        Err(Error::wrong_type(format!(
             "task {:?} received {}, but its function took {}; call rest() for the others",
             self.name,
             count(self.taken + self.args.len()),

@@ -204,7 +204,7 @@ impl TaskMemory {
     fn open_account(&self) -> Result<MutexGuard<'_, Account>> {
         let account = self.account.lock();
         if account.closed {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "task {:?} has ended and its memory is released; allocate arrays that outlive a task outside \
                  it",
                 self.task
@@ -240,7 +240,7 @@ impl TaskMemory {
 
     fn take(&self, address: usize) -> Result<Arc<Allocation>> {
         self.account.lock().blocks.remove(&address).ok_or_else(|| {
-            Error::Value(format!(
+            Error::value(format!(
                 "task {:?} has no block at {address:#x}: it was not allocated by this task, or is already \
                  freed",
                 self.task

@@ -188,7 +188,7 @@ fn a_typed_launch_follows_its_data_to_another_queue() -> Result<()> {
     assert_eq!(scale.launch(3, (2.0, &x, &y))?.queue(), &there);
     assert_eq!(y.to_vec::<f32>()?, [6.0; 3]);
     let mixed = scale.launch(3, (2.0, &x, &array(&default_queue()?)?));
-    assert!(matches!(mixed, Err(Error::Placement(_))));
+    assert!(matches!(mixed, Err(Error::Placement { .. })));
     Ok(())
 }
 

@@ -93,7 +93,7 @@ impl Column {
         } else {
             format!("is in {kind}, which the host cannot read")
         };
-        Err(Error::Interop(format!("{self} {why}; {copies}() copies it")))
+        Err(Error::interop(format!("{self} {why}; {copies}() copies it")))
     }
 
     /// Exports this column as a host-readable array without a copy; only for host and shared USM. Waits for

@@ -180,7 +180,7 @@ fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
 fn check_format(reader: &mut Reader<'_>) -> Result<()> {
     match reader.number()? {
         FORMAT => Ok(()),
-        other => Err(Error::Interop(format!(
+        other => Err(Error::interop(format!(
             "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both \
              sides"
         ))),
@@ -379,7 +379,7 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 fn broken(what: impl Display) -> Error {
-    Error::Interop(format!("the packed data is broken: {what}"))
+    Error::interop(format!("the packed data is broken: {what}"))
 }
 
 impl<'a> Reader<'a> {

@@ -23,7 +23,7 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
         return Ok(None);
     }
     let unknown = || {
-        Error::Interop(format!(
+        Error::interop(format!(
             "DLPack device ({kind}, {id}) is unknown to usmq; use ({CPU}, 0) or, for a visible device, \
              ({ONEAPI}, its ordinal)"
         ))

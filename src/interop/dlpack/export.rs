@@ -118,7 +118,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
             if asked.copy == Some(true) { (array.copy()?, true) } else { (array.clone(), false) }
         }
         _ => {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "DLPack device ({}, {}) was requested, but {array} is on ({}, {}); move it with collocate or \
                  {}",
                 destination.kind,
@@ -163,7 +163,7 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
 
 fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "{array} is read-only, which DLPack cannot express before version 1.0; {fix}"
         )));
     }
@@ -174,7 +174,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
     match (array.memory_kind().is_host_accessible(), copy) {
         (true, None | Some(false)) => Ok((array.clone(), false)),
         (false, Some(false)) => {
-            Err(Error::Interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
+            Err(Error::interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
         }
         _ => Ok((array.copy()?.to(None, Some(UsmKind::Host), None)?, true)),
     }

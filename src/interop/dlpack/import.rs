@@ -147,7 +147,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let array = view.in_place(readonly, tensor.clone())?;
             let placed = array.to(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
-                (Some(false), false) => Err(Error::Interop(format!(
+                (Some(false), false) => Err(Error::interop(format!(
                     "the requested placement needs a copy of {array}, but {NO_COPY}"
                 ))),
                 (Some(true), true) => placed.copy(),
@@ -158,7 +158,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let source = view.on_card(readonly, tensor.clone())?;
             let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
             if wanted.copy == Some(false) && source.explain(&queue)?.action != Action::Rebind {
-                return Err(Error::Interop(format!(
+                return Err(Error::interop(format!(
                     "CUDA memory cannot become USM without a copy, but {NO_COPY}"
                 )));
             }
@@ -168,7 +168,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             array.wait()?;
             Ok(array)
         }
-        other => Err(Error::Interop(format!(
+        other => Err(Error::interop(format!(
             "the DLPack tensor is on a device of type {other}; usmq supports type {CPU} (host), {ONEAPI} \
              (oneAPI), and \
              {CUDA}, {CUDA_HOST} and {CUDA_MANAGED} (CUDA)"
@@ -259,7 +259,7 @@ impl TensorView {
         wanted: Import<'_>,
     ) -> Result<Array> {
         if let Some(kind) = wanted.kind {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "host memory cannot become {kind} USM without a copy, but {NO_COPY}"
             )));
         }
@@ -276,7 +276,7 @@ impl TensorView {
         };
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
         unsafe { Array::from_host(&memory, &queue, Box::new(owner)) }.map_err(|error| match error {
-            Error::Value(why) => Error::Interop(format!("{why}; {NO_COPY}")),
+            Error::Value { message: why, .. } => Error::interop(format!("{why}; {NO_COPY}")),
             other => other,
         })
     }
@@ -333,5 +333,5 @@ unsafe fn numbers<'a>(list: *const i64, count: usize) -> Option<&'a [i64]> {
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {
-    Error::Interop(format!("the DLPack tensor is not valid: {what}"))
+    Error::interop(format!("the DLPack tensor is not valid: {what}"))
 }
