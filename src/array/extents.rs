@@ -129,13 +129,19 @@ new_shapes! {
     [] Box<[E]>;
 }
 
-/// Tuples, for both traits.
-macro_rules! tuples {
-    ($($count:literal ($($name:ident: $usize:ty),*);)*) => {$(
-        impl IntoShape for ($($usize,)*) {
-            type Extents = [usize; $count];
+macro_rules! usize_for {
+    ($name:ident) => {
+        usize
+    };
+}
 
-            fn into_shape(self) -> [usize; $count] {
+/// Tuples, for both traits.
+macro_rules! implement {
+    ($($name:ident)*) => {
+        impl IntoShape for ($(usize_for!($name),)*) {
+            type Extents = [usize; { let names: &[&str] = &[$(stringify!($name)),*]; names.len() }];
+
+            fn into_shape(self) -> Self::Extents {
                 let ($($name,)*) = self;
                 [$($name),*]
             }
@@ -147,20 +153,13 @@ macro_rules! tuples {
                 vec![$($name.to_isize()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Extent, IntoNewShape, IntoShape};
+    use crate::array::tuples;
 
-    tuples! {
-        0 ();
-        1 (a: usize);
-        2 (a: usize, b: usize);
-        3 (a: usize, b: usize, c: usize);
-        4 (a: usize, b: usize, c: usize, d: usize);
-        5 (a: usize, b: usize, c: usize, d: usize, e: usize);
-        6 (a: usize, b: usize, c: usize, d: usize, e: usize, f: usize);
-    }
+    tuples!(implement: () a b c d e f);
 }

@@ -18,6 +18,7 @@ mod read;
 mod scalar;
 mod slicing;
 mod transfer;
+mod tuples;
 
 pub(crate) use axes::axis_position;
 pub use builder::ArrayBuilder;
@@ -34,6 +35,7 @@ pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
 pub use read::ReadFuture;
 pub use scalar::Scalar;
 pub use slicing::{IndexPart, Indices};
+pub(crate) use tuples::tuples;
 
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};

@@ -159,32 +159,23 @@ lists! {
     [] &Vec<Index>;
 }
 
-macro_rules! tuples {
-    ($(($($name:ident)*);)*) => {$(
+macro_rules! implement {
+    ($($name:ident)*) => {
         impl<$($name: IndexPart),*> Indices for ($($name,)*) {
             fn into_indices(self) -> Vec<Index> {
                 let ($($name,)*) = self;
                 vec![$($name.into_index()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Index, IndexPart, Indices};
+    use crate::array::tuples;
 
-    tuples! {
-        ();
-        (a);
-        (a b);
-        (a b c);
-        (a b c d);
-        (a b c d e);
-        (a b c d e f);
-        (a b c d e f g);
-        (a b c d e f g h);
-    }
+    tuples!(implement: () a b c d e f g h);
 }
 
 #[cfg(test)]

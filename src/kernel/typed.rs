@@ -76,8 +76,8 @@ arrays! {
     InOut ReadWrite;
 }
 
-macro_rules! tuples {
-    ($(($($name:ident)*);)*) => {$(
+macro_rules! implement {
+    ($($name:ident)*) => {
         impl<$($name: TypedParam),*> private::Params for ($($name,)*) {
             const TYPES: &'static [Param] = &[$($name::TYPE),*];
         }
@@ -90,27 +90,15 @@ macro_rules! tuples {
                 vec![$($name.into()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Arg, Param, TypedParam, TypedParams, private};
+    use crate::array::tuples;
 
-    tuples! {
-        (a);
-        (a b);
-        (a b c);
-        (a b c d);
-        (a b c d e);
-        (a b c d e f);
-        (a b c d e f g);
-        (a b c d e f g h);
-        (a b c d e f g h i);
-        (a b c d e f g h i j);
-        (a b c d e f g h i j k);
-        (a b c d e f g h i j k l);
-    }
+    tuples!(implement: (a) b c d e f g h i j k l);
 }
 
 /// A kernel whose launches are safe: [`Kernel::typed`] takes the promise about its accesses once, and each launch
