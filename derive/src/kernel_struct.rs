@@ -17,7 +17,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         return refuse(&input.ident, format!("is {kind}; only a struct can be an argument of a kernel"));
     };
     if !input.generics.params.is_empty() {
-        let why = "is generic, but a kernel is compiled for one layout; use concrete types, or one struct for each type";
+        let why = "is generic, but a kernel is compiled for one layout; write one struct for each type";
         return refuse(&input.generics, why.to_owned());
     }
     if data.fields.is_empty() {

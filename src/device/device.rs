@@ -252,14 +252,6 @@ impl Device {
         Ok(self.aspect_names()?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Whether the device has this aspect.
-    ///
-    /// # Errors
-    /// As [`Device::aspects`].
-    pub fn has(&self, aspect: Aspect) -> Result<bool> {
-        Ok(self.aspects()?.contains(&aspect))
-    }
-
     /// The names of all aspects, those of extensions included; queried at the first call.
     pub(crate) fn aspect_names(&self) -> Result<&[String]> {
         let query = || ffi::device_aspects(self.raw()?).during("querying the aspects of a device");

@@ -1,6 +1,6 @@
 //! Measures the time of a block of code on the host, and of its commands on the device.
 
-use super::{Event, Priority, Queue, QueueProperties};
+use super::{Aspect, Event, Priority, Queue, QueueProperties};
 use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Timer {
     /// [`Error::Value`] if the device has no timestamps, [`Error::Sycl`] if the runtime refuses a command.
     pub fn start(queue: &Queue) -> Result<Self> {
         let device = queue.device();
-        if !device.has_aspect("queue_profiling")? {
+        if !device.has(Aspect::QueueProfiling)? {
             return Err(Error::value(format!(
                 "{device} records no timestamps (it lacks the aspect queue_profiling), so a timer cannot measure its work"
             )));

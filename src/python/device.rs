@@ -79,7 +79,7 @@ impl Device {
         py: Python<'_>,
         #[pyo3(from_py_with = argument::name)] name: &str,
     ) -> PyResult<bool> {
-        Ok(detach(py, || self.0.has_aspect(name))?)
+        Ok(detach(py, || self.0.has(name))?)
     }
 
     /// Return the best device with these properties, by the rating of SYCL's default selector.

@@ -207,7 +207,8 @@ impl Kernel {
     }
 }
 
-/// An object with a buffer as an argument. `error` adds kernel and argument to the reason of a refusal. Adds the held buffer to the list.
+/// An object with a buffer as an argument. `error` adds kernel and argument to the reason of a refusal. Adds the held
+/// buffer to the list.
 pub(super) fn host_argument<'py>(
     error: impl Fn(String) -> Error,
     object: &Bound<'py, PyAny>,

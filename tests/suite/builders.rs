@@ -4,8 +4,8 @@ use crate::common::default_queue;
 use std::panic::AssertUnwindSafe;
 use usmq::prelude::*;
 use usmq::{
-    Aspect, Backend, Context, DeviceType, Error, MemoryKind, QueueProperties, Result, Selector, Target,
-    UsmKind,
+    Aspect, Backend, Context, DeviceFilter, DeviceType, Error, MemoryKind, QueueProperties, Result, Selector,
+    Target, UsmKind,
 };
 
 #[test]
@@ -98,6 +98,14 @@ fn names_of_enums_parse_and_print() -> Result<()> {
     let device = Queue::get("cpu")?.device().clone();
     assert_eq!((device.device_type(), device.has(Aspect::Cpu)?), (DeviceType::Cpu, true));
     assert!(!device.has(Aspect::Gpu)? && device.aspects()?.contains(&Aspect::UsmHostAllocations));
+    assert!(device.has("cpu")? && device.has("fp65").is_err());
+    let filter =
+        DeviceFilter::new().aspect(Aspect::Cpu).without_aspect(Aspect::Gpu).device_type(DeviceType::Cpu);
+    let texts = DeviceFilter::new().aspect("cpu").without_aspect("gpu").device_type("cpu");
+    let backend = device.backend();
+    assert_eq!(filter.clone().backend(backend), texts.clone().backend(backend.name()));
+    assert!(filter.devices()?.contains(&device) && texts.devices()?.contains(&device));
+    assert!(DeviceFilter::new().backend("openCL").devices().is_err());
     Ok(())
 }
 

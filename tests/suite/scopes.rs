@@ -440,7 +440,10 @@ fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     });
     thread.join().expect("no panic").expect("no error");
     let found = said.recv().expect("it was dropped");
-    let refused = |result: &Result<Queue>| matches!(result, Err(Error::Value { message: text, .. }) if text.contains("thread"));
+    let refused = |result: &Result<Queue>| match result {
+        Err(Error::Value { message, .. }) => message.contains("thread"),
+        _ => false,
+    };
     let Poll::Ready(polled) = &found.polled else { panic!("{found:?}") };
     for result in [
         &found.current,
