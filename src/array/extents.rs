@@ -58,6 +58,20 @@ shapes! {
 }
 
 /// An extent that may be -1: a signed or unsigned integer.
+///
+/// ```
+/// use usmq::{Array, Extent, IntoNewShape};
+///
+/// fn matrix<E: Extent>(array: &Array, columns: E) -> usmq::Result<Array>
+/// where
+///     [E; 1]: IntoNewShape,
+/// {
+///     array.reshape([columns])
+/// }
+///
+/// assert_eq!(matrix(&Array::zeros::<i8>((2, 2))?, 4u32)?.shape(), [4]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait Extent: Copy + private::Sealed {
     /// The extent; one beyond the address space becomes the largest number.
     #[doc(hidden)]

@@ -8,6 +8,19 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 /// One part of a basic index: a position, a range, a range with `step_by`, or an [`Index`].
 ///
 /// `..` is one whole axis. Negative numbers count from the end, as in Python: `-3..` is the last three positions.
+///
+/// ```
+/// use usmq::{Array, IndexPart};
+///
+/// fn column(x: &Array, part: impl IndexPart) -> usmq::Result<Array> {
+///     x.index((.., part))
+/// }
+///
+/// let x = Array::from_slice(&[1, 2, 3, 4])?.reshape((2, 2))?;
+/// assert_eq!(column(&x, -1)?.to_vec::<i32>()?, [2, 4]);
+/// assert_eq!(column(&x, 0..1)?.shape(), [2, 1]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait IndexPart {
     /// The part as an [`Index`].
     fn into_index(self) -> Index;

@@ -4,6 +4,14 @@ use crate::error::{Error, Result};
 use std::fmt;
 
 /// A backend of SYCL. Source: SYCL 2020, section 4.1, and the backend documents of DPC++.
+///
+/// ```
+/// use usmq::Backend;
+///
+/// assert_eq!("level_zero".parse::<Backend>()?, Backend::LevelZero);
+/// println!("{}", usmq::current_queue()?.device().backend());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {

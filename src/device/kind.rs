@@ -80,6 +80,15 @@ impl fmt::Display for UsmKind {
 
 /// The kind of an array's memory: USM, which a runtime allocates for a context, or system memory, which belongs to the
 /// host. Pools, limits and statistics know USM only.
+///
+/// ```
+/// use usmq::{Array, MemoryKind, UsmKind};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// assert_eq!(x.memory_kind(), MemoryKind::Usm(UsmKind::Device));
+/// assert!(!x.memory_kind().is_host_accessible());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Unified shared memory of this kind.
@@ -158,6 +167,14 @@ impl fmt::Display for MemoryKind {
 /// The priority of a queue: a hint for the scheduler of its device, which may ignore it.
 ///
 /// Source: the SYCL extension `sycl_ext_oneapi_queue_priority`.
+///
+/// ```
+/// use usmq::{Priority, Queue};
+///
+/// assert_eq!("high".parse::<Priority>()?, Priority::High);
+/// assert_eq!(Priority::default(), Priority::Normal);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// The default.

@@ -29,6 +29,14 @@ pub struct Timer {
 }
 
 /// The result of a [`Timer`].
+///
+/// ```
+/// use usmq::{Timer, current_queue};
+///
+/// let elapsed = Timer::start(&current_queue()?)?.stop()?;
+/// println!("host {:?}, device {:?}", elapsed.host(), elapsed.device()?);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Elapsed {
     host: Duration,

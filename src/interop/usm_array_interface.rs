@@ -12,6 +12,13 @@ use crate::trace::{Reason, with_reason};
 use std::any::Any;
 
 /// The interface's description of an array.
+///
+/// ```
+/// let x = usmq::Array::zeros::<f32>((2, 3))?;
+/// let descriptor = usmq::interop::suai::export(&x)?;
+/// assert_eq!((descriptor.shape, descriptor.dtype), (vec![2, 3], usmq::DType::F32));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     /// The base address of `offset`.
@@ -29,6 +36,17 @@ pub struct Descriptor {
 }
 
 /// The object in the interface's `syclobj`.
+///
+/// ```
+/// use usmq::{Array, interop::suai::{self, SyclObject}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let (descriptor, object) = (suai::export(&x)?, SyclObject::Context(x.context().clone()));
+/// // SAFETY: the owner, a clone of x, keeps the memory.
+/// let same = unsafe { suai::import(&descriptor, &object, Box::new(x.clone())) }?;
+/// assert_eq!(same.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum SyclObject {
     /// The queue on which the producer works.
@@ -41,6 +59,17 @@ pub enum SyclObject {
 ///
 /// Checks that the view stays in the address space, that its first and last byte are one kind of USM of one
 /// device in the context, and that a queue can access it.
+///
+/// ```
+/// use usmq::{Array, interop::suai::{self, SyclObject}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let (descriptor, object) = (suai::export(&x)?, SyclObject::Queue(x.queue().clone()));
+/// // SAFETY: the owner, a clone of x, keeps the memory.
+/// let same = unsafe { suai::import(&descriptor, &object, Box::new(x.clone())) }?;
+/// assert_eq!(same.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Safety
 /// The memory that the descriptor spans stays allocated while `owner` lives.

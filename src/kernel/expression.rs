@@ -15,6 +15,22 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 /// Optional inputs of a one-line kernel.
+///
+/// ```
+/// use usmq::{Array, Elementwise, ExpressionOptions};
+///
+/// let options = ExpressionOptions {
+///     name: "squares".to_owned(),
+///     preamble: "float square(float x) { return x * x; }".to_owned(),
+///     ..Default::default()
+/// };
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// // SAFETY: work-item i touches element i of x only.
+/// let squares = unsafe { Elementwise::new_with("float *x", "x[i] = square(x[i])", options) }?;
+/// squares.launch((&x,))?;
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 4.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ExpressionOptions {
     /// The name of the kernel, for errors and profiles; `elementwise` or `reduction` if empty.

@@ -12,14 +12,57 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel only reads.
+///
+/// ```
+/// use usmq::{Array, In, Out, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(const int *x, int *y) { y[global_id(0)] = x[global_id(0)]; }"#;
+/// // SAFETY: work-item i reads x[i] and writes y[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(In<i32>, Out<i32>)>() }?;
+/// let (x, y) = (Array::from_slice(&[1, 2])?, Array::zeros::<i32>(2)?);
+/// f.launch(2, (&x.as_readonly(), &y))?;
+/// assert_eq!(y.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct In<T: Element>(PhantomData<T>);
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel writes without reading it.
+///
+/// ```
+/// use usmq::{Array, Out, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(int *y) { y[global_id(0)] = 3; }"#;
+/// // SAFETY: work-item i writes y[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(Out<i32>,)>() }?;
+/// let y = Array::zeros::<i32>(2)?;
+/// f.launch(2, (&y,))?;
+/// assert!(f.launch(2, (&y.as_readonly(),)).is_err());
+/// assert_eq!(y.to_vec::<i32>()?, [3, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Out<T: Element>(PhantomData<T>);
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel reads and writes.
+///
+/// ```
+/// use usmq::{Array, InOut, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(int *x) { x[global_id(0)] += 1; }"#;
+/// // SAFETY: work-item i reads and writes x[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(InOut<i32>,)>() }?;
+/// let x = Array::from_slice(&[1, 2])?;
+/// f.launch(2, (&x,))?;
+/// assert_eq!(x.to_vec::<i32>()?, [2, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct InOut<T: Element>(PhantomData<T>);
 

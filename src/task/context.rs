@@ -11,6 +11,20 @@ use std::sync::Arc;
 
 /// The argument of a task's function: the queue to use, the memory to allocate from, and a cursor over the
 /// arguments.
+///
+/// ```
+/// use usmq::{Array, Task};
+///
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// let y = Task::new("scale").arg(&x).arg(3f32).run(|task| -> usmq::Result<Array> {
+///     let (x, factor) = (task.array::<f32>()?, task.arg::<f32>()?);
+///     let scaled: Vec<f32> = x.to_vec::<f32>()?.iter().map(|value| value * factor).collect();
+///     let scaled = task.memory().from_slice(&scaled)?;
+///     Ok(task.memory().release(scaled))
+/// })?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 6.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub struct TaskContext {
     name: String,
     queue: Queue,

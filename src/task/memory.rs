@@ -13,6 +13,19 @@ use std::sync::{Arc, Weak};
 ///
 /// An array counts while it, or a view of it, is alive and not [released](Self::release). When the task ends,
 /// live arrays keep their memory; blocks are freed.
+///
+/// ```
+/// use usmq::Task;
+///
+/// Task::new("scratch").memory_limit(1 << 20).run(|task| -> usmq::Result<()> {
+///     let memory = task.memory();
+///     let scratch = memory.zeros::<f32>(100)?;
+///     assert!(memory.used() >= scratch.nbytes() as u64 && memory.limit() == Some(1 << 20));
+///     assert!(memory.zeros::<f32>(1 << 20).is_err(), "more than the limit");
+///     Ok(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub struct TaskMemory {
     task: String,
     queue: Queue,

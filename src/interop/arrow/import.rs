@@ -21,6 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The target of an import, as requested by the caller.
+///
+/// ```
+/// use usmq::{Queue, UsmKind, interop::arrow::ImportOptions};
+///
+/// let queue = Queue::get("cpu")?;
+/// let names = ["id".to_owned()];
+/// let options = ImportOptions { queue: Some(&queue), kind: Some(UsmKind::Shared), columns: Some(&names) };
+/// assert!(options.columns.is_some());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
     /// The queue; by default the current one for host data, for device data a queue that can use it in place.

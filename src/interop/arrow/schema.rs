@@ -18,6 +18,14 @@ pub(super) const MOST_FIELDS: usize = 1 << 20;
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
 ///
 /// Source: Arrow columnar format, "The ArrowSchema structure".
+///
+/// ```
+/// use usmq::{interop::arrow::{Field}};
+///
+/// let field = Field::new("weights", "f")?;
+/// assert_eq!((field.name(), field.type_name()), ("weights", "float".to_owned()));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub(super) format: String,

@@ -22,6 +22,18 @@ use std::sync::Arc;
 const FORMAT: u64 = 1;
 
 /// A serialized column or table: its header and its buffers.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column}};
+///
+/// let column = Column::from_array("x", &Array::from_slice(&[1i32, 2])?)?;
+/// let packed = column.pack()?;
+/// let bytes = packed.buffers.iter().map(Array::to_bytes).collect::<usmq::Result<Vec<_>>>()?;
+/// let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+/// let back = Column::unpack(&packed.header, &bytes, column.queue())?; // for example in another process
+/// assert_eq!(back.values()?.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Packed {
     /// The type, the lengths, and the list of existing buffers.

@@ -245,6 +245,14 @@ fn only<S: Stream>(
 /// The contents of an array or stream: top-level structs without nulls are the rows of a table, whether or
 /// not their schema is nullable. All other data, also structs with nulls or of an extension type, is a
 /// column.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column, ColumnOrTable}};
+///
+/// let column = Column::from_array("x", &Array::zeros::<f32>(2)?)?;
+/// assert!(matches!(ColumnOrTable::from_column(column)?, ColumnOrTable::Column(_)));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum ColumnOrTable {
     /// Values of one type.

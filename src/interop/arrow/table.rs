@@ -10,6 +10,16 @@ use std::sync::Arc;
 
 /// Columns of one schema in unified shared memory, on one device; rows are in one or more batches, as in a
 /// stream.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column, Table}};
+///
+/// let (ids, weights) = (Array::from_slice(&[1i32, 2, 3])?, Array::from_slice(&[0.5f32, 1.0, 1.5])?);
+/// let table = Table::new(vec![Column::from_array("id", &ids)?, Column::from_array("weight", &weights)?])?;
+/// assert_eq!((table.num_rows(), table.names().collect::<Vec<_>>()), (3, vec!["id", "weight"]));
+/// assert_eq!(table.slice(1, 2)?.column("id")?.values()?.to_vec::<i32>()?, [2, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Table {
     schema: Arc<Field>,

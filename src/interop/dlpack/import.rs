@@ -22,6 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A managed tensor of another library. Dropping it calls the deleter.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor: ForeignTensor<_> = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// assert_eq!(import(tensor, Import::default())?.to_vec::<i32>()?, [1, 2]);
+/// // SAFETY: null is an error.
+/// assert!(unsafe { ForeignTensor::<DLManagedTensorVersioned>::from_raw(std::ptr::null_mut()) }.is_err());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ForeignTensor<T: Managed> {
     tensor: NonNull<T>,
@@ -86,6 +97,17 @@ unsafe impl<T: Managed> Send for ForeignTensor<T> {}
 unsafe impl<T: Managed> Sync for ForeignTensor<T> {}
 
 /// The target of an import, as requested by the caller.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+/// use usmq::UsmKind;
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// let shared = import(tensor, Import { kind: Some(UsmKind::Shared), ..Import::default() })?; // a copy
+/// assert_eq!(shared.memory_kind(), UsmKind::Shared.into());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Import<'a> {
     /// By default the current queue for host data; USM stays in place.
@@ -102,6 +124,16 @@ pub struct Import<'a> {
 /// copied, after the work on the stream of [`arrivals`]. The tensor is deleted after the last use is
 /// complete.
 ///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// let same = import(tensor, Import { copy: Some(false), ..Import::default() })?;
+/// assert_eq!(same.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is not
 /// USM, or a copy that is needed but not allowed; [`Error::Value`] for an invalid shape.
@@ -111,6 +143,17 @@ pub fn import<T: Managed>(tensor: ForeignTensor<T>, wanted: Import<'_>) -> Resul
 
 /// As [`import`], but takes ownership of the tensor only if the import and `put` succeed: otherwise the
 /// caller keeps and deletes it.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, adopt, export}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let managed = export::<DLManagedTensorVersioned>(&x, Export::default())?.into_raw();
+/// // SAFETY: a tensor of usmq that no other code uses.
+/// let back: usmq::Result<Array> = unsafe { adopt(managed, Ok) };
+/// assert_eq!(back?.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Safety
 /// As [`ForeignTensor::from_raw`].
