@@ -7,8 +7,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
-# Ours and the three that depend on it from outside.
-MANIFESTS := Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
+# Ours, its derive macro, and the three that depend on it from outside.
+MANIFESTS := Cargo.toml derive/Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
 CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc python/usmq/kernels/*.cpp python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
 	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/nanobind/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
@@ -133,7 +133,7 @@ lint: .venv/.ready ## Check formats, lints and types
 	.venv/bin/ruff check
 	.venv/bin/mypy python/usmq docs tests/typing $(wildcard examples/*.py) examples/packages
 	@echo "==> lints: clippy, with and without the optional features (about 3 minutes the first time)"
-	cargo clippy --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --all-targets --features python,cuda,arrow -- -D warnings
 
 .PHONY: fmt
@@ -147,7 +147,7 @@ fmt: .venv/.ready ## Format all sources
 test-rust: setup ## Rust: unit tests, tests/*.rs, doctests, the flights example
 	@echo "==> cargo test (about 3 minutes the first time)"
 	@# One test at a time: the CPU driver can lock up while two threads wait for out-of-order queues.
-	$(TWO_DEVICES) RUST_TEST_THREADS=1 cargo test --features arrow
+	$(TWO_DEVICES) RUST_TEST_THREADS=1 cargo test --workspace --features arrow
 	@echo "==> cargo run --example flights (about 10 seconds; built above)"
 	cargo run --features arrow --example flights
 

@@ -30,7 +30,7 @@ pub(crate) fn main() -> usmq::Result<()> {
         built => println!("built: {built:?}"),
     }
 
-    // Arrays on different queues: the text names both, and the fix.
+    // Arrays on different queues: the error lists both, and its text names the fix.
     let x = Array::full(2, 1f32)?;
     let halves = x.device().sub_devices(&Partition::Equally(1));
     if let Ok([half, ..]) = halves.as_deref() {
@@ -38,7 +38,10 @@ pub(crate) fn main() -> usmq::Result<()> {
         // SAFETY: work-item i touches element i of x and y only.
         let add = unsafe { Elementwise::new("const float *x, float *y", "y[i] += x[i]") }?;
         match add.launch((&x, &y)) {
-            Err(Error::Placement(why)) => println!("{why}"),
+            Err(Error::Placement { queues, .. }) => {
+                println!("{queues:?}");
+                assert_eq!(queues.len(), 2);
+            }
             other => println!("not expected: {other:?}"),
         }
         add.launch((&collocate(&x, y.queue())?, &y))?;
@@ -46,8 +49,9 @@ pub(crate) fn main() -> usmq::Result<()> {
     }
 
     // Values and types.
-    assert!(matches!(x.reshape((3, 3)), Err(Error::Value(_))));
-    assert!(matches!(x.to_vec::<i32>(), Err(Error::Type(_))));
-    assert!(matches!(x.index(7), Err(Error::Index(_))));
+    assert!(matches!(x.reshape((3, 3)), Err(Error::Value { .. })));
+    assert!(matches!(x.to_vec::<i32>(), Err(Error::Type { .. })));
+    let past = x.index(7);
+    assert!(matches!(past, Err(Error::Index { index: Some(7), extent: Some(2), axis: Some(0), .. })));
     Ok(())
 }

@@ -12,11 +12,11 @@ USMQ_KERNEL(1) void draw(Line line, float *y) { y[global_id(0)] = line.slope * g
 USMQ_KERNEL(2) void transpose(const float *x, float *y) { y[global_id(1) * global_size(0) + global_id(0)] = x[global_linear_id()]; }
 "#;
 
-kernel_struct! {
-    struct Line {
-        slope: f32,
-        offset: f64,
-    }
+#[derive(KernelStruct, Clone, Copy)]
+#[repr(C)]
+struct Line {
+    slope: f32,
+    offset: f64,
 }
 
 pub(crate) fn main() -> usmq::Result<()> {

@@ -1,6 +1,8 @@
 //! The error type: what was asked, what was found, what to do. One variant per case that callers handle
 //! differently.
 
+use std::fmt::Display;
+
 /// `std::result::Result` with usmq's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -38,8 +40,17 @@ pub enum Error {
         visible: String,
     },
     /// Arrays and queues that cannot be used together.
-    #[error("{0}")]
-    Placement(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    Placement {
+        /// The text of the error.
+        message: String,
+        /// The queues involved, as texts, one for each array or argument with memory, in their order; empty if the
+        /// error concerns memory without a queue.
+        queues: Vec<String>,
+        /// The position, from 0, of the array or argument that the queue cannot use; `None` if the error concerns all.
+        position: Option<usize>,
+    },
     /// A failed USM allocation.
     #[error("usm allocation of {} ({kind}) on {device} failed: {} in use, {} reserved, limit {}, device has {}{note}",
         size(*.asked), size(*.used), size(*.reserved), .limit.map_or("none".to_owned(), size), size(*.total))]
@@ -95,26 +106,70 @@ pub enum Error {
     },
     /// Arguments or ranges that a kernel does not accept, or memory outside of its arrays that a debug build has
     /// accessed.
-    #[error("{0}")]
-    Launch(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    Launch {
+        /// The text of the error.
+        message: String,
+        /// The kernel's name.
+        kernel: String,
+        /// The position of the argument, from 0; `None` if the error concerns no single argument.
+        argument: Option<usize>,
+    },
     /// A foreign object that violates its protocol, or an export that is not possible.
-    #[error("{0}")]
-    Interop(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    Interop {
+        /// The text of the error.
+        message: String,
+    },
     /// A value outside its domain: a negative extent, an index past the end.
-    #[error("{0}")]
-    Value(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    Value {
+        /// The text of the error.
+        message: String,
+    },
     /// A wrong type: a dtype, an argument.
-    #[error("{0}")]
-    Type(String),
-    /// An index outside an array.
-    #[error("{0}")]
-    Index(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    Type {
+        /// The text of the error.
+        message: String,
+        /// The expected type, where there is one.
+        expected: Option<String>,
+        /// The type that was found, where the error compares two.
+        found: Option<String>,
+    },
+    /// An index, axis or range outside an array, column or table, or the name of a missing column.
+    #[error("{message}")]
+    #[non_exhaustive]
+    Index {
+        /// The text of the error.
+        message: String,
+        /// The index or axis as given, or the end of the range; `None` for names and for too many indices.
+        index: Option<isize>,
+        /// The number of elements, axes or rows that `index` may select; `None` without an `index`.
+        extent: Option<usize>,
+        /// The axis, from 0, of an index into an array; otherwise `None`.
+        axis: Option<usize>,
+    },
     /// No usable SYCL runtime, driver or optional library.
-    #[error("{0}")]
-    RuntimeNotFound(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    RuntimeNotFound {
+        /// The text of the error.
+        message: String,
+    },
     /// Two SYCL runtimes in one process.
-    #[error("{0}")]
-    RuntimeConflict(String),
+    #[error("{message}")]
+    #[non_exhaustive]
+    RuntimeConflict {
+        /// The text of the error.
+        message: String,
+        /// The paths of the runtime's libraries that are loaded; empty if another copy of usmq is in use.
+        libraries: Vec<String>,
+    },
     /// The process was forked after the SYCL runtime had started.
     #[error(
         "this process was forked after usmq had started the SYCL runtime in its parent; drivers do not survive a fork. {}, or fork before the first use of a device",
@@ -147,19 +202,87 @@ const CODE_END: char = '\u{1f}';
 /// cpp/emulator/checks.h).
 const FOREIGN_MEMORY: &str = "UR_RESULT_ERROR_INVALID_MEM_OBJECT";
 
+/// For functions of users that usmq calls, such as the sources of streams and the bodies of tasks.
 impl Error {
+    /// An [`Error::Value`] with this text.
+    ///
+    /// ```
+    /// let failed = usmq::with_queue("cpu", || Err::<(), _>(usmq::Error::value("the file is empty")));
+    /// assert!(matches!(failed, Err(usmq::Error::Value { message, .. }) if message == "the file is empty"));
+    /// ```
+    #[must_use]
+    pub fn value(message: impl Into<String>) -> Self {
+        Self::Value { message: message.into() }
+    }
+
+    /// An [`Error::Interop`] with this text.
+    ///
+    /// ```
+    /// assert_eq!(usmq::Error::interop("the reader was closed").to_string(), "the reader was closed");
+    /// ```
+    #[must_use]
+    pub fn interop(message: impl Into<String>) -> Self {
+        Self::Interop { message: message.into() }
+    }
+
+    /// An [`Error::Type`] with this text, without the two types.
+    ///
+    /// ```
+    /// let error = usmq::Error::wrong_type("dates are not supported");
+    /// assert!(matches!(error, usmq::Error::Type { expected: None, found: None, .. }));
+    /// ```
+    #[must_use]
+    pub fn wrong_type(message: impl Into<String>) -> Self {
+        Self::Type { message: message.into(), expected: None, found: None }
+    }
+}
+
+impl Error {
+    pub(crate) fn placement(message: String, queues: Vec<String>, position: Option<usize>) -> Self {
+        Self::Placement { message, queues, position }
+    }
+
+    pub(crate) fn launch(kernel: &str, argument: Option<usize>, message: String) -> Self {
+        Self::Launch { message, kernel: kernel.to_owned(), argument }
+    }
+
+    pub(crate) fn type_mismatch(expected: impl Display, found: impl Display, message: String) -> Self {
+        Self::Type { message, expected: Some(expected.to_string()), found: Some(found.to_string()) }
+    }
+
+    /// An [`Error::Index`] that concerns no position.
+    pub(crate) fn index(message: impl Into<String>) -> Self {
+        Self::Index { message: message.into(), index: None, extent: None, axis: None }
+    }
+
+    /// An axis number that a shape does not have.
+    pub(crate) fn no_axis(axis: isize, shape: &[usize]) -> Self {
+        let message = format!("axis {axis} is out of range for shape {shape:?}");
+        Self::Index { message, index: Some(axis), extent: Some(shape.len()), axis: None }
+    }
+
+    /// A range of rows or values that ends outside of `extent`.
+    pub(crate) fn range_end(end: usize, extent: usize, message: String) -> Self {
+        Self::Index { message, index: isize::try_from(end).ok(), extent: Some(extent), axis: None }
+    }
+
+    pub(crate) fn runtime_not_found(message: impl Into<String>) -> Self {
+        Self::RuntimeNotFound { message: message.into() }
+    }
+
     /// Turns an exception of the shim into an error that names the operation.
     pub(crate) fn from_shim(operation: &str, exception: &cxx::Exception) -> Self {
         let text = exception.what();
         let (code, message) = text.split_once(CODE_END).unwrap_or(("unknown", text));
         if code == "runtime_not_found" {
-            return Self::RuntimeNotFound(message.to_owned());
+            return Self::runtime_not_found(message);
         }
         if message.contains(FOREIGN_MEMORY) && std::env::var_os("USMQ_EMULATE_GPUS").is_some() {
-            return Self::Placement(format!(
+            let message = format!(
                 "{operation}: a device used memory of another device, which it cannot access; the line of the usmq \
                  emulator on standard error names both. Copy the data with collocate() first, or keep it in host memory"
-            ));
+            );
+            return Self::placement(message, Vec::new(), None);
         }
         Self::Sycl {
             operation: operation.to_owned(),

@@ -95,8 +95,8 @@ pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{
     Arg, Elementwise, ElementwiseLaunch, ExpressionOptions, In, InOut, Kernel, KernelField, KernelOptions,
-    Launch, LaunchArgs, Out, Param, Reduction, ReductionLaunch, ReductionOptions, TypedKernel, TypedParam,
-    TypedParams,
+    KernelStruct, Launch, LaunchArgs, Out, Param, Reduction, ReductionLaunch, ReductionOptions, TypedKernel,
+    TypedParam, TypedParams,
 };
 pub use manager::{
     InQueue, QueueBuilder, QueueManager, Scope, Scoped, Target, current_queue, set_default_queue, with_queue,
@@ -136,8 +136,8 @@ pub use {
 pub mod prelude {
     #[doc(no_inline)]
     pub use crate::{
-        Arg, Array, DType, Device, Element, Elementwise, Event, In, InOut, InQueue, Index, Kernel, Launch,
-        Out, Queue, Reduction, UsmKind, collocate, current_queue, follow, kernel_struct, with_queue,
+        Arg, Array, DType, Device, Element, Elementwise, Event, In, InOut, InQueue, Index, Kernel,
+        KernelStruct, Launch, Out, Queue, Reduction, UsmKind, collocate, current_queue, follow, with_queue,
     };
 }
 

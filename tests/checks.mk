@@ -162,7 +162,7 @@ test-wheel: setup wheel
 .PHONY: package
 package: sdist
 	@echo "==> cargo package (about 1 minute the first time)"
-	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo package --allow-dirty
+	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo package --workspace --allow-dirty
 	@echo "==> cargo doc as docs.rs does (about 1 minute the first time)"
 	DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features arrow,cuda --target-dir target/docs-rs
 	@echo "==> a wheel from the sdist, in isolation (about 3 minutes)"

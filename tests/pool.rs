@@ -293,7 +293,7 @@ fn a_request_beyond_device_memory_is_an_allocation_error() -> Result<()> {
     }
     assert!(matches!(
         Array::uninit([usize::MAX, 2], DType::F64, UsmKind::Host, &queue),
-        Err(Error::Value(_))
+        Err(Error::Value { .. })
     ));
     Ok(())
 }

@@ -144,8 +144,7 @@ fn a_worker_thread_sees_the_process_default_and_no_scope_of_another_thread() -> 
     let _default = process_default();
     let [_, _, scope, default, sycl] = five_queues()?;
     let ask = || std::thread::spawn(current_queue).join();
-    let worker =
-        |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::Value("panic".to_owned()))?;
+    let worker = |answer: std::thread::Result<Result<Queue>>| answer.map_err(|_| Error::value("panic"))?;
     with_queue(&scope, || {
         assert_eq!(worker(ask())?, sycl);
         set_default_queue(&default)?;

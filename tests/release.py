@@ -10,20 +10,24 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
 
+def manifest() -> dict[str, dict[str, Any]]:
+    """Read Cargo.toml."""
+    return tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+
+
 def version() -> str:
     """Return the one version: that of Cargo.toml."""
-    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
-    return str(cargo["package"]["version"])
+    return str(manifest()["package"]["version"])
 
 
 def repository() -> str | None:
     """Return the address of the project: that of Cargo.toml, the one place that has it."""
-    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
-    address = cargo["package"].get("repository")
+    address = manifest()["package"].get("repository")
     return str(address).removesuffix("/").removesuffix(".git") if address else None
 
 
@@ -60,9 +64,13 @@ def problems() -> list[str]:
     if f'#define USMQ_VERSION "{version()}"' not in header:
         found.append(f"usmq.h does not say {version()}")
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text(encoding="utf-8"))
-    locked = [package["version"] for package in lock["package"] if package["name"] == "usmq"]
-    if locked != [version()]:
+    ours = ("usmq", "usmq-derive")
+    locked = [package["version"] for package in lock["package"] if package["name"] in ours]
+    if locked != [version()] * len(ours):
         found.append(f"Cargo.lock says {locked}")
+    required = manifest()["dependencies"]["usmq-derive"]["version"]
+    if required != f"={version()}":
+        found.append(f"Cargo.toml requires usmq-derive {required}")
     changes = sections()
     if version() not in changes:
         found.append(f"CHANGELOG.md has no section [{version()}]")

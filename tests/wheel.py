@@ -244,6 +244,7 @@ def check_sdist(path: Path) -> None:
             "src",
             "cpp",
             "build",
+            "derive",
             "python",
             "build.rs",
             "pyproject.toml",

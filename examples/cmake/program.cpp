@@ -33,6 +33,16 @@ int main(int argc, char **argv) try {
     std::printf("%s: %s\n", target, name(usmq::current_queue()).c_str());
     if (usmq::current_queue() != usmq::queue(target))
       return 1;
+    // The scope owns its queue, also while a scope inside it has another one.
+    sycl::queue &chosen = scope.queue();
+    {
+      usmq::scope inner(sycl::queue(chosen.get_device()));
+      if (inner.queue() != usmq::current_queue() || chosen == inner.queue() || &chosen != &scope.queue())
+        return 1;
+    }
+    usmq::scope here;
+    if (here.queue() != chosen)
+      return 1;
     long sum = 0;
     for (unsigned char value : filled(1000, 7))
       sum += value;

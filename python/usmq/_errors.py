@@ -36,7 +36,18 @@ class KernelBuildError(Error):
 
 
 class LaunchError(Error):
-    """Arguments or ranges that a kernel does not accept."""
+    """Arguments or ranges that a kernel does not accept.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    argument : int or None
+        The position of the argument, from 0; None if the error concerns no single argument.
+    """
+
+    kernel: str = ""
+    argument: int | None = None
 
 
 class InteropError(Error, BufferError):

@@ -39,7 +39,7 @@ enum Counted {
 impl Counted {
     fn whole(first: i128, end: i128, step: i128) -> Result<Self> {
         if step == 0 {
-            return Err(Error::Value("arange needs a nonzero step".to_owned()));
+            return Err(Error::value("arange needs a nonzero step"));
         }
         let ahead = if step > 0 { end > first } else { end < first };
         let count = if ahead { (end.abs_diff(first) - 1) / step.unsigned_abs() + 1 } else { 0 };
@@ -50,7 +50,7 @@ impl Counted {
     fn real(first: f64, end: f64, step: f64, dtype: DType) -> Result<Self> {
         let count = ((end - first) / step).ceil();
         if !count.is_finite() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "arange from {first} to {end} by {step} does not have a finite number of values"
             )));
         }
@@ -93,15 +93,15 @@ fn put<'a>(
     value: impl Fn(usize) -> Scalar,
 ) -> Result<()> {
     for (i, place) in places.enumerate() {
-        place.copy_from_slice(&value(i).bytes_as(dtype).map_err(Error::Value)?);
+        place.copy_from_slice(&value(i).bytes_as(dtype).map_err(Error::value)?);
     }
     Ok(())
 }
 
 fn number(number: Scalar) -> Result<f64> {
-    number.real().ok_or_else(|| Error::Value(format!("arange takes real numbers, not {number}")))
+    number.real().ok_or_else(|| Error::value(format!("arange takes real numbers, not {number}")))
 }
 
 fn too_many() -> Error {
-    Error::Value("arange has more values than fit in the address space".to_owned())
+    Error::value("arange has more values than fit in the address space")
 }

@@ -27,7 +27,7 @@ impl Array {
     pub fn squeeze_axes(&self, axes: impl AsRef<[isize]>) -> Result<Self> {
         let axes = positions(axes.as_ref(), self.ndim(), self.shape())?;
         if let Some(axis) = axes.iter().find(|axis| self.shape()[**axis] != 1) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "cannot remove axis {axis} of shape {:?}: its extent is {}, not 1; index the axis instead",
                 self.shape(),
                 self.shape()[*axis]
@@ -69,10 +69,9 @@ impl Array {
 fn positions(axes: &[isize], ndim: usize, shape: &[usize]) -> Result<Vec<usize>> {
     let mut found = Vec::with_capacity(axes.len());
     for axis in axes {
-        let at = axis_position(*axis, ndim)
-            .ok_or_else(|| Error::Index(format!("axis {axis} is out of range for shape {shape:?}")))?;
+        let at = axis_position(*axis, ndim).ok_or_else(|| Error::no_axis(*axis, shape))?;
         if found.contains(&at) {
-            return Err(Error::Value(format!("axis {axis} is given twice in {axes:?}")));
+            return Err(Error::value(format!("axis {axis} is given twice in {axes:?}")));
         }
         found.push(at);
     }

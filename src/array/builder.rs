@@ -7,6 +7,15 @@ use crate::manager::current_queue;
 use std::fmt;
 
 /// Makes an array step by step; see [`Array::builder`].
+///
+/// ```
+/// use usmq::{Array, UsmKind};
+///
+/// let x = Array::builder::<f32>((2, 3)).kind(UsmKind::Shared).fill(1.0).build()?;
+/// assert_eq!(x.memory_kind(), UsmKind::Shared.into());
+/// assert_eq!(x.to_vec::<f32>()?, [1.0; 6]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use = "call build()"]
 #[derive(Clone)]
 pub struct ArrayBuilder<T: Element> {

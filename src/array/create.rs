@@ -137,7 +137,7 @@ impl Array {
     /// # Errors
     /// [`Error::Value`] if the dtype cannot hold the number, as 0.5 in int32, or if the array is read-only.
     pub fn fill_number(&self, number: Scalar) -> Result<()> {
-        let misfit = |why| Error::Value(format!("value does not fit: {why}"));
+        let misfit = |why| Error::value(format!("value does not fit: {why}"));
         self.fill_bytes(&number.bytes_as(self.dtype).map_err(misfit)?)
     }
 
@@ -213,7 +213,9 @@ impl Array {
         if T::DTYPE == self.dtype {
             return Ok(());
         }
-        Err(Error::Type(format!("{self} has elements of {}, not {}; cast() converts", self.dtype, T::DTYPE)))
+        let (expected, found) = (T::DTYPE, self.dtype);
+        let message = format!("{self} has elements of {found}, not {expected}; cast() converts");
+        Err(Error::type_mismatch(expected, found, message))
     }
 }
 

@@ -39,6 +39,14 @@ macro_rules! dtypes {
     ($($dtype:ident $name:literal $short:literal $typestr:literal $itemsize:literal $family:ident $dlpack:literal
        $arrow:literal $buffer:literal $cpp:literal $(+ $prelude:ident)? $(, $($word:literal)+)?;)*) => {
         /// The type of an array's elements. All are little-endian.
+        ///
+        /// ```
+        /// use usmq::DType;
+        ///
+        /// assert_eq!(DType::parse("f4")?, DType::F32);
+        /// assert_eq!((DType::F32.name(), DType::F32.itemsize()), ("float32", 4));
+        /// # Ok::<(), usmq::Error>(())
+        /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs)] // Each name says all there is.
         pub enum DType {
@@ -183,7 +191,10 @@ impl DType {
                     Some((end, _)) => format!("{}…", &text[..end]),
                     None => text.to_owned(),
                 };
-                Error::Type(format!("dtype {text:?} is not supported{hint}; supported: {}", names.join(", ")))
+                Error::wrong_type(format!(
+                    "dtype {text:?} is not supported{hint}; supported: {}",
+                    names.join(", ")
+                ))
             })
     }
 }

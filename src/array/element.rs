@@ -7,6 +7,18 @@ use std::fmt::Display;
 
 /// A Rust type with the memory layout of a [`DType`].
 ///
+/// ```
+/// use usmq::{Array, DType, Element};
+///
+/// fn is_of<T: Element>(array: &Array) -> bool {
+///     array.dtype() == T::DTYPE
+/// }
+///
+/// assert_eq!(f32::DTYPE, DType::F32);
+/// assert!(is_of::<i64>(&Array::zeros::<i64>(2)?));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Safety
 /// `DTYPE` has the size and the layout of `Self`, `Self` has no padding and no drop, and every pattern of
 /// bits that `is_valid` accepts is a value of `Self`.

@@ -58,6 +58,20 @@ shapes! {
 }
 
 /// An extent that may be -1: a signed or unsigned integer.
+///
+/// ```
+/// use usmq::{Array, Extent, IntoNewShape};
+///
+/// fn matrix<E: Extent>(array: &Array, columns: E) -> usmq::Result<Array>
+/// where
+///     [E; 1]: IntoNewShape,
+/// {
+///     array.reshape([columns])
+/// }
+///
+/// assert_eq!(matrix(&Array::zeros::<i8>((2, 2))?, 4u32)?.shape(), [4]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait Extent: Copy + private::Sealed {
     /// The extent; one beyond the address space becomes the largest number.
     #[doc(hidden)]
@@ -129,13 +143,19 @@ new_shapes! {
     [] Box<[E]>;
 }
 
-/// Tuples, for both traits.
-macro_rules! tuples {
-    ($($count:literal ($($name:ident: $usize:ty),*);)*) => {$(
-        impl IntoShape for ($($usize,)*) {
-            type Extents = [usize; $count];
+macro_rules! usize_for {
+    ($name:ident) => {
+        usize
+    };
+}
 
-            fn into_shape(self) -> [usize; $count] {
+/// Tuples, for both traits.
+macro_rules! implement {
+    ($($name:ident)*) => {
+        impl IntoShape for ($(usize_for!($name),)*) {
+            type Extents = [usize; { let names: &[&str] = &[$(stringify!($name)),*]; names.len() }];
+
+            fn into_shape(self) -> Self::Extents {
                 let ($($name,)*) = self;
                 [$($name),*]
             }
@@ -147,20 +167,13 @@ macro_rules! tuples {
                 vec![$($name.to_isize()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Extent, IntoNewShape, IntoShape};
+    use crate::array::tuples;
 
-    tuples! {
-        0 ();
-        1 (a: usize);
-        2 (a: usize, b: usize);
-        3 (a: usize, b: usize, c: usize);
-        4 (a: usize, b: usize, c: usize, d: usize);
-        5 (a: usize, b: usize, c: usize, d: usize, e: usize);
-        6 (a: usize, b: usize, c: usize, d: usize, e: usize, f: usize);
-    }
+    tuples!(implement: () a b c d e f);
 }

@@ -69,7 +69,7 @@ impl HostMemory {
     /// Addresses of the first byte and after the last one; `None` without elements.
     pub(crate) fn span(&self) -> Result<Option<(usize, usize)>> {
         let outside = || {
-            Error::Value(format!(
+            Error::value(format!(
                 "host memory at {:#x} with shape {:?} and strides {:?} leaves the address space",
                 self.pointer, self.shape, self.strides
             ))
@@ -179,14 +179,14 @@ impl Array {
     pub(crate) fn in_system(memory: &HostMemory, queue: &Queue, owner: Option<ForeignOwner>) -> Result<Self> {
         let HostMemory { pointer, shape, dtype, readonly, .. } = memory;
         if !queue.device().has_system_usm() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{} cannot use host memory in place: it lacks usm_system_allocations; copy the data ({}), or use a \
                  device that has it, as \"cpu\"",
                 queue.device(),
                 spelled("copy=None", "Array::from_slice"),
             )));
         }
-        let in_place = |why| Error::Value(format!("host memory cannot be used in place: {why}; copy it"));
+        let in_place = |why| Error::value(format!("host memory cannot be used in place: {why}; copy it"));
         let strides = memory.element_strides().map_err(in_place)?;
         let span = memory.span()?;
         let (start, end) = span.unwrap_or((*pointer, *pointer));

@@ -56,7 +56,7 @@ impl Array {
     fn view_on_host<T: Element>(&self, is_mutable: bool) -> Result<HostView<T>> {
         self.check_element::<T>()?;
         let copy = spelled("to_numpy() copies", "to_vec() copies");
-        let refuse = |why: &str| Err(Error::Value(format!("{self} has no host view: {why}; {copy}")));
+        let refuse = |why: &str| Err(Error::value(format!("{self} has no host view: {why}; {copy}")));
         if !self.usm_kind().is_some_and(crate::device::UsmKind::is_host_accessible) {
             return refuse("only host and shared USM has one");
         }
@@ -80,6 +80,18 @@ impl Array {
 }
 
 /// The elements of an array as a slice; see [`Array::host_view`].
+///
+/// ```
+/// use usmq::{Array, UsmKind};
+///
+/// let x = Array::builder::<i32>(3).kind(UsmKind::Shared).fill(2).build()?;
+/// let view = x.host_view::<i32>()?;
+/// assert_eq!(view.iter().sum::<i32>(), 6);
+/// assert!(x.fill(0i32).is_err(), "the view is live");
+/// drop(view);
+/// x.fill(0i32)?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use = "the view keeps commands from writing while it lives"]
 pub struct HostView<T: Element> {
     array: Array,
@@ -88,6 +100,15 @@ pub struct HostView<T: Element> {
 }
 
 /// The elements of an array as a mutable slice; see [`Array::host_view_mut`].
+///
+/// ```
+/// use usmq::{Array, UsmKind};
+///
+/// let x = Array::builder::<i32>(3).kind(UsmKind::Shared).zeroed().build()?;
+/// x.host_view_mut::<i32>()?.copy_from_slice(&[1, 2, 3]);
+/// assert_eq!(x.to_vec::<i32>()?, [1, 2, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use = "the view keeps commands from using the memory while it lives"]
 pub struct HostViewMut<T: Element>(HostView<T>);
 

@@ -56,7 +56,7 @@ impl Layout {
     pub(crate) fn contiguous(shape: &[usize], itemsize: usize) -> Result<Self> {
         // Huge extents stay invalid beside a zero extent: their strides could not be computed.
         let too_large =
-            || Error::Value(format!("an array of shape {shape:?} is larger than the address space"));
+            || Error::value(format!("an array of shape {shape:?} is larger than the address space"));
         let mut bytes = itemsize;
         for extent in shape {
             bytes = bytes.checked_mul((*extent).max(1)).ok_or_else(too_large)?;
@@ -83,7 +83,7 @@ impl Layout {
         layout.offset = offset;
         if let Some(strides) = strides {
             if strides.len() != shape.len() {
-                return Err(Error::Value(format!(
+                return Err(Error::value(format!(
                     "strides {strides:?} and shape {shape:?} have different lengths"
                 )));
             }
@@ -94,7 +94,7 @@ impl Layout {
                 }
             }
             layout.checked_extent(itemsize).ok_or_else(|| {
-                Error::Value(format!("strides {strides:?} of shape {shape:?} leave the address space"))
+                Error::value(format!("strides {strides:?} of shape {shape:?} leave the address space"))
             })?;
         }
         Ok(layout)
@@ -187,7 +187,7 @@ impl Layout {
     /// Checks a shape against the number of elements and fills in its -1.
     pub(crate) fn complete(&self, shape: &[isize]) -> Result<Shape> {
         let size = self.size();
-        let refuse = |why: &str| Error::Value(format!("cannot reshape {size} elements to {shape:?}: {why}"));
+        let refuse = |why: &str| Error::value(format!("cannot reshape {size} elements to {shape:?}: {why}"));
         if shape.iter().any(|extent| *extent < -1) {
             return Err(refuse("an extent is negative"));
         }
@@ -211,7 +211,7 @@ impl Layout {
         let mut sorted: Shape = axes.into();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.ndim()) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{axes:?} is not a permutation of the {} axes of this array",
                 self.ndim()
             )));
@@ -227,10 +227,10 @@ impl Layout {
     pub(crate) fn index(&self, parts: &[Index]) -> Result<Self> {
         let used = parts.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
         if used > self.ndim() {
-            return Err(Error::Index(format!("{used} indices for an array of {} axes", self.ndim())));
+            return Err(Error::index(format!("{used} indices for an array of {} axes", self.ndim())));
         }
         if parts.iter().filter(|part| **part == Index::Ellipsis).count() > 1 {
-            return Err(Error::Index("an index has at most one ellipsis".to_owned()));
+            return Err(Error::index("an index has at most one ellipsis"));
         }
         let rest = self.ndim() - used;
         let mut view = Self { shape: Shape::new(), strides: Strides::new(), offset: self.offset };
@@ -278,9 +278,12 @@ impl Layout {
         if (0..extent).contains(&at) {
             Ok(at.unsigned_abs())
         } else {
-            Err(Error::Index(format!(
-                "index {position} is out of range for axis {axis} with extent {extent}"
-            )))
+            Err(Error::Index {
+                message: format!("index {position} is out of range for axis {axis} with extent {extent}"),
+                index: Some(position),
+                extent: Some(self.shape[axis]),
+                axis: Some(axis),
+            })
         }
     }
 
@@ -327,7 +330,7 @@ fn resolve(
     step: isize,
 ) -> Result<(usize, usize, isize)> {
     if step == 0 {
-        return Err(Error::Value("a slice step cannot be zero".to_owned()));
+        return Err(Error::value("a slice step cannot be zero"));
     }
     let extent = extent as isize;
     let (lowest, highest) = if step > 0 { (0, extent) } else { (-1, extent - 1) };

@@ -18,6 +18,7 @@ mod read;
 mod scalar;
 mod slicing;
 mod transfer;
+mod tuples;
 
 pub(crate) use axes::axis_position;
 pub use builder::ArrayBuilder;
@@ -34,6 +35,7 @@ pub(crate) use layout::{Layout, Shape, Strides, merge_axes};
 pub use read::ReadFuture;
 pub use scalar::Scalar;
 pub use slicing::{IndexPart, Indices};
+pub(crate) use tuples::tuples;
 
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
@@ -223,7 +225,8 @@ impl Array {
     /// [`Error::Placement`] when kernels on `queue` cannot use this memory.
     pub fn on_queue(&self, queue: &Queue) -> Result<Self> {
         if let Some(why) = self.unusable_from(queue)? {
-            return Err(Error::Placement(format!("{self} cannot be used from {queue}: {why}")));
+            let message = format!("{self} cannot be used from {queue}: {why}");
+            return Err(Error::placement(message, vec![self.queue.to_string()], Some(0)));
         }
         Ok(Self { queue: queue.clone(), ..self.clone() })
     }
@@ -313,7 +316,7 @@ impl Array {
     /// An error unless the array is writable.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.readonly {
-            return Err(Error::Value(format!("{self} is read-only; copy() returns a writable array")));
+            return Err(Error::value(format!("{self} is read-only; copy() returns a writable array")));
         }
         Ok(())
     }

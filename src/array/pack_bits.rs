@@ -35,7 +35,8 @@ impl Array {
     /// [`Error::Type`] for another dtype, [`Error::Allocation`] when memory is short.
     pub fn packed_bits(&self) -> Result<Self> {
         if self.dtype() != DType::Bool {
-            return Err(Error::Type(format!("{self} has elements of {}, not bool", self.dtype())));
+            let message = format!("{self} has elements of {}, not bool", self.dtype());
+            return Err(Error::type_mismatch(DType::Bool, self.dtype(), message));
         }
         let bytes = self.size().div_ceil(8);
         let packed = Self::uninit([bytes], DType::U8, self.kind_of_copies(), self.queue())?;

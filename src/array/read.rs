@@ -58,6 +58,17 @@ impl Array {
 }
 
 /// The future of [`Array::to_vec_async`].
+///
+/// ```
+/// use usmq::{Array, Error};
+///
+/// async fn sum(x: &Array) -> Result<i32, Error> {
+///     Ok(x.to_vec_async::<i32>().await?.iter().sum())
+/// }
+/// # let x = Array::from_slice(&[1, 2, 3])?;
+/// # assert_eq!(futures::executor::block_on(sum(&x))?, 6);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct ReadFuture<T: Element> {
     /// `None` after the result was taken, or if the copy could not be submitted.
@@ -106,7 +117,7 @@ impl<T: Element> Future for ReadFuture<T> {
             return Poll::Ready(Err(error));
         }
         let Some(read) = &mut this.read else {
-            return Poll::Ready(Err(Error::Value("the result of this future was already taken".to_owned())));
+            return Poll::Ready(Err(Error::value("the result of this future was already taken")));
         };
         let waited = match &mut read.copy {
             None => Ok(()),

@@ -5,6 +5,13 @@ use num_complex::Complex;
 use std::fmt;
 
 /// A number that has no dtype yet.
+///
+/// ```
+/// use usmq::Scalar;
+///
+/// assert_eq!(Scalar::from(3i64), Scalar::Int(3));
+/// assert_eq!(Scalar::from(0.5).to_string(), "0.5");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scalar {
     /// True or false.

@@ -8,6 +8,19 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 /// One part of a basic index: a position, a range, a range with `step_by`, or an [`Index`].
 ///
 /// `..` is one whole axis. Negative numbers count from the end, as in Python: `-3..` is the last three positions.
+///
+/// ```
+/// use usmq::{Array, IndexPart};
+///
+/// fn column(x: &Array, part: impl IndexPart) -> usmq::Result<Array> {
+///     x.index((.., part))
+/// }
+///
+/// let x = Array::from_slice(&[1, 2, 3, 4])?.reshape((2, 2))?;
+/// assert_eq!(column(&x, -1)?.to_vec::<i32>()?, [2, 4]);
+/// assert_eq!(column(&x, 0..1)?.shape(), [2, 1]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait IndexPart {
     /// The part as an [`Index`].
     fn into_index(self) -> Index;
@@ -159,32 +172,23 @@ lists! {
     [] &Vec<Index>;
 }
 
-macro_rules! tuples {
-    ($(($($name:ident)*);)*) => {$(
+macro_rules! implement {
+    ($($name:ident)*) => {
         impl<$($name: IndexPart),*> Indices for ($($name,)*) {
             fn into_indices(self) -> Vec<Index> {
                 let ($($name,)*) = self;
                 vec![$($name.into_index()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Index, IndexPart, Indices};
+    use crate::array::tuples;
 
-    tuples! {
-        ();
-        (a);
-        (a b);
-        (a b c);
-        (a b c d);
-        (a b c d e);
-        (a b c d e f);
-        (a b c d e f g);
-        (a b c d e f g h);
-    }
+    tuples!(implement: () a b c d e f g h);
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Array {
     pub fn copy_to_slice<T: Element>(&self, target: &mut [T]) -> Result<()> {
         self.check_element::<T>()?;
         if target.len() != self.size() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{self} has {} elements, but the slice has {}",
                 self.size(),
                 target.len()
@@ -88,7 +88,7 @@ impl Array {
 
     /// The error for bits that are not a value of the element type.
     pub(super) fn invalid(&self) -> Error {
-        Error::Value(format!("{self} holds bytes that are not valid {} values", self.dtype))
+        Error::value(format!("{self} holds bytes that are not valid {} values", self.dtype))
     }
 
     /// The elements as bytes in C order. Waits for earlier writes only.
@@ -160,7 +160,7 @@ impl Array {
     pub(crate) fn write_from(&self, values: &[u8], owner: Option<MakeOwner<'_>>) -> Result<()> {
         self.check_writable()?;
         if values.len() != self.nbytes() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{self} takes {} bytes ({} elements), not {}",
                 self.nbytes(),
                 self.size(),
@@ -203,16 +203,16 @@ impl Array {
     pub fn assign(&self, source: &Self) -> Result<()> {
         self.check_writable()?;
         if self.shape() != source.shape() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "cannot copy an array of shape {:?} into one of shape {:?}",
                 source.shape(),
                 self.shape()
             )));
         }
         let source = source.on_queue(&self.queue).map_err(|error| match error {
-            Error::Placement(why) => {
+            Error::Placement { message, queues, position } => {
                 let call = spelled("collocate(source, like=target)", "collocate(&source, target.queue())");
-                Error::Placement(format!("{why}; {call} copies it"))
+                Error::placement(format!("{message}; {call} copies it"), queues, position)
             }
             other => other,
         })?;

@@ -15,7 +15,10 @@ fn dtype(format: &str) -> Result<DType> {
             DType::ALL.into_iter().filter(|dtype| dtype.row().arrow.is_some()).collect();
         numbers.sort_by_key(|dtype| (dtype.row().family == Family::Float, dtype.itemsize()));
         let known: Vec<_> = numbers.iter().filter_map(|dtype| dtype.row().arrow).collect();
-        Error::Type(format!("format {format:?} is not one of Arrow's number formats: {}", known.join(" ")))
+        Error::wrong_type(format!(
+            "format {format:?} is not one of Arrow's number formats: {}",
+            known.join(" ")
+        ))
     })
 }
 
@@ -25,7 +28,7 @@ fn column(bytes: &Array, format: &str, length: i64) -> Result<Column> {
         .ok()
         .filter(|length| length.checked_mul(dtype.itemsize()).is_some_and(|needed| needed <= bytes.size()));
     let Some(length) = fits else {
-        return Err(Error::Value(format!(
+        return Err(Error::value(format!(
             "{length} values of {dtype} do not fit into a block of {} bytes",
             bytes.size()
         )));

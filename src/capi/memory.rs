@@ -16,7 +16,7 @@ use std::sync::Arc;
 static BLOCKS: Lazy<ForkMutex<HashMap<usize, Array>>> = Lazy::new(ForkMutex::default);
 
 fn unknown(memory: *mut c_void) -> Error {
-    Error::Value(format!(
+    Error::value(format!(
         "{memory:p} is not the address of a block from usmq_allocate that is still allocated"
     ))
 }
@@ -30,7 +30,7 @@ pub(super) fn block(memory: *mut c_void) -> Result<Array> {
 fn kind_of(number: c_int) -> Result<UsmKind> {
     let kind = usize::try_from(number).ok().and_then(|number| UsmKind::ALL.get(number));
     kind.copied().ok_or_else(|| {
-        Error::Value(format!("kind must be USMQ_DEVICE (0), USMQ_SHARED (1) or USMQ_HOST (2), not {number}"))
+        Error::value(format!("kind must be USMQ_DEVICE (0), USMQ_SHARED (1) or USMQ_HOST (2), not {number}"))
     })
 }
 
@@ -66,7 +66,7 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
         let block = block(memory)?;
         // SAFETY: the caller's queue.
         let queue = unsafe { given(queue) }?
-            .ok_or_else(|| Error::Value("queue is null; pass the queue that uses the memory".to_owned()))?;
+            .ok_or_else(|| Error::value("queue is null; pass the queue that uses the memory"))?;
         // Returns an error if kernels on the queue cannot access the block.
         block.on_queue(&queue)?;
         let memory = block.shared_allocation();

@@ -88,10 +88,10 @@ fn close(number: u64) -> Result<()> {
     }
     let last = |scopes: &mut Vec<(u64, ManuallyDrop<Entered>)>| match scopes.last() {
         Some((last, _)) if *last == number => Ok(scopes.pop()),
-        _ if scopes.iter().any(|(open, _)| *open == number) => Err(Error::Value(format!(
+        _ if scopes.iter().any(|(open, _)| *open == number) => Err(Error::value(format!(
             "scope {number} is not the innermost one of this thread; leave those inside it first"
         ))),
-        _ => Err(Error::Value(format!(
+        _ => Err(Error::value(format!(
             "scope {number} is not open on this thread; leave a scope once, on the thread that entered it"
         ))),
     };

@@ -31,12 +31,13 @@ pub(crate) fn refuse_a_second() -> crate::error::Result<()> {
     // SAFETY: the function above, in a library of usmq's name.
     let in_use = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> bool>(symbol) };
     if in_use() {
-        return Err(crate::error::Error::RuntimeConflict(
-            "this process already uses libusmq.so; the package usmq would be a second library with its own \
+        let message = "this process already uses libusmq.so; the package usmq would be a second library with its own \
              current queue. Import usmq before the first call of a usmq.h function, so that these calls use \
-             the package"
-                .to_owned(),
-        ));
+             the package";
+        return Err(crate::error::Error::RuntimeConflict {
+            message: message.to_owned(),
+            libraries: Vec::new(),
+        });
     }
     Ok(())
 }

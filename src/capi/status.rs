@@ -34,16 +34,16 @@ impl From<&Error> for Status {
         match error {
             Error::Selector { .. } => Self::Selector,
             Error::DeviceNotFound { .. } => Self::DeviceNotFound,
-            Error::Placement(_) => Self::Placement,
+            Error::Placement { .. } => Self::Placement,
             Error::Allocation { .. } | Error::HostMemory { .. } => Self::Allocation,
             Error::KernelBuild { .. } => Self::KernelBuild,
-            Error::Launch(_) => Self::Launch,
-            Error::Interop(_) => Self::Interop,
-            Error::Value(_) | Error::HostView { .. } => Self::Value,
-            Error::Type(_) => Self::Type,
-            Error::Index(_) => Self::Index,
-            Error::RuntimeNotFound(_) => Self::RuntimeNotFound,
-            Error::RuntimeConflict(_) => Self::RuntimeConflict,
+            Error::Launch { .. } => Self::Launch,
+            Error::Interop { .. } => Self::Interop,
+            Error::Value { .. } | Error::HostView { .. } => Self::Value,
+            Error::Type { .. } => Self::Type,
+            Error::Index { .. } => Self::Index,
+            Error::RuntimeNotFound { .. } => Self::RuntimeNotFound,
+            Error::RuntimeConflict { .. } => Self::RuntimeConflict,
             Error::Fork => Self::Fork,
             Error::Sycl { .. } => Self::Sycl,
             Error::Interrupted => Self::Interrupted,
@@ -99,7 +99,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>> {
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map(Some).map_err(|_| Error::Value(format!("{} is not UTF-8", text.to_string_lossy())))
+    text.to_str().map(Some).map_err(|_| Error::value(format!("{} is not UTF-8", text.to_string_lossy())))
 }
 
 /// Writes a result for the caller.
@@ -108,7 +108,7 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>> {
 /// `place` is null or points to memory for a `T`.
 pub(super) unsafe fn give<T>(place: *mut T, name: &str, value: impl FnOnce() -> Result<T>) -> Result<()> {
     if place.is_null() {
-        return Err(Error::Value(format!("{name} is null; pass the address for the result")));
+        return Err(Error::value(format!("{name} is null; pass the address for the result")));
     }
     let value = value()?;
     // SAFETY: the caller's promise; it is not null.
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_text_of_an_error_stays_with_its_thread() {
-        let fail = || call(|| Err(Error::Value("no\0pe".to_owned())));
+        let fail = || call(|| Err(Error::value("no\0pe")));
         assert_eq!(fail(), Status::Value as c_int);
         assert_eq!(last(), "no\u{fffd}pe");
         assert_eq!(call(|| Ok(())), 0);

@@ -4,6 +4,14 @@ use crate::error::{Error, Result};
 use std::fmt;
 
 /// A backend of SYCL. Source: SYCL 2020, section 4.1, and the backend documents of DPC++.
+///
+/// ```
+/// use usmq::Backend;
+///
+/// assert_eq!("level_zero".parse::<Backend>()?, Backend::LevelZero);
+/// println!("{}", usmq::current_queue()?.device().backend());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
@@ -118,7 +126,7 @@ impl std::str::FromStr for Backend {
     fn from_str(text: &str) -> Result<Self> {
         TABLE.iter().find(|(_, name, _)| *name == text).map(|(backend, ..)| *backend).ok_or_else(|| {
             let names = TABLE.map(|(_, name, _)| name).join(", ");
-            Error::Value(format!("unknown backend {text:?}; expected {names}"))
+            Error::value(format!("unknown backend {text:?}; expected {names}"))
         })
     }
 }

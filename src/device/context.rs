@@ -95,8 +95,7 @@ impl Context {
     /// [`Error::Sycl`](crate::Error::Sycl) if memory is short.
     pub fn to_raw(&self) -> Result<NonNull<c_void>> {
         let address = ffi::context_copy_to_heap(self.raw()?).during("copying a context")?;
-        NonNull::new(address as *mut c_void)
-            .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
+        NonNull::new(address as *mut c_void).ok_or_else(|| Error::interop("the SYCL runtime gave no object"))
     }
 
     /// Deletes the object that [`Context::to_raw`] made.

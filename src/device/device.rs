@@ -252,14 +252,6 @@ impl Device {
         Ok(self.aspect_names()?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Whether the device has this aspect.
-    ///
-    /// # Errors
-    /// As [`Device::aspects`].
-    pub fn has(&self, aspect: Aspect) -> Result<bool> {
-        Ok(self.aspects()?.contains(&aspect))
-    }
-
     /// The names of all aspects, those of extensions included; queried at the first call.
     pub(crate) fn aspect_names(&self) -> Result<&[String]> {
         let query = || ffi::device_aspects(self.raw()?).during("querying the aspects of a device");
@@ -301,10 +293,10 @@ impl Device {
         let raw = self.raw()?;
         let list = match partition {
             Partition::Equally(0) => {
-                return Err(Error::Value("a sub-device needs at least one compute unit, not 0".to_owned()));
+                return Err(Error::value("a sub-device needs at least one compute unit, not 0"));
             }
             Partition::ByCounts(counts) if counts.is_empty() || counts.contains(&0) => {
-                return Err(Error::Value(format!(
+                return Err(Error::value(format!(
                     "each sub-device needs at least one compute unit, not {counts:?}"
                 )));
             }

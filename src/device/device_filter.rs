@@ -9,10 +9,12 @@ use once_cell::sync::OnceCell;
 /// Requirements for devices.
 ///
 /// ```
-/// use usmq::{Aspect, DeviceFilter, DeviceType};
+/// use usmq::{Aspect, Backend, DeviceFilter, DeviceType};
 ///
 /// let cpus = DeviceFilter::new().device_type(DeviceType::Cpu).aspect(Aspect::Fp64).devices()?;
 /// assert!(cpus.iter().all(|device| device.device_type() == DeviceType::Cpu));
+/// let others = DeviceFilter::new().backend(Backend::OpenCl).device_type("gpu").devices()?;
+/// assert!(others.iter().all(|device| device.backend() == Backend::OpenCl));
 /// let best = DeviceFilter::new().aspect("usm_shared_allocations").select()?;
 /// assert!(best.has_usm(usmq::UsmKind::Shared));
 /// # Ok::<(), usmq::Error>(())
@@ -32,25 +34,26 @@ impl DeviceFilter {
         Self::default()
     }
 
-    /// Requires an aspect, by its name or as an [`Aspect`](crate::Aspect).
+    /// Requires an [`Aspect`](crate::Aspect), or the one of this name, also an extension's.
     pub fn aspect(mut self, name: impl ToString) -> Self {
         self.aspects.push(name.to_string());
         self
     }
 
-    /// Refuses devices with an aspect, such as `emulated`.
+    /// Refuses devices with an [`Aspect`](crate::Aspect), such as [`Emulated`](crate::Aspect::Emulated), or the one of
+    /// this name.
     pub fn without_aspect(mut self, name: impl ToString) -> Self {
         self.excluded_aspects.push(name.to_string());
         self
     }
 
-    /// Requires a backend by its name, such as `level_zero`.
+    /// Requires a [`Backend`], or the one of this name, such as `level_zero`.
     pub fn backend(mut self, name: impl ToString) -> Self {
         self.backend = Some(name.to_string());
         self
     }
 
-    /// Requires a device type: `cpu`, `gpu`, `accelerator` or `custom`.
+    /// Requires a [`DeviceType`](crate::DeviceType), or the one of this name: `cpu`, `gpu`, `accelerator` or `custom`.
     pub fn device_type(mut self, name: impl ToString) -> Self {
         self.device_type = Some(name.to_string());
         self
@@ -112,20 +115,24 @@ impl DeviceFilter {
 }
 
 impl Device {
-    /// Whether the device has a SYCL aspect, by its name such as `fp64`.
+    /// Whether the device has a SYCL aspect: an [`Aspect`](crate::Aspect), or its name, also that of an extension.
     ///
     /// ```
+    /// use usmq::{Aspect, UsmKind};
+    ///
     /// let device = &usmq::devices()?[0];
-    /// assert_eq!(device.has_aspect("usm_device_allocations")?, device.has_usm(usmq::UsmKind::Device));
-    /// assert!(device.has_aspect("fp65").is_err());
+    /// assert_eq!(device.has(Aspect::UsmDeviceAllocations)?, device.has_usm(UsmKind::Device));
+    /// device.has("ext_intel_free_memory")?;
+    /// assert!(device.has("fp65").is_err());
     /// # Ok::<(), usmq::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Value`] for a name that is not an aspect's, [`Error::Sycl`] if the runtime cannot answer.
-    pub fn has_aspect(&self, name: &str) -> Result<bool> {
-        check_aspect(name)?;
-        Ok(self.aspect_names()?.iter().any(|aspect| aspect == name))
+    pub fn has(&self, aspect: impl ToString) -> Result<bool> {
+        let name = aspect.to_string();
+        check_aspect(&name)?;
+        Ok(self.aspect_names()?.contains(&name))
     }
 }
 
@@ -138,7 +145,7 @@ fn check_aspect(name: &str) -> Result<()> {
     }
     let standard: Vec<_> =
         names.iter().filter(|known| !known.starts_with("ext_")).map(String::as_str).collect();
-    Err(Error::Value(format!(
+    Err(Error::value(format!(
         "unknown aspect {name:?}; the aspects of SYCL are {}, and those of its extensions, such as \
          ext_intel_free_memory",
         standard.join(", ")
@@ -149,5 +156,5 @@ fn check_name(what: &str, name: &str, known: &[&str]) -> Result<()> {
     if known.contains(&name) {
         return Ok(());
     }
-    Err(Error::Value(format!("unknown {what} {name:?}; it is one of {}", known.join(", "))))
+    Err(Error::value(format!("unknown {what} {name:?}; it is one of {}", known.join(", "))))
 }

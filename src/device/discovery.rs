@@ -20,6 +20,13 @@ struct Registry {
 }
 
 /// A platform that could not list its devices, or one of them, with the error.
+///
+/// ```
+/// for problem in usmq::platform_problems()? {
+///     println!("{} is left out: {}", problem.platform, problem.error);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct PlatformProblem {
     /// The platform's name, or its number if the name is not available.
@@ -62,7 +69,7 @@ impl Registry {
         let mut indices = HashMap::new();
         let count = ffi::platform_count().during("listing platforms").map_err(|error| match error {
             Error::Sycl { message, .. } => {
-                Error::RuntimeNotFound(format!("no platform can be listed: {message}{}", hint()))
+                Error::runtime_not_found(format!("no platform can be listed: {message}{}", hint()))
             }
             other => other,
         })?;
@@ -122,6 +129,13 @@ fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
 
 /// Every visible root device, in the runtime's order. The runtime applies `ONEAPI_DEVICE_SELECTOR`.
 ///
+/// ```
+/// for device in usmq::devices()? {
+///     println!("{device}: {} bytes of memory", device.global_mem_size());
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::RuntimeNotFound`], [`Error::RuntimeConflict`] or [`Error::Fork`]. A platform that cannot be
 /// listed is not an error here; see [`platform_problems`].
@@ -168,12 +182,22 @@ pub(super) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Device> {
     }
     let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
     if parent.is_null() {
-        return Err(Error::Interop("the device is not among the visible root devices".to_owned()));
+        return Err(Error::interop("the device is not among the visible root devices"));
     }
     adopt(parent)?.known_part_or(id, raw)
 }
 
 /// Kind, device and allocation of an address in USM. [`Context::pointer_info`] returns it.
+///
+/// ```
+/// use usmq::{Array, UsmKind};
+///
+/// let x = Array::builder::<f32>(3).kind(UsmKind::Host).build()?;
+/// let found = x.context().pointer_info(x.address())?.expect("USM of this context");
+/// assert_eq!(found.kind, UsmKind::Host);
+/// assert!(x.context().pointer_info(0)?.is_none());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointerInfo {
@@ -250,6 +274,11 @@ impl Context {
 
 /// Platforms whose devices could not be listed.
 ///
+/// ```
+/// assert!(usmq::platform_problems()?.iter().all(|problem| !problem.platform.is_empty()));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`devices`].
 pub fn platform_problems() -> Result<Vec<PlatformProblem>> {
@@ -308,7 +337,7 @@ pub(crate) fn default_device() -> Result<Device> {
         .cloned()
         .collect();
     choose(&Selector::parse(":")?, if with_usm.is_empty() { devices } else { &with_usm })
-        .ok_or_else(|| Error::RuntimeNotFound(format!("no SYCL device is visible{}", found.why_none())))
+        .ok_or_else(|| Error::runtime_not_found(format!("no SYCL device is visible{}", found.why_none())))
 }
 
 fn choose(selector: &Selector, devices: &[Device]) -> Option<Device> {

@@ -263,7 +263,7 @@ impl Event {
     /// [`Error::Value`] if the queue was made without `profiling`.
     pub fn timestamps(&self) -> Result<Timestamps> {
         if !self.queue.profiling() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{} records no timestamps; create a queue with profiling",
                 self.queue
             )));

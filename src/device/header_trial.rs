@@ -41,7 +41,7 @@ impl Memory {
         let pool = pool.during(DURING)?;
         let address = ffi::block_alloc(&pool, BYTES);
         if address == 0 {
-            return Err(Error::Value(format!("{DURING} failed")));
+            return Err(Error::value(format!("{DURING} failed")));
         }
         Ok(Self { budget, pool, address })
     }

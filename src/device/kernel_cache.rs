@@ -137,6 +137,12 @@ fn free(removed: Vec<Builds>) {
 /// each build, and drops the builds that were not used for the longest time. A [`Kernel`](crate::Kernel) keeps its
 /// own builds.
 ///
+/// ```
+/// usmq::set_kernel_cache_limit(Some(64 << 20))?;
+/// usmq::set_kernel_cache_limit(None)?; // the initial limit
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Fork`](crate::Error::Fork).
 pub fn set_kernel_cache_limit(bytes: Option<u64>) -> Result<()> {
@@ -149,6 +155,11 @@ pub fn set_kernel_cache_limit(bytes: Option<u64>) -> Result<()> {
 }
 
 /// Drops all built kernels that no [`Kernel`](crate::Kernel) keeps. Files of the cache on disk stay.
+///
+/// ```
+/// usmq::clear_kernel_cache()?; // for example in a service that has built many kernels once
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Fork`](crate::Error::Fork).

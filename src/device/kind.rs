@@ -67,7 +67,7 @@ impl std::str::FromStr for UsmKind {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::Value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
+            Error::value(format!("unknown USM kind {text:?}; expected \"device\", \"shared\" or \"host\""))
         })
     }
 }
@@ -80,6 +80,15 @@ impl fmt::Display for UsmKind {
 
 /// The kind of an array's memory: USM, which a runtime allocates for a context, or system memory, which belongs to the
 /// host. Pools, limits and statistics know USM only.
+///
+/// ```
+/// use usmq::{Array, MemoryKind, UsmKind};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// assert_eq!(x.memory_kind(), MemoryKind::Usm(UsmKind::Device));
+/// assert!(!x.memory_kind().is_host_accessible());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Unified shared memory of this kind.
@@ -135,7 +144,7 @@ impl std::str::FromStr for MemoryKind {
         match text {
             "system" => Ok(Self::System),
             _ => text.parse().map(Self::Usm).map_err(|_| {
-                Error::Value(format!(
+                Error::value(format!(
                     "unknown memory kind {text:?}; expected \"device\", \"shared\", \"host\" or \"system\""
                 ))
             }),
@@ -158,6 +167,14 @@ impl fmt::Display for MemoryKind {
 /// The priority of a queue: a hint for the scheduler of its device, which may ignore it.
 ///
 /// Source: the SYCL extension `sycl_ext_oneapi_queue_priority`.
+///
+/// ```
+/// use usmq::{Priority, Queue};
+///
+/// assert_eq!("high".parse::<Priority>()?, Priority::High);
+/// assert_eq!(Priority::default(), Priority::Normal);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// The default.
@@ -205,7 +222,7 @@ impl std::str::FromStr for Priority {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|priority| priority.name() == text).ok_or_else(|| {
-            Error::Value(format!("unknown priority {text:?}; expected \"high\", \"normal\" or \"low\""))
+            Error::value(format!("unknown priority {text:?}; expected \"high\", \"normal\" or \"low\""))
         })
     }
 }

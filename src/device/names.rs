@@ -38,7 +38,7 @@ macro_rules! named {
             fn from_str(text: &str) -> Result<Self> {
                 Self::ALL.iter().copied().find(|value| value.name() == text).ok_or_else(|| {
                     let names: Vec<_> = Self::ALL.iter().map(|value| value.name()).collect();
-                    Error::Value(format!("unknown {} {text:?}; expected {}", $what, names.join(", ")))
+                    Error::value(format!("unknown {} {text:?}; expected {}", $what, names.join(", ")))
                 })
             }
         }

@@ -9,6 +9,13 @@ use std::sync::Arc;
 /// A SYCL platform: the devices of one driver, with their default context. Cheap to clone.
 ///
 /// Source: SYCL 2020, section 4.6.2.
+///
+/// ```
+/// for platform in usmq::platforms()? {
+///     println!("{} {}: {} devices", platform.name(), platform.version(), platform.devices().len());
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Platform(Arc<Inner>);
 
@@ -59,7 +66,7 @@ impl Platform {
     pub fn default_context(&self) -> Result<Context> {
         match self.devices() {
             [first, ..] => first.default_context(),
-            [] => Err(Error::Value(format!("{self} has no devices, and thus no context"))),
+            [] => Err(Error::value(format!("{self} has no devices, and thus no context"))),
         }
     }
 }

@@ -6,6 +6,14 @@ use crate::ffi;
 /// not report is 0.
 ///
 /// Source: SYCL 2020, section 4.6.4.2.
+///
+/// ```
+/// let queue = usmq::Queue::get("cpu")?;
+/// let properties = queue.device().properties()?;
+/// assert_eq!(properties.max_work_item_dims, 3);
+/// assert!(!properties.sub_group_sizes.is_empty());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProperties {
@@ -66,6 +74,12 @@ pub struct DeviceProperties {
 }
 
 /// Widths of vectors, in elements of each type; 0 for a type that the device does not have.
+///
+/// ```
+/// let queue = usmq::Queue::get("cpu")?;
+/// assert!(queue.device().properties()?.native_vector_width.float >= 1);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VectorWidths {

@@ -180,8 +180,7 @@ impl Queue {
     pub fn to_raw(&self) -> Result<NonNull<c_void>> {
         self.expose();
         let address = ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")?;
-        NonNull::new(address as *mut c_void)
-            .ok_or_else(|| Error::Interop("the SYCL runtime gave no object".to_owned()))
+        NonNull::new(address as *mut c_void).ok_or_else(|| Error::interop("the SYCL runtime gave no object"))
     }
 
     /// Deletes the object that [`Queue::to_raw`] made.

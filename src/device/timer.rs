@@ -1,6 +1,6 @@
 //! Measures the time of a block of code on the host, and of its commands on the device.
 
-use super::{Event, Priority, Queue, QueueProperties};
+use super::{Aspect, Event, Priority, Queue, QueueProperties};
 use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,14 @@ pub struct Timer {
 }
 
 /// The result of a [`Timer`].
+///
+/// ```
+/// use usmq::{Timer, current_queue};
+///
+/// let elapsed = Timer::start(&current_queue()?)?.stop()?;
+/// println!("host {:?}, device {:?}", elapsed.host(), elapsed.device()?);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Elapsed {
     host: Duration,
@@ -43,8 +51,8 @@ impl Timer {
     /// [`Error::Value`] if the device has no timestamps, [`Error::Sycl`] if the runtime refuses a command.
     pub fn start(queue: &Queue) -> Result<Self> {
         let device = queue.device();
-        if !device.has_aspect("queue_profiling")? {
-            return Err(Error::Value(format!(
+        if !device.has(Aspect::QueueProfiling)? {
+            return Err(Error::value(format!(
                 "{device} records no timestamps (it lacks the aspect queue_profiling), so a timer cannot measure its work"
             )));
         }

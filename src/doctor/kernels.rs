@@ -72,7 +72,7 @@ fn sycl(system: &System, asker: &Asker, changes: &[Change<'_>]) -> Option<Outcom
 fn opencl(asker: &Asker, changes: &[Change<'_>]) -> Option<Outcomes> {
     let outcome = tried(asker, changes, || {
         if !current_queue()?.device().capabilities().opencl_c {
-            return Err(Error::Value(String::new()));
+            return Err(Error::value(String::new()));
         }
         Kernel::from_opencl(OPENCL_KERNEL, "answer", KernelOptions::default())
     });
@@ -116,7 +116,7 @@ fn answer(kernel: impl FnOnce() -> Result<Kernel>, kept: Option<Spelling>) -> Re
             };
             Ok(format!("{}{spelling}", to.queue().device().filter_string().unwrap_or("a device")))
         }
-        ref other => Err(Error::Value(format!("the kernel wrote {other:?} instead of [42]"))),
+        ref other => Err(Error::value(format!("the kernel wrote {other:?} instead of [42]"))),
     }
 }
 

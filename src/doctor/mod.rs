@@ -51,6 +51,14 @@ pub fn doctor() -> Report {
 
 /// As [`doctor()`], with another time limit for each query of a driver.
 ///
+/// ```
+/// use std::time::Duration;
+///
+/// let report = usmq::doctor::within(Duration::from_secs(30))?;
+/// println!("{}", report.verdict());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interrupted`], inside [`with_interrupt`](crate::with_interrupt) only.
 pub fn within(limit: Duration) -> Result<Report> {

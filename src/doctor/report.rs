@@ -4,6 +4,13 @@ use crate::error::escape;
 use std::fmt;
 
 /// The topic of a finding. The order is that of the report.
+///
+/// ```
+/// use usmq::doctor::{Finding, Topic};
+///
+/// let finding = Finding::ok(Topic::OpenCl, "2 drivers are registered");
+/// assert_eq!((finding.topic, finding.topic.as_str()), (Topic::OpenCl, "opencl"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Topic {
@@ -77,6 +84,10 @@ impl Topic {
 }
 
 /// The state of a finding.
+///
+/// ```
+/// assert_eq!(usmq::doctor::State::Problem.as_str(), "problem");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -101,6 +112,13 @@ impl State {
 }
 
 /// One finding that affects whether a device is visible.
+///
+/// ```
+/// use usmq::doctor::{Finding, State, Topic};
+///
+/// let finding = Finding::problem(Topic::Packages, "the driver is old", "install version 3");
+/// assert_eq!((finding.state, finding.fix.as_deref()), (State::Problem, Some("install version 3")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -138,6 +156,14 @@ impl Finding {
 }
 
 /// The findings of [`doctor`](super::doctor). `Display` prints them as text.
+///
+/// ```
+/// use usmq::doctor::{Finding, Topic};
+///
+/// let mut report = usmq::doctor();
+/// report.add(Finding::note(Topic::Packages, "the application uses plug-ins"));
+/// assert!(report.to_string().contains("plug-ins"));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Report {
     findings: Vec<Finding>,

@@ -23,7 +23,7 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
             return Queue::new(&device, Some(&context), QueueProperties::default());
         }
     }
-    Err(Error::Interop(format!(
+    Err(Error::interop(format!(
         "{pointer:#x}, declared as memory of oneAPI device {ordinal}, is not USM of the current queue's \
          context or of a \
          platform's default context; the producer must use one of them, and the libsycl of this process"
@@ -48,7 +48,7 @@ pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::Interop(format!(
+    Err(Error::interop(format!(
         "memory of {queue} {why}, which a device number cannot express; collocate it to {} first",
         device.root_device()
     )))

@@ -12,6 +12,13 @@ use crate::trace::{Reason, with_reason};
 use std::any::Any;
 
 /// The interface's description of an array.
+///
+/// ```
+/// let x = usmq::Array::zeros::<f32>((2, 3))?;
+/// let descriptor = usmq::interop::suai::export(&x)?;
+/// assert_eq!((descriptor.shape, descriptor.dtype), (vec![2, 3], usmq::DType::F32));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     /// The base address of `offset`.
@@ -29,6 +36,17 @@ pub struct Descriptor {
 }
 
 /// The object in the interface's `syclobj`.
+///
+/// ```
+/// use usmq::{Array, interop::suai::{self, SyclObject}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let (descriptor, object) = (suai::export(&x)?, SyclObject::Context(x.context().clone()));
+/// // SAFETY: the owner, a clone of x, keeps the memory.
+/// let same = unsafe { suai::import(&descriptor, &object, Box::new(x.clone())) }?;
+/// assert_eq!(same.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum SyclObject {
     /// The queue on which the producer works.
@@ -41,6 +59,17 @@ pub enum SyclObject {
 ///
 /// Checks that the view stays in the address space, that its first and last byte are one kind of USM of one
 /// device in the context, and that a queue can access it.
+///
+/// ```
+/// use usmq::{Array, interop::suai::{self, SyclObject}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let (descriptor, object) = (suai::export(&x)?, SyclObject::Queue(x.queue().clone()));
+/// // SAFETY: the owner, a clone of x, keeps the memory.
+/// let same = unsafe { suai::import(&descriptor, &object, Box::new(x.clone())) }?;
+/// assert_eq!(same.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Safety
 /// The memory that the descriptor spans stays allocated while `owner` lives.
@@ -84,7 +113,7 @@ pub unsafe fn import(
     let array = Array::from_parts(allocation, view, dtype, queue, readonly);
     match array.unusable_from(array.queue())? {
         None => Ok(array),
-        Some(why) => Err(Error::Interop(format!(
+        Some(why) => Err(Error::interop(format!(
             "{} cannot use address {:#x}: {why}; the producer must name a queue of that device",
             array.queue(),
             span.first
@@ -116,7 +145,7 @@ fn queue_of(object: &SyclObject, place: Option<(&Device, &Context)>) -> Result<Q
         }
         (SyclObject::Context(context), None) => {
             let device = context.devices()?.into_iter().next();
-            let device = device.ok_or_else(|| Error::Interop("the SYCL context has no device".to_owned()))?;
+            let device = device.ok_or_else(|| Error::interop("the SYCL context has no device"))?;
             Queue::new(device, Some(context), QueueProperties::default())
         }
     }
@@ -132,7 +161,7 @@ impl Span {
     fn new(descriptor: &Descriptor, low: isize, high: isize) -> Result<Self> {
         let itemsize = descriptor.dtype.itemsize();
         let outside = || {
-            Error::Value(format!(
+            Error::value(format!(
                 "data {:#x}, offset {} and shape {:?} leave the address space",
                 descriptor.pointer, descriptor.offset, descriptor.shape
             ))
@@ -144,7 +173,7 @@ impl Span {
         let first = address(low).ok_or_else(outside)?;
         let last = address(high).and_then(|last| last.checked_add(itemsize)).ok_or_else(outside)?;
         if first % itemsize != 0 {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "address {first:#x} is not a multiple of the {itemsize} bytes of {}",
                 descriptor.dtype
             )));
@@ -156,7 +185,7 @@ impl Span {
     fn kind_in(&self, context: &Context) -> Result<UsmKind> {
         let known = |address: usize| {
             context.kind_of(address)?.ok_or_else(|| {
-                Error::Interop(format!(
+                Error::interop(format!(
                     "address {address:#x} is not USM of {context}; the producer must name the queue or context in \
                      which it was allocated"
                 ))
@@ -169,7 +198,7 @@ impl Span {
                 Some((_, end)) => format!("which ends at {end:#x}"),
                 None => format!("which ends before {last:#x}"),
             };
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "the view takes {} bytes from {:#x} on, beyond its allocation of {kind} USM, {end}; its shape, strides \
                  or offset are wrong",
                 self.bytes, self.first
@@ -199,7 +228,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "SUAI", %array).entered();
     let _why = with_reason(Reason::Export);
     if array.dtype().typestr().is_none() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "__sycl_usm_array_interface__ has no typestr for {}; cast to float32 first",
             array.dtype()
         )));
@@ -224,7 +253,7 @@ pub fn export(array: &Array) -> Result<Descriptor> {
 /// [`Error::Interop`].
 pub(crate) fn check_usm(array: &Array) -> Result<()> {
     if array.memory_kind() == MemoryKind::System {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "__sycl_usm_array_interface__ describes USM, but {array} is not USM; {} makes a USM copy, and \
              DLPack and {} share host memory",
             spelled("usmq.asarray(x, usm_type=\"device\")", "Array::to"),

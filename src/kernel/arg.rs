@@ -207,7 +207,7 @@ impl<'a> Arg<'a> {
     pub fn local_array(extents: &[usize], dtype: DType) -> Result<Self> {
         let bytes = extents.iter().try_fold(dtype.itemsize(), |all, extent| all.checked_mul(*extent));
         let (Some(bytes), 1..=3) = (bytes, extents.len()) else {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "local memory of shape {extents:?} is not possible; give one to three extents that fit in memory"
             )));
         };

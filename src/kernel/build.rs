@@ -245,7 +245,7 @@ impl Kernel {
     /// Builds the code, or in its place the checked source of a debug build.
     fn build(code: Code, name: &str, checked: Option<CheckedSource>, options: KernelOptions) -> Result<Self> {
         if name.is_empty() || name.trim() != name {
-            return Err(Error::Value(format!("{name:?} is not a kernel name")));
+            return Err(Error::value(format!("{name:?} is not a kernel name")));
         }
         no_zero(name, "its name", name.as_bytes())?;
         if let Code::Sycl(source) | Code::OpenCl(source) = &code {
@@ -261,7 +261,7 @@ impl Kernel {
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
         let params = match (options.params, read) {
             (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
-                Error::Value(format!("kernel {name:?}: {why}; omit params that the source declares"))
+                Error::value(format!("kernel {name:?}: {why}; omit params that the source declares"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),
         };
@@ -296,7 +296,7 @@ impl Kernel {
             && let Err(why) = agree(params, &slots, inner.is_sycl())
         {
             if is_given {
-                return Err(Error::Value(format!(
+                return Err(Error::value(format!(
                     "kernel {name:?}: params do not match the built kernel: {why}; give params of the kernel's types"
                 )));
             }
@@ -367,9 +367,7 @@ fn check_code(code: &Code, name: &str) -> Result<(), String> {
 
 fn refuse_debug(options: &KernelOptions) -> Result<()> {
     if options.debug {
-        return Err(Error::Value(
-            "debug is for kernels from SYCL C++; use Kernel::from_sycl_with".to_owned(),
-        ));
+        return Err(Error::value("debug is for kernels from SYCL C++; use Kernel::from_sycl_with"));
     }
     Ok(())
 }
@@ -377,7 +375,7 @@ fn refuse_debug(options: &KernelOptions) -> Result<()> {
 /// Compilers and drivers take C strings, which end at the first zero: the rest would be silently truncated.
 fn no_zero(name: &str, what: &str, text: &[u8]) -> Result<()> {
     match text.iter().position(|byte| *byte == 0) {
-        Some(at) => Err(Error::Value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),
+        Some(at) => Err(Error::value(format!("kernel {name:?}: {what} has a NUL character at byte {at}"))),
         None => Ok(()),
     }
 }

@@ -101,7 +101,8 @@ impl Report {
         global: &[usize],
     ) -> Result<()> {
         let Some(fault) = Fault::read(&self.memory.to_bytes()?) else { return Ok(()) };
-        Err(Error::Launch(format!("kernel {name:?}, {}", fault.describe(debug, args, global))))
+        let message = format!("kernel {name:?}, {}", fault.describe(debug, args, global));
+        Err(Error::launch(name, Some(fault.argument), message))
     }
 }
 

@@ -41,6 +41,17 @@ pub struct Elementwise {
 }
 
 /// The size and queue of a launch.
+///
+/// ```
+/// use usmq::{Array, Elementwise, ElementwiseLaunch};
+///
+/// let x = Array::zeros::<i32>(4)?;
+/// // SAFETY: work-item i writes element i of x, which is `raw`, so its size does not decide.
+/// let set = unsafe { Elementwise::new("raw int *x", "x[i] = 7") }?;
+/// set.launch_with(ElementwiseLaunch { size: Some(2), ..Default::default() }, (&x,))?;
+/// assert_eq!(x.to_vec::<i32>()?, [7, 7, 0, 0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ElementwiseLaunch<'a> {
     /// The number of elements, if no array gives it: all arrays are `raw`.
@@ -74,7 +85,7 @@ impl Elementwise {
     /// As [`Elementwise::new`].
     pub unsafe fn new_with(params: &str, operation: &str, options: ExpressionOptions) -> Result<Self> {
         let read = parameters(params)
-            .map_err(|why| Error::Value(format!("elementwise kernel {params:?}: {why}")))?;
+            .map_err(|why| Error::value(format!("elementwise kernel {params:?}: {why}")))?;
         let queue = options.queue.clone();
         let expression = Expression::new("elementwise", params, read, options)?;
         let kernel = Self { expression, operation: operation.to_owned() };

@@ -15,6 +15,22 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 /// Optional inputs of a one-line kernel.
+///
+/// ```
+/// use usmq::{Array, Elementwise, ExpressionOptions};
+///
+/// let options = ExpressionOptions {
+///     name: "squares".to_owned(),
+///     preamble: "float square(float x) { return x * x; }".to_owned(),
+///     ..Default::default()
+/// };
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// // SAFETY: work-item i touches element i of x only.
+/// let squares = unsafe { Elementwise::new_with("float *x", "x[i] = square(x[i])", options) }?;
+/// squares.launch((&x,))?;
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 4.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ExpressionOptions {
     /// The name of the kernel, for errors and profiles; `elementwise` or `reduction` if empty.
@@ -101,7 +117,7 @@ impl Expression {
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if !options.name.chars().all(is_name) || options.name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{:?} is not a name for a kernel; use letters, digits and _",
                 options.name
             )));
@@ -114,11 +130,20 @@ impl Expression {
     }
 
     pub(super) fn refuse<T>(&self, why: impl std::fmt::Display) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}: {why}", self.options.name)))
+        Err(self.error(None, &why))
     }
 
     fn refuse_argument<T>(&self, parameter: &Parameter, why: impl std::fmt::Display) -> Result<T> {
-        self.refuse(format!("argument {}: {why}", parameter.name))
+        Err(self.error(Some(parameter), &why))
+    }
+
+    fn error(&self, parameter: Option<&Parameter>, why: &dyn std::fmt::Display) -> Error {
+        let name = &self.options.name;
+        let Some(parameter) = parameter else {
+            return Error::launch(name, None, format!("kernel {name:?}: {why}"));
+        };
+        let position = self.parameters.iter().position(|other| other.name == parameter.name);
+        Error::launch(name, position, format!("kernel {name:?}: argument {}: {why}", parameter.name))
     }
 
     /// The name of a parameter, and whether it takes an array.
@@ -136,10 +161,7 @@ impl Expression {
             let takes_strides = matches!(parameter.role, Role::Elements { .. });
             Use { access: marked.unwrap_or(own), takes_strides }
         });
-        let refuse = |position: usize, why: &str| {
-            let refused = self.refuse_argument::<()>(&self.parameters[position], why);
-            refused.err().unwrap_or_else(|| Error::Launch(why.to_owned()))
-        };
+        let refuse = |position: usize, why: &str| self.error(self.parameters.get(position), &why);
         let rules = Rules { uses: uses.collect(), refuse: &refuse };
         let transfers = Transfers::new(&rules, args, queue)?;
         // Copies on the device do not overlap where the memory of the host does.

@@ -93,7 +93,7 @@ impl<'a> Transfers<'a> {
         for (position, arg) in args.iter().enumerate() {
             let Some(host) = arg.host_arg() else { continue };
             let refuse = |error| match error {
-                Error::Value(why) => (rules.refuse)(position, &why),
+                Error::Value { message: why, .. } => (rules.refuse)(position, &why),
                 other => other,
             };
             span(&host.memory).map_err(refuse)?;
@@ -286,7 +286,7 @@ impl<'a> Transfers<'a> {
             Place::OnHost(host) => host.clone(),
             _ => Allocation::system(start, end - start, None)?,
         };
-        let strides = memory.element_strides().map_err(Error::Value)?;
+        let strides = memory.element_strides().map_err(Error::value)?;
         let first = (memory.pointer - start) / itemsize;
         let layout = Layout::foreign(&memory.shape, strides.as_deref(), first, itemsize)?;
         Ok(Array::from_parts(host, layout, dtype, self.queue.clone(), memory.readonly))

@@ -219,11 +219,12 @@ impl Kernel {
             format!(" ({})", params.iter().map(Param::to_string).collect::<Vec<_>>().join(", "))
         });
         let name = &self.0.name;
-        Err(Error::Launch(format!("kernel {name:?} takes {expected} arguments{list}, {given} were given")))
+        let message = format!("kernel {name:?} takes {expected} arguments{list}, {given} were given");
+        Err(Error::launch(name, None, message))
     }
 
     fn refuse<T>(&self, why: String) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}: {why}", self.0.name)))
+        Err(Error::launch(&self.0.name, None, format!("kernel {:?}: {why}", self.0.name)))
     }
 
     fn check_local_memory(&self, args: &[Arg<'_>], device: &Device) -> Result<()> {
@@ -320,7 +321,8 @@ impl Kernel {
     }
 
     fn argument_error(&self, position: usize, why: &str) -> Error {
-        Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.0.name))
+        let name = &self.0.name;
+        Error::launch(name, Some(position), format!("kernel {name:?}, argument {position}: {why}"))
     }
 
     /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.
@@ -341,10 +343,11 @@ impl Kernel {
                 .iter()
                 .any(|part| message.contains(part));
         if is_refused {
-            return Error::Launch(format!(
+            let message = format!(
                 "{launch}: the driver refused the launch ({message}); compare arguments and sizes with the kernel's \
                  declaration, or give params="
-            ));
+            );
+            return Error::launch(name, None, message);
         }
         Error::Sycl { operation: format!("{operation} ({launch})"), code, message }
     }

@@ -48,38 +48,21 @@ lists! {
     ['a] &'a Vec<Arg<'_>>;
 }
 
-macro_rules! tuples {
-    ($(($($name:ident)*);)*) => {$(
+macro_rules! implement {
+    ($($name:ident)*) => {
         impl<'a, $($name: Into<Arg<'a>>),*> LaunchArgs for ($($name,)*) {
             fn with_args<R>(self, use_args: impl FnOnce(&[Arg<'_>]) -> R) -> R {
                 let ($($name,)*) = self;
                 use_args(&[$($name.into()),*])
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Arg, LaunchArgs};
+    use crate::array::tuples;
 
-    tuples! {
-        ();
-        (a);
-        (a b);
-        (a b c);
-        (a b c d);
-        (a b c d e);
-        (a b c d e f);
-        (a b c d e f g);
-        (a b c d e f g h);
-        (a b c d e f g h i);
-        (a b c d e f g h i j);
-        (a b c d e f g h i j k);
-        (a b c d e f g h i j k l);
-        (a b c d e f g h i j k l m);
-        (a b c d e f g h i j k l m n);
-        (a b c d e f g h i j k l m n o);
-        (a b c d e f g h i j k l m n o p);
-    }
+    tuples!(implement: () a b c d e f g h i j k l m n o p);
 }

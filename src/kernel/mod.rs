@@ -38,5 +38,5 @@ pub use launch_args::LaunchArgs;
 pub use param::Param;
 pub use reduction::{Reduction, ReductionLaunch, ReductionOptions};
 pub(crate) use signature::read_signature;
-pub use structure::KernelField;
+pub use structure::{KernelField, KernelStruct};
 pub use typed::{In, InOut, Out, TypedKernel, TypedParam, TypedParams};

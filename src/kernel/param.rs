@@ -5,6 +5,15 @@ use crate::memory::Access;
 use std::fmt;
 
 /// One parameter of a kernel.
+///
+/// ```
+/// use usmq::{DType, Kernel, Param};
+///
+/// let source = "#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void f(float a, const int *x) {}";
+/// let f = Kernel::from_sycl(source, "f")?;
+/// assert_eq!(f.params(), Some(&[Param::Scalar(DType::F32), Param::Read(Some(DType::I32))][..]));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Param {
     /// A number passed by value.

@@ -38,6 +38,17 @@ pub struct Reduction {
 }
 
 /// Optional inputs of a reduction besides those of every one-line kernel.
+///
+/// ```
+/// use usmq::{Array, Reduction, ReductionOptions};
+///
+/// let x = Array::from_slice(&[3f32, 4.0])?;
+/// let options = ReductionOptions { post: "sqrt(a)".to_owned(), ..Default::default() };
+/// // SAFETY: the map reads element i of x only.
+/// let norm = unsafe { Reduction::new_with("const float *x", "float", "x[i] * x[i]", "a + b", "0", options) }?;
+/// assert_eq!(norm.launch((&x,))?.to_vec::<f32>()?, [5.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ReductionOptions {
     /// An expression of the combined value `a`, such as `sqrt(a)`; `n` is the number of its elements. None if
@@ -51,6 +62,18 @@ pub struct ReductionOptions {
 }
 
 /// The axis and queue of a launch.
+///
+/// ```
+/// use usmq::{Array, Reduction, ReductionLaunch};
+///
+/// let x = Array::from_slice(&[1i32, 2, 3, 4])?.reshape((2, 2))?;
+/// // SAFETY: the map reads element i of x only.
+/// let sum = unsafe { Reduction::new("const T *x", "T", "x[i]", "a + b", "0") }?;
+/// let rows = ReductionLaunch { axis: Some(1), keepdims: true, ..Default::default() };
+/// let sums = sum.launch_with(rows, (&x,))?;
+/// assert_eq!((sums.shape(), sums.to_vec::<i32>()?), (&[2, 1][..], vec![3, 7]));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReductionLaunch<'a> {
     /// The axis to combine along, from the end if negative; all axes if `None`.
@@ -111,7 +134,7 @@ impl Reduction {
         identity: &str,
         options: ReductionOptions,
     ) -> Result<Self> {
-        let refuse = |why| Error::Value(format!("reduction kernel {params:?}: {why}"));
+        let refuse = |why| Error::value(format!("reduction kernel {params:?}: {why}"));
         let read = parameters(params).map_err(refuse)?;
         if let Some(written) = read.iter().find(|parameter| parameter.writes()) {
             return Err(refuse(format!("declare {} const, since a reduction only reads", written.name)));
@@ -401,7 +424,7 @@ impl Sizes {
         let ndim = shape.len().cast_signed();
         let from_start = if axis < 0 { axis.saturating_add(ndim) } else { axis };
         if !(0..ndim).contains(&from_start) {
-            return Err(Error::Index(format!("axis {axis} is out of range for shape {shape:?}")));
+            return Err(Error::no_axis(axis, shape));
         }
         let axis = from_start.unsigned_abs();
         let mut kept = Shape::from(shape);

@@ -1,12 +1,20 @@
-//! Structures as kernel arguments: `kernel_struct!` writes a structure that converts into an argument.
+//! Structures as kernel arguments: the trait of their fields, and the derive macro, which `derive/` implements.
 //!
-//! A declarative macro, so that the package needs no second one for a derive macro. It copies the fields one by one
-//! into zeroed bytes, so that padding is never read, and needs no `unsafe` and no promise of the user.
+//! The macro copies the fields one by one into zeroed bytes, so that padding is never read. It needs no `unsafe` and
+//! no promise of the user.
 
 use crate::array::{Element, bytes_of};
 
-/// A value that is part of a kernel's argument: a number, an array of such values, or a structure of
-/// [`kernel_struct!`](crate::kernel_struct).
+/// A value that is part of a kernel's argument: a number, an array of such values, or a structure with
+/// `#[derive(`[`KernelStruct`]`)]`.
+///
+/// ```
+/// use usmq::KernelField;
+///
+/// let mut bytes = [0; 4];
+/// [1u16, 2].write_to(&mut bytes);
+/// assert_eq!(bytes, [1, 0, 2, 0]);
+/// ```
 pub trait KernelField: Copy {
     /// Copies the value to `bytes`, which has `size_of::<Self>()` of them. Padding stays as it is.
     fn write_to(&self, bytes: &mut [u8]);
@@ -25,22 +33,24 @@ impl<T: KernelField, const N: usize> KernelField for [T; N] {
     }
 }
 
-/// Declares structures that are arguments of kernels, by value: `#[repr(C)]`, `Copy`, and [`Into`]`<`[`Arg`](crate::Arg)`>`.
+/// Makes a structure an argument of kernels, by value. Implements [`KernelField`] and
+/// [`Into`]`<`[`Arg`](crate::Arg)`>`.
 ///
-/// Each field is a number that can be an element of an array, an array of fields, or another structure of this macro.
+/// The structure has `#[repr(C)]`, is [`Copy`] and not generic. Each field is a number that can be an element of an
+/// array, an array of fields, or another such structure. Padding is zero in the kernel.
+///
 /// The layout is that of C, which is the one of the kernel's compiler for the same structure of built-in types. Write
 /// `float v[4]` there for `[f32; 4]` here: the vector `float4` has another alignment.
 ///
 /// ```
-/// use usmq::{Array, Kernel, kernel_struct};
+/// use usmq::{Array, Kernel, KernelStruct};
 ///
-/// kernel_struct! {
-///     /// The same structure as in the kernel.
-///     #[derive(Debug, PartialEq)]
-///     pub struct Line {
-///         pub slope: f32,
-///         pub offset: f64,
-///     }
+/// /// The same structure as in the kernel.
+/// #[derive(KernelStruct, Clone, Copy, Debug, PartialEq)]
+/// #[repr(C)]
+/// pub struct Line {
+///     pub slope: f32,
+///     pub offset: f64,
 /// }
 ///
 /// let source = r#"
@@ -57,34 +67,29 @@ impl<T: KernelField, const N: usize> KernelField for [T; N] {
 /// assert_eq!(y.to_vec::<f32>()?, [0.5, 2.5, 4.5]);
 /// # Ok::<(), usmq::Error>(())
 /// ```
-#[macro_export]
-macro_rules! kernel_struct {
-    ($($(#[$attribute:meta])* $visible:vis struct $name:ident {
-        $($(#[$note:meta])* $field_visible:vis $field:ident: $type:ty),+ $(,)?
-    })+) => {$(
-        $(#[$attribute])*
-        #[derive(Clone, Copy)]
-        #[repr(C)]
-        $visible struct $name {
-            $($(#[$note])* $field_visible $field: $type,)+
-        }
-
-        impl $crate::KernelField for $name {
-            fn write_to(&self, bytes: &mut [u8]) {
-                $({
-                    let start = ::core::mem::offset_of!($name, $field);
-                    let end = start + ::core::mem::size_of::<$type>();
-                    <$type as $crate::KernelField>::write_to(&self.$field, &mut bytes[start..end]);
-                })+
-            }
-        }
-
-        impl ::core::convert::From<$name> for $crate::Arg<'_> {
-            fn from(value: $name) -> Self {
-                let mut bytes = [0u8; ::core::mem::size_of::<$name>()];
-                $crate::KernelField::write_to(&value, &mut bytes);
-                Self::bytes(&bytes)
-            }
-        }
-    )+};
-}
+///
+/// A structure without a defined layout, or with a field that a kernel cannot take, does not compile:
+///
+/// ```compile_fail
+/// #[derive(usmq::KernelStruct, Clone, Copy)] // add #[repr(C)]
+/// struct Line {
+///     slope: f32,
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// #[derive(usmq::KernelStruct, Clone, Copy)]
+/// #[repr(C)]
+/// struct Named {
+///     name: &'static str, // does not implement KernelField
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(usmq::KernelStruct, Clone, Copy)]
+/// #[repr(C)]
+/// struct Pair<T> { // is generic
+///     first: T,
+/// }
+/// ```
+pub use usmq_derive::KernelStruct;

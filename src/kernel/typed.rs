@@ -12,14 +12,57 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel only reads.
+///
+/// ```
+/// use usmq::{Array, In, Out, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(const int *x, int *y) { y[global_id(0)] = x[global_id(0)]; }"#;
+/// // SAFETY: work-item i reads x[i] and writes y[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(In<i32>, Out<i32>)>() }?;
+/// let (x, y) = (Array::from_slice(&[1, 2])?, Array::zeros::<i32>(2)?);
+/// f.launch(2, (&x.as_readonly(), &y))?;
+/// assert_eq!(y.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct In<T: Element>(PhantomData<T>);
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel writes without reading it.
+///
+/// ```
+/// use usmq::{Array, Out, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(int *y) { y[global_id(0)] = 3; }"#;
+/// // SAFETY: work-item i writes y[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(Out<i32>,)>() }?;
+/// let y = Array::zeros::<i32>(2)?;
+/// f.launch(2, (&y,))?;
+/// assert!(f.launch(2, (&y.as_readonly(),)).is_err());
+/// assert_eq!(y.to_vec::<i32>()?, [3, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Out<T: Element>(PhantomData<T>);
 
 /// Marks an array parameter of a [`TypedKernel`] that the kernel reads and writes.
+///
+/// ```
+/// use usmq::{Array, InOut, Kernel};
+///
+/// let source = r#"
+/// #include <usmq/kernel.h>
+/// USMQ_KERNEL(1) void f(int *x) { x[global_id(0)] += 1; }"#;
+/// // SAFETY: work-item i reads and writes x[i].
+/// let f = unsafe { Kernel::from_sycl(source, "f")?.typed::<(InOut<i32>,)>() }?;
+/// let x = Array::from_slice(&[1, 2])?;
+/// f.launch(2, (&x,))?;
+/// assert_eq!(x.to_vec::<i32>()?, [2, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct InOut<T: Element>(PhantomData<T>);
 
@@ -76,8 +119,8 @@ arrays! {
     InOut ReadWrite;
 }
 
-macro_rules! tuples {
-    ($(($($name:ident)*);)*) => {$(
+macro_rules! implement {
+    ($($name:ident)*) => {
         impl<$($name: TypedParam),*> private::Params for ($($name,)*) {
             const TYPES: &'static [Param] = &[$($name::TYPE),*];
         }
@@ -90,27 +133,15 @@ macro_rules! tuples {
                 vec![$($name.into()),*]
             }
         }
-    )*};
+    };
 }
 
 #[allow(non_camel_case_types, reason = "one name stands for the value and its type")]
 mod of_tuples {
     use super::{Arg, Param, TypedParam, TypedParams, private};
+    use crate::array::tuples;
 
-    tuples! {
-        (a);
-        (a b);
-        (a b c);
-        (a b c d);
-        (a b c d e);
-        (a b c d e f);
-        (a b c d e f g);
-        (a b c d e f g h);
-        (a b c d e f g h i);
-        (a b c d e f g h i j);
-        (a b c d e f g h i j k);
-        (a b c d e f g h i j k l);
-    }
+    tuples!(implement: (a) b c d e f g h i j k l);
 }
 
 /// A kernel whose launches are safe: [`Kernel::typed`] takes the promise about its accesses once, and each launch
@@ -228,18 +259,21 @@ impl<P: TypedParams> TypedKernel<P> {
     }
 
     fn refuse<T>(&self, position: usize, why: impl fmt::Display) -> Result<T> {
-        Err(Error::Launch(format!("kernel {:?}, argument {position}: {why}", self.kernel.name())))
+        let name = self.kernel.name();
+        let message = format!("kernel {name:?}, argument {position}: {why}");
+        Err(Error::launch(name, Some(position), message))
     }
 }
 
 /// Compares the types with the parameters of the source.
 fn check_params(name: &str, params: &[Param], types: &[Param]) -> Result<()> {
     if params.len() != types.len() {
-        return Err(Error::Launch(format!(
+        let message = format!(
             "kernel {name:?} has {} parameters, not {}; give typed() one type for each",
             params.len(),
             types.len()
-        )));
+        );
+        return Err(Error::launch(name, None, message));
     }
     for (position, (param, given)) in params.iter().zip(types).enumerate() {
         let fits = match (param, given) {
@@ -254,9 +288,10 @@ fn check_params(name: &str, params: &[Param], types: &[Param]) -> Result<()> {
             _ => false,
         };
         if !fits {
-            return Err(Error::Launch(format!(
+            let message = format!(
                 "kernel {name:?}, parameter {position}: typed() was given {given}, but the kernel takes {param}"
-            )));
+            );
+            return Err(Error::launch(name, Some(position), message));
         }
     }
     Ok(())

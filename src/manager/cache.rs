@@ -185,7 +185,7 @@ mod tests {
         let home = current_queue()?;
         let context = Context::new(std::slice::from_ref(home.device()))?;
         let queue = Queue::new(&home, Some(&context), QueueProperties::default())?;
-        queue.store_error(&Error::Value("it went wrong".to_owned()));
+        queue.store_error(&Error::value("it went wrong"));
         let address = queue.to_raw()?;
         drop(queue);
         // SAFETY: another library's handle to the queue, which lives.

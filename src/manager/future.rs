@@ -8,6 +8,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// Adds `in_queue` to every future.
+///
+/// ```
+/// use usmq::{InQueue, Queue, current_queue};
+///
+/// let queue = Queue::get("cpu")?;
+/// let scoped = async { current_queue() }.in_queue(&queue);
+/// # assert_eq!(futures::executor::block_on(scoped)?, queue);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait InQueue: Future + Sized {
     /// Runs this future with `queue` as the current one. An executor may move it between threads and
     /// interleave it with others: no future sees another's queue. A future that is dropped early also drops
@@ -29,6 +38,17 @@ pub trait InQueue: Future + Sized {
 impl<F: Future> InQueue for F {}
 
 /// A future inside a scope; see [`InQueue::in_queue`].
+///
+/// ```
+/// use usmq::{InQueue, Queue, Scoped};
+///
+/// /// Stores a future of a library with its scope.
+/// struct Job<F>(Scoped<F>);
+///
+/// let job = Job(async { 3 }.in_queue(&Queue::get("cpu")?));
+/// # assert_eq!(futures::executor::block_on(job.0), 3);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Scoped<F> {

@@ -85,7 +85,14 @@ pub fn set_default_queue(target: impl Into<Target>) -> Result<()> {
 /// # Ok::<(), usmq::Error>(())
 /// ```
 ///
-/// For a body that returns another type than `Result`, use [`Queue::with`].
+/// `f` returns a `Result`, since the queue may fail; its error type takes usmq's [`Error`]. For a body that returns
+/// any other type, get the queue first and call [`Queue::with`]:
+///
+/// ```
+/// let sum: f32 = usmq::Queue::get("cpu")?.with(|| [1f32, 2.0].iter().sum());
+/// assert_eq!(sum, 3.0);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// The error of `f`, or the reason why the queue cannot be created; then `f` does not run.

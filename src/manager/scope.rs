@@ -34,10 +34,9 @@ fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
 /// The error for work in a destructor of thread-local data that runs after those of usmq.
 #[cold]
 pub(crate) fn thread_ends() -> Error {
-    Error::Value(
+    Error::value(
         "this thread is ending and has dropped its scopes, so it has no current queue: a destructor of thread-local data \
-         asked for one. Pass a queue there, or drop the value before the thread ends"
-            .to_owned(),
+         asked for one. Pass a queue there, or drop the value before the thread ends",
     )
 }
 

@@ -4,6 +4,17 @@ use crate::device::{Device, Queue, QueueProperties, Selector, default_device, se
 use crate::error::Result;
 
 /// A filter string, a device, a queue, or nothing.
+///
+/// ```
+/// use usmq::{Queue, Target};
+///
+/// let queue = Queue::get("cpu")?;
+/// for target in [Target::from("cpu"), Target::from(queue.device()), Target::from(&queue)] {
+///     assert_eq!(Queue::get(target)?, queue);
+/// }
+/// assert!(matches!(Target::from(None::<&str>), Target::Unset));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub enum Target {
     /// No choice: the next rule of the precedence decides.

@@ -138,7 +138,7 @@ impl Allocation {
             None => {
                 let (base, end) = context.range_of(pointer)?.unwrap_or((pointer, pointer + bytes));
                 if pointer + bytes > end {
-                    return Err(Error::Interop(format!(
+                    return Err(Error::interop(format!(
                         "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at \
                          {end:#x}"
                     )));

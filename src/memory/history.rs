@@ -11,6 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// An allocation that an array still holds.
+///
+/// ```
+/// use usmq::{Array, memory};
+///
+/// memory::record_allocations(true)?;
+/// let x = Array::zeros::<u8>(1 << 20)?;
+/// let largest = &memory::live_allocations()?[0];
+/// assert!(largest.bytes >= 1 << 20 && largest.device == *x.device());
+/// memory::record_allocations(false)?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveAllocation {
     /// The requested size.
@@ -60,6 +71,15 @@ pub fn record_allocations(enabled: bool) -> Result<()> {
 }
 
 /// The live allocations since [`record_allocations`], the largest first.
+///
+/// ```
+/// usmq::memory::record_allocations(true)?;
+/// for allocation in usmq::memory::live_allocations()? {
+///     println!("{} bytes for {:?}", allocation.bytes, allocation.since.elapsed());
+/// }
+/// usmq::memory::record_allocations(false)?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Fork`](crate::Error::Fork).

@@ -43,7 +43,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
         let shown: String = text.chars().take(40).collect();
         let dots = if shown.len() < text.len() { "…" } else { "" };
         let units = UNITS.map(|(name, _)| name).join(", ");
-        Error::Value(format!(
+        Error::value(format!(
             "{:?} is not a size below 2**64 bytes; expected a number with one of the units {units}, as \"512MiB\" or \
              \"1.5 GB\"",
             shown + dots

@@ -185,7 +185,7 @@ impl Pool {
             let make = |_: &_| Ok(Interned::new(Self::new(queue, kind)?));
             POOLS.get_or_make(key, context.is_process_lifetime(), make).map(AnyInterned::from)
         })?;
-        slot.downcast().ok_or_else(|| Error::Interop("a queue's slot is not a memory pool".to_owned()))
+        slot.downcast().ok_or_else(|| Error::interop("a queue's slot is not a memory pool"))
     }
 
     pub(super) fn all() -> Result<Vec<Interned<Self>>> {

@@ -12,6 +12,15 @@ use std::time::Duration;
 const AT_MOST: Duration = Duration::from_secs(10);
 
 /// Usage of the pools of one USM kind. Values are bytes unless stated otherwise.
+///
+/// ```
+/// use usmq::{Array, UsmKind, memory};
+///
+/// let x = Array::zeros::<f32>(1000)?;
+/// let [(kind, device), ..] = memory::stats(Some(x.device()))?;
+/// assert!(kind == UsmKind::Device && device.used >= 4000 && device.peak >= device.used);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindStats {
     /// Held by live arrays.
@@ -79,6 +88,15 @@ pub(crate) fn held() -> Vec<(Device, u64)> {
 /// was set for each device. A sub-device counts separately. Memory kept for reuse is returned to the runtime;
 /// arrays keep memory beyond the limit, and allocations fail until arrays hold less.
 ///
+/// ```
+/// use usmq::{Array, Error, memory};
+///
+/// memory::set_limit(Some(memory::parse_size("64 MiB")?), None, None)?;
+/// assert!(matches!(Array::zeros::<u8>(100 << 20), Err(Error::Allocation { .. })));
+/// memory::set_limit(None, None, None)?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`trim`], after the limit was set.
 pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKind>) -> Result<()> {
@@ -89,6 +107,12 @@ pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKi
 
 /// Returns memory kept for reuse to the runtime, and releases the owners of foreign memory. Memory whose last
 /// use is in flight stays.
+///
+/// ```
+/// drop(usmq::Array::zeros::<u8>(1 << 20)?);
+/// usmq::memory::trim(None)?; // the memory is free for other processes
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Sycl`](crate::Error::Sycl) if the runtime refuses to free a block.

@@ -35,6 +35,16 @@ pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
 
 /// Moves all arrays to one queue: `target`, or the one of their queues to which the fewest bytes move.
 ///
+/// ```
+/// use usmq::{Array, Queue, collocate_all};
+///
+/// let (x, y) = (Array::zeros::<f32>(3)?, Array::zeros::<i8>(2)?);
+/// let queue = Queue::get("cpu")?;
+/// let placed = collocate_all(&[&x, &y], Some(&queue))?;
+/// assert!(placed.iter().all(|array| array.queue() == &queue));
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`collocate`]; [`Error::Value`] without arrays and target.
 pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
@@ -118,7 +128,7 @@ fn best(items: &[Item<'_>], target: Option<&Queue>) -> Result<(Queue, Vec<Step>)
         }
     }
     let (_, target, steps) = best.ok_or_else(|| {
-        Error::Value("no array is in USM, so no queue can be the default target; pass a target".to_owned())
+        Error::value("no array is in USM, so no queue can be the default target; pass a target")
     })?;
     Ok((target, steps))
 }

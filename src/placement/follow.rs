@@ -21,7 +21,7 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
     if rest.iter().all(|array| array.queue() == first.queue()) {
         return Ok(first.queue().clone());
     }
-    Err(Error::Placement(format!(
+    let message = format!(
         "the arrays are on different queues:\n{}\npass {} explicitly if all arrays are usable from it, or move them \
          to one queue: {} with all arrays to move the fewest bytes",
         describe(arrays),
@@ -30,21 +30,27 @@ pub fn follow(arrays: &[&Array]) -> Result<Queue> {
             "collocate(array, like=other), or collocate(...)",
             "collocate(&array, other.queue()), or collocate_all(...)"
         )
-    )))
+    );
+    Err(Error::placement(message, queues(arrays), None))
 }
 
 /// Checks that kernels on `queue`, which the caller chose explicitly, can use every array.
 pub(crate) fn usable_from(queue: &Queue, arrays: &[&Array]) -> Result<()> {
     for (position, array) in arrays.iter().enumerate() {
         if let Some(why) = array.unusable_from(queue)? {
-            return Err(Error::Placement(format!(
+            let message = format!(
                 "array {position} cannot be used from {queue}: {why}\n{}\n{} makes a usable copy",
                 describe(arrays),
                 spelled("collocate(array, queue=queue)", "collocate(&array, &queue)")
-            )));
+            );
+            return Err(Error::placement(message, queues(arrays), Some(position)));
         }
     }
     Ok(())
+}
+
+fn queues(arrays: &[&Array]) -> Vec<String> {
+    arrays.iter().map(|array| array.queue().to_string()).collect()
 }
 
 /// One line per array: dtype, shape, kind, queue and context.

@@ -51,7 +51,7 @@ impl Array {
         submit: impl FnOnce(&Queue, usize, usize, &[Event]) -> Result<Event>,
     ) -> Result<Event> {
         if matches!(self.memory_kind(), MemoryKind::Usm(UsmKind::Device | UsmKind::Host)) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{name} is for shared memory, which moves between host and device; {self} is in {}, which does not \
                  move",
                 self.memory_kind().title()

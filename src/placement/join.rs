@@ -48,7 +48,7 @@ pub fn concatenate(arrays: &[&Array], axis: impl Into<Option<isize>>) -> Result<
 pub fn stack(arrays: &[&Array], axis: isize) -> Result<Array> {
     let first = check(arrays, "stack")?;
     if let Some(number) = arrays.iter().position(|array| array.shape() != first.shape()) {
-        return Err(Error::Value(format!(
+        return Err(Error::value(format!(
             "array {number} of shape {:?} cannot be stacked on array 0 of shape {:?}: the shapes must be equal",
             arrays[number].shape(),
             first.shape()
@@ -61,38 +61,38 @@ pub fn stack(arrays: &[&Array], axis: isize) -> Result<Array> {
 /// Checks number and dtypes, and returns the first array.
 fn check<'a>(arrays: &[&'a Array], what: &str) -> Result<&'a Array> {
     let Some(first) = arrays.first() else {
-        return Err(Error::Value(format!("{what} needs at least one array")));
+        return Err(Error::value(format!("{what} needs at least one array")));
     };
     let wanted = first.dtype();
     match arrays.iter().position(|array| array.dtype() != wanted) {
         None => Ok(first),
         Some(number) => {
             let fix = spelled("astype()", "Array::cast");
-            Err(Error::Type(format!(
-                "array 0 has dtype {wanted}, but array {number} has {}; convert one of them with {fix}",
-                arrays[number].dtype()
-            )))
+            let found = arrays[number].dtype();
+            let message = format!(
+                "array 0 has dtype {wanted}, but array {number} has {found}; convert one of them with {fix}"
+            );
+            Err(Error::type_mismatch(wanted, found, message))
         }
     }
 }
 
 fn along(arrays: &[&Array], axis: isize) -> Result<Array> {
-    let Some(first) = arrays.first() else { return Err(Error::Value("no arrays".to_owned())) };
+    let Some(first) = arrays.first() else { return Err(Error::value("no arrays")) };
     if first.ndim() == 0 {
-        return Err(Error::Value(format!(
+        return Err(Error::value(format!(
             "arrays without axes cannot be concatenated; {} joins them along a new axis",
             spelled("stack()", "stack")
         )));
     }
-    let axis = axis_position(axis, first.ndim())
-        .ok_or_else(|| Error::Index(format!("axis {axis} is out of range for shape {:?}", first.shape())))?;
+    let axis = axis_position(axis, first.ndim()).ok_or_else(|| Error::no_axis(axis, first.shape()))?;
     let mut shape = first.shape().to_vec();
     shape[axis] = 0;
     for (number, array) in arrays.iter().enumerate() {
         let other = array.shape();
         let has_extent = |at: usize| at == axis || other[at] == shape[at];
         if other.len() != shape.len() || !(0..shape.len()).all(has_extent) {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "array {number} of shape {other:?} does not fit array 0 of shape {:?}: only the extents of axis \
                  {axis} may differ",
                 first.shape()
@@ -100,7 +100,7 @@ fn along(arrays: &[&Array], axis: isize) -> Result<Array> {
         }
         shape[axis] = shape[axis]
             .checked_add(other[axis])
-            .ok_or_else(|| Error::Value("the joined array is larger than the address space".to_owned()))?;
+            .ok_or_else(|| Error::value("the joined array is larger than the address space"))?;
     }
     let queue = follow(arrays)?;
     let kind = first.kind_of_copies();

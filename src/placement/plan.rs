@@ -6,6 +6,14 @@ use crate::error::size;
 use std::fmt;
 
 /// The action for one array.
+///
+/// ```
+/// use usmq::{Action, Array, explain};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// assert_eq!(explain(&[&x], Some(x.queue()))?.steps[0].action, Action::Keep);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Nothing: it is on the target queue already.
@@ -84,6 +92,14 @@ pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
 }
 
 /// One array's part of a [`Plan`].
+///
+/// ```
+/// let x = usmq::Array::zeros::<f32>(3)?;
+/// for step in usmq::explain(&[&x], None)?.steps {
+///     println!("{}: {}, {} bytes, {}", step.what, step.action.name(), step.bytes, step.reason);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The action.
@@ -97,6 +113,12 @@ pub struct Step {
 }
 
 /// The target of a plan.
+///
+/// ```
+/// let x = usmq::Array::zeros::<f32>(3)?;
+/// assert!(usmq::explain(&[&x], None)?.target == *x.queue());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanTarget {
     /// USM for the work of a queue.
@@ -127,6 +149,13 @@ impl fmt::Display for PlanTarget {
 }
 
 /// The steps that bring arrays together, in the order of the arguments. Prints as a table.
+///
+/// ```
+/// let x = usmq::Array::zeros::<f32>(3)?;
+/// let plan = usmq::explain(&[&x], None)?;
+/// assert_eq!((plan.target, plan.steps.len()), (x.queue().clone().into(), 1));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The target.

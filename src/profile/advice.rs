@@ -6,6 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// An avoidable cost, and its fix.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::from_slice(&[1f32, 2.0])?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// for advice in profile.advice() {
+///     println!("{}; {}", advice.seen, advice.fix);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// The observation.

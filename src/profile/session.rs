@@ -45,8 +45,8 @@ impl Session {
     /// profile, inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn finish(mut self) -> Result<Profile> {
         let Some(window) = self.window.take().filter(|window| !window.is_forked()) else {
-            return Err(Error::Value(
-                "the profile was started before this process was forked; start one in the child".to_owned(),
+            return Err(Error::value(
+                "the profile was started before this process was forked; start one in the child",
             ));
         };
         let (to, closed) = (log::next(), log::now());

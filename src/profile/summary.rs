@@ -5,6 +5,18 @@ use super::{Event, Kind, Profile, Reason};
 use std::collections::{BTreeMap, HashMap};
 
 /// The activity of one device.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::from_slice(&[1f32, 2.0])?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// for device in profile.summary().devices {
+///     println!("{}: {} ns busy", profile.devices()[device.device].name, device.busy);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSummary {
     /// An index into [`Profile::devices`].
@@ -26,6 +38,18 @@ pub struct DeviceSummary {
 }
 
 /// The copies of one reason.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::from_slice(&[1f32, 2.0])?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// for copies in profile.summary().copies {
+///     println!("{}: {} at {} GB/s", copies.reason.name(), copies.count, copies.gigabytes_per_second());
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonSummary {
     /// The reason.
@@ -49,6 +73,18 @@ impl ReasonSummary {
 }
 
 /// The launches of one kernel.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::from_slice(&[1f32, 2.0])?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// for kernel in profile.summary().kernels {
+///     println!("{} ran {} times, {} ns", kernel.name, kernel.count, kernel.time);
+/// }
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSummary {
     /// Its name.
@@ -60,6 +96,18 @@ pub struct KernelSummary {
 }
 
 /// The numbers of a profile.
+///
+/// ```
+/// use usmq::{Array, profile::Session};
+///
+/// let session = Session::start();
+/// Array::from_slice(&[1f32, 2.0])?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// let summary = profile.summary();
+/// assert_eq!(summary.kernels, []);
+/// println!("waited {} ns, {} kinds of copies", summary.waited, summary.copies.len());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// In the order of [`Profile::devices`].

@@ -104,7 +104,7 @@ pub(super) fn consume_capsule(
             }
             let text =
                 format!("the capsule {name:?} has been used; a capsule is for one use: call {method} again");
-            return Err(Error::Interop(text).into());
+            return Err(Error::interop(text).into());
         };
         // SAFETY: a live capsule, and a name that lives as long as the process.
         match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } {

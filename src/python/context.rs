@@ -18,7 +18,7 @@ fn on_thread_of_python<T>(f: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> 
         return Ok(None);
     }
     // None while the interpreter shuts down.
-    Python::try_attach(f).unwrap_or(Ok(None)).map_err(|error| Error::Interop(error.to_string()))
+    Python::try_attach(f).unwrap_or(Ok(None)).map_err(|error| Error::interop(error.to_string()))
 }
 
 impl HostScopes for Contexts {
@@ -48,10 +48,9 @@ fn leave(scope: &ScopeVar, open: &Py<Open>) -> Result<()> {
     })?;
     match left {
         Some(true) => Ok(()),
-        _ => Err(Error::Value(
+        _ => Err(Error::value(
             "this scope is not the innermost one of this Python context; leave those inside it first, and leave it \
-             in the thread and task that entered it"
-                .to_owned(),
+             in the thread and task that entered it",
         )),
     }
 }

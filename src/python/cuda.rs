@@ -129,7 +129,7 @@ impl CudaArray {
                 "{} can be exported only on its own device; copy it with to() or to_numpy()",
                 *self.0
             );
-            return Err(Error::Interop(text).into());
+            return Err(Error::interop(text).into());
         }
         // Array API: without `stream` the consumer uses the legacy default stream.
         let stream = match stream.unwrap_or(1) {
@@ -222,10 +222,10 @@ pub(super) fn import(
 fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
     let version = entries.whole("version")?;
     if !(2..=3).contains(&version) {
-        return Err(Error::Interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
+        return Err(Error::interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
     }
     if entries.optional("mask")?.is_some() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "{NAME} has a mask; usmq arrays do not support missing elements"
         ))
         .into());

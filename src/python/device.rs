@@ -79,7 +79,7 @@ impl Device {
         py: Python<'_>,
         #[pyo3(from_py_with = argument::name)] name: &str,
     ) -> PyResult<bool> {
-        Ok(detach(py, || self.0.has_aspect(name))?)
+        Ok(detach(py, || self.0.has(name))?)
     }
 
     /// Return the best device with these properties, by the rating of SYCL's default selector.
@@ -517,7 +517,7 @@ fn partition_from(object: &Bound<'_, PyAny>) -> PyResult<Partition> {
     if let Ok(text) = object.cast::<PyString>() {
         return match text.to_str()? {
             "numa" => Ok(Partition::Numa),
-            other => Err(crate::Error::Value(format!(
+            other => Err(crate::Error::value(format!(
                 "partition must be \"numa\" where it is a str, not {other:?}"
             ))
             .into()),

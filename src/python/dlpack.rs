@@ -94,8 +94,8 @@ pub(super) fn export_cuda<'py>(
 }
 
 fn capsule<T: Named>(py: Python<'_>, tensor: ExportedTensor<T>) -> PyResult<Bound<'_, PyCapsule>> {
-    let pointer = NonNull::new(tensor.into_raw().cast())
-        .ok_or_else(|| Error::Interop("no DLPack tensor was made".to_owned()))?;
+    let pointer =
+        NonNull::new(tensor.into_raw().cast()).ok_or_else(|| Error::interop("no DLPack tensor was made"))?;
     // SAFETY: the pointer is a fresh tensor of the kind that the name says, and the destructor deletes it.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(free::<T>)) }
 }
@@ -210,7 +210,7 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
             None => {
                 let what = capsule.repr()?;
                 return Err(
-                    Error::Interop(format!("__dlpack__() returned {what}, not a DLPack capsule")).into()
+                    Error::interop(format!("__dlpack__() returned {what}, not a DLPack capsule")).into()
                 );
             }
         },
@@ -282,7 +282,7 @@ fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.get_type(py).name().is_ok_and(|name| name == "DLPackCreationError") {
         return error;
     }
-    let clear = PyErr::from(Error::Interop(format!(
+    let clear = PyErr::from(Error::interop(format!(
         "DLPack cannot express the location of this array ({}); usmq.asarray imports it through \
          __sycl_usm_array_interface__",
         error.value(py)

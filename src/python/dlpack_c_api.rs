@@ -231,8 +231,8 @@ unsafe extern "C" fn allocate(
 fn kind_of(error: &Error) -> &'static CStr {
     match error {
         Error::Allocation { .. } | Error::HostMemory { .. } => c"MemoryError",
-        Error::Interop(_) => c"BufferError",
-        Error::Value(_) => c"ValueError",
+        Error::Interop { .. } => c"BufferError",
+        Error::Value { .. } => c"ValueError",
         _ => c"RuntimeError",
     }
 }

@@ -9,9 +9,9 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::Value(_) | Error::HostView { .. } => PyValueError::new_err(text),
-            Error::Type(_) => PyTypeError::new_err(text),
-            Error::Index(_) => PyIndexError::new_err(text),
+            Error::Value { .. } | Error::HostView { .. } => PyValueError::new_err(text),
+            Error::Type { .. } => PyTypeError::new_err(text),
+            Error::Index { .. } => PyIndexError::new_err(text),
             Error::Interrupted => super::gil::raised(),
             other => Python::attach(|py| own(py, &other, text).unwrap_or_else(|failure| failure)),
         }
@@ -22,23 +22,29 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
     let name = match error {
         Error::Selector { .. } => "SelectorError",
         Error::DeviceNotFound { .. } => "DeviceNotFoundError",
-        Error::Placement(_) => "PlacementError",
+        Error::Placement { .. } => "PlacementError",
         Error::Allocation { .. } | Error::HostMemory { .. } => "AllocationError",
         Error::KernelBuild { .. } => "KernelBuildError",
-        Error::Launch(_) => "LaunchError",
-        Error::Interop(_) => "InteropError",
-        Error::RuntimeNotFound(_) => "RuntimeNotFoundError",
-        Error::RuntimeConflict(_) => "RuntimeConflictError",
+        Error::Launch { .. } => "LaunchError",
+        Error::Interop { .. } => "InteropError",
+        Error::RuntimeNotFound { .. } => "RuntimeNotFoundError",
+        Error::RuntimeConflict { .. } => "RuntimeConflictError",
         Error::Fork => "ForkError",
         Error::Sycl { .. } => "SyclError",
-        Error::Value(_) | Error::HostView { .. } | Error::Type(_) | Error::Index(_) | Error::Interrupted => {
-            "Error"
-        }
+        Error::Value { .. }
+        | Error::HostView { .. }
+        | Error::Type { .. }
+        | Error::Index { .. }
+        | Error::Interrupted => "Error",
     };
     let class = py.import("usmq._errors")?.getattr(name)?.cast_into::<PyType>()?;
     let exception = class.call1((text,))?;
     match error {
         Error::KernelBuild { log, .. } => exception.setattr("log", log)?,
+        Error::Launch { kernel, argument, .. } => {
+            exception.setattr("kernel", kernel)?;
+            exception.setattr("argument", *argument)?;
+        }
         Error::Sycl { code, .. } => exception.setattr("code", code)?,
         _ => {}
     }

@@ -9,7 +9,7 @@ use super::index::scalar;
 use super::kernel::{argument as kernel_argument, holds_memory, host_argument};
 use super::{scope, target};
 use crate::array::Scalar;
-use crate::{Arg, ElementwiseLaunch, ExpressionOptions, ReductionLaunch, ReductionOptions};
+use crate::{Arg, ElementwiseLaunch, Error, ExpressionOptions, ReductionLaunch, ReductionOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -171,14 +171,16 @@ fn launched<'a, 'py, 'n>(
     };
     let read = |(position, arg): (usize, Borrowed<'a, 'py, PyAny>)| {
         let parameter = parameter(position);
-        let name = || parameter.map_or_else(|| position.to_string(), |(name, _)| name.to_owned());
-        let what = || format!("kernel {kernel:?}: argument {}", name());
+        let refused = |why| {
+            let name = parameter.map_or_else(|| position.to_string(), |(name, _)| name.to_owned());
+            Error::launch(kernel, Some(position), format!("kernel {kernel:?}: argument {name}: {why}"))
+        };
         // An array without axes is a number where a kernel takes one.
         if parameter.is_some_and(|(_, takes_array)| takes_array) && is_writable_number(&arg) {
-            let (memory, owner) = host_argument(what, &arg, buffers)?;
+            let (memory, owner) = host_argument(refused, &arg, buffers)?;
             return Ok(Arg::host(memory, Some(owner)));
         }
-        kernel_argument(arg, &mut |host| host_argument(what, host, buffers))
+        kernel_argument(arg, &mut |host| host_argument(refused, host, buffers))
     };
     let args = args.iter_borrowed().enumerate().map(read).collect::<PyResult<_>>()?;
     Ok((args, queue))

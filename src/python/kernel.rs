@@ -180,8 +180,15 @@ impl Kernel {
             .iter_borrowed()
             .enumerate()
             .map(|(position, arg)| {
-                let what = || format!("kernel {:?}, argument {position}", self.0.name());
-                argument(arg, &mut |host| host_argument(what, host, &mut buffers))
+                let name = self.0.name();
+                let refused = |why| {
+                    Error::launch(
+                        name,
+                        Some(position),
+                        format!("kernel {name:?}, argument {position}: {why}"),
+                    )
+                };
+                argument(arg, &mut |host| host_argument(refused, host, &mut buffers))
             })
             .collect::<PyResult<_>>()?;
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
@@ -202,28 +209,28 @@ impl Kernel {
     }
 }
 
-/// An object with a buffer as an argument, which `what` names in errors. Adds the held buffer to the list.
+/// An object with a buffer as an argument. `error` adds kernel and argument to the reason of a refusal. Adds the held
+/// buffer to the list.
 pub(super) fn host_argument<'py>(
-    what: impl Fn() -> String,
+    error: impl Fn(String) -> Error,
     object: &Bound<'py, PyAny>,
     buffers: &mut Vec<HostInput<'py>>,
 ) -> PyResult<(HostMemory, Arc<dyn Any + Send + Sync>)> {
     let py = object.py();
-    let refused = |error: PyErr| {
-        let is_refusal = error.is_instance_of::<PyTypeError>(py)
-            || error.is_instance_of::<PyValueError>(py)
-            || error.is_instance_of::<PyBufferError>(py);
+    let refused = |raised: PyErr| {
+        let is_refusal = raised.is_instance_of::<PyTypeError>(py)
+            || raised.is_instance_of::<PyValueError>(py)
+            || raised.is_instance_of::<PyBufferError>(py);
         if !is_refusal {
-            return error;
+            return raised;
         }
-        let (what, class) = (what(), argument::class_name(object));
+        let class = argument::class_name(object);
         let fix = if has_fields(object).unwrap_or(false) {
             "; for a structure by value pass one element, as x[0]"
         } else {
             ""
         };
-        let why = error.value(py);
-        Error::Launch(format!("{what}: {class}: {why}{fix}")).into()
+        error(format!("{class}: {}{fix}", raised.value(py))).into()
     };
     let host = HostInput::buffer(object).map_err(refused)?;
     let (memory, owner) = host.memory().ok_or_else(|| refuse(object))?;

@@ -190,7 +190,7 @@ fn check_format(format: u32) -> PyResult<()> {
     let text = format!(
         "the pickle has format {format}, and this usmq reads format {FORMAT}; use the same usmq on both sides"
     );
-    Err(Error::Interop(text).into())
+    Err(Error::interop(text).into())
 }
 
 /// The bytes of a frame.
@@ -230,7 +230,7 @@ pub(super) fn restore_array(
     let bytes = bytes(&frame)?;
     let needed = shape.iter().try_fold(dtype.itemsize(), |size, extent| size.checked_mul(*extent));
     if needed != Some(bytes.len()) {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "the pickle is broken: {dtype}{shape:?} does not have {} bytes",
             bytes.len()
         ))

@@ -260,7 +260,7 @@ impl Context {
             .map(|device| Ok(device?.cast::<Device>().map_err(|_| wrong())?.get().0.clone()))
             .collect::<PyResult<Vec<_>>>()?;
         if devices.is_empty() {
-            return Err(crate::Error::Value("a context needs at least one device".to_owned()).into());
+            return Err(crate::Error::value("a context needs at least one device").into());
         }
         Ok(Self(detach(py, || crate::Context::new(&devices))?))
     }

@@ -46,10 +46,9 @@ impl Timer {
     fn elapsed(&self) -> PyResult<Elapsed> {
         match &*self.state.lock() {
             State::Done(elapsed) => Ok(elapsed.clone()),
-            State::New | State::Running(_) => Err(Error::Value(
-                "the timer has no result: read it after its `with` block has ended".to_owned(),
-            )
-            .into()),
+            State::New | State::Running(_) => {
+                Err(Error::value("the timer has no result: read it after its `with` block has ended").into())
+            }
         }
     }
 }
@@ -65,7 +64,7 @@ impl Timer {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let own = slf.get();
         if matches!(&*own.state.lock(), State::Running(_)) {
-            return Err(Error::Value("the timer is running: use one timer for each block".to_owned()).into());
+            return Err(Error::value("the timer is running: use one timer for each block").into());
         }
         let timer = detach(slf.py(), || crate::Timer::start(&own.queue))?;
         *own.state.lock() = State::Running(timer);
@@ -75,7 +74,7 @@ impl Timer {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<bool> {
         let State::Running(timer) = std::mem::replace(&mut *self.state.lock(), State::New) else {
-            return Err(Error::Value("the timer is not running".to_owned()).into());
+            return Err(Error::value("the timer is not running").into());
         };
         let elapsed = detach(py, || timer.stop())?;
         *self.state.lock() = State::Done(elapsed);

@@ -46,7 +46,7 @@ pub(crate) enum Fault {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         let (Fault::Setting(text) | Fault::NoLibrary(text) | Fault::TooLate { text, .. }) = fault;
-        Self::RuntimeNotFound(text)
+        Self::runtime_not_found(text)
     }
 }
 

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_value_is_created_once_per_key_and_failures_are_not_stored() {
         let interner = Interner::<&str, u32>::default();
-        assert!(interner.get_or_make("a", true, |_| Err(Error::Value("no".to_owned()))).is_err());
+        assert!(interner.get_or_make("a", true, |_| Err(Error::value("no"))).is_err());
         assert_eq!(*interner.get_or_make("a", true, |_| Ok(Interned::new(1))).unwrap(), 1);
         assert_eq!(*interner.get_or_make("a", true, |_| Ok(Interned::new(2))).unwrap(), 1);
         assert_eq!(interner.all().unwrap().len(), 1);

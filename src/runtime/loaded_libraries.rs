@@ -27,18 +27,22 @@ pub(super) fn runtime_folder() -> Option<PathBuf> {
 /// in the other, and mixing them corrupts memory.
 pub(super) fn refuse_two_runtimes() -> Result<()> {
     for (library, what) in [("libsycl.so", "SYCL runtimes"), ("libur_loader.so", "Unified Runtime loaders")] {
-        let found = libraries(library);
-        if found.len() > 1 {
-            let list: Vec<_> = found.iter().map(|path| path.display().to_string()).collect();
-            return Err(Error::RuntimeConflict(format!(
-                "{} {what} are loaded in this process: {}. Install all SYCL packages into one environment from one \
-                 source (PyPI or a oneAPI toolkit, not both), or import only one of them",
-                found.len(),
-                list.join(" and "),
-            )));
+        let libraries: Vec<_> = libraries(library).iter().map(|path| path.display().to_string()).collect();
+        if libraries.len() > 1 {
+            return Err(conflict(what, libraries));
         }
     }
     Ok(())
+}
+
+fn conflict(what: &str, libraries: Vec<String>) -> Error {
+    let message = format!(
+        "{} {what} are loaded in this process: {}. Install all SYCL packages into one environment from one source \
+         (PyPI or a oneAPI toolkit, not both), or import only one of them",
+        libraries.len(),
+        libraries.join(" and "),
+    );
+    Error::RuntimeConflict { message, libraries }
 }
 
 /// Whether any library has queried the runtime for devices: the runtime then loads its adapters. Until 2026.1
@@ -50,7 +54,18 @@ pub(crate) fn drivers_are_loaded() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matching;
+    use super::{conflict, matching};
+    use crate::error::Error;
+
+    #[test]
+    fn a_conflict_lists_the_libraries() {
+        let both = ["/a/libsycl.so.9", "/b/libsycl.so.9"].map(str::to_owned).to_vec();
+        let error = conflict("SYCL runtimes", both.clone());
+        let text =
+            "2 SYCL runtimes are loaded in this process: /a/libsycl.so.9 and /b/libsycl.so.9. Install all";
+        assert!(error.to_string().starts_with(text), "{error}");
+        assert!(matches!(error, Error::RuntimeConflict { libraries, .. } if libraries == both));
+    }
 
     #[test]
     fn each_library_in_proc_maps_is_listed_once() {

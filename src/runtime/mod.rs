@@ -82,7 +82,7 @@ impl<T: UniquePtrTarget> Handle<T> {
     }
 
     fn object(&self) -> Result<&T> {
-        self.0.as_ref().ok_or_else(|| Error::Interop("the SYCL runtime returned no object".to_owned()))
+        self.0.as_ref().ok_or_else(|| Error::interop("the SYCL runtime returned no object"))
     }
 }
 

@@ -7,6 +7,14 @@ use std::fmt;
 use std::sync::Arc;
 
 /// One argument of a task.
+///
+/// ```
+/// use usmq::{Array, TaskArg};
+///
+/// let args = [TaskArg::from(3i32), "text".into(), Array::zeros::<f32>(2)?.into()];
+/// assert!(matches!(args, [TaskArg::Number(_), TaskArg::Text(_), TaskArg::Array(_)]));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum TaskArg {
@@ -65,6 +73,24 @@ from!(
 );
 
 /// A type that a task's function may request with [`TaskContext::arg`](super::TaskContext::arg).
+///
+/// ```
+/// use usmq::{FromTaskArg, Task, TaskArg};
+///
+/// struct Name(String);
+///
+/// impl FromTaskArg for Name {
+///     const NAME: &'static str = "name";
+///
+///     fn from_arg(arg: TaskArg) -> Option<Self> {
+///         String::from_arg(arg).filter(|text| !text.is_empty()).map(Self)
+///     }
+/// }
+///
+/// let name = Task::new("greet").arg("usmq").run(|task| task.arg::<Name>())?;
+/// assert_eq!(name.0, "usmq");
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub trait FromTaskArg: Sized {
     /// The type's name in errors.
     const NAME: &'static str;

@@ -11,6 +11,20 @@ use std::sync::Arc;
 
 /// The argument of a task's function: the queue to use, the memory to allocate from, and a cursor over the
 /// arguments.
+///
+/// ```
+/// use usmq::{Array, Task};
+///
+/// let x = Array::from_slice(&[1f32, 2.0])?;
+/// let y = Task::new("scale").arg(&x).arg(3f32).run(|task| -> usmq::Result<Array> {
+///     let (x, factor) = (task.array::<f32>()?, task.arg::<f32>()?);
+///     let scaled: Vec<f32> = x.to_vec::<f32>()?.iter().map(|value| value * factor).collect();
+///     let scaled = task.memory().from_slice(&scaled)?;
+///     Ok(task.memory().release(scaled))
+/// })?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 6.0]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub struct TaskContext {
     name: String,
     queue: Queue,
@@ -105,7 +119,7 @@ impl TaskContext {
     pub(crate) fn front(&self, wanted: &str) -> Result<(usize, TaskArg)> {
         let number = self.taken + 1;
         self.args.front().map(|arg| (number, arg.clone())).ok_or_else(|| {
-            Error::Type(format!(
+            Error::wrong_type(format!(
                 "task {:?} received {}, but its function requests argument {number}, of type {wanted}",
                 self.name,
                 count(self.taken)
@@ -115,9 +129,9 @@ impl TaskContext {
 
     pub(crate) fn mismatch(&self, number: usize, wanted: &str, found: &str) -> Error {
         let name = &self.name;
-        Error::Type(format!(
-            "argument {number} of task {name:?} is {found}; its function requests type {wanted}"
-        ))
+        let message =
+            format!("argument {number} of task {name:?} is {found}; its function requests type {wanted}");
+        Error::type_mismatch(wanted, found, message)
     }
 
     /// Takes this argument, unless another thread already did.
@@ -142,7 +156,7 @@ impl TaskContext {
         if self.args.is_empty() {
             return Ok(());
         }
-        Err(Error::Type(format!(
+        Err(Error::wrong_type(format!(
             "task {:?} received {}, but its function took {}; call rest() for the others",
             self.name,
             count(self.taken + self.args.len()),

@@ -13,6 +13,19 @@ use std::sync::{Arc, Weak};
 ///
 /// An array counts while it, or a view of it, is alive and not [released](Self::release). When the task ends,
 /// live arrays keep their memory; blocks are freed.
+///
+/// ```
+/// use usmq::Task;
+///
+/// Task::new("scratch").memory_limit(1 << 20).run(|task| -> usmq::Result<()> {
+///     let memory = task.memory();
+///     let scratch = memory.zeros::<f32>(100)?;
+///     assert!(memory.used() >= scratch.nbytes() as u64 && memory.limit() == Some(1 << 20));
+///     assert!(memory.zeros::<f32>(1 << 20).is_err(), "more than the limit");
+///     Ok(())
+/// })?;
+/// # Ok::<(), usmq::Error>(())
+/// ```
 pub struct TaskMemory {
     task: String,
     queue: Queue,
@@ -204,7 +217,7 @@ impl TaskMemory {
     fn open_account(&self) -> Result<MutexGuard<'_, Account>> {
         let account = self.account.lock();
         if account.closed {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "task {:?} has ended and its memory is released; allocate arrays that outlive a task outside \
                  it",
                 self.task
@@ -240,7 +253,7 @@ impl TaskMemory {
 
     fn take(&self, address: usize) -> Result<Arc<Allocation>> {
         self.account.lock().blocks.remove(&address).ok_or_else(|| {
-            Error::Value(format!(
+            Error::value(format!(
                 "task {:?} has no block at {address:#x}: it was not allocated by this task, or is already \
                  freed",
                 self.task

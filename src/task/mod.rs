@@ -141,11 +141,13 @@ fn common_queue(name: &str, args: &[TaskArg]) -> Result<Option<Queue>> {
     }
     let lines = args.iter().enumerate().filter(|(_, arg)| queue_of(arg).is_some());
     let lines: Vec<_> = lines.map(|(number, arg)| format!("  argument {}: {arg}", number + 1)).collect();
-    Err(Error::Placement(format!(
+    let message = format!(
         "the arguments of task {name:?} are on different queues:\n{}\npass the queue that runs it, or \
          collocate them first",
         lines.join("\n")
-    )))
+    );
+    let queues = args.iter().filter_map(queue_of).map(Queue::to_string).collect();
+    Err(Error::placement(message, queues, None))
 }
 
 /// Binds the arguments to `queue` without copies; an error for memory that the queue cannot use.
@@ -155,11 +157,12 @@ fn rebind_args(name: &str, args: Vec<TaskArg>, queue: &Queue) -> Result<Vec<Task
         .map(|(number, arg)| {
             for array in memory_of(&arg) {
                 if let Some(why) = array.unusable_from(queue)? {
-                    return Err(Error::Placement(format!(
+                    let message = format!(
                         "argument {} of task {name:?} is {arg}, which cannot be used from {queue}: {why}; \
                          copy it with collocate",
                         number + 1
-                    )));
+                    );
+                    return Err(Error::placement(message, vec![array.queue().to_string()], Some(number)));
                 }
             }
             rebind(arg, queue)

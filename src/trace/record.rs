@@ -8,6 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// The kind of a recorded operation.
+///
+/// ```
+/// use usmq::{Array, profile::{Kind, Session}};
+///
+/// let session = Session::start();
+/// Array::zeros::<f32>(2)?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// assert!(profile.events().iter().any(|event| event.kind == Kind::Fill));
+/// assert!(Kind::Fill.is_command() && !Kind::Wait.is_command());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -32,6 +43,16 @@ pub enum Kind {
 }
 
 /// The reason of an operation.
+///
+/// ```
+/// use usmq::{Array, profile::{Reason, Session}};
+///
+/// let session = Session::start();
+/// Array::zeros::<f32>(2)?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// assert!(profile.events().iter().any(|event| event.reason == Reason::HostRead));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reason {
@@ -60,6 +81,16 @@ pub enum Reason {
 }
 
 /// The clock of a record's times.
+///
+/// ```
+/// use usmq::{Array, profile::{Clock, Session}};
+///
+/// let session = Session::start();
+/// Array::zeros::<f32>(2)?.to_vec::<f32>()?;
+/// let profile = session.finish()?;
+/// assert!(profile.clocks().iter().all(|clock| matches!(clock, Clock::Device | Clock::Host)));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// The device's timestamps.

@@ -86,7 +86,7 @@ pub(crate) fn watch() -> Result<()> {
 
 fn register() -> Result<()> {
     let refuse = |why: &str| {
-        Error::RuntimeNotFound(format!(
+        Error::runtime_not_found(format!(
             "cannot trace calls of other libraries: {why}; start the process with {}",
             spelled("`python -m usmq trace`", "the variables that usmq::profile::watch_calls names")
         ))

@@ -187,14 +187,17 @@ fn a10_arrow_cpp_receives_our_failure() -> Result<()> {
     let Some(peer) = peer() else { return Ok(()) };
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for at in [0, 1, 20] {
-        let batches = (0..30).map(move |number| {
-            if number == at { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
-        });
+        let batches =
+            (0..30).map(
+                move |number| {
+                    if number == at { Err(Error::value("the disk is gone")) } else { record(number) }
+                },
+            );
         let Consumed { found, ended, forgotten } = consumed(peer, 3, Box::new(batches), i64::MAX)?;
         // Arrow C++ may return or drop batches that it took before the error; `balance` counts the releases.
         assert!(forgotten <= 3 && found.batches + forgotten <= at as i64, "{forgotten} of {at}");
         assert!(found.error().contains("the disk is gone"), "{}", found.error());
-        assert!(matches!(ended, StreamEnd::Failed(Error::Value(_))), "{ended:?}");
+        assert!(matches!(ended, StreamEnd::Failed(Error::Value { .. })), "{ended:?}");
     }
     wait_for_memory(peer, before)?;
     balance.check()
@@ -296,7 +299,7 @@ fn s1_s2_s3_s10_arrow_cpp_reads_our_device_stream_and_its_failure() -> Result<()
     let (balance, before) = (Balance::new()?, (peer.bytes)());
     for (count, fails) in [(0, 9), (1, 9), (40, 99), (40, 0), (40, 7)] {
         let batches = (0..count).map(move |number| {
-            if number == fails { Err(Error::Value("the disk is gone".to_owned())) } else { record(number) }
+            if number == fails { Err(Error::value("the disk is gone")) } else { record(number) }
         });
         let mut stream = ArrowDeviceArrayStream::of_host(record_field()?, Box::new(batches));
         let mut found = Found::new();

@@ -33,7 +33,7 @@ fn a6_a_request_below_one_causes_a_later_error_then_the_release() -> Result<()> 
             assert!(text.contains(&format!("requested {count} arrays")), "{text}");
             calls.remove(1 + after);
             assert_eq!(calls.len(), 1 + after + 1, "{calls:?}");
-            assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Interop(_))));
+            assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Interop { .. })));
             assert_eq!(recorder.extract_all(), all_values(after));
         }
     }
@@ -130,13 +130,13 @@ fn a8_an_error_after_the_cancellation_is_not_reported() -> Result<()> {
     let own = recorder.clone();
     let batches = std::iter::from_fn(move || {
         own.cancel();
-        Some(Err(Error::Value("too late".to_owned())))
+        Some(Err(Error::value("too late")))
     });
     let producing = start(&recorder, Box::new(batches))?;
     recorder.until(|log| !log.calls.is_empty());
     recorder.request(1);
     assert_eq!(recorder.calls(), [schema(), Call::Release]);
-    assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
+    assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value { .. })));
     balance.check()
 }
 
@@ -196,7 +196,7 @@ fn a10_a_failure_is_reported_once_with_its_reason_then_the_release() -> Result<(
     let balance = Balance::new()?;
     for at in [0, 2] {
         let spoils: [(_, fn() -> Option<Result<Column>>, _); 4] = [
-            ("a\0b", || Some(Err(Error::Value("a\0b".to_owned()))), libc::EINVAL),
+            ("a\0b", || Some(Err(Error::value("a\0b"))), libc::EINVAL),
             ("panicked", || panic!("as the test wants it"), libc::EINVAL),
             // Of another type.
             ("one type", || Some(numbers(&[1], UsmKind::Shared).and_then(other_type)), libc::EINVAL),

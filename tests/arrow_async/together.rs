@@ -77,7 +77,7 @@ fn a10_batches_before_a_failure_are_kept_and_its_reason_reported() -> Result<()>
     for at in [0, 1, 5] {
         let batches = (0..9).map(move |number| {
             if number == at {
-                return Err(Error::Value("the disk is gone".to_owned()));
+                return Err(Error::value("the disk is gone"));
             }
             numbers(&values_of(number), UsmKind::Device)
         });
@@ -90,7 +90,7 @@ fn a10_batches_before_a_failure_are_kept_and_its_reason_reported() -> Result<()>
                 Err(error) => assert!(error.to_string().contains("the disk is gone"), "{error}"),
             }
         }
-        assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value(_))));
+        assert!(matches!(producing.wait(), StreamEnd::Failed(Error::Value { .. })));
     }
     // A producer that aborts while the consumer waits.
     let (mut stream, producing) = pair(2, false, Box::new(std::iter::empty()))?;

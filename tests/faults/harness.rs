@@ -319,7 +319,7 @@ fn works(queue: &Queue) -> Result<()> {
     if (x.to_vec::<u32>()?, y.to_vec::<u32>()?) == (vec![9; 100], vec![7; 100]) {
         return Ok(());
     }
-    Err(Error::Value("wrong numbers".to_owned()))
+    Err(Error::value("wrong numbers"))
 }
 
 /// Bytes that the heaps of this process have given out, the driver's and the runtime's included.
@@ -345,7 +345,9 @@ pub fn right_class(error: &Error, fault: Fault) -> std::result::Result<(), Strin
     match error {
         Error::Sycl { code: found, message, .. } if found == code && message.contains(text) => Ok(()),
         Error::KernelBuild { log, .. } if log.contains(text) => Ok(()),
-        Error::RuntimeNotFound(message) if message.contains(text) => Ok(()),
+        Error::RuntimeNotFound { message, .. } if message.contains(text) => Ok(()),
+        // A stream reports the error of its producer as a text.
+        Error::Interop { message, .. } if message.contains(text) => Ok(()),
         // A memory provider cannot report a reason.
         Error::Allocation { .. } => Ok(()),
         other => Err(format!("another error: {other:?}")),

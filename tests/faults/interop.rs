@@ -126,7 +126,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..300).map(|n| (n % 7 != 0).then_some(n))));
     let text: ArrayRef = Arc::new(StringArray::from_iter((0..300).map(|n| Some(format!("text {n}")))));
     let batch = RecordBatch::try_from_iter([("n", numbers), ("t", text.clone())])
-        .map_err(|error| Error::Value(error.to_string()))?;
+        .map_err(|error| Error::value(error.to_string()))?;
     let table = || Table::from_arrow(&batch, ImportOptions { queue: Some(home), ..ImportOptions::default() });
     let column =
         || Column::from_arrow("t", &text, ImportOptions { queue: Some(home), ..ImportOptions::default() });
@@ -194,7 +194,7 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         |table| {
             let columns = batches(table).into_iter().map(Ok);
             let stream = ArrowDeviceArrayStream::new(table.schema().clone(), Box::new(columns));
-            failed_stream(ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default()))
+            ColumnOrTable::from_device_stream(stream.into(), ImportOptions::default())
         },
         |table, made| {
             if let Some(ColumnOrTable::Table(made)) = made {
@@ -211,8 +211,8 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             let stream = ArrowArrayStream::new(table.schema().clone(), Box::new(columns));
             let mut arrays = StreamReader::new(stream.into())?;
             let field = arrays.field().clone();
-            let array = arrays.next().ok_or_else(|| Error::Value("no batch".to_owned()))?;
-            Table::from_structs(Column::import(failed_stream(array)?, ImportOptions::default())?)
+            let array = arrays.next().ok_or_else(|| Error::value("no batch"))?;
+            Table::from_structs(Column::import(array?, ImportOptions::default())?)
         },
         |table, made| {
             made.map_or(Ok(()), |made| same(&made))?;
@@ -261,20 +261,10 @@ fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
     });
     drop(stream);
     let ended = producing.wait();
-    match (failed_stream(read)?, ended) {
+    match (read?, ended) {
         (read, StreamEnd::Complete) => Ok(read),
-        (_, ended) => Err(Error::Value(format!("the consumer has everything, the producer {ended:?}"))),
+        (_, ended) => Err(Error::value(format!("the consumer has everything, the producer {ended:?}"))),
     }
-}
-
-/// A stream reports its producer's error as text.
-fn failed_stream<T>(result: Result<T>) -> Result<T> {
-    result.map_err(|error| match error {
-        Error::Interop(text) if text.contains("a fault of the tests") => Error::RuntimeNotFound(text),
-        Error::Interop(text) if text.contains("bad_alloc") => Error::RuntimeNotFound(text),
-        Error::Interop(text) if text.contains("not a std::exception") => Error::RuntimeNotFound(text),
-        other => other,
-    })
 }
 
 fn pack(table: &Table) -> Result<Table> {

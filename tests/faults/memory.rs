@@ -9,7 +9,7 @@ use usmq::{
 };
 
 pub fn expect<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<()> {
-    if found == wanted { Ok(()) } else { Err(Error::Value(format!("{found:?}, not {wanted:?}"))) }
+    if found == wanted { Ok(()) } else { Err(Error::value(format!("{found:?}, not {wanted:?}"))) }
 }
 
 /// Every second element: a view that is not contiguous.
@@ -220,7 +220,7 @@ fn limits(sweep: &mut Sweep, home: &Queue) {
             match refused {
                 Err(Error::Allocation { limit: Some(_), .. }) => Ok(()),
                 Err(other) => Err(other),
-                Ok(_) => Err(Error::Value("2 MiB of 1".to_owned())),
+                Ok(_) => Err(Error::value("2 MiB of 1")),
             }
         },
         |(), _| set_limit(None, Some(home.device()), Some(UsmKind::Shared)),

@@ -624,7 +624,12 @@ def test_a_range_of_integers_beyond_64_bits() -> None:
 def test_a_finite_kernel_argument_never_becomes_infinite() -> None:
     source = "kernel void put(float value, global float *x) { x[0] = value; }"
     put, x = usmq.Kernel.from_opencl(source, "put"), usmq.zeros(1, "f4")
-    with pytest.raises(usmq.LaunchError, match="argument 0: 1e300 is out of range for float32"):
+    text = "argument 0: 1e300 is out of range for float32"
+    with pytest.raises(usmq.LaunchError, match=text) as raised:
         put(1, 1e300, x)
+    assert (raised.value.kernel, raised.value.argument) == ("put", 0)
+    with pytest.raises(usmq.LaunchError, match="takes 2 arguments") as raised:
+        put(1, 1.0)
+    assert (raised.value.kernel, raised.value.argument) == ("put", None)
     put(1, math.inf, x)
     assert x.tolist() == [math.inf]

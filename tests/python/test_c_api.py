@@ -60,19 +60,31 @@ def test_the_header_compiles_as_c_and_cpp(tmp_path: Path, standard: str) -> None
 
 
 def test_the_header_for_cpp_compiles_without_warnings(tmp_path: Path) -> None:
-    source = tmp_path / "all.cpp"
-    source.write_text(
-        "#include <usmq.hpp>\n"
-        "int main() { usmq::scope scope(usmq::queue(nullptr));\n"
-        "  usmq::set_default_queue(nullptr); usmq::set_default_queue(usmq::current_queue());\n"
-        "  return usmq::allocate<int>(1, usmq::current_queue(), USMQ_HOST) ? 0 : 1; }\n"
+    built = checked_cpp(
+        tmp_path,
+        "usmq::scope scope(usmq::queue(nullptr)); const usmq::scope here;\n"
+        "  sycl::queue &own = scope.queue(); const sycl::queue &current = here.queue();\n"
+        "  usmq::set_default_queue(nullptr); usmq::set_default_queue(current);\n"
+        "  return usmq::allocate<int>(1, own, USMQ_HOST) ? 0 : 1;",
     )
+    assert built.returncode == 0, built.stderr
+
+
+def test_the_queue_of_a_scope_that_ends_at_once_does_not_compile(tmp_path: Path) -> None:
+    built = checked_cpp(tmp_path, 'sycl::queue &queue = usmq::scope("cpu").queue(); queue.wait();')
+    assert built.returncode != 0
+    assert "deleted" in built.stderr
+
+
+def checked_cpp(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Check a program in C++ without making one."""
+    source = tmp_path / "all.cpp"
+    source.write_text(f"#include <usmq.hpp>\nint main() {{ {body} }}\n")
     from_sycl = usmq_sycl_include()
     command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++17", *STRICT, "-fsyntax-only"]
     command += [f"-I{PACKAGE / 'include'}", "-isystem", from_sycl, "-isystem", f"{from_sycl}/sycl"]
     command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", str(source)]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def usmq_sycl_include() -> str:

@@ -190,7 +190,7 @@ fn refused(field: &Arc<Field>, spoil: impl FnOnce(&mut RawDeviceArray)) -> Resul
         Column::import_device(foreign_device_array(field, raw), ImportOptions::default()).unwrap_err();
     assert!(once(&releases)?, "{error}");
     match error {
-        Error::Interop(text) => Ok(text),
+        Error::Interop { message: text, .. } => Ok(text),
         other => panic!("another error: {other}"),
     }
 }
@@ -462,7 +462,9 @@ fn memory_without_a_device_ordinal_is_not_exported() -> Result<()> {
                     let back = reimport(export)?;
                     assert_eq!((back.queue().device(), &back.to_arrow()?), (queue.device(), &array));
                 }
-                Err(Error::Interop(text)) => assert!(!named && text.contains("collocate"), "{text}"),
+                Err(Error::Interop { message: text, .. }) => {
+                    assert!(!named && text.contains("collocate"), "{text}")
+                }
                 Err(other) => panic!("{queue}: {other}"),
             }
             // On the root device it can be exported.

@@ -25,7 +25,7 @@ fn in_usm(kind: UsmKind) -> ImportOptions<'static> {
 
 fn interop<T>(result: Result<T>) -> String {
     match result {
-        Err(Error::Interop(text)) => text,
+        Err(Error::Interop { message: text, .. }) => text,
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("no error"),
     }

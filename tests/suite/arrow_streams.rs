@@ -47,7 +47,7 @@ fn table(imported: ColumnOrTable) -> Table {
 
 fn failure<T>(result: Result<T>) -> String {
     match result {
-        Err(Error::Interop(text)) => text,
+        Err(Error::Interop { message: text, .. }) => text,
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("no error"),
     }
@@ -68,7 +68,10 @@ fn a_table_keeps_the_batches_and_the_memory_of_a_device_stream() -> Result<()> {
         assert_eq!((after[0], after[2]), (before[0], before[2]));
         assert_eq!((table.num_rows(), table.to_arrow()?), (75, batches));
         let several = table.columns().unwrap_err();
-        assert!(matches!(&several, Error::Value(text) if text.contains("3 batches")), "{several}");
+        assert!(
+            matches!(&several, Error::Value { message: text, .. } if text.contains("3 batches")),
+            "{several}"
+        );
         Ok(())
     })
 }
@@ -144,7 +147,7 @@ fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
 fn the_producers_error_reaches_the_consumer_once() -> Result<()> {
     without_leaks(|| {
         let (schema, columns) = on_device(&batches(&[5, 6]), ImportOptions::default())?;
-        let broken = Err(Error::Value("the disk\0 is full".to_owned()));
+        let broken = Err(Error::value("the disk\0 is full"));
         let [first, second] = <[Column; 2]>::try_from(columns).unwrap();
         let made = [Ok(first), broken, Ok(second)].into_iter();
         let mut arrays = StreamReader::new(ArrowDeviceArrayStream::new(schema, Box::new(made)).into())?;

@@ -4,8 +4,8 @@ use crate::common::default_queue;
 use std::panic::AssertUnwindSafe;
 use usmq::prelude::*;
 use usmq::{
-    Aspect, Backend, Context, DeviceType, Error, MemoryKind, QueueProperties, Result, Selector, Target,
-    UsmKind,
+    Aspect, Backend, Context, DeviceFilter, DeviceType, Error, MemoryKind, QueueProperties, Result, Selector,
+    Target, UsmKind,
 };
 
 #[test]
@@ -83,7 +83,7 @@ fn an_array_builder_chooses_place_and_content() -> Result<()> {
     let again = Array::builder::<bool>(()).zeroed().fill(true).build()?;
     assert_eq!((again.shape(), again.to_vec::<bool>()?), (&[][..], vec![true]));
     assert_eq!(Array::builder::<i8>([0, 5]).fill(1).build()?.size(), 0);
-    assert!(matches!(Array::builder::<i8>([usize::MAX, 2]).build(), Err(Error::Value(_))));
+    assert!(matches!(Array::builder::<i8>([usize::MAX, 2]).build(), Err(Error::Value { .. })));
     Ok(())
 }
 
@@ -94,10 +94,18 @@ fn names_of_enums_parse_and_print() -> Result<()> {
     assert_eq!("shared".parse::<MemoryKind>()?.to_string(), "shared");
     assert!("heap".parse::<MemoryKind>().is_err_and(|error| error.to_string().contains("\"system\"")));
     assert_eq!("f4".parse::<DType>()?, DType::F32);
-    assert!(matches!("f3".parse::<DType>(), Err(Error::Type(_))));
+    assert!(matches!("f3".parse::<DType>(), Err(Error::Type { .. })));
     let device = Queue::get("cpu")?.device().clone();
     assert_eq!((device.device_type(), device.has(Aspect::Cpu)?), (DeviceType::Cpu, true));
     assert!(!device.has(Aspect::Gpu)? && device.aspects()?.contains(&Aspect::UsmHostAllocations));
+    assert!(device.has("cpu")? && device.has("fp65").is_err());
+    let filter =
+        DeviceFilter::new().aspect(Aspect::Cpu).without_aspect(Aspect::Gpu).device_type(DeviceType::Cpu);
+    let texts = DeviceFilter::new().aspect("cpu").without_aspect("gpu").device_type("cpu");
+    let backend = device.backend();
+    assert_eq!(filter.clone().backend(backend), texts.clone().backend(backend.name()));
+    assert!(filter.devices()?.contains(&device) && texts.devices()?.contains(&device));
+    assert!(DeviceFilter::new().backend("openCL").devices().is_err());
     Ok(())
 }
 

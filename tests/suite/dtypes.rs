@@ -49,7 +49,7 @@ fn format_strings_are_those_of_arrow() -> Result<()> {
                 assert!(column.is_numeric());
                 assert_eq!(column.values()?.dtype(), dtype);
             }
-            Err(Error::Interop(text)) => assert!(format.is_empty(), "{text}"),
+            Err(Error::Interop { message: text, .. }) => assert!(format.is_empty(), "{text}"),
             Err(other) => return Err(other),
         }
     }

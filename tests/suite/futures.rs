@@ -193,7 +193,7 @@ fn a_read_has_the_elements_as_of_its_call() -> Result<()> {
         assert_eq!(strided.await?, [expected[0], expected[2], expected[1], expected[3]]);
         assert_eq!(read.await?, expected);
         assert!(empty.await?.is_empty());
-        assert!(matches!(x.to_vec_async::<f32>().await, Err(Error::Type(_))));
+        assert!(matches!(x.to_vec_async::<f32>().await, Err(Error::Type { .. })));
         Ok::<_, Error>(())
     })
 }

@@ -39,7 +39,7 @@ fn start(kernel: &Kernel, global: usize, local: Option<usize>, args: &[Arg]) -> 
 
 fn refusal(kernel: &Kernel, args: &[Arg]) -> String {
     match start(kernel, 1, Some(1), args) {
-        Err(Error::Launch(text)) => text,
+        Err(Error::Launch { message: text, .. }) => text,
         other => unreachable!("not refused as a launch: {other:?}"),
     }
 }
@@ -134,7 +134,7 @@ fn a_local_accessor_takes_extents_of_its_dimensions() -> Result<()> {
         assert!(text.contains("\"square\"") && text.contains(part), "{text}");
     }
     for extents in [&[][..], &[1; 4], &[usize::MAX, 2]] {
-        assert!(matches!(shaped(extents), Err(Error::Value(_))), "{extents:?}");
+        assert!(matches!(shaped(extents), Err(Error::Value { .. })), "{extents:?}");
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 
 use crate::common::{default_queue, two_sub_devices};
 use usmq::{
-    Arg, Array, DType, Error, In, InOut, Kernel, Launch, Out, Queue, Result, TypedKernel, UsmKind,
-    kernel_struct,
+    Arg, Array, DType, Error, In, InOut, Kernel, KernelStruct, Launch, Out, Queue, Result, TypedKernel,
+    UsmKind,
 };
 
 const SOURCE: &str = r#"
@@ -92,25 +92,23 @@ fn a_range_has_one_to_three_dimensions() -> Result<()> {
     Ok(())
 }
 
-kernel_struct! {
-    #[derive(Debug)]
-    struct Inner {
-        tag: i8,
-        value: f64,
-    }
+#[derive(KernelStruct, Clone, Copy, Debug)]
+#[repr(C)]
+struct Inner(i8, f64);
 
-    struct Outer {
-        first: i32,
-        inner: [Inner; 2],
-        weights: [f32; 3],
-        last: u16,
-    }
+#[derive(KernelStruct, Clone, Copy)]
+#[repr(C)]
+struct Outer {
+    first: i32,
+    inner: [Inner; 2],
+    weights: [f32; 3],
+    last: u16,
 }
 
 #[test]
 fn a_structure_with_padding_has_the_layout_of_the_kernel() -> Result<()> {
     let y = Array::zeros::<f64>(9)?;
-    let inner = [Inner { tag: -1, value: 0.5 }, Inner { tag: 2, value: 1.5 }];
+    let inner = [Inner(-1, 0.5), Inner(2, 1.5)];
     let outer = Outer { first: 7, inner, weights: [1.0, 2.0, 3.0], last: 9 };
     // SAFETY: one work-item writes the 9 elements.
     unsafe { kernel("outer")?.launch(1, (outer, &y)) }?;
@@ -190,7 +188,7 @@ fn a_typed_launch_follows_its_data_to_another_queue() -> Result<()> {
     assert_eq!(scale.launch(3, (2.0, &x, &y))?.queue(), &there);
     assert_eq!(y.to_vec::<f32>()?, [6.0; 3]);
     let mixed = scale.launch(3, (2.0, &x, &array(&default_queue()?)?));
-    assert!(matches!(mixed, Err(Error::Placement(_))));
+    assert!(matches!(mixed, Err(Error::Placement { .. })));
     Ok(())
 }
 

@@ -24,6 +24,7 @@ mod build_script;
 mod builders;
 mod dlpack;
 mod dtypes;
+mod errors;
 mod futures;
 mod host;
 mod host_views;

@@ -48,12 +48,12 @@ fn an_error_inside_a_scope_propagates_and_restores_the_queue() -> Result<()> {
     let failed = with_queue(&queues[0], || {
         let inner = with_queue(&queues[1], || {
             assert_eq!(current_queue()?, queues[1]);
-            Err::<(), _>(Error::Value("on purpose".to_owned()))
+            Err::<(), _>(Error::value("on purpose"))
         });
         assert_eq!(current_queue()?, queues[0]);
         inner
     });
-    assert!(matches!(failed, Err(Error::Value(text)) if text == "on purpose"));
+    assert!(matches!(failed, Err(Error::Value { message: text, .. }) if text == "on purpose"));
     assert_eq!(current_queue()?, outside);
     Ok(())
 }
@@ -440,8 +440,10 @@ fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     });
     thread.join().expect("no panic").expect("no error");
     let found = said.recv().expect("it was dropped");
-    let refused =
-        |result: &Result<Queue>| matches!(result, Err(Error::Value(text)) if text.contains("thread"));
+    let refused = |result: &Result<Queue>| match result {
+        Err(Error::Value { message, .. }) => message.contains("thread"),
+        _ => false,
+    };
     let Poll::Ready(polled) = &found.polled else { panic!("{found:?}") };
     for result in [
         &found.current,
@@ -454,7 +456,7 @@ fn a_thread_local_destructor_gets_an_error_after_the_scopes_are_destroyed() {
     ] {
         assert!(refused(result), "{found:?}");
     }
-    assert!(matches!(&found.made, Err(Error::Value(_))), "{found:?}");
+    assert!(matches!(&found.made, Err(Error::Value { .. })), "{found:?}");
     // Calls without the current queue work.
     assert_eq!(found.elements.expect("its queue is known"), [1, 2]);
 }

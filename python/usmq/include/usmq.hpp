@@ -1,4 +1,4 @@
-// usmq.hpp: usmq.h for C++17 and SYCL. Queues are values, scopes are RAII objects, errors are exceptions.
+// usmq.hpp: usmq.h for C++17 and SYCL. Scopes are RAII objects and own their queue, errors are exceptions.
 #ifndef USMQ_HPP
 #define USMQ_HPP
 
@@ -57,16 +57,32 @@ inline sycl::queue queue(const char *target) {
 inline void set_default_queue(const char *target) { check(usmq_set_default_queue(target)); }
 inline void set_default_queue(const sycl::queue &queue) { check(usmq_set_default_queue_to(detail::address(queue))); }
 
-/// Makes a queue current during its lifetime, on the thread that created it.
+/// Makes a queue current during its lifetime, on the thread that created it. It owns a handle of the queue, so that
+/// `queue()` is a reference for functions that take a `sycl::queue &`.
 class [[nodiscard]] scope {
 public:
-  explicit scope(const char *target) { check(usmq_queue_scope_enter(target, &number_)); }
-  explicit scope(const sycl::queue &queue) { check(usmq_queue_scope_enter_on(detail::address(queue), &number_)); }
+  /// Keeps the queue that is current now.
+  scope() : scope(current_queue()) {}
+  /// The queue of a target such as "gpu:1". Null changes nothing; `queue()` is then the current queue.
+  explicit scope(const char *target) : queue_(target ? usmq::queue(target) : current_queue()) {
+    check(usmq_queue_scope_enter(target, &number_));
+  }
+  /// A queue of any origin.
+  explicit scope(const sycl::queue &queue) : queue_(queue) {
+    check(usmq_queue_scope_enter_on(detail::address(queue), &number_));
+  }
   ~scope() { usmq_queue_scope_leave(number_); }
   scope(const scope &) = delete;
   scope &operator=(const scope &) = delete;
 
+  /// The queue of this scope, also while a scope inside it has another one. Valid as long as the scope.
+  sycl::queue &queue() & noexcept { return queue_; }
+  const sycl::queue &queue() const & noexcept { return queue_; }
+  // The scope ends with the expression, and the queue with it.
+  sycl::queue &queue() const && = delete;
+
 private:
+  sycl::queue queue_;
   usmq_scope number_ = 0;
 };
 

@@ -175,7 +175,7 @@ fn readable(host: &Column) -> Result<ArrayRef> {
 
 fn structs(array: &ArrayRef) -> Result<&StructArray> {
     let structs = array.as_any().downcast_ref::<StructArray>();
-    structs.ok_or_else(|| Error::Interop(format!("{} is not a struct", array.data_type())))
+    structs.ok_or_else(|| Error::interop(format!("{} is not a struct", array.data_type())))
 }
 
 /// Joins the values of several arrays.
@@ -226,7 +226,7 @@ fn read(field: &Field, array: ArrowArray, is_valid: bool) -> Result<ArrayRef> {
         Ok(make_array(data))
     };
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        Err(Error::Interop(format!("arrow-rs could not read an array of format {:?}", field.format())))
+        Err(Error::interop(format!("arrow-rs could not read an array of format {:?}", field.format())))
     })
 }
 
@@ -249,7 +249,7 @@ fn tidy(data: ArrayData) -> ArrayData {
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {
-    Error::Interop(format!("arrow-rs: {error}"))
+    Error::interop(format!("arrow-rs: {error}"))
 }
 
 // Both libraries use the struct of the C interface; arrow-rs moves the value out.

@@ -121,7 +121,7 @@ impl AsyncExport {
             Err(error) => {
                 // SAFETY: as above; nothing runs that could call the handler.
                 unsafe { (*handler).producer = ptr::null_mut() };
-                Err(Error::Interop(format!("no thread could be started for the Arrow stream: {error}")))
+                Err(Error::interop(format!("no thread could be started for the Arrow stream: {error}")))
             }
         }
     }
@@ -302,14 +302,12 @@ impl Consumer {
     unsafe fn read(handler: *mut ArrowAsyncDeviceStreamHandler) -> Result<Self> {
         // SAFETY: the caller's promise.
         let Some(given) = (unsafe { handler.as_ref() }) else {
-            return Err(Error::Interop("the ArrowAsyncDeviceStreamHandler is null".to_owned()));
+            return Err(Error::interop("the ArrowAsyncDeviceStreamHandler is null"));
         };
         let (Some(on_schema), Some(on_next_task), Some(on_error), Some(release)) =
             (given.on_schema, given.on_next_task, given.on_error, given.release)
         else {
-            return Err(Error::Interop(
-                "the ArrowAsyncDeviceStreamHandler is released, or lacks callbacks".to_owned(),
-            ));
+            return Err(Error::interop("the ArrowAsyncDeviceStreamHandler is released, or lacks callbacks"));
         };
         Ok(Self { handler, on_schema, on_next_task, on_error, release })
     }
@@ -384,7 +382,7 @@ impl Worker {
                 Turn::Cancelled => return Ok(StreamEnd::Cancelled),
                 Turn::Stopped => return Ok(StreamEnd::Stopped),
                 Turn::Wrong(count) => {
-                    return Err(Error::Interop(format!(
+                    return Err(Error::interop(format!(
                         "the consumer of the Arrow stream requested {count} arrays; it must be 1 or more"
                     )));
                 }
@@ -439,7 +437,7 @@ fn take_back(offer: &Arc<Offer>) {
 }
 
 fn panicked() -> Error {
-    Error::Interop("the producer of the stream panicked".to_owned())
+    Error::interop("the producer of the stream panicked")
 }
 
 impl std::fmt::Debug for AsyncExport {

@@ -214,7 +214,7 @@ impl ConsumerState {
 }
 
 pub(super) fn broken(what: impl std::fmt::Display) -> Error {
-    Error::Interop(format!("the asynchronous Arrow stream is not valid: {what}"))
+    Error::interop(format!("the asynchronous Arrow stream is not valid: {what}"))
 }
 
 /// Calls a waker. Its executor may run any code, but must not unwind into a producer.
@@ -293,7 +293,7 @@ unsafe extern "C" fn on_error(
         // SAFETY: as above: a string that is valid during this call.
         unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
     };
-    own.finish(Err(Error::Interop(format!("the producer of the asynchronous Arrow stream failed: {text}"))));
+    own.finish(Err(Error::interop(format!("the producer of the asynchronous Arrow stream failed: {text}"))));
 }
 
 unsafe extern "C" fn release(handler: *mut ArrowAsyncDeviceStreamHandler) {

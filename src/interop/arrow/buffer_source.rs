@@ -173,7 +173,7 @@ impl BufferSource for HostSource {
     }
 
     fn later(&mut self, _: usize) -> Result<Buffer> {
-        Err(Error::Interop("the size of a buffer in host memory is not known".to_owned()))
+        Err(Error::interop("the size of a buffer in host memory is not known"))
     }
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {
@@ -328,7 +328,7 @@ impl Later {
     pub(super) fn array(&self, bytes: impl FnOnce() -> Result<usize>) -> Result<Option<Array>> {
         let make = || match (self.pointer, bytes()?) {
             (0, 0) => Ok(None),
-            (0, bytes) => Err(Error::Interop(format!(
+            (0, bytes) => Err(Error::interop(format!(
                 "a buffer of an Arrow array is null, and its size is {bytes} bytes"
             ))),
             (pointer, bytes) => self.source.array(pointer, bytes).map(Some),
@@ -338,5 +338,5 @@ impl Later {
 }
 
 fn not_usm(pointer: usize, context: &Context) -> Error {
-    Error::Interop(format!("{pointer:#x} is not USM of {context}, unlike other buffers of the array"))
+    Error::interop(format!("{pointer:#x} is not USM of {context}, unlike other buffers of the array"))
 }

@@ -20,7 +20,7 @@ impl Column {
     /// [`Error::Interop`] for element types that Arrow lacks, for a strided array, and for an array without
     /// axes.
     pub fn from_array(name: &str, array: &Array) -> Result<Self> {
-        let refuse = |why: &str| Err(Error::Interop(format!("cannot use {array} as an Arrow column: {why}")));
+        let refuse = |why: &str| Err(Error::interop(format!("cannot use {array} as an Arrow column: {why}")));
         let format = match format_of(array.dtype()) {
             Ok(format) => format,
             Err(why) => return refuse(why),

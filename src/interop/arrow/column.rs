@@ -164,7 +164,9 @@ impl Column {
             return Ok(bytes);
         }
         let Some((dtype, parts)) = values_type(self.field().format(), layout) else {
-            return Err(Error::Type(format!("{self} has no values of its own; its children have them")));
+            return Err(Error::wrong_type(format!(
+                "{self} has no values of its own; its children have them"
+            )));
         };
         self.typed(1, dtype, parts, self.len())
     }
@@ -179,7 +181,7 @@ impl Column {
             Physical::Bytes { large } | Physical::List { large } => (wide(large), 1),
             Physical::ListView { large } => (wide(large), 0),
             Physical::Union { dense: true, .. } => (DType::I32, 0),
-            _ => return Err(Error::Type(format!("{self} has no offsets"))),
+            _ => return Err(Error::wrong_type(format!("{self} has no offsets"))),
         };
         self.typed(1, dtype, 1, self.len() + extra)
     }
@@ -191,7 +193,7 @@ impl Column {
     pub fn sizes(&self) -> Result<Array> {
         match self.layout() {
             Physical::ListView { large } => self.typed(2, wide(large), 1, self.len()),
-            _ => Err(Error::Type(format!("{self} has no sizes"))),
+            _ => Err(Error::wrong_type(format!("{self} has no sizes"))),
         }
     }
 
@@ -202,7 +204,7 @@ impl Column {
     pub fn type_ids(&self) -> Result<Array> {
         match self.layout() {
             Physical::Union { .. } => self.typed(0, DType::I8, 1, self.len()),
-            _ => Err(Error::Type(format!("{self} has no type ids"))),
+            _ => Err(Error::wrong_type(format!("{self} has no type ids"))),
         }
     }
 
@@ -212,7 +214,8 @@ impl Column {
     /// [`Error::Index`] if the range exceeds the column.
     pub fn slice(&self, start: usize, length: usize) -> Result<Self> {
         if start.checked_add(length).is_none_or(|end| end > self.len()) {
-            return Err(Error::Index(format!("values {start} to {start} + {length} of {self}")));
+            let message = format!("values {start} to {start} + {length} of {self}");
+            return Err(Error::range_end(start.saturating_add(length), self.len(), message));
         }
         Ok(self.part(start, length))
     }
@@ -320,7 +323,7 @@ impl Column {
                 retyped(&sizes, DType::I64, number - 2, &[1])?.to_vec::<i64>()?[0]
             }
         };
-        usize::try_from(last).map_err(|_| Error::Interop(format!("a buffer of {self} has {last} bytes")))
+        usize::try_from(last).map_err(|_| Error::interop(format!("a buffer of {self} has {last} bytes")))
     }
 
     pub(super) fn layout(&self) -> Physical {
@@ -335,7 +338,7 @@ impl Column {
             None if count == 0 || parts == 0 => {
                 Array::uninit(shape, dtype, UsmKind::Device, self.queue()).map(|array| array.as_readonly())
             }
-            None => Err(Error::Interop(format!("buffer {buffer} of {self} is missing"))),
+            None => Err(Error::interop(format!("buffer {buffer} of {self} is missing"))),
         }
     }
 
@@ -358,7 +361,7 @@ const fn wide(large: bool) -> DType {
 fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result<Array> {
     let start = bytes.layout().offset();
     if !bytes.address().is_multiple_of(dtype.itemsize()) || !start.is_multiple_of(dtype.itemsize()) {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "address {:#x} is not a multiple of the {} bytes of {dtype}",
             bytes.address(),
             dtype.itemsize()
@@ -367,7 +370,7 @@ fn retyped(bytes: &Array, dtype: DType, first: usize, shape: &[usize]) -> Result
     let layout = Layout::foreign(shape, None, start / dtype.itemsize() + first, dtype.itemsize())?;
     let needed = (first + layout.size()) * dtype.itemsize();
     if needed > bytes.nbytes() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "a buffer has {} bytes, and {needed} are needed",
             bytes.nbytes()
         )));

@@ -86,7 +86,7 @@ impl BufferSource for CudaSource {
     }
 
     fn later(&mut self, pointer: usize) -> Result<Buffer> {
-        Err(Error::Interop(format!("the size of the buffer at {pointer:#x} in CUDA memory cannot be read")))
+        Err(Error::interop(format!("the size of the buffer at {pointer:#x} in CUDA memory cannot be read")))
     }
 
     unsafe fn look<T>(&self, pointer: usize, count: usize) -> Result<Option<&[T]>> {

@@ -26,7 +26,7 @@ struct ExportedCudaArray {
 /// # Errors
 /// [`Error::Interop`] for an element type that Arrow lacks, for a strided array, or for more or fewer axes than one.
 pub fn export_cuda(array: &CudaArray) -> Result<(Arc<Field>, ArrowDeviceArray)> {
-    let refuse = |why: &str| Err(Error::Interop(format!("cannot export {array} as an Arrow array: {why}")));
+    let refuse = |why: &str| Err(Error::interop(format!("cannot export {array} as an Arrow array: {why}")));
     let format = match format_of(array.dtype()) {
         Ok(format) => format,
         Err(why) => return refuse(why),

@@ -12,6 +12,16 @@ use std::ffi::c_void;
 use std::ptr;
 
 /// How a consumer synchronizes with the data.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column, SyncMode}};
+///
+/// let column = Column::from_array("x", &Array::zeros::<f32>(2)?)?;
+/// let exported = column.export_device(SyncMode::Event)?; // without a wait: the consumer waits for its event
+/// let complete = column.export_device(SyncMode::Now)?; // waits for the work on the column
+/// # drop((exported, complete));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
     /// It waits for an event on its device.
@@ -93,7 +103,7 @@ impl Column {
         } else {
             format!("is in {kind}, which the host cannot read")
         };
-        Err(Error::Interop(format!("{self} {why}; {copies}() copies it")))
+        Err(Error::interop(format!("{self} {why}; {copies}() copies it")))
     }
 
     /// Exports this column as a host-readable array without a copy; only for host and shared USM. Waits for

@@ -195,21 +195,20 @@ impl About {
     pub(super) fn released(&self) -> Error {
         match &self.field {
             Some(field) => broken(field, "it is released"),
-            None => Error::Interop("the ArrowArray is not valid: it is released".to_owned()),
+            None => Error::interop("the ArrowArray is not valid: it is released"),
         }
     }
 
     /// The field of an array, checked against usmq's own information.
     pub(super) fn describing(&self, array: &ArrowArray) -> Result<&Arc<Field>> {
         let Some(field) = &self.field else {
-            return Err(Error::Interop(
+            return Err(Error::interop(
                 "the Arrow array has no field, and usmq did not export it; call ForeignStruct::take_array, \
-                 which takes the field"
-                    .to_owned(),
+                 which takes the field",
             ));
         };
         match exported(array) {
-            Some(own) if !own.field().same_type(field) => Err(Error::Interop(format!(
+            Some(own) if !own.field().same_type(field) => Err(Error::interop(format!(
                 "the Arrow array is {own}, exported by usmq, but is imported as {}; import it with its own \
                  field",
                 own.field().difference(field)

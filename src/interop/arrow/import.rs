@@ -21,6 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The target of an import, as requested by the caller.
+///
+/// ```
+/// use usmq::{Queue, UsmKind, interop::arrow::ImportOptions};
+///
+/// let queue = Queue::get("cpu")?;
+/// let names = ["id".to_owned()];
+/// let options = ImportOptions { queue: Some(&queue), kind: Some(UsmKind::Shared), columns: Some(&names) };
+/// assert!(options.columns.is_some());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
     /// The queue; by default the current one for host data, for device data a queue that can use it in place.
@@ -54,7 +64,7 @@ impl ImportOptions<'_> {
         };
         if !field.is_struct() {
             let format = field.format();
-            return Err(Error::Type(format!("an array of format {format:?} has no columns to select")));
+            return Err(Error::wrong_type(format!("an array of format {format:?} has no columns to select")));
         }
         let numbers = names.iter().map(|name| field.child(name)).collect::<Result<Vec<_>>>()?;
         Ok(Wanted { field: Arc::new(field.selected(&numbers)), numbers })
@@ -157,8 +167,8 @@ impl Column {
                 let ForeignStruct { inner, about } = array;
                 Self::import_in_place(ForeignStruct { inner: inner.array, about }, queue)
             }
-            DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::Interop(
-                "CUDA memory cannot become USM without a copy; import it with import_device".to_owned(),
+            DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Err(Error::interop(
+                "CUDA memory cannot become USM without a copy; import it with import_device",
             )),
             _ => Self::import_device(array, ImportOptions { queue, ..ImportOptions::default() }),
         }
@@ -169,7 +179,7 @@ impl Column {
 pub(super) fn check_device(device_type: i32) -> Result<()> {
     match device_type {
         DEVICE_CPU | DEVICE_ONEAPI | DEVICE_CUDA | DEVICE_CUDA_HOST | DEVICE_CUDA_MANAGED => Ok(()),
-        other => Err(Error::Interop(format!(
+        other => Err(Error::interop(format!(
             "the Arrow data is on a device of type {other}; usmq supports type {DEVICE_CPU} (host), \
              {DEVICE_ONEAPI} \
              (oneAPI), and {DEVICE_CUDA}, {DEVICE_CUDA_HOST} and {DEVICE_CUDA_MANAGED} (CUDA)"
@@ -451,7 +461,9 @@ fn zeros<S: BufferSource>(width: usize, source: &S) -> Result<Buffer> {
 
 fn within(error: Error, field: &Field, number: usize) -> Error {
     match error {
-        Error::Interop(why) => Error::Interop(format!("in child {number} {:?}: {why}", field.name())),
+        Error::Interop { message: why, .. } => {
+            Error::interop(format!("in child {number} {:?}: {why}", field.name()))
+        }
         other => other,
     }
 }

@@ -57,7 +57,7 @@ pub(super) enum Part {
 
 impl Layout {
     pub(super) fn parse(format: &str) -> Result<Self> {
-        let unknown = || Error::Interop(format!("Arrow format string {format:?} is not known"));
+        let unknown = || Error::interop(format!("Arrow format string {format:?} is not known"));
         if let Some(number) = DType::find(|row| row.arrow == Some(format)) {
             return Ok(Self::Fixed(number.itemsize()));
         }

@@ -79,10 +79,10 @@ impl Column {
     pub fn with_validity(&self, validity: &Array) -> Result<Self> {
         same_queue(self, validity, "validity")?;
         if !self.layout().has_validity() {
-            return Err(Error::Type(format!("{self} has no validity of its own")));
+            return Err(Error::wrong_type(format!("{self} has no validity of its own")));
         }
         if self.offset() != 0 {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "{self} is a slice from value {} of its buffers; set the validity before slicing",
                 self.offset()
             )));
@@ -92,9 +92,10 @@ impl Column {
             DType::Bool => (length, true),
             DType::U8 => (length.div_ceil(8), false),
             other => {
-                return Err(Error::Type(format!(
+                let message = format!(
                     "validity must be a bool array, or a bitmap of uint8, not {other}; cast it to bool"
-                )));
+                );
+                return Err(Error::type_mismatch("bool or uint8", other, message));
             }
         };
         if validity.shape() != [wanted] {
@@ -104,7 +105,7 @@ impl Column {
             } else {
                 ""
             };
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "validity of {length} values must have {wanted} {unit}, not shape {:?}{hint}",
                 validity.shape()
             )));
@@ -133,7 +134,7 @@ fn typed(name: &str, format: &str, values: &Array) -> Result<Column> {
     match field.layout {
         Layout::Bits if values.dtype() == DType::Bool => return truths(name, values),
         Layout::Bytes { .. } => {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "a {} column needs offsets: the start of each text, then the end of the last one",
                 field.type_name()
             )));
@@ -146,21 +147,22 @@ fn typed(name: &str, format: &str, values: &Array) -> Result<Column> {
         _ => None,
     };
     let Some((dtype, parts)) = wanted else {
-        return Err(Error::Type(format!("a {} column cannot be made from one array", field.type_name())));
+        return Err(Error::wrong_type(format!(
+            "a {} column cannot be made from one array",
+            field.type_name()
+        )));
     };
     if values.dtype() != dtype {
-        return Err(Error::Type(format!(
-            "a {} column needs values of {dtype}, not {}",
-            field.type_name(),
-            values.dtype()
-        )));
+        let (name, found) = (field.type_name(), values.dtype());
+        let message = format!("a {name} column needs values of {dtype}, not {found}");
+        return Err(Error::type_mismatch(dtype, found, message));
     }
     let rows = match (values.shape(), parts) {
         ([rows], 1) => *rows,
         ([rows, inner], parts) if *inner == parts && parts != 1 => *rows,
         (shape, _) => {
             let axes = if parts == 1 { "one axis".to_owned() } else { format!("the shape [n, {parts}]") };
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "the values of a {} column must have {axes}, not shape {shape:?}",
                 field.type_name()
             )));
@@ -177,18 +179,16 @@ fn typed(name: &str, format: &str, values: &Array) -> Result<Column> {
 fn texts(name: &str, format: &str, bytes: &Array, offsets: &Array) -> Result<Column> {
     let field = Field::new(name, format)?;
     let Layout::Bytes { large } = field.layout else {
-        return Err(Error::Type(format!(
+        return Err(Error::wrong_type(format!(
             "a {} column has no offsets; offsets with type are for string, binary, large_string and large_binary, and \
              without type for lists",
             field.type_name()
         )));
     };
     if bytes.dtype() != DType::U8 {
-        return Err(Error::Type(format!(
-            "the values of a {} column are its bytes as uint8, not {}",
-            field.type_name(),
-            bytes.dtype()
-        )));
+        let (name, found) = (field.type_name(), bytes.dtype());
+        let message = format!("the values of a {name} column are its bytes as uint8, not {found}");
+        return Err(Error::type_mismatch(DType::U8, found, message));
     }
     one_axis(bytes, "the bytes of texts")?;
     let like = Column::from_array(name, bytes)?;
@@ -196,11 +196,9 @@ fn texts(name: &str, format: &str, bytes: &Array, offsets: &Array) -> Result<Col
     let (length, is_large) = starts(offsets)?;
     if large != is_large {
         let wanted = if large { DType::I64 } else { DType::I32 };
-        return Err(Error::Type(format!(
-            "a {} column needs offsets of {wanted}, not {}",
-            field.type_name(),
-            offsets.dtype()
-        )));
+        let (name, found) = (field.type_name(), offsets.dtype());
+        let message = format!("a {name} column needs offsets of {wanted}, not {found}");
+        return Err(Error::type_mismatch(wanted, found, message));
     }
     Ok(node(&like, field, length, vec![Buffer::Absent, held(offsets)?, held(bytes)?], Vec::new()))
 }
@@ -226,12 +224,15 @@ fn starts(offsets: &Array) -> Result<(usize, bool)> {
     let large = match offsets.dtype() {
         DType::I32 => false,
         DType::I64 => true,
-        other => return Err(Error::Type(format!("offsets must be int32 or int64, not {other}"))),
+        other => {
+            let message = format!("offsets must be int32 or int64, not {other}");
+            return Err(Error::type_mismatch("int32 or int64", other, message));
+        }
     };
     one_axis(offsets, "offsets")?;
     contiguous(offsets, "offsets")?;
     let length = offsets.size().checked_sub(1).ok_or_else(|| {
-        Error::Value("offsets must have one element more than the column has values, at least one".to_owned())
+        Error::value("offsets must have one element more than the column has values, at least one")
     })?;
     Ok((length, large))
 }
@@ -240,17 +241,16 @@ fn same_queue(column: &Column, array: &Array, what: &str) -> Result<()> {
     if column.queue() == array.queue() {
         return Ok(());
     }
-    Err(Error::Placement(format!(
-        "the values are on {}, but the {what} on {}; collocate the arrays first",
-        column.queue(),
-        array.queue()
-    )))
+    let (values, other) = (column.queue().to_string(), array.queue().to_string());
+    let message =
+        format!("the values are on {values}, but the {what} on {other}; collocate the arrays first");
+    Err(Error::placement(message, vec![values, other], None))
 }
 
 fn one_axis(array: &Array, what: &str) -> Result<()> {
     match array.ndim() {
         1 => Ok(()),
-        _ => Err(Error::Value(format!("{what} must have one axis, not shape {:?}", array.shape()))),
+        _ => Err(Error::value(format!("{what} must have one axis, not shape {:?}", array.shape()))),
     }
 }
 
@@ -258,7 +258,7 @@ fn contiguous(array: &Array, what: &str) -> Result<Array> {
     if array.is_contiguous() {
         return Ok(array.clone());
     }
-    Err(Error::Interop(format!(
+    Err(Error::interop(format!(
         "the {what} of a column must be contiguous, but {array} is strided; call copy()"
     )))
 }

@@ -18,6 +18,14 @@ pub(super) const MOST_FIELDS: usize = 1 << 20;
 /// The type of a column: an Arrow format string, a name, metadata, and the fields of its children.
 ///
 /// Source: Arrow columnar format, "The ArrowSchema structure".
+///
+/// ```
+/// use usmq::{interop::arrow::{Field}};
+///
+/// let field = Field::new("weights", "f")?;
+/// assert_eq!((field.name(), field.type_name()), ("weights", "float".to_owned()));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub(super) format: String,
@@ -99,7 +107,7 @@ impl Field {
     /// 1,048,576 fields.
     pub fn nested(name: &str, format: &str, children: Vec<Arc<Self>>) -> Result<Self> {
         if name.contains('\0') {
-            return Err(Error::Value(format!("an Arrow name must not contain NUL: {name:?}")));
+            return Err(Error::value(format!("an Arrow name must not contain NUL: {name:?}")));
         }
         let (format, name) = (format.to_owned(), name.to_owned());
         Self::build(Parts { format, name, metadata: None, flags: FLAG_NULLABLE, children, dictionary: None })
@@ -192,10 +200,10 @@ impl Field {
         let mut found = self.children.iter().enumerate().filter(|(_, child)| child.name == name);
         match (found.next(), found.next()) {
             (Some((number, _)), None) => Ok(number),
-            (Some(_), Some(_)) => Err(Error::Index(format!("several columns are named {name:?}"))),
+            (Some(_), Some(_)) => Err(Error::index(format!("several columns are named {name:?}"))),
             _ => {
                 let names: Vec<_> = self.children.iter().map(|child| child.name()).collect();
-                Err(Error::Index(format!("there is no column {name:?}, only {names:?}")))
+                Err(Error::index(format!("there is no column {name:?}, only {names:?}")))
             }
         }
     }
@@ -224,7 +232,7 @@ impl Field {
     pub fn export(&self) -> Result<ArrowSchema> {
         let text = |text: &str| {
             CString::new(text)
-                .map_err(|_| Error::Value(format!("an Arrow name must not contain NUL: {text:?}")))
+                .map_err(|_| Error::value(format!("an Arrow name must not contain NUL: {text:?}")))
         };
         let children = self.children.iter().map(|child| child.export().map(Heap::new));
         let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
@@ -268,7 +276,7 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {
-    Error::Interop(format!("the ArrowSchema is not valid: {what}"))
+    Error::interop(format!("the ArrowSchema is not valid: {what}"))
 }
 
 pub(super) fn check_children(format: &str, layout: Layout, count: usize) -> Result<()> {
@@ -341,7 +349,7 @@ pub(super) unsafe fn pointers<'a, T>(list: *mut *mut T, count: i64, what: &str) 
             // SAFETY: the caller's promise.
             Ok(unsafe { slice::from_raw_parts(list, count) })
         }
-        _ => Err(Error::Interop(format!("the Arrow struct is not valid: it declares {count} {what}"))),
+        _ => Err(Error::interop(format!("the Arrow struct is not valid: it declares {count} {what}"))),
     }
 }
 

@@ -22,6 +22,18 @@ use std::sync::Arc;
 const FORMAT: u64 = 1;
 
 /// A serialized column or table: its header and its buffers.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column}};
+///
+/// let column = Column::from_array("x", &Array::from_slice(&[1i32, 2])?)?;
+/// let packed = column.pack()?;
+/// let bytes = packed.buffers.iter().map(Array::to_bytes).collect::<usmq::Result<Vec<_>>>()?;
+/// let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+/// let back = Column::unpack(&packed.header, &bytes, column.queue())?; // for example in another process
+/// assert_eq!(back.values()?.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Packed {
     /// The type, the lengths, and the list of existing buffers.
@@ -180,7 +192,7 @@ fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
 fn check_format(reader: &mut Reader<'_>) -> Result<()> {
     match reader.number()? {
         FORMAT => Ok(()),
-        other => Err(Error::Interop(format!(
+        other => Err(Error::interop(format!(
             "packed data has format {other}, and this usmq reads format {FORMAT}; use the same usmq on both \
              sides"
         ))),
@@ -379,7 +391,7 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 fn broken(what: impl Display) -> Error {
-    Error::Interop(format!("the packed data is broken: {what}"))
+    Error::interop(format!("the packed data is broken: {what}"))
 }
 
 impl<'a> Reader<'a> {

@@ -94,7 +94,7 @@ impl ExportedStream {
     unsafe fn answer<T>(&mut self, out: *mut T, make: impl FnOnce(&mut Self) -> Result<T>) -> c_int {
         self.error = None;
         let result = catch_unwind(AssertUnwindSafe(|| without_python_lock(|| make(self))))
-            .unwrap_or_else(|_| Err(Error::Interop("the producer of the stream panicked".to_owned())));
+            .unwrap_or_else(|_| Err(Error::interop("the producer of the stream panicked")));
         match result {
             Ok(value) => {
                 // SAFETY: the caller's promise.
@@ -135,7 +135,7 @@ pub(super) fn check_type(field: &Field, batch: &Column, number: usize) -> Result
     if batch.field().same_type(field) {
         return Ok(());
     }
-    Err(Error::Interop(format!(
+    Err(Error::interop(format!(
         "a stream has one type, but its batch {} is {}: {batch}; use one schema for all batches",
         number + 1,
         field.difference(batch.field())

@@ -124,7 +124,7 @@ mod sealed {
             let text =
                 (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
             let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(status).to_string());
-            Err(Error::Interop(format!("the Arrow stream gave no {what}: {text}")))
+            Err(Error::interop(format!("the Arrow stream gave no {what}: {text}")))
         }
     }
 }
@@ -142,9 +142,7 @@ macro_rules! calls {
             fn check(&self) -> Result<()> {
                 let whole = self.get_schema.is_some() && self.get_next.is_some();
                 if self.is_released() || !whole {
-                    return Err(Error::Interop(
-                        "the Arrow stream is released, or lacks callbacks".to_owned(),
-                    ));
+                    return Err(Error::interop("the Arrow stream is released, or lacks callbacks"));
                 }
                 Ok(())
             }
@@ -179,7 +177,7 @@ calls!(
         if array.device_type == stream.device_type {
             return Ok(());
         }
-        Err(Error::Interop(format!(
+        Err(Error::interop(format!(
             "the Arrow stream is of device type {}, but gave an array of type {}",
             stream.device_type, array.device_type
         )))
@@ -225,7 +223,7 @@ fn only<S: Stream>(
         let length = |array: &ForeignStruct<S::Array>| array.inner.array().length;
         match &found {
             Some((first, one)) if length(one) != 0 && length(&array) != 0 => {
-                return Err(Error::Value(format!(
+                return Err(Error::value(format!(
                     "chunks {first} and {number} of the stream have values, which are not contiguous in memory, so one \
                      array needs a copy; {}",
                     spelled(
@@ -247,6 +245,14 @@ fn only<S: Stream>(
 /// The contents of an array or stream: top-level structs without nulls are the rows of a table, whether or
 /// not their schema is nullable. All other data, also structs with nulls or of an extension type, is a
 /// column.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column, ColumnOrTable}};
+///
+/// let column = Column::from_array("x", &Array::zeros::<f32>(2)?)?;
+/// assert!(matches!(ColumnOrTable::from_column(column)?, ColumnOrTable::Column(_)));
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum ColumnOrTable {
     /// Values of one type.
@@ -275,7 +281,7 @@ impl ColumnOrTable {
     pub fn to(&self, ImportOptions { queue, kind, columns }: ImportOptions<'_>) -> Result<Self> {
         match self {
             Self::Column(column) if columns.is_some() => {
-                Err(Error::Type(format!("{column} is not a table, so it has no columns to select")))
+                Err(Error::wrong_type(format!("{column} is not a table, so it has no columns to select")))
             }
             Self::Column(column) => column.to(kind, queue).map(Self::Column),
             Self::Table(table) => {
@@ -358,7 +364,7 @@ impl ColumnOrTable {
         }
         match (columns.pop(), columns.len()) {
             (Some(column), 0) => Ok(Self::Column(column)),
-            (_, more) => Err(Error::Interop(format!(
+            (_, more) => Err(Error::interop(format!(
                 "the stream has {} arrays of format {:?}, but a column needs exactly one; import them one by \
                  one",
                 more + 1,

@@ -10,6 +10,16 @@ use std::sync::Arc;
 
 /// Columns of one schema in unified shared memory, on one device; rows are in one or more batches, as in a
 /// stream.
+///
+/// ```
+/// use usmq::{Array, interop::arrow::{Column, Table}};
+///
+/// let (ids, weights) = (Array::from_slice(&[1i32, 2, 3])?, Array::from_slice(&[0.5f32, 1.0, 1.5])?);
+/// let table = Table::new(vec![Column::from_array("id", &ids)?, Column::from_array("weight", &weights)?])?;
+/// assert_eq!((table.num_rows(), table.names().collect::<Vec<_>>()), (3, vec!["id", "weight"]));
+/// assert_eq!(table.slice(1, 2)?.column("id")?.values()?.to_vec::<i32>()?, [2, 3]);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Table {
     schema: Arc<Field>,
@@ -25,17 +35,17 @@ impl Table {
     /// on different queues, which `collocate` fixes.
     pub fn new(columns: Vec<Column>) -> Result<Self> {
         let Some(first) = columns.first() else {
-            return Err(Error::Value("a table needs at least one column".to_owned()));
+            return Err(Error::value("a table needs at least one column"));
         };
         let (length, queue) = (first.len(), first.queue().clone());
         for column in &columns {
             if column.len() != length {
-                return Err(Error::Value(format!("{first} and {column} have different lengths")));
+                return Err(Error::value(format!("{first} and {column} have different lengths")));
             }
             if *column.queue() != queue {
-                return Err(Error::Placement(format!(
-                    "{first} and {column} are on different queues; collocate them first"
-                )));
+                let message = format!("{first} and {column} are on different queues; collocate them first");
+                let queues = columns.iter().map(|column| column.queue().to_string()).collect();
+                return Err(Error::placement(message, queues, None));
             }
         }
         let schema = Arc::new(Field::record(columns.iter().map(|column| column.field().clone()).collect())?);
@@ -57,7 +67,7 @@ impl Table {
     pub fn from_structs(column: Column) -> Result<Self> {
         let (schema, queue) = (column.field().clone(), column.queue().clone());
         if column.layout() != super::layout::Layout::Struct {
-            return Err(Error::Type(format!("{column} does not hold structs, so it is not a table")));
+            return Err(Error::wrong_type(format!("{column} does not hold structs, so it is not a table")));
         }
         Self::of_batches(schema, vec![column], queue)
     }
@@ -98,7 +108,7 @@ impl Table {
     pub fn columns(&self) -> Result<&[Column]> {
         match &self.batches[..] {
             [batch] => Ok(&batch.0.children),
-            batches => Err(Error::Value(format!(
+            batches => Err(Error::value(format!(
                 "{self} has {} batches, so each column is in several parts; use the columns of its batches",
                 batches.len()
             ))),
@@ -135,7 +145,8 @@ impl Table {
     /// [`Error::Index`] if the range exceeds the table.
     pub fn slice(&self, start: usize, length: usize) -> Result<Self> {
         if start.checked_add(length).is_none_or(|end| end > self.num_rows()) {
-            return Err(Error::Index(format!("rows {start} to {start} + {length} of {self}")));
+            let message = format!("rows {start} to {start} + {length} of {self}");
+            return Err(Error::range_end(start.saturating_add(length), self.num_rows(), message));
         }
         let (mut skip, mut rest, mut batches) = (start, length, Vec::new());
         for batch in &self.batches {
@@ -189,7 +200,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
 /// A struct column without offset, as record batches must be.
 fn flat(schema: &Arc<Field>, batch: Column) -> Result<Column> {
     if batch.null_count()? > 0 {
-        return Err(Error::Interop(format!("{batch} has nulls, so it is not a record batch")));
+        return Err(Error::interop(format!("{batch} has nulls, so it is not a record batch")));
     }
     Ok(record(schema, batch.children(), batch.len(), batch.queue()))
 }

@@ -155,7 +155,7 @@ pub(super) fn format_named(name: &str) -> Result<String> {
         _ => None,
     });
     format.filter(|format| Layout::parse(format).is_ok()).ok_or_else(|| {
-        Error::Type(format!(
+        Error::wrong_type(format!(
             "Arrow type {name:?} is not known or has children; expected a name such as \"int32\", \"bool\", \"string\", \
              \"date32[day]\", \"timestamp[us, tz=UTC]\", \"duration[ns]\" or \"decimal128(10, 2)\""
         ))

@@ -20,7 +20,7 @@ pub(super) struct Checked<'a> {
 }
 
 pub(super) fn broken(field: &Field, what: impl Display) -> Error {
-    Error::Interop(format!(
+    Error::interop(format!(
         "the ArrowArray {:?} of type {} is not valid: {what}",
         field.name(),
         field.type_name()
@@ -30,7 +30,9 @@ pub(super) fn broken(field: &Field, what: impl Display) -> Error {
 /// Adds the number of the batch to an error, counted from 1.
 pub(super) fn in_batch(error: Error, number: usize) -> Error {
     match error {
-        Error::Interop(why) => Error::Interop(format!("batch {} of the stream: {why}", number + 1)),
+        Error::Interop { message: why, .. } => {
+            Error::interop(format!("batch {} of the stream: {why}", number + 1))
+        }
         other => other,
     }
 }

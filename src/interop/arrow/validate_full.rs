@@ -30,7 +30,7 @@ fn numbers<const N: usize, T>(bytes: &[u8], read: fn([u8; N]) -> T) -> impl Iter
 
 impl Contents<'_> {
     fn wrong(&self, what: impl Display) -> Error {
-        Error::Interop(format!(
+        Error::interop(format!(
             "column {:?} of type {} is not valid Arrow data: {what}; fix it in its producer",
             self.field.name(),
             self.field.type_name()

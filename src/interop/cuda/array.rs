@@ -349,10 +349,10 @@ impl Described<'_> {
                 .filter(|address| (1..=isize::MAX as usize).contains(address))
         };
         if self.pointer == 0 {
-            return Err(Error::Interop(format!("the address of shape {:?} is null", self.shape)));
+            return Err(Error::interop(format!("the address of shape {:?} is null", self.shape)));
         }
         if at(low).is_none() || high.checked_add(1).and_then(at).is_none() {
-            return Err(Error::Value(format!(
+            return Err(Error::value(format!(
                 "address {:#x}, shape {:?} and strides leave the address space",
                 self.pointer, self.shape
             )));
@@ -362,9 +362,8 @@ impl Described<'_> {
 }
 
 fn ambiguous_stream() -> Error {
-    Error::Interop(
-        "stream 0 is ambiguous; pass 1 (legacy default stream), 2 (per-thread default stream) or a handle"
-            .to_owned(),
+    Error::interop(
+        "stream 0 is ambiguous; pass 1 (legacy default stream), 2 (per-thread default stream) or a handle",
     )
 }
 
@@ -377,7 +376,7 @@ fn locate(pointer: usize, described: &Described<'_>) -> Result<(Arc<CudaDevice>,
         return Ok((device, context));
     }
     let location = driver.locate(pointer)?.ok_or_else(|| {
-        Error::Interop(format!(
+        Error::interop(format!(
             "{pointer:#x} was passed as CUDA memory, but the CUDA driver does not know it"
         ))
     })?;

@@ -55,7 +55,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, usize)> {
 }
 
 fn start() -> Result<usize> {
-    let missing = |what: String| Error::RuntimeNotFound(what);
+    let missing = |what: String| Error::runtime_not_found(what);
     // SAFETY: opens the library by its name, which runs its initialisers as any use of it would.
     if !unsafe { sys::is_culib_present() } {
         return Err(missing(
@@ -117,7 +117,7 @@ fn check(doing: &str, code: CUresult) -> Result<()> {
     if code == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
-    Err(Error::Interop(format!("{doing} failed in the CUDA driver: {}", name_of(code))))
+    Err(Error::interop(format!("{doing} failed in the CUDA driver: {}", name_of(code))))
 }
 
 fn stream_of(handle: Handle) -> sys::CUstream {

@@ -82,7 +82,7 @@ impl CudaDevice {
             .name(format!("usmq-cuda-{ordinal}"))
             .spawn(move || serve(&receiver))
             .map_err(|error| {
-                Error::Interop(format!("could not start the thread for CUDA transfers: {error}"))
+                Error::interop(format!("could not start the thread for CUDA transfers: {error}"))
             })?;
         Ok(Arc::new(Self {
             ordinal,
@@ -121,7 +121,7 @@ impl CudaDevice {
             // The job may own memory of this device, whose release takes the lock.
             drop(submit_state);
             drop(refused);
-            return Err(Error::Interop("the thread for CUDA transfers has stopped".to_owned()));
+            return Err(Error::interop("the thread for CUDA transfers has stopped"));
         }
         // Do this only now: a latch placed before its job is queued could block an earlier job.
         let held = stream.map_or(Ok(()), |stream| self.hold(&mut submit_state, stream, &latch));

@@ -53,7 +53,7 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
     let Some(strides) = &descriptor.strides else { return Ok(None) };
     let whole = |step: &isize| (step % itemsize == 0).then_some(step / itemsize);
     strides.iter().map(whole).collect::<Option<Vec<_>>>().map(Some).ok_or_else(|| {
-        Error::Interop(format!(
+        Error::interop(format!(
             "strides {strides:?} are not multiples of the {itemsize} bytes of {}",
             descriptor.dtype
         ))
@@ -68,7 +68,7 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
 pub fn export(array: &CudaArray) -> Result<Descriptor> {
     array.check()?;
     if array.dtype().typestr().is_none() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "__cuda_array_interface__ has no typestr for {}; cast to float32 first",
             array.dtype()
         )));

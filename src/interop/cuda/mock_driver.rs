@@ -158,7 +158,7 @@ impl Driver for MockDriver {
 
     fn stream_wait_event(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
         if self.no_order.load(Ordering::SeqCst) {
-            return Err(Error::Interop("ordering failed in the CUDA driver: on purpose".to_owned()));
+            return Err(Error::interop("ordering failed in the CUDA driver: on purpose"));
         }
         let event = self.event(event);
         self.submit(stream, move || event.wait());
@@ -194,7 +194,7 @@ impl Driver for MockDriver {
     ) -> Result<()> {
         let number = self.copies.fetch_add(1, Ordering::SeqCst);
         if self.refuse.lock().contains(&number) {
-            return Err(Error::Interop("copying failed in the CUDA driver: on purpose".to_owned()));
+            return Err(Error::interop("copying failed in the CUDA driver: on purpose"));
         }
         let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());
         overlap.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

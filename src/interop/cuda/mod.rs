@@ -32,6 +32,13 @@ pub use interface::{Descriptor, export, import};
 
 /// Returns the number of CUDA devices, or an error without any. Never panics, with or without a driver.
 ///
+/// ```
+/// match usmq::interop::cuda::device_count() {
+///     Ok(count) => println!("{count} CUDA devices"),
+///     Err(missing) => println!("{missing}"),
+/// }
+/// ```
+///
 /// # Errors
 /// [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound) naming what is missing.
 pub fn device_count() -> crate::Result<usize> {

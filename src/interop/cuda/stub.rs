@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 
 pub(super) fn open() -> Result<(Arc<dyn Driver>, usize)> {
-    Err(Error::RuntimeNotFound(
-        "this build of usmq cannot load the CUDA driver; build it with the feature cuda".to_owned(),
+    Err(Error::runtime_not_found(
+        "this build of usmq cannot load the CUDA driver; build it with the feature cuda",
     ))
 }

@@ -17,7 +17,7 @@ use std::ptr;
 /// and with errors of the CUDA driver or of a transfer to this array.
 pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<ExportedTensor<T>> {
     if array.is_readonly() && !T::SAYS_READ_ONLY {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "{array} is read-only, which DLPack cannot express before version 1.0; request max_version=(1, 0)"
         )));
     }

@@ -11,7 +11,7 @@ pub(super) fn to_dlpack(dtype: DType) -> DLDataType {
 pub(super) fn read(dtype: DLDataType) -> Result<DType> {
     DType::ALL.into_iter().find(|known| to_dlpack(*known) == dtype).ok_or_else(|| {
         let DLDataType { code, bits, lanes } = dtype;
-        Error::Interop(format!(
+        Error::interop(format!(
             "DLPack type of code {code}, {bits} bits and {lanes} lanes has no usmq dtype; have its producer cast it"
         ))
     })

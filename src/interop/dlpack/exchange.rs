@@ -15,6 +15,17 @@ use std::collections::HashMap;
 /// cached one of the device. A consumer that uses it needs no other synchronization. None for the host, which
 /// has no queue.
 ///
+/// ```
+/// use usmq::interop::dlpack::{Destination, work_queue};
+///
+/// let queue = usmq::Queue::get("cpu")?;
+/// let device = Destination { kind: 14, id: i32::try_from(queue.device().ordinal()).expect("few devices") };
+/// let found = work_queue(device)?.expect("a queue");
+/// assert_eq!(found.device(), queue.device());
+/// assert!(work_queue(Destination { kind: 14, id: 99 }).is_err());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interop`] for a device that usmq does not have, or errors of finding the current queue.
 pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
@@ -23,7 +34,7 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
         return Ok(None);
     }
     let unknown = || {
-        Error::Interop(format!(
+        Error::interop(format!(
             "DLPack device ({kind}, {id}) is unknown to usmq; use ({CPU}, 0) or, for a visible device, \
              ({ONEAPI}, its ordinal)"
         ))
@@ -43,6 +54,14 @@ pub fn work_queue(device: Destination) -> Result<Option<Queue>> {
 
 /// Returns the address of a `sycl::queue` for this queue, valid for the rest of the process. The API does not
 /// report the end of its use, so each requested queue is kept, once.
+///
+/// ```
+/// use usmq::interop::dlpack::work_stream;
+///
+/// let queue = usmq::current_queue()?;
+/// assert_eq!(work_stream(&queue)?, work_stream(&queue)?); // one address, a `sycl::queue *` for DLPack's `stream`
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::Sycl`] if memory is short, [`Error::Fork`].

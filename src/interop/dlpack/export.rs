@@ -15,6 +15,15 @@ use std::mem::{ManuallyDrop, size_of};
 use std::ptr::{self, NonNull};
 
 /// The device that the consumer requests: `DLDevice` as type and number.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{Destination, device_of}};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// let own = i32::try_from(x.device().root_device().ordinal()).expect("few devices");
+/// assert_eq!(device_of(&x), Destination { kind: 14, id: own });
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// `kDLOneAPI` (14) or `kDLCPU` (1).
@@ -24,6 +33,16 @@ pub struct Destination {
 }
 
 /// When the consumer may use the data.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, Order, export}};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// let asked = Export { order: Order::Queue(x.queue()), ..Export::default() };
+/// let tensor = export::<DLManagedTensorVersioned>(&x, asked)?; // without a wait
+/// # drop(tensor);
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Order<'a> {
     /// Immediately, on any queue: the export waits.
@@ -36,6 +55,18 @@ pub enum Order<'a> {
 }
 
 /// The request of a consumer.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Destination, Export, export}};
+///
+/// let x = Array::zeros::<f32>(3)?; // device memory
+/// let host = Some(Destination { kind: 1, id: 0 });
+/// let in_place = Export { destination: host, copy: Some(false), ..Export::default() };
+/// assert!(export::<DLManagedTensorVersioned>(&x, in_place).is_err());
+/// let copied = Export { destination: host, ..Export::default() };
+/// assert!(export::<DLManagedTensorVersioned>(&x, copied).is_ok());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Export<'a> {
     /// The requested device; by default that of the array.
@@ -47,6 +78,17 @@ pub struct Export<'a> {
 }
 
 /// A managed tensor of usmq. Dropping it calls the deleter, as its consumer would.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let managed = export::<DLManagedTensorVersioned>(&x, Export::default())?.into_raw(); // a consumer owns it now
+/// // SAFETY: `managed` is a tensor of usmq that no other code uses.
+/// let back = import(unsafe { ForeignTensor::from_raw(managed) }?, Import::default())?;
+/// assert_eq!(back.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ExportedTensor<T: Managed>(NonNull<T>);
 
@@ -77,6 +119,15 @@ impl<T: Managed> Drop for ExportedTensor<T> {
 unsafe impl<T: Managed> Send for ExportedTensor<T> {}
 
 /// The DLPack device of an array's memory; the host for system memory.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{Destination, device_of, work_queue}};
+///
+/// let x = Array::zeros::<f32>(3)?;
+/// assert_eq!(work_queue(device_of(&x))?.as_ref(), Some(x.queue()));
+/// assert_eq!(work_queue(Destination { kind: 1, id: 0 })?, None); // the host
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[must_use]
 pub fn device_of(array: &Array) -> Destination {
     if array.memory_kind() == MemoryKind::System {
@@ -118,7 +169,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
             if asked.copy == Some(true) { (array.copy()?, true) } else { (array.clone(), false) }
         }
         _ => {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "DLPack device ({}, {}) was requested, but {array} is on ({}, {}); move it with collocate or \
                  {}",
                 destination.kind,
@@ -145,6 +196,16 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
 /// Returns the array as a tensor without an owner. The consumer must stop using it, its shape and its strides
 /// before the array is dropped or moved. Otherwise as [`export`].
 ///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLTensor, Order, lend}};
+///
+/// let x = Array::zeros::<f32>((2, 3))?;
+/// let tensor: DLTensor = lend(&x, Order::Wait)?;
+/// let for_a_c_function: *const DLTensor = &tensor; // until x is dropped
+/// # assert!(!for_a_c_function.is_null());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`export`]: a bare tensor has no read-only flag either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
@@ -163,7 +224,7 @@ pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
 
 fn check_writable(array: &Array, fix: &str) -> Result<()> {
     if array.is_readonly() {
-        return Err(Error::Interop(format!(
+        return Err(Error::interop(format!(
             "{array} is read-only, which DLPack cannot express before version 1.0; {fix}"
         )));
     }
@@ -174,7 +235,7 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
     match (array.memory_kind().is_host_accessible(), copy) {
         (true, None | Some(false)) => Ok((array.clone(), false)),
         (false, Some(false)) => {
-            Err(Error::Interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
+            Err(Error::interop(format!("the host cannot read {array} without a copy, but {NO_COPY}")))
         }
         _ => Ok((array.copy()?.to(None, Some(UsmKind::Host), None)?, true)),
     }

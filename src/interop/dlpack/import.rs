@@ -22,6 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A managed tensor of another library. Dropping it calls the deleter.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor: ForeignTensor<_> = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// assert_eq!(import(tensor, Import::default())?.to_vec::<i32>()?, [1, 2]);
+/// // SAFETY: null is an error.
+/// assert!(unsafe { ForeignTensor::<DLManagedTensorVersioned>::from_raw(std::ptr::null_mut()) }.is_err());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ForeignTensor<T: Managed> {
     tensor: NonNull<T>,
@@ -86,6 +97,17 @@ unsafe impl<T: Managed> Send for ForeignTensor<T> {}
 unsafe impl<T: Managed> Sync for ForeignTensor<T> {}
 
 /// The target of an import, as requested by the caller.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+/// use usmq::UsmKind;
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// let shared = import(tensor, Import { kind: Some(UsmKind::Shared), ..Import::default() })?; // a copy
+/// assert_eq!(shared.memory_kind(), UsmKind::Shared.into());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Import<'a> {
     /// By default the current queue for host data; USM stays in place.
@@ -102,6 +124,16 @@ pub struct Import<'a> {
 /// copied, after the work on the stream of [`arrivals`]. The tensor is deleted after the last use is
 /// complete.
 ///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, ForeignTensor, Import, export, import}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let tensor = export::<DLManagedTensorVersioned>(&x, Export::default())?.into();
+/// let same = import(tensor, Import { copy: Some(false), ..Import::default() })?;
+/// assert_eq!(same.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Interop`] for a tensor of another major version, an unknown device or type, memory that is not
 /// USM, or a copy that is needed but not allowed; [`Error::Value`] for an invalid shape.
@@ -111,6 +143,17 @@ pub fn import<T: Managed>(tensor: ForeignTensor<T>, wanted: Import<'_>) -> Resul
 
 /// As [`import`], but takes ownership of the tensor only if the import and `put` succeed: otherwise the
 /// caller keeps and deletes it.
+///
+/// ```
+/// use usmq::{Array, interop::dlpack::{DLManagedTensorVersioned, Export, adopt, export}};
+///
+/// let x = Array::from_slice(&[1, 2])?;
+/// let managed = export::<DLManagedTensorVersioned>(&x, Export::default())?.into_raw();
+/// // SAFETY: a tensor of usmq that no other code uses.
+/// let back: usmq::Result<Array> = unsafe { adopt(managed, Ok) };
+/// assert_eq!(back?.address(), x.address());
+/// # Ok::<(), usmq::Error>(())
+/// ```
 ///
 /// # Safety
 /// As [`ForeignTensor::from_raw`].
@@ -147,7 +190,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let array = view.in_place(readonly, tensor.clone())?;
             let placed = array.to(None, wanted.kind, wanted.queue)?;
             match (wanted.copy, placed.address() == array.address()) {
-                (Some(false), false) => Err(Error::Interop(format!(
+                (Some(false), false) => Err(Error::interop(format!(
                     "the requested placement needs a copy of {array}, but {NO_COPY}"
                 ))),
                 (Some(true), true) => placed.copy(),
@@ -158,7 +201,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             let source = view.on_card(readonly, tensor.clone())?;
             let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
             if wanted.copy == Some(false) && source.explain(&queue)?.action != Action::Rebind {
-                return Err(Error::Interop(format!(
+                return Err(Error::interop(format!(
                     "CUDA memory cannot become USM without a copy, but {NO_COPY}"
                 )));
             }
@@ -168,7 +211,7 @@ fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Resul
             array.wait()?;
             Ok(array)
         }
-        other => Err(Error::Interop(format!(
+        other => Err(Error::interop(format!(
             "the DLPack tensor is on a device of type {other}; usmq supports type {CPU} (host), {ONEAPI} \
              (oneAPI), and \
              {CUDA}, {CUDA_HOST} and {CUDA_MANAGED} (CUDA)"
@@ -259,7 +302,7 @@ impl TensorView {
         wanted: Import<'_>,
     ) -> Result<Array> {
         if let Some(kind) = wanted.kind {
-            return Err(Error::Interop(format!(
+            return Err(Error::interop(format!(
                 "host memory cannot become {kind} USM without a copy, but {NO_COPY}"
             )));
         }
@@ -276,7 +319,7 @@ impl TensorView {
         };
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
         unsafe { Array::from_host(&memory, &queue, Box::new(owner)) }.map_err(|error| match error {
-            Error::Value(why) => Error::Interop(format!("{why}; {NO_COPY}")),
+            Error::Value { message: why, .. } => Error::interop(format!("{why}; {NO_COPY}")),
             other => other,
         })
     }
@@ -333,5 +376,5 @@ unsafe fn numbers<'a>(list: *const i64, count: usize) -> Option<&'a [i64]> {
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {
-    Error::Interop(format!("the DLPack tensor is not valid: {what}"))
+    Error::interop(format!("the DLPack tensor is not valid: {what}"))
 }

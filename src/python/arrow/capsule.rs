@@ -93,7 +93,7 @@ fn moved<T: Named>(
         }
         Some(take(pointer.as_ptr()))
     });
-    let used = || Error::Interop(format!("the capsule {:?} has been used: its struct is released", T::NAME));
+    let used = || Error::interop(format!("the capsule {:?} has been used: its struct is released", T::NAME));
     Ok(taken.ok_or_else(used)?)
 }
 
@@ -108,7 +108,7 @@ fn pointer<T: Named>(object: &Bound<'_, PyAny>) -> PyResult<NonNull<T>> {
     // SAFETY: a live object of any type is allowed.
     if unsafe { ffi::PyCapsule_IsValid(object.as_ptr(), T::NAME.as_ptr()) } == 0 {
         return Err(
-            Error::Interop(format!("expected a capsule {:?}, not {}", T::NAME, object.repr()?)).into()
+            Error::interop(format!("expected a capsule {:?}, not {}", T::NAME, object.repr()?)).into()
         );
     }
     // SAFETY: it is a capsule of this name, as just asked.
@@ -183,7 +183,7 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
     let names =
         |field: &Field| field.children().iter().map(|child| child.name().to_owned()).collect::<Vec<_>>();
     let refuse = |wanted: String, found: String| {
-        Err(Error::Interop(format!(
+        Err(Error::interop(format!(
             "the requested schema has {wanted}, but the data has {found}; request the data's fields or no \
              schema, and convert the result"
         )))
@@ -207,7 +207,7 @@ fn compatible(wish: &Field, own: &Field) -> Result<()> {
 pub(super) fn single(table: &Table) -> PyResult<&Column> {
     match table.batches() {
         [batch] => Ok(batch),
-        batches => Err(Error::Interop(format!(
+        batches => Err(Error::interop(format!(
             "{table} has {} batches, but an array holds one; use its stream",
             batches.len()
         ))

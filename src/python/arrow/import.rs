@@ -93,7 +93,7 @@ impl ImportTarget {
         let columns = self.columns.as_deref();
         let placed = ImportOptions { queue: self.queue.as_ref(), kind: self.kind, columns };
         detach(py, || crate::with_queue(&self.current, || import(placed))).map_err(|error| match error {
-            crate::Error::Index(why) => PyKeyError::new_err(why),
+            crate::Error::Index { message: why, .. } => PyKeyError::new_err(why),
             other => other.into(),
         })
     }

@@ -86,8 +86,7 @@ impl DeviceStream {
         refuse_unknown(kwargs)?;
         check_requested(requested_schema, &self.field)?;
         let batches = self.batches.lock().take();
-        let batches =
-            batches.ok_or_else(|| Error::Interop("the stream has a consumer already".to_owned()))?;
+        let batches = batches.ok_or_else(|| Error::interop("the stream has a consumer already"))?;
         give(py, ArrowDeviceArrayStream::new(self.field.clone(), Box::new(batches)))
     }
 }
@@ -126,7 +125,7 @@ impl Iterator for Batches {
             match fetched {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Some(Err(error)),
-                None => return Some(Err(Error::Interop("the Python interpreter has shut down".to_owned()))),
+                None => return Some(Err(Error::interop("the Python interpreter has shut down"))),
             }
         }
         self.ready.pop_front().map(Ok)
@@ -136,7 +135,7 @@ impl Iterator for Batches {
 /// Exceptions that end the program, as Ctrl-C and `sys.exit()`, are not failures of the stream.
 fn failure(py: Python<'_>, error: PyErr) -> Error {
     if error.is_instance_of::<PyException>(py) {
-        return Error::Interop(format!("the stream's iterable failed: {error}"));
+        return Error::interop(format!("the stream's iterable failed: {error}"));
     }
     gil::stopped_by(error)
 }

@@ -255,7 +255,7 @@ impl Table {
 /// Raises KeyError for a missing column.
 fn missing(error: Error) -> PyErr {
     match error {
-        Error::Index(why) => PyKeyError::new_err(why),
+        Error::Index { message: why, .. } => PyKeyError::new_err(why),
         other => other.into(),
     }
 }

@@ -41,7 +41,7 @@ pub fn check(data: &[u8]) {
             assert_eq!(out(&slice), expected[start..start + column.len() / 2]);
             packed(&column, data);
         }
-        (Err(Error::Interop(text)), None) => assert!(!text.is_empty()),
+        (Err(Error::Interop { message: text, .. }), None) => assert!(!text.is_empty()),
         (Ok(column), None) => panic!("an invalid tree was imported: {column:?}"),
         (Err(error), _) => panic!("{error:?}"),
     }
@@ -84,7 +84,7 @@ fn packed(column: &Column, seed: &[u8]) {
         match Column::unpack(&header, &frames, column.queue()).and_then(|column| column.to_arrow()) {
             Ok(array) => array.to_data().validate_full().unwrap(),
             // arrow-rs has no such type, or the array was refused.
-            Err(Error::Interop(text)) => assert!(!text.is_empty()),
+            Err(Error::Interop { message: text, .. }) => assert!(!text.is_empty()),
             Err(error) => panic!("{error:?}"),
         }
     }

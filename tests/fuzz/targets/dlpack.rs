@@ -146,7 +146,7 @@ pub fn check(data: &[u8]) {
             assert!(places.is_empty() || (array.address() == first) == in_place);
             assert_eq!(array.is_readonly(), in_place && old && readonly);
         }
-        Err(Error::Interop(_) | Error::Value(_)) => {
+        Err(Error::Interop { .. } | Error::Value { .. }) => {
             let refused = case.broken || (copy == Some(false) && !device);
             assert!(refused, "a valid tensor was refused");
         }

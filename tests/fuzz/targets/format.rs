@@ -103,10 +103,10 @@ pub fn check(data: &[u8]) {
             assert!(count.is_none_or(|count| count == children), "{format:?} with {children} children");
             assert_eq!((field.format(), field.children().len()), (&format[..], children));
         }
-        (Err(Error::Interop(text)), Some(Some(count))) => {
+        (Err(Error::Interop { message: text, .. }), Some(Some(count))) => {
             assert!(count != children && text.contains(&format!("{format:?}")), "{format:?}: {text}");
         }
-        (Err(Error::Interop(text)), None) => {
+        (Err(Error::Interop { message: text, .. }), None) => {
             assert!(text.contains(&format!("{format:?}")), "{format:?}: {text}")
         }
         (found, expected) => {
@@ -188,7 +188,7 @@ fn element_type(choices: &mut Choices<'_>) {
     match (DType::parse(&text), known.map(|row| row.0).or(extra)) {
         (Ok(found), Some(dtype)) => assert_eq!(found, dtype, "{text:?}"),
         // Long text is shortened in errors.
-        (Err(Error::Type(error)), None) => {
+        (Err(Error::Type { message: error, .. }), None) => {
             let start: String = text.chars().take(20).collect();
             let quoted = format!("{start:?}");
             assert!(error.contains(quoted.trim_end_matches('"')), "{error}");
