@@ -33,6 +33,13 @@ impl Array {
 
     /// Zeros in device memory on the current queue.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// assert_eq!(Array::zeros::<f64>((2, 2))?.to_vec::<f64>()?, [0.0; 4]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Array::uninit`].
     pub fn zeros<T: Element>(shape: impl IntoShape) -> Result<Self> {
@@ -42,6 +49,13 @@ impl Array {
     }
 
     /// One value everywhere, in device memory on the current queue.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// assert_eq!(Array::full(3, 2u8)?.to_vec::<u8>()?, [2, 2, 2]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Array::uninit`].
@@ -123,6 +137,15 @@ impl Array {
     }
 
     /// Sets every element. Returns before the fill is complete.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::zeros::<i32>(4)?;
+    /// x.index(1..3)?.fill(7i32)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 7, 7, 0]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Type`] if `T` is not the array's element type, [`Error::Value`] if the array is read-only;

@@ -207,6 +207,17 @@ impl Array {
     }
 
     /// The same memory as a read-only array.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::zeros::<i32>(2)?;
+    /// let view = x.as_readonly();
+    /// assert!(view.fill(1i32).is_err());
+    /// x.fill(1i32)?;
+    /// assert_eq!(view.to_vec::<i32>()?, [1, 1]); // the same memory
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     #[must_use]
     pub fn as_readonly(&self) -> Self {
         Self { readonly: true, ..self.clone() }
@@ -220,6 +231,16 @@ impl Array {
 
     /// The same memory with another queue for its work. Order is kept, since the allocation records its last
     /// uses.
+    ///
+    /// ```
+    /// use usmq::{Array, Queue};
+    ///
+    /// let x = Array::zeros::<i32>(2)?;
+    /// let other = Queue::builder(x.device()).out_of_order().build()?;
+    /// let same = x.on_queue(&other)?;
+    /// assert_eq!((same.queue(), same.address()), (&other, x.address()));
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Placement`] when kernels on `queue` cannot use this memory.
@@ -268,6 +289,15 @@ impl Array {
     /// The same elements in C order with another shape, in which one extent may be -1. A view where the
     /// layout allows it, else a contiguous copy.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::from_slice(&[1, 2, 3, 4, 5, 6])?;
+    /// assert_eq!(x.reshape((2, -1))?.shape(), [2, 3]);
+    /// assert!(x.reshape(4).is_err());
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Value`] when the numbers of elements differ.
     pub fn reshape(&self, shape: impl IntoNewShape) -> Result<Self> {
@@ -282,6 +312,15 @@ impl Array {
 
     /// The axes in another order; `axes[i]` is the old number of new axis `i`.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::zeros::<f32>((2, 3, 4))?;
+    /// assert_eq!(x.permute([2, 0, 1])?.shape(), [4, 2, 3]);
+    /// assert!(x.permute([0, 0, 1]).is_err());
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Value`] if `axes` is not a permutation of all axes.
     pub fn permute(&self, axes: impl AsRef<[usize]>) -> Result<Self> {
@@ -289,6 +328,14 @@ impl Array {
     }
 
     /// The axes in reverse order.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::from_slice(&[1, 2, 3, 4])?.reshape((2, 2))?;
+    /// assert_eq!(x.transpose().to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     #[must_use]
     pub fn transpose(&self) -> Self {
         let axes: Vec<_> = (0..self.ndim()).rev().collect();

@@ -16,6 +16,14 @@ pub(crate) type MakeOwner<'a> = &'a (dyn Fn() -> ForeignOwner + Sync);
 impl Array {
     /// The elements in C order. Waits for earlier writes only.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::from_slice(&[1i32, 2, 3])?;
+    /// assert_eq!(x.index((0..3).step_by(2))?.to_vec::<i32>()?, [1, 3]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Type`] if `T` is not the array's element type; [`Error::Value`] if the memory holds bits that
     /// are not a valid `T`, as in an uninitialised `bool`; [`Error::HostMemory`] if host memory is short;
@@ -93,6 +101,13 @@ impl Array {
 
     /// The elements as bytes in C order. Waits for earlier writes only.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// assert_eq!(Array::from_slice(&[258u16])?.to_bytes()?, 258u16.to_ne_bytes());
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::HostMemory`] if host memory is short; [`Error::Sycl`] with the error that the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -137,6 +152,16 @@ impl Array {
     }
 
     /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::zeros::<i32>(3)?;
+    /// x.copy_from_slice(&[1i32, 2, 3])?;
+    /// assert!(x.copy_from_slice(&[1i32]).is_err(), "another length");
+    /// assert_eq!(x.to_vec::<i32>()?, [1, 2, 3]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Type`] or [`Error::Value`] if type or length do not match, or the array is read-only.
@@ -197,6 +222,15 @@ impl Array {
     /// Sets the elements from an array of the same shape, converting its dtype. Returns before the copy is
     /// complete.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::zeros::<i32>((2, 2))?;
+    /// x.index((.., 1))?.assign(&Array::from_slice(&[5, 6])?)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 5, 0, 6]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Value`] if the shapes differ or this array is read-only, [`Error::Placement`] if `source` is
     /// not usable from this array's queue (`collocate` fixes that).
@@ -236,6 +270,16 @@ impl Array {
 
     /// A contiguous copy in memory of the same kind, on the same queue; of system memory in host USM.
     ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::from_slice(&[1, 2])?;
+    /// let copy = x.copy()?;
+    /// x.fill(0i32)?;
+    /// assert_eq!(copy.to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn copy(&self) -> Result<Self> {
@@ -244,6 +288,14 @@ impl Array {
 
     /// A contiguous copy with another element type. Numbers convert as in C++: a float to an integer is
     /// truncated, and unspecified if out of range; a complex number to a real one loses its imaginary part.
+    ///
+    /// ```
+    /// use usmq::{Array, DType};
+    ///
+    /// let x = Array::from_slice(&[1.5f32, -2.5])?;
+    /// assert_eq!(x.cast(DType::I32)?.to_vec::<i32>()?, [1, -2]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
@@ -255,6 +307,16 @@ impl Array {
     }
 
     /// This array if it is contiguous, else a contiguous copy.
+    ///
+    /// ```
+    /// use usmq::Array;
+    ///
+    /// let x = Array::from_slice(&[1, 2, 3, 4])?.reshape((2, 2))?;
+    /// let column = x.index((.., 0))?;
+    /// assert!(!column.is_contiguous() && column.contiguous()?.is_contiguous());
+    /// assert_eq!(x.contiguous()?.address(), x.address(), "x is contiguous already");
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Allocation`] when memory is short.

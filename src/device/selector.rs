@@ -50,6 +50,14 @@ const DEVICE_TYPES: [&str; 3] = ["cpu", "gpu", "accelerator"];
 impl Selector {
     /// Parses a filter string.
     ///
+    /// ```
+    /// use usmq::{Error, Selector};
+    ///
+    /// assert_eq!(Selector::parse("gpu:1")?.as_str(), "gpu:1");
+    /// assert!(matches!(Selector::parse("gpu;1"), Err(Error::Selector { .. })));
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Selector`] with the invalid part.
     pub fn parse(text: &str) -> Result<Self> {

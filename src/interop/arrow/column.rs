@@ -210,6 +210,15 @@ impl Column {
 
     /// Returns a slice of the column, which shares its memory.
     ///
+    /// ```
+    /// use usmq::{Array, interop::arrow::Column};
+    ///
+    /// let column = Column::from_array("x", &Array::from_slice(&[1i32, 2, 3])?)?;
+    /// assert_eq!(column.slice(1, 2)?.values()?.to_vec::<i32>()?, [2, 3]);
+    /// assert!(column.slice(2, 2).is_err());
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Index`] if the range exceeds the column.
     pub fn slice(&self, start: usize, length: usize) -> Result<Self> {

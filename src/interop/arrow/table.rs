@@ -126,6 +126,15 @@ impl Table {
 
     /// Returns the table with only these columns, in this order.
     ///
+    /// ```
+    /// use usmq::{Array, interop::arrow::{Column, Table}};
+    ///
+    /// let x = Array::zeros::<f32>(2)?;
+    /// let table = Table::new(vec![Column::from_array("a", &x)?, Column::from_array("b", &x)?])?;
+    /// assert_eq!(table.select(&["b"])?.names().collect::<Vec<_>>(), ["b"]);
+    /// # Ok::<(), usmq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Index`] as [`column`](Self::column).
     pub fn select(&self, names: &[impl AsRef<str>]) -> Result<Self> {
