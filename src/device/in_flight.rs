@@ -85,10 +85,25 @@ struct List {
     commands: Vec<Arc<Command>>,
     /// At this length, complete commands are removed.
     full: usize,
+    /// Whether the completion service tidies the list.
+    is_watched: bool,
 }
 
 /// Up to this many commands are kept without a query of their state.
 const FEW: usize = 8;
+
+/// A list of more commands is tidied after its last one, even if the queue is not used again.
+const MANY: usize = 64;
+
+/// The list that a command was added to, as its queue must treat it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It is the first command of the queue.
+    First,
+    Some,
+    /// It has become long: the queue watches it.
+    Many,
+}
 
 impl List {
     fn remove_complete(&mut self, counted: &Pending) -> Vec<Arc<Command>> {
@@ -102,12 +117,11 @@ impl List {
 }
 
 impl InFlight {
-    /// True for the first command.
-    pub(super) fn add(&self, command: &Arc<Command>) -> bool {
+    pub(super) fn add(&self, command: &Arc<Command>) -> Added {
         let mut list = self.list.lock();
         // A loop that waits for each command then destroys an event right after its use, while the processor caches it.
         let last = list.commands.pop_if(|last| last.is_done());
-        let first = list.full == 0;
+        let mut added = if list.full == 0 { Added::First } else { Added::Some };
         let mut gone = Vec::new();
         if list.commands.len() >= list.full {
             drop(list);
@@ -120,9 +134,12 @@ impl InFlight {
         if list.commands.len() > 1 {
             self.several.store(true, Ordering::Relaxed);
         }
+        if list.commands.len() > MANY && !std::mem::replace(&mut list.is_watched, true) {
+            added = Added::Many;
+        }
         drop(list);
         drop((last, gone));
-        first
+        added
     }
 
     /// After a wait: removes complete commands, which would otherwise stay until further ones are added.
@@ -139,6 +156,29 @@ impl InFlight {
         if gone.len() > FEW {
             completion::release(move || drop(gone));
         }
+    }
+
+    /// Whether the last command is over, so that [`tidy_now`](Self::tidy_now) is due.
+    pub(super) fn is_over(&self) -> bool {
+        let counted = Pending::for_wait();
+        let list = self.list.lock();
+        let is_over = |last: &Arc<Command>| {
+            !matches!(last.status_under_lock(&counted), Ok(EventStatus::Submitted | EventStatus::Running))
+        };
+        list.commands.last().is_none_or(is_over)
+    }
+
+    /// Removes complete commands on the release thread. Returns whether many remain: those of an out-of-order queue.
+    pub(super) fn tidy_now(&self) -> bool {
+        let counted = Pending::for_wait();
+        let mut list = self.list.lock();
+        let gone = list.remove_complete(&counted);
+        // A failed command is never removed, so a list of those is not watched for ever.
+        let many = list.commands.len() > MANY && !gone.is_empty();
+        list.is_watched = many;
+        drop(list);
+        drop(gone);
+        many
     }
 
     /// Whether all are complete.
@@ -165,5 +205,48 @@ fn failed() -> Error {
         operation: "querying the state of a queue".to_owned(),
         code: "unknown".to_owned(),
         message: "a command has failed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::user_event::UserEvent;
+    use crate::device::{Queue, QueueProperties, discovery};
+    use std::time::{Duration, Instant};
+
+    /// The numbers of events that are kept while the work of a burst cannot start, and after it without a wait or another
+    /// use of the queue.
+    fn kept_by_a_burst(properties: QueueProperties) -> Result<Option<(usize, usize)>> {
+        let devices = discovery::devices()?;
+        let queue = Queue::create(&devices[0].default_context()?, &devices[0], properties)?;
+        let Some((gate, event)) = UserEvent::new(&queue)? else { return Ok(None) };
+        for _ in 0..40 * MANY {
+            queue.barrier(std::slice::from_ref(&event))?;
+        }
+        let kept = || queue.in_flight().list.lock().commands.len();
+        let during = kept();
+        gate.signal();
+        let begun = Instant::now();
+        while kept() > MANY && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Some((during, kept())))
+    }
+
+    #[test]
+    fn a_burst_that_nobody_waits_for_keeps_few_events() {
+        const NAME: &str = "device::in_flight::tests::a_burst_that_nobody_waits_for_keeps_few_events";
+        if !crate::runtime::is_own_process(NAME) {
+            return;
+        }
+        for in_order in [true, false] {
+            let kept = kept_by_a_burst(QueueProperties { in_order, ..QueueProperties::default() }).unwrap();
+            let Some((during, after)) = kept else { return };
+            assert!(
+                during == 40 * MANY && after <= MANY,
+                "in_order {in_order}: {during}, then {after} events"
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A queue: submits commands to one device in one context.
 
 use super::discovery;
-use super::in_flight::{Command, InFlight};
+use super::in_flight::{Added, Command, InFlight};
 use super::{Context, Device, Priority};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -78,7 +78,7 @@ impl RawQueue {
         let Ok(queue) = self.handle.get() else { return };
         // SAFETY: the list of events is empty.
         if let Ok(raw) = unsafe { ffi::queue_barrier(queue, &[]) } {
-            let _first = self.in_flight.add(&Arc::new(Command::new(raw, 0, None, self.is_exposed())));
+            let _added = self.in_flight.add(&Arc::new(Command::new(raw, 0, None, self.is_exposed())));
         }
     }
 }
@@ -248,14 +248,21 @@ impl Queue {
 
     /// Adds a command that was just submitted.
     pub(super) fn add_in_flight(&self, command: &Arc<Command>) {
-        if self.0.raw.in_flight.add(command) {
-            remember(&self.0.raw);
+        match self.0.raw.in_flight.add(command) {
+            Added::Some => {}
+            Added::First => remember(&self.0.raw),
+            Added::Many => completion::watch(Box::new(Burst(self.0.raw.clone()))),
         }
     }
 
     /// Frees the events of complete commands, after a wait.
     pub(super) fn tidy(&self) {
         self.0.raw.in_flight.tidy();
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.0.raw.in_flight
     }
 
     /// One of three slots for values that belong to a queue.
@@ -442,6 +449,22 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
         watch(Box::new(Closing { queue: self.raw.clone(), since: Instant::now(), idle: None }));
+    }
+}
+
+/// Many commands in flight on a queue. Their events are freed at their end, even if nobody waits for them and the queue
+/// is not used again.
+struct Burst(Raw);
+
+impl Watched for Burst {
+    fn poll(&mut self) -> Progress {
+        Progress::complete_if(self.0.in_flight.is_over())
+    }
+
+    fn finish(self: Box<Self>) {
+        if self.0.in_flight.tidy_now() {
+            completion::watch(self);
+        }
     }
 }
 
