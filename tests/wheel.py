@@ -46,6 +46,7 @@ MUST_HAVE = {
     "usmq/cmake/usmq-config.cmake",
     "usmq/cmake/usmq-config-version.cmake",
     "usmq/kernels/flights.cpp",
+    "usmq/pyarrow/device_mapper.cc",
 }
 LARGEST = 6 << 20
 

@@ -1,4 +1,4 @@
-"""The command ``usmq``, also ``python -m usmq``: list, doctor, demo, trace, emulate."""
+"""The command ``usmq``, also ``python -m usmq``: list, doctor, demo, trace, emulate, pyarrow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ def main(argv: list[str] | None = None) -> int:
         from usmq._emulate import main as emulate
 
         return emulate(rest)
-    if name in ("demo", "trace", "emulate"):
+    if name == "pyarrow" and not _has_no_output() and _can_load():
+        from usmq.pyarrow._build import main as pyarrow
+
+        return pyarrow(rest)
+    if name in ("demo", "trace", "emulate", "pyarrow"):
         return 1
     parser, listing, doctor = _parsers()
     if name == "list":
@@ -84,6 +88,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, ...]:
     commands.add_parser("demo", help="a year of flights through kernels, checked", add_help=False)
     commands.add_parser("trace", help="profile an unmodified script", add_help=False)
     commands.add_parser("emulate", help="run a command that sees emulated GPUs", add_help=False)
+    commands.add_parser("pyarrow", help="build what lets pyarrow hold USM", add_help=False)
     return parser, listing, doctor
 
 

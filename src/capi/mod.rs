@@ -2,6 +2,7 @@
 //! `libusmq.so` export them; the header finds the one that the process uses.
 
 mod arrow;
+mod copy;
 mod memory;
 mod queue;
 mod single;

@@ -8,11 +8,22 @@ use crate::manager::current_queue;
 /// device and context. The runtime decides: the producer's number only selects the context that is tried
 /// first.
 pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
+    find_queue(pointer, ordinal)?.ok_or_else(|| {
+        Error::interop(format!(
+            "{pointer:#x}, declared as memory of oneAPI device {ordinal}, is not USM of the current queue's \
+             context or of a platform's default context; the producer must use one of them, and the libsycl of \
+             this process"
+        ))
+    })
+}
+
+/// As [`queue_for`]; `None` for memory that is not USM of these contexts.
+pub(crate) fn find_queue(pointer: usize, ordinal: i64) -> Result<Option<Queue>> {
     let current = current_queue()?;
     if current.context().kind_of(pointer)?.is_some()
         && current.context().device_of(pointer)? == *current.device()
     {
-        return Ok(current);
+        return Ok(Some(current));
     }
     let mut roots: Vec<Device> = devices()?;
     roots.sort_by_key(|device| i64::try_from(device.ordinal()) != Ok(ordinal));
@@ -20,14 +31,10 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
         let context = root.default_context()?;
         if context.kind_of(pointer)?.is_some() {
             let device = context.device_of(pointer)?;
-            return Queue::new(&device, Some(&context), QueueProperties::default());
+            return Queue::new(&device, Some(&context), QueueProperties::default()).map(Some);
         }
     }
-    Err(Error::interop(format!(
-        "{pointer:#x}, declared as memory of oneAPI device {ordinal}, is not USM of the current queue's \
-         context or of a \
-         platform's default context; the producer must use one of them, and the libsycl of this process"
-    )))
+    Ok(None)
 }
 
 /// As [`queue_for`], for memory without bytes, whose address the runtime may not know.

@@ -2,7 +2,7 @@
 
 pub mod arrow;
 pub mod cuda;
-mod device_ordinal;
+pub(crate) mod device_ordinal;
 pub mod dlpack;
 #[path = "usm_array_interface.rs"]
 pub mod suai;

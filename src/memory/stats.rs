@@ -72,15 +72,9 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
 }
 
 /// Bytes that live arrays hold, by device. Makes no call of the runtime.
-pub(crate) fn held() -> Vec<(Device, u64)> {
-    let mut all: Vec<(Device, u64)> = Vec::new();
-    for (on, _, budget) in budget::all().into_iter().flatten() {
-        match all.iter_mut().find(|(device, _)| *device == on) {
-            Some((_, sum)) => *sum += budget.used(),
-            None => all.push((on, budget.used())),
-        }
-    }
-    all
+pub(crate) fn held() -> Vec<(Device, &'static str, u64)> {
+    let all = budget::all().into_iter().flatten();
+    all.map(|(device, kind, budget)| (device, kind.name(), budget.used())).collect()
 }
 
 /// Sets the maximum number of bytes that pools of `kind` (all kinds if `None`) take from the runtime, for

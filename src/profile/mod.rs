@@ -47,8 +47,8 @@ pub struct Device {
     pub filter: String,
     /// The device's own name.
     pub name: String,
-    /// Bytes that arrays held there when the session began, in pools of any kind.
-    pub(crate) held: u64,
+    /// Bytes that arrays held there when the session began, per USM kind in the order of `UsmKind::ALL`.
+    pub(crate) held: [u64; 3],
 }
 
 /// A queue of a profile.
@@ -91,6 +91,8 @@ pub struct Event {
     pub hit: bool,
     /// `file:line` of the caller; known in Python only.
     pub source: Option<String>,
+    /// The USM kind of an allocation or a free, as an index into `UsmKind::ALL`.
+    pub(crate) usm: Option<usize>,
     /// The number of the call on its thread, if lines are known.
     pub(crate) call: u32,
     /// The events that it waited for, as indices into [`Profile::events`]. Without events ordered by an

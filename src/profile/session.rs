@@ -28,7 +28,7 @@ use crate::trace::log::{self, Window};
 pub struct Session {
     window: Option<Window>,
     /// The memory that arrays held at the start of the session.
-    held: Vec<(crate::device::Device, u64)>,
+    held: Vec<(crate::device::Device, &'static str, u64)>,
 }
 
 impl Session {

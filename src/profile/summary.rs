@@ -151,7 +151,7 @@ impl Profile {
             until = until.max(*end);
         }
         let first = spans.first().map_or(0, |(start, _)| *start);
-        let mut held = self.devices[device].held as i64;
+        let mut held = self.devices[device].held.iter().sum::<u64>() as i64;
         let mut peak = held;
         for event in self.events.iter().filter(|event| event.device == Some(device)) {
             held += change(event);

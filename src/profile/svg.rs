@@ -208,7 +208,7 @@ impl Painter<'_> {
 
     /// Draws the memory of arrays on a device as a curve.
     fn memory(&mut self, device: usize) {
-        let mut held = self.profile.devices[device].held as i64;
+        let mut held = self.profile.devices[device].held.iter().sum::<u64>() as i64;
         let mut steps = vec![(TRACKS.0, held)];
         for event in self.profile.events.iter().filter(|event| event.device == Some(device)) {
             let change = super::timeline::change(event);

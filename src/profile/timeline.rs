@@ -1,6 +1,7 @@
 //! Converts records to a profile: one time base, and list indices for queues, devices and dependencies.
 
 use super::{Clock, Device, Event, Kind, Profile, Queue};
+use crate::device::UsmKind;
 use crate::trace::record::{DeviceHandle, QueueHandle, Record};
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub(super) fn profile(
     records: &[Record],
     dropped: u64,
     (opened, closed): (u64, u64),
-    held: &[(crate::Device, u64)],
+    held: &[(crate::Device, &'static str, u64)],
 ) -> Profile {
     let mut all = Collected::default();
     all.profile.began = opened;
@@ -43,9 +44,10 @@ pub(super) fn profile(
         all.add(record, closed);
     }
     all.correct_late_ends();
-    for (device, bytes) in held {
-        if let Some(place) = all.devices.iter().position(|known| known.id() == device.id()) {
-            all.profile.devices[place].held = *bytes;
+    for (device, kind, bytes) in held {
+        let place = all.devices.iter().position(|known| known.id() == device.id());
+        if let (Some(place), Some(kind)) = (place, usm_kind(kind)) {
+            all.profile.devices[place].held[kind] += *bytes;
         }
     }
     let mut profile = all.profile;
@@ -67,7 +69,7 @@ impl Collected {
             }
         };
         self.devices.push(device.clone());
-        self.profile.devices.push(Device { filter, name: device.name().to_owned(), held: 0 });
+        self.profile.devices.push(Device { filter, name: device.name().to_owned(), held: [0; 3] });
         self.devices.len() - 1
     }
 
@@ -130,6 +132,7 @@ impl Collected {
             end,
             clock,
             hit: record.hit,
+            usm: record.usm.and_then(usm_kind),
             source: record.site.as_ref().map(|site| format!("{}:{}", site.file, site.line)),
             call: record.call,
             waited_for,
@@ -167,6 +170,11 @@ impl Collected {
             }
         }
     }
+}
+
+/// The index of a USM kind in [`UsmKind::ALL`].
+fn usm_kind(name: &str) -> Option<usize> {
+    UsmKind::ALL.iter().position(|kind| kind.name() == name)
 }
 
 /// The change in bytes held by arrays.

@@ -3,6 +3,7 @@
 //! Source: "Trace Event Format". A process is a device, a thread a queue; process 0 is the host.
 
 use super::{Clock, Event, Kind, Profile};
+use crate::device::UsmKind;
 use serde_json::{Value, json};
 
 /// The host's threads, and calls of other libraries beside them.
@@ -111,17 +112,25 @@ impl Profile {
         all
     }
 
-    /// The memory of arrays on each device, as counters.
+    /// The memory of arrays on each device, as counters with one series per USM kind.
     fn memory(&self) -> Vec<Value> {
-        let mut held: Vec<i64> = self.devices.iter().map(|device| device.held as i64).collect();
+        let mut held: Vec<[i64; 3]> =
+            self.devices.iter().map(|device| device.held.map(|bytes| bytes as i64)).collect();
         let mut all = Vec::new();
         for event in &self.events {
             let change = super::timeline::change(event);
-            let Some(device) = event.device.filter(|_| change != 0) else { continue };
-            held[device] += change;
+            let (Some(device), Some(kind)) = (event.device.filter(|_| change != 0), event.usm) else {
+                continue;
+            };
+            held[device][kind] += change;
+            let series: serde_json::Map<String, Value> = UsmKind::ALL
+                .into_iter()
+                .zip(held[device])
+                .map(|(kind, bytes)| (kind.name().to_owned(), bytes.into()))
+                .collect();
             all.push(json!({
                 "name": "array memory", "ph": "C", "pid": device + 1, "ts": microseconds(event.end),
-                "args": { "bytes": held[device] },
+                "args": series,
             }));
         }
         all

@@ -150,7 +150,8 @@ pub(super) struct Event(pub(super) crate::Event);
 ///     more axes make fixed-size lists. With ``offsets``, the bytes of texts, or the items of lists.
 /// validity : Array, optional
 ///     Where values are not null: ``bool`` with one element per value, or a bitmap of ``uint8``, in which bit ``i``, from
-///     the least significant one of each byte, is value ``i``. Without it, no value is null.
+///     the least significant one of each byte, is value ``i``; the bitmap of a slice starts at its ``bit_offset``, so
+///     it fits only where that is 0. Without it, no value is null.
 /// offsets : Array, optional
 ///     The start of each text or list, then the end of the last one: ``int32``, or ``int64`` for the large types.
 /// type : str, optional

@@ -193,6 +193,7 @@ pub(super) fn from_dlpack(
     #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
+    super::numpy::refuse_masked(obj)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
     let queue = target::queue(py, queue)?;
     Ok(Array::new(read(obj, Import { queue: queue.as_ref(), kind, copy })?))

@@ -126,6 +126,7 @@ fn flatten(
         || object.is_instance_of::<PyTuple>()
         || (object.cast::<PySequence>().is_ok() && !object.is_instance_of::<PyString>());
     if !is_nest {
+        numpy::refuse_masked(object)?;
         return Err(PyTypeError::new_err(format!(
             "cannot make an array of {}: it has none of __sycl_usm_array_interface__, the buffer protocol, numbers or \
              nested sequences of them",

@@ -24,6 +24,8 @@ int peer_allocate(size_t bytes, int kind, void *queue, void **memory) {
 }
 int peer_use_on(void *memory, void *queue) { return usmq_use_on(memory, queue); }
 int peer_free(void *memory) { return usmq_free(memory); }
+int peer_copy(void *to, const void *from, size_t bytes) { return usmq_copy(to, from, bytes); }
+int peer_event_wait(void *event, void *queue) { return usmq_event_wait(event, queue); }
 int peer_arrow_export(void *memory, const char *format, int64_t length, void *schema, void *array) {
   return usmq_arrow_export(memory, format, length, (struct ArrowSchema *)schema, (struct ArrowDeviceArray *)array);
 }

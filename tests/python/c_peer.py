@@ -6,11 +6,22 @@ import ctypes
 import os
 import shlex
 import subprocess
-from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p, py_object
+from ctypes import (
+    addressof,
+    byref,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+    py_object,
+)
 from pathlib import Path
 from typing import Any
 
 import usmq
+from arrow_structs import DEVICE_ARRAY, SCHEMA, ArrowDeviceArray, ArrowSchema, capsule
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(usmq.__file__).parent
@@ -32,6 +43,8 @@ ARGUMENTS: dict[str, list[Any]] = {
     "allocate": [c_size_t, c_int, c_void_p, c_void_p],
     "use_on": [c_void_p, c_void_p],
     "free": [c_void_p],
+    "copy": [c_void_p, c_void_p, c_size_t],
+    "event_wait": [c_void_p, c_void_p],
     "arrow_export": [c_void_p, c_char_p, c_int64, c_void_p, c_void_p],
     "visit": [c_char_p, c_void_p, c_void_p, c_void_p, c_void_p],
 }
@@ -122,3 +135,19 @@ class PeerError(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(status, text)
         self.status, self.text = status, text
+
+
+class Exported:
+    """The result of usmq_arrow_export, as an object that implements the protocol."""
+
+    def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
+        self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
+        ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
+        at = addressof(self.schema), addressof(self.device)
+        peer.call("arrow_export", memory, format, length, *at)
+
+    def __arrow_c_device_array__(self, requested: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+        return (
+            capsule(addressof(self.schema), SCHEMA),
+            capsule(addressof(self.device), DEVICE_ARRAY),
+        )

@@ -173,3 +173,20 @@ def eventually() -> Callable[[Callable[[], bool]], bool]:
         return True
 
     return eventually
+
+
+@pytest.fixture
+def busy(
+    queue: usmq.Queue, kernels: SimpleNamespace
+) -> Iterator[Callable[[usmq.Queue], usmq.Event]]:
+    """Return a call that keeps a queue at work for as long as a test may look."""
+    events = []
+
+    def busy(on: usmq.Queue) -> usmq.Event:
+        x = usmq.zeros(1, "u4", queue=on)
+        events.append(kernels.advance(1, x, 1 << 29, queue=on))
+        return events[-1]
+
+    yield busy
+    for event in events:
+        event.wait()

@@ -252,6 +252,9 @@ def test_masked_arrays_are_refused_with_the_fix() -> None:
         lambda: usmq.asarray(masked),
         lambda: usmq.asarray(masked, copy=False),
         lambda: usmq.asarray([1.0, masked[0]]),
+        lambda: usmq.asarray([masked, masked]),
+        lambda: usmq.asarray([[1.0, 2.0], masked]),
+        lambda: usmq.from_dlpack(masked),
         lambda: usmq.zeros(2, "f8").copy_from(masked),
         lambda: usmq.collocate(masked, queue=usmq.current_queue()),
     ):

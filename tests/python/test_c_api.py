@@ -10,17 +10,16 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import addressof, byref, c_int, c_uint64, c_void_p
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import usmq
-from arrow_structs import DEVICE_ARRAY, ONEAPI, SCHEMA, ArrowDeviceArray, ArrowSchema, capsule
-from c_peer import PACKAGE, ROOT, STRICT, Peer, PeerError, compiled, declared
+from arrow_structs import ONEAPI, ArrowDeviceArray
+from c_peer import PACKAGE, ROOT, STRICT, Exported, Peer, PeerError, compiled, declared
 
 (
     SELECTOR,
@@ -352,23 +351,6 @@ def test_memory_is_refused_on_queues_that_cannot_access_it(peer: Peer, other: us
     peer.call("free", memory)
 
 
-@pytest.fixture
-def busy(
-    queue: usmq.Queue, kernels: SimpleNamespace
-) -> Iterator[Callable[[usmq.Queue], usmq.Event]]:
-    """Return a call that keeps a queue at work for as long as a test may look."""
-    events = []
-
-    def busy(on: usmq.Queue) -> usmq.Event:
-        x = usmq.zeros(1, "u4", queue=on)
-        events.append(kernels.advance(1, x, 1 << 29, queue=on))
-        return events[-1]
-
-    yield busy
-    for event in events:
-        event.wait()
-
-
 def test_freed_memory_is_reused_after_the_work_of_its_queues(
     peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
 ) -> None:
@@ -410,22 +392,6 @@ def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
 
 
 # --- Arrow
-
-
-class Exported:
-    """The result of usmq_arrow_export, as an object that implements the protocol."""
-
-    def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
-        self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
-        ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
-        at = addressof(self.schema), addressof(self.device)
-        peer.call("arrow_export", memory, format, length, *at)
-
-    def __arrow_c_device_array__(self, requested: Any = None, **kwargs: Any) -> tuple[Any, Any]:
-        return (
-            capsule(addressof(self.schema), SCHEMA),
-            capsule(addressof(self.device), DEVICE_ARRAY),
-        )
 
 
 @pytest.mark.parametrize("format", [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"])

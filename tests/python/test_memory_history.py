@@ -156,8 +156,15 @@ def test_a_trace_has_the_history_of_allocations(tmp_path: Path) -> None:
     assert made[0]["name"] == "allocate shared USM"
     assert made[0]["args"]["source"] == line_of("traced")
     assert made[0]["ts"] < made[1]["ts"]
-    counted = [entry["args"]["bytes"] for entry in entries if entry.get("ph") == "C"]
-    steps = [after - before for before, after in itertools.pairwise(counted)]
-    assert steps == [1 << 15, -(1 << 16)]
+    counted = [entry["args"] for entry in entries if entry.get("ph") == "C"]
+    assert [list(series) for series in counted] == [["device", "host", "shared"]] * 3
+    for kind, expected in {
+        "device": [1 << 15, 0],
+        "shared": [0, -(1 << 16)],
+        "host": [0, 0],
+    }.items():
+        levels = [series[kind] for series in counted]
+        steps = [after - before for before, after in itertools.pairwise(levels)]
+        assert steps == expected, kind
     names = [entry["args"]["name"] for entry in entries if entry.get("name") == "process_name"]
     assert any(re.match(str(y.device.filter_string), name) for name in names)

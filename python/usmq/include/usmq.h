@@ -124,6 +124,15 @@ static inline usmq_status usmq_use_on(void *memory, void *queue);
  * submitted to them before this call. NULL is valid. */
 static inline usmq_status usmq_free(void *memory);
 
+/* Copies bytes between two ranges that do not overlap, each in USM of the current queue's context or of a platform's
+ * default context, or in other host memory. The copy waits for the commands of usmq that use the memory, and is
+ * complete when the function returns. */
+static inline usmq_status usmq_copy(void *to, const void *from, size_t bytes);
+
+/* Waits for a `sycl::event*` of the queue's context, such as the sync_event of an ArrowDeviceArray, and for the
+ * commands submitted to the queue before; NULL: the current queue. A NULL event is complete. */
+static inline usmq_status usmq_event_wait(void *event, void *queue);
+
 /* Exports the first `length` values of a block to *array as an Arrow column without nulls and without a copy, of device
  * type ARROW_DEVICE_ONEAPI. Its sync_event, a `sycl::event*`, completes after the commands submitted to the queues of
  * the block before this call. `format` is one of Arrow's number formats: c C s S i I l L e f g. `schema` receives the
@@ -236,6 +245,8 @@ USMQ_STATUS_(usmq_set_default_queue_to, (void *queue), (queue))
 USMQ_STATUS_(usmq_allocate, (size_t bytes, usmq_kind kind, void *queue, void **memory), (bytes, kind, queue, memory))
 USMQ_STATUS_(usmq_use_on, (void *memory, void *queue), (memory, queue))
 USMQ_STATUS_(usmq_free, (void *memory), (memory))
+USMQ_STATUS_(usmq_copy, (void *to, const void *from, size_t bytes), (to, from, bytes))
+USMQ_STATUS_(usmq_event_wait, (void *event, void *queue), (event, queue))
 USMQ_STATUS_(usmq_arrow_export,
              (void *memory, const char *format, int64_t length, struct ArrowSchema *schema,
               struct ArrowDeviceArray *array),

@@ -18,7 +18,8 @@ impl Column {
     /// - `type_name` says how to read the values, as `"timestamp[us, tz=UTC]"` for `int64` or `"string"` for `uint8` with
     ///   offsets; without it, the type is that of the array, and a list of them with offsets.
     /// - `validity` is `bool` with one element per value, or a bitmap of `uint8`, least significant bit first, in which
-    ///   bit `i` is set if value `i` is not null.
+    ///   bit `i` is set if value `i` is not null. That of a slice starts at its
+    ///   [`bit_offset`](Self::bit_offset), so it fits only where that is 0.
     /// - `offsets` is `int32`, or `int64` for the large types, with one more element than the column has values.
     ///
     /// ```

@@ -4,7 +4,7 @@ use super::capsule::{pair, take};
 use crate::UsmKind;
 use crate::interop::arrow::{
     self, ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ColumnOrTable,
-    ImportOptions,
+    ForeignStruct, ImportOptions,
 };
 use crate::python::classes::{Array, Column, Table};
 use crate::python::gil::detach;
@@ -114,7 +114,7 @@ pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult
     }
     let [device_array, device_stream, array, stream] = METHODS;
     if obj.hasattr(device_array)? {
-        let array = pair::<ArrowDeviceArray>(obj, device_array)?;
+        let array = device_pair(obj, device_array)?;
         target.run(py, |placed| {
             arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
         })
@@ -136,6 +136,16 @@ pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult
     }
 }
 
+/// The schema and the device array of an object. pyarrow crashes when it exports an array in device memory whose nulls are
+/// not counted, as of a slice, so usmq has counted them before.
+fn device_pair(obj: &Bound<'_, PyAny>, method: &str) -> PyResult<ForeignStruct<ArrowDeviceArray>> {
+    let is_of_pyarrow = obj.get_type().module().is_ok_and(|name| name == "pyarrow.lib");
+    if is_of_pyarrow && !obj.getattr("is_cpu")?.is_truthy()? {
+        obj.py().import("usmq.pyarrow")?.call_method1("_count_nulls", (obj,))?;
+    }
+    pair(obj, method)
+}
+
 /// An Arrow object with one array, or a stream of one, as a column in place; other objects as by [`imported`].
 fn imported_in_place(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<ColumnOrTable> {
     let py = obj.py();
@@ -146,7 +156,7 @@ fn imported_in_place(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<C
         return imported(obj, target);
     }
     let import = if obj.hasattr(device_array)? {
-        let array = pair::<ArrowDeviceArray>(obj, device_array)?;
+        let array = device_pair(obj, device_array)?;
         target.run(py, |placed| arrow::Column::import_device_in_place(array, placed.queue))
     } else if obj.hasattr(device_stream)? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
