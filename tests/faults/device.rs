@@ -6,8 +6,8 @@ use crate::memory::expect;
 use crate::spirv::spirv;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use usmq::{
-    Array, Context, DType, Kernel, KernelOptions, Queue, QueueProperties, Scope, UsmKind, collocate,
-    current_queue, devices, set_default_queue, with_queue,
+    Array, Context, DType, Kernel, KernelOptions, Priority, Queue, QueueProperties, Scope, Timer, UsmKind,
+    collocate, current_queue, devices, platforms, set_default_queue, with_queue,
 };
 
 const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_id(0)] += term; }";
@@ -33,6 +33,13 @@ fn places(sweep: &mut Sweep, home: &Queue) {
         |(), list| list.map_or(Ok(()), |list| expect(list.is_empty(), false)),
     );
     sweep.run("device: aspects", none, |()| home.device().aspects(), |(), _| Ok(()));
+    sweep.run("device: properties", none, |()| home.device().properties().cloned(), |(), _| Ok(()));
+    sweep.run(
+        "platforms",
+        none,
+        |()| platforms(),
+        |(), list| list.map_or(Ok(()), |list| expect(list.is_empty(), false)),
+    );
     sweep.run(
         "context: new, devices",
         none,
@@ -69,6 +76,25 @@ fn places(sweep: &mut Sweep, home: &Queue) {
     let loose = QueueProperties { in_order: false, profiling: true, ..Default::default() };
     // Objects created in a context are released with it.
     sweep.run("queue: new", fresh, |context| Queue::new(home, Some(context), loose), |_, _| Ok(()));
+    let urgent = QueueProperties { priority: Priority::High, ..Default::default() };
+    sweep.run(
+        "queue: new, with a priority",
+        fresh,
+        |context| Queue::new(home, Some(context), urgent),
+        |_, _| Ok(()),
+    );
+    sweep.run(
+        "timer: start, stop, the device's time",
+        none,
+        |()| Timer::start(home)?.stop()?.device(),
+        |(), _| Ok(()),
+    );
+    sweep.run(
+        "queue: barrier after an event",
+        none,
+        |()| home.barrier(&[home.barrier(&[])?])?.wait(),
+        |(), _| Ok(()),
+    );
     sweep.run(
         "first array of each kind in a context",
         fresh,

@@ -210,7 +210,6 @@ fn arrow(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             let columns = batches(&table.to_host()?).into_iter().map(Ok);
             let stream = ArrowArrayStream::new(table.schema().clone(), Box::new(columns));
             let mut arrays = StreamReader::new(stream.into())?;
-            let field = arrays.field().clone();
             let array = arrays.next().ok_or_else(|| Error::value("no batch"))?;
             Table::from_structs(Column::import(array?, ImportOptions::default())?)
         },
@@ -252,12 +251,12 @@ fn asynchronous(column: &Column, start: Start) -> Result<Vec<Column>> {
     // SAFETY: only this producer gets the handler.
     let producing = unsafe { start(handler.into_raw(), column.field().clone(), batches) }?;
     let read = block_on(async {
-        let field = stream.field().await?;
+        stream.field().await?;
         let mut read = Vec::new();
         while let Some(array) = stream.next().await {
             read.push(Column::import_device(array?, ImportOptions::default())?);
         }
-        Ok(read)
+        Ok::<_, Error>(read)
     });
     drop(stream);
     let ended = producing.wait();

@@ -200,6 +200,15 @@ fn copies(sweep: &mut Sweep, home: &Queue) {
         |x, done| expect(x.to_vec::<u32>()?[999], if done.is_some() { 998 } else { 999 }),
     );
     sweep.run("wait of an array", filled, Array::wait, |x, _| still(x));
+    let shared = || Array::builder::<u32>(100).kind(UsmKind::Shared).queue(home).zeroed().build();
+    sweep.run("prefetch", shared, |x| x.prefetch(None), |_, _| Ok(()));
+    sweep.run("mem_advise", shared, |x| x.mem_advise(0, None), |_, _| Ok(()));
+    sweep.run(
+        "host view",
+        shared,
+        |x| Ok(x.host_view::<u32>()?.len()),
+        |x, _| expect(x.to_vec()?, vec![0u32; 100]),
+    );
 }
 
 fn limits(sweep: &mut Sweep, home: &Queue) {
