@@ -42,6 +42,9 @@ pub struct Event {
 /// How long a wait polls a running command before it enters the driver, where waking up takes as long.
 const ALMOST_DONE: Duration = Duration::from_micros(20);
 
+/// The state of a polled event is queried again after this many failures less one: a host task may still hold it up.
+const TRIES: u32 = 10;
+
 /// If a command that is only polled takes longer, a thread waits for it in the driver.
 const SHORT: Duration = Duration::from_micros(100);
 
@@ -210,11 +213,15 @@ impl Event {
             return Ok(Pending::for_wait());
         }
         let mut status = EventStatus::Submitted;
+        let mut tries = TRIES;
         let (running, assisted) = (Cell::new(false), Cell::new(false));
         poll_until(
             || {
-                // A query that fails is left to the runtime's own wait, which reports the error.
-                status = self.status().unwrap_or(EventStatus::Unknown);
+                status = self.status().unwrap_or_else(|_| {
+                    tries = tries.saturating_sub(1);
+                    // A query that fails again is left to the runtime's own wait, which reports the error.
+                    if tries == 0 { EventStatus::Unknown } else { EventStatus::Submitted }
+                });
                 running.set(status == EventStatus::Running);
                 !matches!(status, EventStatus::Submitted | EventStatus::Running)
                     || (running.get() && !interruptible)
