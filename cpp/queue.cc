@@ -270,6 +270,20 @@ void start(sycl::handler &handler, const Kernel &kernel, const std::array<std::s
 
 } // namespace
 
+void set_argument(sycl::handler &handler, int index, const KernelArg &arg) { set_arg(handler, index, arg); }
+
+void start_kernel(sycl::handler &handler, const Kernel &kernel, std::uint32_t dimensions,
+                  const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local) {
+  switch (dimensions) {
+  case 1:
+    return start<1>(handler, kernel, global, local);
+  case 2:
+    return start<2>(handler, kernel, global, local);
+  default:
+    return start<3>(handler, kernel, global, local);
+  }
+}
+
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after) {

@@ -103,6 +103,26 @@ struct UserEvent {
   Event event;
 };
 
+// Commands that are submitted together, each time with other pointers.
+struct CommandList {
+  struct Command;
+  CommandList();
+  CommandList(const CommandList &) = delete;
+  ~CommandList();
+  std::vector<Command> commands;
+  // The commands, besides the last one, that no other command comes after.
+  std::vector<std::uint32_t> ends;
+};
+
+// An executable SYCL graph.
+struct SyclGraph {
+  struct Executable;
+  explicit SyclGraph(std::unique_ptr<Executable> made);
+  SyclGraph(const SyclGraph &) = delete;
+  ~SyclGraph();
+  std::unique_ptr<Executable> executable;
+};
+
 struct DeviceInfo;
 struct DeviceProperties;
 struct NamedNumber;
@@ -112,6 +132,7 @@ struct IncludeFile;
 struct KernelArg;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
+enum class CommandKind : std::uint8_t;
 
 // platforms
 std::size_t platform_count();
@@ -182,6 +203,25 @@ std::unique_ptr<Event> queue_mem_advise(const Queue &queue, std::size_t pointer,
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::size_t> after);
+
+// parts of a launch, for command groups of graph.cc
+void set_argument(sycl::handler &handler, int index, const KernelArg &arg);
+void start_kernel(sycl::handler &handler, const Kernel &kernel, std::uint32_t dimensions,
+                  const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local);
+
+// lists of commands and SYCL graphs; `pointers` has the addresses that the commands name by number
+std::unique_ptr<CommandList> list_new();
+void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
+                     const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
+                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint32_t> after, bool is_first);
+void list_add(CommandList &list, const Queue &queue, CommandKind kind, std::size_t target, std::size_t source,
+              std::size_t bytes, std::int32_t value, rust::Slice<const std::uint32_t> after, bool is_first);
+void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends);
+std::unique_ptr<Event> list_submit(const CommandList &list, rust::Slice<const std::size_t> pointers,
+                                   rust::Slice<const std::size_t> after, rust::String &failure);
+std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &context, const Device &device,
+                                     rust::Slice<const std::size_t> pointers, rust::Slice<const std::uint32_t> edges);
+std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
 std::unique_ptr<UserEvent> user_event_new(const Context &context);

@@ -60,6 +60,7 @@
 
 mod array;
 mod capi;
+mod capture;
 mod completion;
 mod device;
 pub mod doctor;
@@ -91,6 +92,7 @@ pub use device::{
     QueueProperties, Selector, Timer, Timestamps, UsmKind, VectorWidths, clear_kernel_cache,
     platform_problems, platforms, set_kernel_cache_limit,
 };
+pub use capture::{Graph, capture, capture_with};
 pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{

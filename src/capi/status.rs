@@ -27,6 +27,7 @@ pub(super) enum Status {
     Sycl = 14,
     Internal = 15,
     Interrupted = 16,
+    Capture = 17,
 }
 
 impl From<&Error> for Status {
@@ -38,6 +39,7 @@ impl From<&Error> for Status {
             Error::Allocation { .. } | Error::HostMemory { .. } => Self::Allocation,
             Error::KernelBuild { .. } => Self::KernelBuild,
             Error::Launch(_) => Self::Launch,
+            Error::Capture { .. } => Self::Capture,
             Error::Interop(_) => Self::Interop,
             Error::Value(_) | Error::HostView { .. } => Self::Value,
             Error::Type(_) => Self::Type,

@@ -6,6 +6,7 @@ mod binary_cache;
 mod brief;
 mod compile;
 mod context;
+pub(crate) mod command_list;
 mod cross_context;
 #[allow(clippy::module_inception, reason = "its type is Device")]
 mod device;
@@ -23,6 +24,7 @@ mod platform;
 mod program;
 mod properties;
 mod queue;
+pub(crate) mod recording;
 mod selector;
 pub(crate) mod submit;
 mod timer;

@@ -1,6 +1,7 @@
 //! The commands of a queue, over raw addresses, and waits for all of them. Higher layers handle ownership and order.
 
 use super::brief::Launch;
+use super::recording::{self, Work};
 use super::{Event, Program, Queue, Slot, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -15,14 +16,14 @@ pub(crate) use crate::ffi::KernelArg;
 use crate::ffi::KernelArgKind;
 
 /// The events of a wait list, with proxies for those of other contexts.
-struct WaitList {
-    addresses: SmallVec<[usize; 8]>,
+pub(super) struct WaitList {
+    pub(super) addresses: SmallVec<[usize; 8]>,
     _proxies: SmallVec<[Event; 1]>,
 }
 
 impl Queue {
     /// Prepares a submission. Every command of usmq calls this.
-    fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
+    pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
         for event in after {
@@ -58,6 +59,9 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] if the runtime refuses the command.
     pub fn barrier(&self, after: &[Event]) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Barrier)? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are those of events that `list` and `after` keep alive during the call.
@@ -90,6 +94,9 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Copy { target, source, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the
@@ -108,6 +115,9 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Fill { target, value, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -120,6 +130,9 @@ impl Queue {
     /// # Safety
     /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
     pub(crate) unsafe fn prefetch(&self, pointer: usize, bytes: usize, after: &[Event]) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Prefetch { pointer, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -138,6 +151,9 @@ impl Queue {
         advice: i32,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Advise { pointer, bytes, advice })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -158,6 +174,13 @@ impl Queue {
         label: Label<'_>,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, label.name, || Work::Launch {
+            program: program.clone(),
+            extents,
+            args: args.to_vec(),
+        })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         let Extents { dimensions, global, local } = extents;
@@ -178,8 +201,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
-    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only; [`Error::Capture`] inside a capture
+    /// that has recorded commands of this queue.
     pub fn wait(&self) -> Result<()> {
+        if let Some(recorder) = recording::current() {
+            recorder.check_wait(self)?;
+        }
         let begun = recorder::begin();
         let waited = self.wait_for_all();
         recorder::waited(begun, self, None);

@@ -235,6 +235,7 @@ pub(crate) fn check_usm(array: &Array) -> Result<()> {
 }
 
 fn publish(array: &Array) -> Result<()> {
+    let _direct = array.outside_capture("__sycl_usm_array_interface__")?;
     let (memory, queue) = (array.allocation(), array.queue());
     if memory.kind().is_host_accessible() || !queue.in_order() {
         memory.wait_for_host(Access::ReadWrite)?;

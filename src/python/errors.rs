@@ -26,6 +26,7 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::Allocation { .. } | Error::HostMemory { .. } => "AllocationError",
         Error::KernelBuild { .. } => "KernelBuildError",
         Error::Launch(_) => "LaunchError",
+        Error::Capture { .. } => "CaptureError",
         Error::Interop(_) => "InteropError",
         Error::RuntimeNotFound(_) => "RuntimeNotFoundError",
         Error::RuntimeConflict(_) => "RuntimeConflictError",
