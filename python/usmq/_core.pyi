@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
+from usmq._capture import Graph, capture
 from usmq._cuda import CudaArray
 from usmq._device import Device, Platform, devices, platforms
 from usmq._interop import (
@@ -62,10 +63,10 @@ from usmq._timestamps import Timestamps
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
-    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Kernel", "Lent", "Local",
-    "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager",
+    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Graph", "Kernel", "Lent",
+    "Local", "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager",
     "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory", "Timer", "UseQueue",
-    "__version__", "arange", "asarray", "clear_kernel_cache", "collocate", "concatenate",
+    "__version__", "arange", "asarray", "capture", "clear_kernel_cache", "collocate", "concatenate",
     "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like", "examine",
     "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
     "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",

@@ -39,6 +39,10 @@ class LaunchError(Error):
     """Arguments or ranges that a kernel does not accept."""
 
 
+class CaptureError(Error):
+    """A call that is not possible inside a capture, or with an event of one."""
+
+
 class InteropError(Error, BufferError):
     """A foreign object that breaks its protocol, or an impossible export."""
 

@@ -12,7 +12,7 @@ impl Graph {
         let (commands, parts) = (count(inner.nodes.len(), "command"), count(inner.parts.len(), "part"));
         let mut text = format!("graph of {commands} in {parts}");
         for bound in &inner.inputs {
-            let unused = if bound.memory.is_none() { ", which no command uses" } else { "" };
+            let unused = if bound.memory.is_empty() { ", which no command uses" } else { "" };
             let _ = write!(text, "\ninput {:?}: {}{unused}", bound.input.name, bound.input.array);
         }
         for (number, part) in inner.parts.iter().enumerate() {

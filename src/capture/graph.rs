@@ -8,6 +8,7 @@ use crate::device::{Context, Device, Event, Queue};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Node, Used, drop_after};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Commands that [`capture`](crate::capture()) has recorded. A clone is the same graph.
@@ -46,12 +47,16 @@ pub(super) struct Memory {
     pub allocation: Arc<Allocation>,
     pub access: Access,
     pub logs: LogIds,
+    /// The addresses that the commands use.
+    touched: Range<usize>,
 }
 
-/// An input, and the memory that it names; none if no command uses it.
+/// An input, and the memory that it names: nothing if no command uses it, several if the capture has imported it again.
 pub(super) struct Bound {
     pub input: Input,
-    pub memory: Option<usize>,
+    pub memory: Vec<usize>,
+    /// The union of all accesses.
+    pub access: Option<Access>,
     /// The queues of the commands that use it.
     pub queues: Vec<Queue>,
 }
@@ -69,13 +74,12 @@ pub(super) struct Prepared {
 
 impl Graph {
     pub(super) fn new(mut nodes: Vec<Node>, used: Vec<Used>, inputs: &[Input], queue: Queue) -> Result<Self> {
-        let inputs = bind(inputs, &nodes, &used)?;
         let memory = used.into_iter().filter_map(|used| {
             let allocation = used.memory.downcast::<Allocation>().ok()?;
-            Some(Memory { logs: log_ids(&allocation), allocation, access: used.access })
+            Some(Memory { logs: log_ids(&allocation), allocation, access: used.access, touched: used.touched })
         });
         let memory: Vec<_> = memory.collect();
-        check_aliases(&inputs, &memory)?;
+        let inputs = bind(inputs, &nodes, &memory)?;
         let (addresses, owners) = number_pointers(&mut nodes, &memory)?;
 
         let mut places: Vec<(Context, Device)> = Vec::new();
@@ -104,14 +108,17 @@ impl Graph {
     }
 }
 
-/// Finds the memory of each input, and checks that the commands use its elements only.
-fn bind(inputs: &[Input], nodes: &[Node], used: &[Used]) -> Result<Vec<Bound>> {
+/// Finds the memory of each input, also if the capture has imported it again, and checks that the commands use the
+/// elements of the input only.
+fn bind(inputs: &[Input], nodes: &[Node], memory: &[Memory]) -> Result<Vec<Bound>> {
     let one = |input: &Input| {
-        let address = Arc::as_ptr(input.array.allocation()).addr();
-        let memory = used.iter().position(|used| Arc::as_ptr(&used.memory).addr() == address);
+        let (logs, inside) = (log_ids(input.array.allocation()), elements(&input.array));
+        let own = |number: &usize| share_log(&memory[*number].logs, &logs);
+        let own: Vec<usize> = (0..memory.len()).filter(own).collect();
+        let mut access: Option<Access> = None;
         let mut queues: Vec<Queue> = Vec::new();
-        if let Some(memory) = memory {
-            let (touched, inside) = (&used[memory].touched, elements(&input.array));
+        for number in &own {
+            let Memory { touched, access: this, .. } = &memory[*number];
             if !touched.is_empty() && (touched.start < inside.start || touched.end > inside.end) {
                 return Err(Error::Capture {
                     call: format!("a replay with another array as input {:?}", input.name),
@@ -119,31 +126,16 @@ fn bind(inputs: &[Input], nodes: &[Node], used: &[Used]) -> Result<Vec<Bound>> {
                     fix: "make the whole array the input".to_owned(),
                 });
             }
-            for node in nodes.iter().filter(|node| node.uses.contains(&memory)) {
+            access = Some(access.map_or(*this, |access| access.and(*this)));
+            for node in nodes.iter().filter(|node| node.uses.contains(number)) {
                 if !queues.contains(&node.queue) {
                     queues.push(node.queue.clone());
                 }
             }
         }
-        Ok(Bound { input: input.clone(), memory, queues })
+        Ok(Bound { input: input.clone(), memory: own, access, queues })
     };
     inputs.iter().map(one).collect()
-}
-
-/// An input cannot be exchanged if the commands also reach its memory by another import.
-fn check_aliases(inputs: &[Bound], memory: &[Memory]) -> Result<()> {
-    for Bound { input, memory: own, .. } in inputs {
-        let Some(own) = *own else { continue };
-        let alias = |(number, other): (usize, &Memory)| number != own && share_log(&other.logs, &memory[own].logs);
-        if memory.iter().enumerate().any(alias) {
-            return Err(Error::Capture {
-                call: format!("a replay with another array as input {:?}", input.name),
-                found: "the capture also uses its memory through another import".to_owned(),
-                fix: "import the array once, and use that array and its views in the capture".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Replaces the addresses in the commands by numbers. Returns them, with the memory of each.

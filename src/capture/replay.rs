@@ -72,10 +72,9 @@ impl Inner {
             if inputs[..number].iter().any(|(earlier, _)| earlier == name) {
                 return Err(Error::Value(format!("input {name:?} is given twice; give each input once")));
             }
-            let access = bound.memory.map(|memory| self.memory[memory].access);
-            check_replacement(&bound.input, array, access, &bound.queues)?;
-            if let Some(memory) = bound.memory {
-                replaced[memory] = Some((bound, array));
+            check_replacement(&bound.input, array, bound.access, &bound.queues)?;
+            for memory in &bound.memory {
+                replaced[*memory] = Some((bound, array));
             }
         }
         Ok(replaced)
@@ -96,7 +95,7 @@ impl Inner {
             let Some((bound, array)) = replacement else { continue };
             for (other, logs) in all.iter().enumerate() {
                 let writes = self.memory[number].access.writes() || self.memory[other].access.writes();
-                if other != number && writes && share_log(logs, &all[number]) {
+                if !bound.memory.contains(&other) && writes && share_log(logs, &all[number]) {
                     return Err(Error::Value(format!(
                         "input {:?} cannot be {array}: other commands of the graph use the same allocation, and one of them \
                          writes, so the replay would need another order; pass a copy(), or capture again with these arrays",
