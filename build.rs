@@ -17,7 +17,17 @@ use std::path::Path;
 use wheels::WHEELS;
 
 const SOURCES: [&str; 11] = [
-    "device", "context", "queue", "event", "user_event", "usm", "pool", "kernel", "graph", "opencl", "emulation",
+    "device",
+    "context",
+    "queue",
+    "event",
+    "user_event",
+    "usm",
+    "pool",
+    "kernel",
+    "graph",
+    "opencl",
+    "emulation",
 ];
 
 fn main() {

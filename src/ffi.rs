@@ -349,11 +349,8 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<SyclGraph>>;
         /// # Safety
         /// As `list_submit`.
-        unsafe fn graph_submit(
-            graph: &SyclGraph,
-            queue: &Queue,
-            after: &[usize],
-        ) -> Result<UniquePtr<Event>>;
+        unsafe fn graph_submit(graph: &SyclGraph, queue: &Queue, after: &[usize])
+        -> Result<UniquePtr<Event>>;
 
         /// Only for contexts of the opencl backend.
         fn user_event_new(context: &Context) -> Result<UniquePtr<UserEvent>>;

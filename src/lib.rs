@@ -82,6 +82,7 @@ pub use array::{
     Array, ArrayBuilder, DType, Element, Extent, HostMemory, HostView, HostViewMut, Index, IndexPart,
     Indices, IntoNewShape, IntoShape, ReadFuture, Scalar,
 };
+pub use capture::{Graph, capture, capture_with};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
@@ -92,7 +93,6 @@ pub use device::{
     QueueProperties, Selector, Timer, Timestamps, UsmKind, VectorWidths, clear_kernel_cache,
     platform_problems, platforms, set_kernel_cache_limit,
 };
-pub use capture::{Graph, capture, capture_with};
 pub use doctor::doctor;
 pub use error::{Error, Result};
 pub use kernel::{
@@ -182,6 +182,8 @@ mod pages {
     mod host_data {}
     #[doc = include_str!("../docs/howto/tasks.md")]
     mod tasks {}
+    #[doc = include_str!("../docs/howto/capture.md")]
+    mod capture {}
     #[doc = include_str!("../docs/howto/threads.md")]
     mod threads {}
     #[doc = include_str!("../docs/profile.md")]

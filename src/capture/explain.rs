@@ -22,7 +22,11 @@ impl Graph {
                 Some(_) => ("SYCL graph", "; a prepared list when an input is exchanged"),
                 None => ("prepared list", ""),
             };
-            let _ = write!(text, "\npart {number} on {}: {commands}, {way}: {}{exchanged}", part.place.1, part.why);
+            let _ = write!(
+                text,
+                "\npart {number} on {}: {commands}, {way}: {}{exchanged}",
+                part.place.1, part.why
+            );
             if !part.part.before.is_empty() {
                 let before: Vec<_> = part.part.before.iter().map(usize::to_string).collect();
                 let _ = write!(text, "; after part {}", before.join(", "));

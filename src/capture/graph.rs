@@ -76,7 +76,12 @@ impl Graph {
     pub(super) fn new(mut nodes: Vec<Node>, used: Vec<Used>, inputs: &[Input], queue: Queue) -> Result<Self> {
         let memory = used.into_iter().filter_map(|used| {
             let allocation = used.memory.downcast::<Allocation>().ok()?;
-            Some(Memory { logs: log_ids(&allocation), allocation, access: used.access, touched: used.touched })
+            Some(Memory {
+                logs: log_ids(&allocation),
+                allocation,
+                access: used.access,
+                touched: used.touched,
+            })
         });
         let memory: Vec<_> = memory.collect();
         let inputs = bind(inputs, &nodes, &memory)?;
@@ -205,7 +210,10 @@ fn prepare(
 }
 
 /// Why these commands do not become a SYCL graph, if so.
-fn why_no_graph<'a>(device: &Device, nodes: impl Iterator<Item = &'a Node> + Clone) -> Result<Option<String>> {
+fn why_no_graph<'a>(
+    device: &Device,
+    nodes: impl Iterator<Item = &'a Node> + Clone,
+) -> Result<Option<String>> {
     let count = nodes.clone().count();
     if count < FEW {
         return Ok(Some("one command gains nothing from a SYCL graph".to_owned()));

@@ -57,7 +57,8 @@ pub(super) fn parts(items: &[Item]) -> Vec<Part> {
     parts
         .map(|(part, nodes)| {
             let earlier = nodes.iter().flat_map(|node| &items[*node as usize].after);
-            let mut before: Vec<_> = earlier.map(|node| part_of[*node as usize]).filter(|of| *of != part).collect();
+            let mut before: Vec<_> =
+                earlier.map(|node| part_of[*node as usize]).filter(|of| *of != part).collect();
             before.sort_unstable();
             before.dedup();
             Part { nodes, before }
@@ -66,8 +67,7 @@ pub(super) fn parts(items: &[Item]) -> Vec<Part> {
 }
 
 pub(super) fn links(items: &[Item], nodes: &[u32]) -> Links {
-    let mut links =
-        Links { after: Vec::new(), is_first: Vec::new(), ends: Vec::new(), edges: Vec::new() };
+    let mut links = Links { after: Vec::new(), is_first: Vec::new(), ends: Vec::new(), edges: Vec::new() };
     let mut is_followed = vec![false; nodes.len()];
     for (at, node) in nodes.iter().enumerate() {
         let item = &items[*node as usize];
@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn two_queues_of_one_place_are_joined_by_events() {
-        let items = [item(0, Some(1), &[]), item(0, Some(2), &[0]), item(0, Some(1), &[0]), item(0, Some(2), &[1])];
+        let items =
+            [item(0, Some(1), &[]), item(0, Some(2), &[0]), item(0, Some(1), &[0]), item(0, Some(2), &[1])];
         let links = links(&items, &[0, 1, 2, 3]);
         assert_eq!(links.after, [vec![], vec![0], vec![], vec![]]);
         assert_eq!(links.ends, [2]);

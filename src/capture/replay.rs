@@ -116,7 +116,9 @@ impl Inner {
     ) -> Result<Event> {
         let _turn = self.turn.lock();
         let event = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {
-            let [only] = &self.parts[..] else { return self.submit_parts(addresses, is_recorded, after, sent) };
+            let [only] = &self.parts[..] else {
+                return self.submit_parts(addresses, is_recorded, after, sent);
+            };
             // SAFETY: as in `submit_parts`.
             unsafe { only.submit(addresses, is_recorded, after, sent) }
         })?;

@@ -29,9 +29,7 @@ impl Graph {
         let mut queues: Vec<&Queue> = Vec::new();
         let columns: Vec<usize> = nodes.iter().map(|node| column(&mut queues, &node.queue)).collect();
         let rows = rows(nodes, &columns);
-        let place = |node: usize| {
-            (MARGIN + COLUMN * columns[node] as f64, TOP + ROW * rows[node] as f64)
-        };
+        let place = |node: usize| (MARGIN + COLUMN * columns[node] as f64, TOP + ROW * rows[node] as f64);
         let mut body = String::new();
         for (number, queue) in queues.iter().enumerate() {
             let x = MARGIN + COLUMN * number as f64;

@@ -59,7 +59,9 @@ impl CommandList {
                     (CommandKind::Fill, *target, 0, *bytes, i32::from(*value))
                 }
                 Work::Prefetch { pointer, bytes } => (CommandKind::Prefetch, *pointer, 0, *bytes, 0),
-                Work::Advise { pointer, bytes, advice } => (CommandKind::Advise, *pointer, 0, *bytes, *advice),
+                Work::Advise { pointer, bytes, advice } => {
+                    (CommandKind::Advise, *pointer, 0, *bytes, *advice)
+                }
             };
             ffi::list_add(list.pin_mut(), queue, kind, target, source, bytes, value, after, *is_first)
                 .during(DURING)?;
@@ -116,7 +118,11 @@ impl SyclGraph {
     ) -> Result<Self> {
         let raw = ffi::graph_new(list.raw.get()?, context.raw()?, device.raw()?, pointers, edges);
         let raw = raw.during("making a SYCL graph of a capture")?;
-        Ok(Self { raw: Handle::new(raw), queue: list.queue.clone(), name: Arc::from("replay of a SYCL graph") })
+        Ok(Self {
+            raw: Handle::new(raw),
+            queue: list.queue.clone(),
+            name: Arc::from("replay of a SYCL graph"),
+        })
     }
 
     /// Submits the graph after the events. One thread at a time may call this.

@@ -4,9 +4,9 @@ mod assist;
 mod backend;
 mod binary_cache;
 mod brief;
+pub(crate) mod command_list;
 mod compile;
 mod context;
-pub(crate) mod command_list;
 mod cross_context;
 #[allow(clippy::module_inception, reason = "its type is Device")]
 mod device;

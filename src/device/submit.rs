@@ -151,7 +151,8 @@ impl Queue {
         advice: i32,
         after: &[Event],
     ) -> Result<Event> {
-        if let Some(event) = recording::offer(self, after, None, || Work::Advise { pointer, bytes, advice })? {
+        if let Some(event) = recording::offer(self, after, None, || Work::Advise { pointer, bytes, advice })?
+        {
             return Ok(event);
         }
         let begun = recorder::begin();

@@ -151,7 +151,9 @@ impl State {
     /// Records the addresses that a copy or fill uses; the arrays of launches are recorded by [`touch`].
     fn touch_by(&mut self, work: &Work) {
         let ranges: SmallVec<[(usize, usize); 2]> = match work {
-            Work::Copy { target, source, bytes } => [(*target, *bytes), (*source, *bytes)].into_iter().collect(),
+            Work::Copy { target, source, bytes } => {
+                [(*target, *bytes), (*source, *bytes)].into_iter().collect()
+            }
             Work::Fill { target, bytes, .. } => [(*target, *bytes)].into_iter().collect(),
             Work::Prefetch { pointer, bytes } | Work::Advise { pointer, bytes, .. } => {
                 [(*pointer, *bytes)].into_iter().collect()

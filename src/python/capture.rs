@@ -1,62 +1,15 @@
-//! `usmq.capture` and `usmq.Graph`. The capture of a thread or asyncio task is the value of a `contextvars.ContextVar`.
+//! `usmq.capture` and `usmq.Graph`.
 
+use super::capture_scope::Opened;
 use super::classes::Event;
 use super::gil::{Quiet, detach};
 use super::{argument, protocol, submitter};
 use crate::capture::Capture;
-use crate::device::recording::{self, Entered};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The number of open captures of all contexts: without one, no call looks for a capture.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// The variable and its method `get`.
-static VARIABLE: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
-
-fn variable(py: Python<'_>) -> PyResult<&'static (Py<PyAny>, Py<PyAny>)> {
-    VARIABLE.get_or_try_init(py, || {
-        let class = py.import("contextvars")?.getattr("ContextVar")?;
-        let kwargs = PyDict::new(py);
-        kwargs.set_item("default", py.None())?;
-        let variable = class.call(("usmq.capture",), Some(&kwargs))?;
-        let get = variable.getattr("get")?.unbind();
-        Ok((variable.unbind(), get))
-    })
-}
-
-/// Whether a context may be inside a capture.
-#[inline]
-pub(super) fn is_any_open() -> bool {
-    OPEN.load(Ordering::Relaxed) != 0
-}
-
-/// Makes this thread record into the capture of the Python context, or into none, while the guard lives.
-#[inline]
-pub(super) fn enter(py: Python<'_>) -> Option<Entered> {
-    if !is_any_open() {
-        return None;
-    }
-    Some(match current(py) {
-        Some(capture) => recording::enter(capture.recorder()),
-        None => recording::suspend(),
-    })
-}
-
-#[cold]
-fn current(py: Python<'_>) -> Option<Capture> {
-    let (_, get) = variable(py).ok()?;
-    let graph = get.bind(py).call0().ok()?.cast_into::<Graph>().ok()?;
-    let state = graph.get().state.lock();
-    match &*state {
-        State::Open { capture, .. } => Some(capture.clone()),
-        _ => None,
-    }
-}
 
 /// Record the commands of a ``with`` block, to run them again with one call.
 ///
@@ -135,7 +88,7 @@ pub(super) struct Graph {
 
 enum State {
     New(Quiet<Vec<(String, crate::Array)>>),
-    Open { capture: Capture, token: Py<PyAny> },
+    Open(Opened),
     Over,
 }
 
@@ -163,31 +116,23 @@ impl Graph {
         };
         let named: Vec<_> = inputs.iter().map(|(name, array)| (&name[..], array)).collect();
         let capture = detach(py, || Capture::begin(&named))?;
-        let (variable, _) = variable(py)?;
-        let token = variable.bind(py).call_method1(pyo3::intern!(py, "set"), (&slf,))?.unbind();
-        *this.state.lock() = State::Open { capture, token };
-        OPEN.fetch_add(1, Ordering::Relaxed);
+        *this.state.lock() = State::Open(Opened::new(py, capture)?);
         Ok(slf)
     }
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
         let taken = std::mem::replace(&mut *self.state.lock(), State::Over);
-        let State::Open { capture, token } = taken else {
+        let State::Open(opened) = taken else {
             *self.state.lock() = taken;
             return Err(PyRuntimeError::new_err("this graph is not capturing"));
         };
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-        let (variable, _) = variable(py)?;
-        if variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,)).is_err() {
+        let left = opened.leave(py);
+        let capture = opened.capture.clone();
+        drop(opened);
+        if left.is_err() || exception.get_item(0).is_ok_and(|class| !class.is_none()) {
             capture.discard();
-            return Err(PyRuntimeError::new_err(
-                "this capture was opened in another context: leave it in the thread or asyncio task that entered it",
-            ));
-        }
-        if exception.get_item(0).is_ok_and(|class| !class.is_none()) {
-            capture.discard();
-            return Ok(false);
+            return left.map(|()| false);
         }
         let graph = detach(py, || capture.finish())?;
         // Only one thread can have taken the capture.
@@ -262,9 +207,8 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // The context that entered it has gone without leaving it.
-        if let State::Open { capture, .. } = std::mem::replace(self.state.get_mut(), State::Over) {
-            OPEN.fetch_sub(1, Ordering::Relaxed);
-            super::gil::quietly(|| capture.discard());
+        if let State::Open(opened) = std::mem::replace(self.state.get_mut(), State::Over) {
+            super::gil::quietly(|| opened.capture.discard());
         }
     }
 }

@@ -9,6 +9,7 @@ mod asarray;
 mod buffer;
 mod capsule;
 mod capture;
+mod capture_scope;
 mod classes;
 mod comparison;
 mod context;

@@ -52,7 +52,9 @@ fn random_program(random: &mut Random, queues: usize, arrays: usize, length: usi
 /// Kernels run on any queue that reaches the arrays; copies between contexts go through `collocate`.
 fn run(program: &[Step], work: &[Work], queues: &[Queue], arrays: &[Array]) -> Result<()> {
     let reach = |queue: usize, array: &Array| {
-        let own = queues.iter().filter(|queue| queue.context() == array.context() && queue.device() == array.device());
+        let own = queues
+            .iter()
+            .filter(|queue| queue.context() == array.context() && queue.device() == array.device());
         let own: Vec<_> = own.collect();
         own[queue % own.len()].clone()
     };
@@ -212,7 +214,9 @@ fn wrong_inputs_are_errors() -> Result<()> {
     let graph = chain(2, &x, &y)?;
     let replay = |array: &Array| graph.replay_with(&[("x", array)]).map(drop);
     assert!(matches!(replay(&Array::zeros::<f64>(4)?), Err(Error::Type(text)) if text.contains("float32")));
-    assert!(matches!(replay(&Array::zeros::<f32>(5)?), Err(Error::Value(text)) if text.contains("shape [4]")));
+    assert!(
+        matches!(replay(&Array::zeros::<f32>(5)?), Err(Error::Value(text)) if text.contains("shape [4]"))
+    );
     let loose = part(&Array::zeros::<f32>(8)?, 0, None, Some(2))?;
     assert!(matches!(replay(&loose), Err(Error::Value(text)) if text.contains("strides [1]")));
     let shared = Array::uninit(4, DType::F32, UsmKind::Shared, x.queue())?;
@@ -233,7 +237,9 @@ fn wrong_inputs_are_errors() -> Result<()> {
     let head = part(&x, 0, Some(2), None)?;
     let add = elementwise("const float *x, float *y", "y[i] += x[i]")?;
     let outside = capture_with(&[("x", &head)], || add.launch((&x, &y)));
-    assert!(matches!(outside, Err(Error::Capture { found, .. }) if found.contains("outside of its elements")));
+    assert!(
+        matches!(outside, Err(Error::Capture { found, .. }) if found.contains("outside of its elements"))
+    );
     Ok(())
 }
 
@@ -253,7 +259,9 @@ fn inside<T>(y: &Array, call: impl FnOnce() -> Result<T>) -> Result<Error> {
 fn calls_that_need_results_at_once_are_errors_inside_a_capture() -> Result<()> {
     let y = shared_zeros()?;
     let inner = chain(1, &y, &y.copy()?)?;
-    let is_named = |error: &Error, name: &str| matches!(error, Error::Capture { .. }) && error.to_string().contains(name);
+    let is_named = |error: &Error, name: &str| {
+        matches!(error, Error::Capture { .. }) && error.to_string().contains(name)
+    };
     for (name, error) in [
         ("to_vec", inside(&y, || y.to_vec::<f32>())?),
         ("to_bytes", inside(&y, || y.to_bytes())?),

@@ -152,7 +152,8 @@ impl Column {
 
     /// Prepares for memory that the consumer passes back.
     fn hand_over(&self) -> Result<()> {
-        let check = |array: &Array| array.allocation().check_capture(|| format!("an Arrow export of {array}"));
+        let check =
+            |array: &Array| array.allocation().check_capture(|| format!("an Arrow export of {array}"));
         self.held().iter().try_for_each(|array| check(array))?;
         self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
     }
