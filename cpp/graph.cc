@@ -1,7 +1,7 @@
 // Lists of commands that are submitted again with other pointers, and SYCL graphs made from them.
 #include "usmq/src/ffi.rs.h"
 
-#include <algorithm>
+#include <optional>
 #include <sycl/ext/oneapi/experimental/graph.hpp>
 
 namespace usmq {
@@ -24,8 +24,6 @@ struct CommandList::Command {
   std::vector<std::uint32_t> after;
   // Whether it comes after no other command of the list.
   bool is_first = false;
-  // Whether another command, or the end of the list, names its event.
-  bool is_named = false;
 };
 
 CommandList::CommandList() = default;
@@ -38,9 +36,7 @@ namespace {
 void add(CommandList &list, CommandList::Command command, rust::Slice<const std::uint32_t> after, bool is_first) {
   command.after.assign(after.begin(), after.end());
   command.is_first = is_first;
-  for (const std::uint32_t earlier : after) {
-    list.commands.at(earlier).is_named = true;
-  }
+  list.has_names = list.has_names || !after.empty();
   list.commands.push_back(std::move(command));
 }
 
@@ -69,10 +65,8 @@ void list_add(CommandList &list, const Queue &queue, CommandKind kind, std::size
 }
 
 void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends) {
-  for (const std::uint32_t end : ends) {
-    list.commands.at(end).is_named = true;
-    list.ends.push_back(end);
-  }
+  list.ends.assign(ends.begin(), ends.end());
+  list.has_names = list.has_names || !ends.empty();
 }
 
 namespace {
@@ -138,15 +132,13 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Even
 std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, rust::Slice<const std::size_t> after,
                                    rust::String &failure) {
   // A chain on one in-order queue names no event but the last.
-  const bool has_names =
-      std::any_of(list.commands.begin(), list.commands.end(), [](const auto &command) { return command.is_named; });
-  std::vector<Event> events(has_names ? list.commands.size() : 0);
+  std::vector<Event> events(list.has_names ? list.commands.size() : 0);
   Event last;
   std::size_t sent = 0;
   try {
     for (; sent < list.commands.size(); ++sent) {
       last = submit(list.commands[sent], pointers, events, after);
-      if (has_names) {
+      if (list.has_names) {
         events[sent] = last;
       }
     }

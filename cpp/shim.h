@@ -112,6 +112,8 @@ struct CommandList {
   std::vector<Command> commands;
   // The commands, besides the last one, that no other command comes after.
   std::vector<std::uint32_t> ends;
+  // Whether a command or the end needs the event of a command besides the last one.
+  bool has_names = false;
 };
 
 // An executable SYCL graph.

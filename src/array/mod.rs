@@ -314,7 +314,7 @@ impl Array {
 
     /// For an export by `call`: an error inside a capture that writes the array. Else commands that the export needs run
     /// at once while the guard lives, also inside a capture.
-    pub(crate) fn outside_capture(&self, call: &str) -> Result<Entered> {
+    pub(crate) fn outside_capture(&self, call: &str) -> Result<Option<Entered>> {
         self.allocation.check_capture(|| format!("{call} of {self}"))?;
         Ok(suspend())
     }

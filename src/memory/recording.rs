@@ -80,13 +80,13 @@ impl Recording {
     pub(crate) fn close(&self) -> (Vec<Node>, Vec<Used>) {
         let _turn = self.turn.lock();
         let mut state = self.state.lock();
-        state.is_closed = true;
         let (nodes, mut used) = (std::mem::take(&mut state.nodes), std::mem::take(&mut state.used));
         for used in &mut used {
             if let Some(range) = state.touched.remove(&Arc::as_ptr(&used.memory).addr()) {
                 used.touched = range;
             }
         }
+        *state = State { is_closed: true, ..State::default() };
         (nodes, used)
     }
 

@@ -37,10 +37,10 @@ pub(super) fn enter(py: Python<'_>) -> Option<Entered> {
     if !is_any_open() {
         return None;
     }
-    Some(match current(py) {
-        Some(capture) => recording::enter(capture.recorder()),
+    match current(py) {
+        Some(capture) => Some(recording::enter(capture.recorder())),
         None => recording::suspend(),
-    })
+    }
 }
 
 #[cold]

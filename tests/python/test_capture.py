@@ -353,3 +353,21 @@ def test_a_graph_outlives_its_arrays_and_its_replays_outlive_it(step: usmq.Eleme
     others += [usmq.full(SIZE, 9, "u4") for _ in range(8)]
     expected = (np.arange(SIZE, dtype="u4") * np.uint32(1664525)) + np.uint32(1013904223)
     assert result.tolist() == expected.tolist()
+
+
+def test_imports_need_a_queue_inside_a_capture(add: usmq.Elementwise) -> None:
+    x, y = dpnp.ones(4, dtype="f4"), usmq.zeros(4, "f4")
+
+    class Bare:
+        """Memory of dpnp that names its context only."""
+
+        __sycl_usm_array_interface__ = x.__sycl_usm_array_interface__ | {
+            "syclobj": x.sycl_queue.sycl_context
+        }
+
+    with usmq.capture() as graph:
+        with pytest.raises(usmq.CaptureError, match="without a queue"):
+            usmq.asarray(Bare())
+        add(usmq.collocate(x, like=y), y)
+    graph.replay()
+    assert y.tolist() == [1.0] * 4
